@@ -5,7 +5,8 @@ Both replicas watch and serve; the one that leads writes.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from functools import partial
 
 from remediator.cycle.fleet import Fleet
@@ -24,7 +25,7 @@ from remediator.kube.clock import SystemClock
 from remediator.kube.elector import Elector
 from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
-from remediator.kube.pace import Pace, PaceLane, Rates
+from remediator.kube.pace import Pace
 from remediator.kube.publisher_pods import PublisherPods
 from remediator.kube.repair_objects import RepairObjects
 from remediator.metrics import Metrics
@@ -38,7 +39,7 @@ from remediator.settings import RemediatorSettings
 from remediator.upkeep.housekeeping import Housekeeping
 from remediator.upkeep.idle_checks import IdleTests
 from remediator.upkeep.maintenance import MaintenanceLeases
-from remediator.upkeep.policy_source import PolicySource
+from remediator.upkeep.policy_source import PolicySource, rates_of
 from remediator.upkeep.records import RecordKeeping, session_nodes
 from remediator.version import release_version
 from remediator.view.grouping import GroupKeys
@@ -62,30 +63,29 @@ _STUCK_S = 60.0
 _FEW = 16
 
 
-def rates_of(policy: Policy) -> Rates:
-    """Rates per lane: every mark and every eviction costs up to two reads and two records."""
-    limits = policy.limits
-    both = limits.marks_per_second + limits.evictions_per_second
-    return Rates(
-        per_second={
-            PaceLane.MARK: limits.marks_per_second,
-            PaceLane.EVICT: limits.evictions_per_second,
-            PaceLane.READ: 2 * both,
-            PaceLane.STATUS: both,
-            PaceLane.RECORD: 2 * both,
-        }
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Border:
+    """Through what a replica meets time and the API server: another set runs in virtual time."""
+
+    clock: Callable[[], SystemClock] = SystemClock
+    api: Callable[..., Api] = Api
+    gateway: Callable[..., Gateway] = Gateway
+    elector: Callable[..., Elector] = Elector
+    isolation: Callable[..., Isolation] = Isolation
 
 
 class Replica:
     """All parts of one process, wired."""
 
-    def __init__(self, settings: RemediatorSettings, access: Access) -> None:
+    def __init__(
+        self, settings: RemediatorSettings, access: Access, border: Border | None = None
+    ) -> None:
+        border = border or Border()
         homes = access.namespaces(settings.namespace)
         self.settings = settings
-        self.clock = SystemClock()
+        self.clock = border.clock()
         self.metrics = Metrics()
-        self.isolation = Isolation(self.clock, self.metrics.count_surprise)
+        self.isolation = border.isolation(self.clock, self.metrics.count_surprise)
         self.metrics.build_info.labels(release_version()).set(1)
         self.policy = PolicySource(
             settings.policy,
@@ -96,7 +96,7 @@ class Replica:
         )
         self.policy.start()
         self.pace = Pace(rates_of(self.policy.policy), self.clock)
-        self.api = Api(access, self.clock, self.pace, self.metrics.observe_call)
+        self.api = border.api(access, self.clock, self.pace, self.metrics.observe_call)
         listeners = Listeners()
         self.caches = Caches(
             self.api,
@@ -113,7 +113,7 @@ class Replica:
             own_node=settings.node_name,
             namespace=lambda: self.elector.namespace,
         )
-        self.elector = Elector(
+        self.elector: Elector = border.elector(
             self.api,
             self.clock,
             namespaces=homes,
@@ -122,7 +122,7 @@ class Replica:
             on_start=self._took_over,
             on_stop=lambda: self.drains.stop_all(),
         )
-        self.gateway = Gateway(
+        self.gateway = border.gateway(
             self.api,
             self.clock,
             self.elector,
@@ -148,10 +148,11 @@ class Replica:
         )
         publishers = PublisherPods(self.api, self.clock, self.caches)
         groups = ApiGroups(self.api, self.clock)
+        self.objects = RepairObjects(self.api, groups, self.clock)
         self.cycle = NodeCycle(
             edge,
             publishers=publishers,
-            objects=RepairObjects(self.api, groups, self.clock),
+            objects=self.objects,
             senses=CycleSenses(
                 permit=self.fleet.permit,
                 judged=self.fleet.judged,
@@ -176,13 +177,13 @@ class Replica:
         self.records = RecordKeeping(edge)
         self.world.learned = self._session_learned
         self.idle_tests = IdleTests(edge)
-        self.drains = Drains(
+        self.drains: Drains = Drains(
             edge,
             look=look,
             wake=lambda node: self.loop.wake(node),
             last_active_at=self.cycle.last_active_at,
         )
-        self.loop = ControlLoop(
+        self.loop: ControlLoop = ControlLoop(
             edge,
             self.cycle,
             steer=self.drains.steer,

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
+
+from tests.support.endings import end_all
 
 pytest_plugins = ["tests.support.run.workers"]
 
@@ -22,3 +26,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # A quarter of what promtool and kubectl compute is their collector of garbage.
 os.environ.setdefault("GOGC", "400")
+
+@pytest.fixture(autouse=True)
+def _everything_ends() -> Iterator[None]:
+    yield
+    end_all()

@@ -104,7 +104,7 @@ class Fleet(EdgePart):
 
     def _judge(self) -> None:
         began = self._clock.elapsed()
-        before, phases = self.verdict.permits, self._phases
+        before, phases = self.verdict, self._phases
         self._world.drop_uncounted()
         sessions = self._world.counting
         self._phases = {name: s.status.phase for name, s in sessions.items() if is_open(s)}
@@ -114,9 +114,9 @@ class Fleet(EdgePart):
         self._took_s = self._judged_at - began
         permits = self.verdict.permits
         for name, phase in self._phases.items():
-            if phases.get(name) != phase or before.get(name) != permits.get(name):
+            if phases.get(name) != phase or before.permits.get(name) != permits.get(name):
                 self._wake(sessions[name].spec.node_name)
-        self._set_gauges()
+        self._set_gauges(before)
 
     def _judged_apart(self, snapshot: FleetSnapshot) -> FleetVerdict:
         """The fleet rules see all sessions at once: one that they stumble over is left out, so
@@ -143,10 +143,12 @@ class Fleet(EdgePart):
             return False
         return True
 
-    def _set_gauges(self) -> None:
+    def _set_gauges(self, before: FleetVerdict) -> None:
         verdict, metrics = self.verdict, self._metrics
         metrics.nodes.set(verdict.selected)
         metrics.breaker_open.set(1 if verdict.breaker.open else 0)
+        if (verdict.lines, verdict.findings) == (before.lines, before.findings):
+            return
         metrics.budget_size.clear()
         metrics.budget_used.clear()
         for line in verdict.lines:

@@ -45,8 +45,11 @@ KeptFrom = Callable[[PodView, DrainInput, Policy, float], str]
 _LOG = structlog.get_logger()
 
 # While pods are leaving a list per second sees the last one go as soon as `kubectl drain` does;
-# a drain that only waits for a budget is woken by the PDB's watch.
+# a drain that only waits for a budget is woken by the PDB's watch, and one that waits for a time
+# by its plan.
 _LEAVING_S = 1.0
+# Whoever takes longer than this to leave is seen gone a few seconds later.
+_SOON_S = 60.0
 _WAITING_S = 5.0
 _FAILED_S = 2.0
 _LONGEST_S = 60.0
@@ -67,6 +70,10 @@ class _Drain:
         self.plan: DrainPlan | None = None
         self.wanted: tuple[d.EvictPod, ...] = ()
         self.failures = 0
+        self.leaving = 0
+        """How many pods were on their way out as of the last look."""
+        self.left_at = float("-inf")
+        """CLOCK_BOOTTIME when that number changed."""
         self.look: DrainInput | None = None
         """What the plan was made from."""
         self.looked_at = float("-inf")
@@ -225,7 +232,10 @@ class Drains(EdgePart):
         await self._force(node, drain, plan)
         if plan.wants_owners and not drain.dry_run:
             return _SHORT_S
-        wait_s = _LEAVING_S if plan.waiting or plan.evict else _WAITING_S
+        if plan.leaving != drain.leaving:
+            drain.leaving, drain.left_at = plan.leaving, began
+        soon = plan.leaving and began - drain.left_at <= _SOON_S
+        wait_s = _LEAVING_S if soon else _WAITING_S
         if plan.wake_at is not None:
             wait_s = min(wait_s, max(0.05, plan.wake_at - self._clock.now()))
         return wait_s

@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from remediator.kube.clock import Clock
+from remediator.kube.pace import PaceLane, Rates
 from remediator.metrics import Metrics
 from remediator.upkeep.policy_yaml import decode_policy
 from rules.api.quarantine import Mode
@@ -51,6 +52,21 @@ def given_policy(name: str) -> Policy | list[str]:
     if len(data) > _MAX_BYTES:
         return ["standard input: is larger than 1 MiB; a policy is a page of YAML"]
     return decode_policy(data, "standard input", config_map=True)
+
+
+def rates_of(policy: Policy) -> Rates:
+    """Rates per lane: every mark and every eviction costs up to two reads and two records."""
+    limits = policy.limits
+    both = limits.marks_per_second + limits.evictions_per_second
+    return Rates(
+        per_second={
+            PaceLane.MARK: limits.marks_per_second,
+            PaceLane.EVICT: limits.evictions_per_second,
+            PaceLane.READ: 2 * both,
+            PaceLane.STATUS: both,
+            PaceLane.RECORD: 2 * both,
+        }
+    )
 
 
 class PolicySource:
@@ -103,17 +119,18 @@ class PolicySource:
         found = read_policy(self._path) if self._path is not None else Policy()
         if isinstance(found, Policy):
             self.problems = []
-            self._use(found, first=first)
+            self.use(found, first=first)
         else:
             self.problems = found
             after = "mode is Shadow" if first else "the last good policy goes on"
             for problem in found:
                 _LOG.error("policy", problem=problem, next=after)
             if first:
-                self._use(Policy(), first=True)
+                self.use(Policy(), first=True)
         self._metrics.policy_reload_ok.set(0 if self.problems else 1)
 
-    def _use(self, policy: Policy, *, first: bool) -> None:
+    def use(self, policy: Policy, *, first: bool = False) -> None:
+        """From now on this is the policy; `first`: nobody need hear of it."""
         if self._shadow:
             policy = msgspec.structs.replace(policy, mode=Mode.SHADOW)
         policy = with_installed(policy, builtin=self._builtin_validation)

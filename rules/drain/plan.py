@@ -86,6 +86,8 @@ class DrainPlan:
     """Why the node could not be looked at; nobody goes meanwhile (`rules.drain.unseen`)."""
     needs_human: WhyNot | None = None
     waiting: tuple[str, ...] = ()
+    leaving: int = 0
+    """How many pods are on their way out."""
     stuck: tuple[str, ...] = ()
     left_by_policy: tuple[str, ...] = ()
     left_by_failure: tuple[str, ...] = ()
@@ -191,6 +193,7 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
         blocked_reason=worst.reason if worst is not None else None,
         needs_human=_needs_human(worst, stuck, late),
         waiting=tuple(waiting),
+        leaving=sum(verdict.fate is Fate.LEAVING for _, verdict in verdicts),
         stuck=tuple(stuck),
         left_by_policy=tuple(f"{p.key} ({v.why})" for p, v in verdicts if _by_policy(v)),
         left_by_failure=(*stuck, *over, *attached),

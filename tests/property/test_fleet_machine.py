@@ -1,7 +1,7 @@
 """Whatever happens to a fleet, in whatever order: the promises hold.
 
 A Hypothesis state machine plays faults, repairs, people, owners, outages and crashes against the
-deciding rules in the virtual cluster of the scenario tests, and checks after every step what must
+replica in the virtual cluster of the scenario tests, and checks after every step what must
 be true always: never over budget, never a foreign cordon undone, never a pod evicted that is not
 on the node, every mark owned, every wait explained, nothing touched in Shadow.
 """
@@ -69,6 +69,10 @@ class Fleet(RuleBasedStateMachine):
         self.world.add_pdb("some", app="a", minAvailable=3)
         self.world.meddler = self._before
         self.world.run(70, step=35)
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            self.world.end()
 
     # ------------------------------------------------------------------ what is sent
 

@@ -71,9 +71,6 @@ def test_s16_a_budget_that_opens_is_used_at_once_and_was_not_hammered() -> None:
     assert ("team-a", "here-0") in world.pods
     world.pods["team-a", "there-0"]["status"]["conditions"][0]["status"] = "True"
     world.sync_pdbs()
-    from rules.drain.queue import pdb_changed
-
-    world.controller.queue = pdb_changed(world.controller.queue, "team-a/shared")
     opened = world.now
     world.run(10)
     accepted = [at for at, w, _, code in world.sent if isinstance(w, d.EvictPod) and code == 201]
@@ -136,10 +133,12 @@ def test_s19_daemonsets_mirrors_and_orphans() -> None:
 def test_a_daemonset_nobody_looked_up_yet_holds_back_the_verdict_drained() -> None:
     world = fleet()
     world.add_pod("ds", NODE, owner=("apps/v1", "DaemonSet", "plugin"))
+    world.hanging.add("daemonsets")
     world.incident(NODE)
-    world.run(60)
+    world.run(25)
     assert world.phase(NODE) == "Draining"
     world.add_daemonset_owner("DaemonSet-team-a-plugin")
+    world.hanging.clear()
     world.run_until(NODE, "Quarantined", limit=30)
 
 
@@ -312,14 +311,15 @@ def test_s31_a_pdb_that_protects_a_whole_gang_is_recognised() -> None:
 @pytest.mark.parametrize(("severity", "leaves"), [("Degraded", False), ("Fatal", True)])
 def test_s32_a_degraded_pod_without_room_stays(severity: str, leaves: bool) -> None:
     world = fleet()
-    uid = world.add_pod("big", NODE, gpus=8)
-    world.no_room = frozenset({uid})
+    world.add_pod("big", NODE, gpus=8)
+    for index in (1, 2, 3):
+        world.add_pod(f"busy-{index}", f"n{index}", gpus=8)
     world.incident(NODE, severity=severity)
     world.run(60)
     assert (evicted(world) == ["big"]) == leaves
     if not leaves:
         assert world.condition(NODE, "Blocked") == "NoCapacity"
-        world.no_room = frozenset()
+        del world.pods["team-a", "busy-2"]
         world.run_until(NODE, "Quarantined", limit=60)
 
 

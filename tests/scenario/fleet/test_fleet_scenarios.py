@@ -98,7 +98,7 @@ class TestBudget:
 
     def test_a_mark_under_way_is_counted(self) -> None:
         world = fleet(20, budget=share(5))
-        world.controller.reserved.add("n7")
+        world.replica.world.reserved.add("n7")
         world.incident("n1")
         world.run(3)
         assert world.phase("n1") == "Pending"
@@ -146,6 +146,7 @@ class TestBreaker:
         world = fleet(40, budget={**ROOMY, "maxNew": {"count": 2, "window": "10m"}})
         for index in range(6):
             world.incident(f"n{index}", reason=f"Reason{index}")
+            world.run(1)
         world.run(5)
         before = judge_fleet(world.snapshot()).breaker
         world.restart()
@@ -200,6 +201,7 @@ class TestCorrelatedCause:
             world.add_node(f"b{index}", labels={"topology.kubernetes.io/rack": "r2"})
         for name in ("a1", "a2", "a3"):
             world.incident(name, reason="NVLinkDown")
+            world.run(1)
         world.run(5)
         world.incident("a4", reason="NVLinkDown")
         world.incident("b1", reason="Other")

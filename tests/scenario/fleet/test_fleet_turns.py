@@ -160,6 +160,8 @@ class TestGangs:
         world.unread.add("n0")
         gang_pod(world, "n0")
         world.incident("n0")
+        world.run_until("n0", "Draining", limit=20)
+        world.unread.clear()
         world.run_until("n0", "Quarantined", limit=30)
 
     def test_without_mates_it_goes_after_the_window(self) -> None:

@@ -4,22 +4,23 @@ other.
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any
 
 import msgspec
 import pytest
 
-from rules.api.pods import PodView
+from remediator.replica import Replica
 from rules.api.repair.writes import CreateTestJob, DeleteTestJob, SetValidated
 from rules.api.timestamps import format_time
-from rules.fleet.idle_checks import asks_for_pods, due, follow, making
-from rules.validate.jobs import LABEL_JOB, JobSeen, JobView
+from rules.validate.jobs import LABEL_JOB
 from tests.support.scenario.session_apiserver import OWN
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 from tests.support.scenario.validation_world import says
 
 TEMPLATE = {"spec": {"containers": [{"name": "validate", "image": "gpuward-agent:1"}]}}
 DAY_S = 86_400.0
+SWEEP_S = 30.0
 
 
 class IdleWorld(World):
@@ -32,46 +33,24 @@ class IdleWorld(World):
             self.nodes[name]["status"]["allocatable"] = {"nvidia.com/gpu": "8"}
         self.busy: set[str] = set()
         self.says = {name: (0, says("pass")) for name in self.nodes}
-        self.tried: dict[str, float] = {}
+        meta = {"name": "gpuward-validate", "namespace": OWN, "uid": "t"}
+        self.templates["gpuward-validate"] = {"metadata": meta, "template": TEMPLATE}
+
+    def _parts(self, replica: Replica) -> list[Coroutine[Any, Any, None]]:
+        return [*super()._parts(replica), replica.idle_tests.run()]
 
     def sweep(self) -> list[str]:
-        """One sweep; the nodes whose test was made."""
-        step = follow(self.snapshot(), self.idle_jobs())
-        for write in step.writes:
-            self._send(write)
-        self.tried |= dict.fromkeys(step.in_vain, self.now)
-        choice = self.policy.validate.of_idle_nodes()
-        names = due(self.snapshot(), self.idle_jobs(), self.tried)
-        for name in names:
-            assert choice is not None
-            made = making(name, choice, TEMPLATE, self.snapshot())
-            assert made is not None
-            self._send(made)
-        return names
+        """Until the next sweep; the nodes whose test was made."""
+        before = len(self.writes(CreateTestJob))
+        self.run(SWEEP_S, step=SWEEP_S)
+        return [write.node for write in self.writes(CreateTestJob)[before:]]
 
     def sweep_for(self, seconds: float) -> None:
-        for _ in range(int(seconds // 30)):
-            self.sweep()
-            self._run_pods()
-            self.cycle()
-            self.now += 30
-            self._controllers()
+        self.run(seconds, step=SWEEP_S)
 
-    def idle_jobs(self) -> list[JobSeen]:
-        jobs = {name: msgspec.convert(job, JobView) for name, job in self.jobs.items()}
-        return [
-            JobSeen(
-                name=name,
-                job=job,
-                pods=tuple(
-                    msgspec.convert(pod, PodView)
-                    for pod in self.pods.values()
-                    if pod["metadata"]["labels"].get(LABEL_JOB) == name
-                    and asks_for_pods(job, self.snapshot())
-                ),
-            )
-            for name, job in jobs.items()
-        ]
+    def _controllers(self) -> None:
+        super()._controllers()
+        self._run_pods()
 
     def _run_pods(self) -> None:
         for name, job in self.jobs.items():
@@ -222,7 +201,7 @@ def test_issue13_03_of_several_ended_tests_only_the_newest_is_told() -> None:
     world = IdleWorld(nodes=1, concurrent={"percent": 100}, every="1h")
     world.says = {"n0": (1, says("fail"))}
     world.sweep_for(120)
-    assert world.idle_jobs()
+    assert world.jobs
     for name in world.nodes:
         world.nodes[name]["status"]["conditions"] = [
             condition
@@ -237,7 +216,9 @@ def test_issue13_03_of_several_ended_tests_only_the_newest_is_told() -> None:
             )
             for condition in world.nodes[name]["status"]["conditions"]
         ]
-    assert follow(world.snapshot(), world.idle_jobs()).writes == ()
+    told = len(world.sent)
+    world.sweep()
+    assert not any(isinstance(w, SetValidated | DeleteTestJob) for _, w, _, _ in world.sent[told:])
 
 
 def test_issue13_a_passed_job_goes_once_its_result_is_on_the_node_and_a_failed_one_is_kept() -> (
@@ -247,12 +228,13 @@ def test_issue13_a_passed_job_goes_once_its_result_is_on_the_node_and_a_failed_o
     world.says["n1"] = (2, says("fail", value=7.0))
     world.sweep_for(300)
     assert [world.validated(f"n{index}") for index in range(3)] == ["True", "False", "True"]
-    (left,) = world.idle_jobs()
-    assert "n1" in left.name
-    assert left.pods == (), "nobody reads the pods of what is known"
-    told = len(world.sent)
+    (left,) = world.jobs
+    assert "n1" in left
+    told, asked = len(world.sent), len(world.gets)
     world.sweep_for(300)
-    assert [seen.name for seen in world.idle_jobs()] == [left.name]
+    assert list(world.jobs) == [left]
+    of_pods = [selector for path, selector in world.gets[asked:] if path.endswith("/pods")]
+    assert not any(LABEL_JOB in each for each in of_pods), "nobody reads what is known"
     assert not any(isinstance(w, SetValidated | DeleteTestJob) for _, w, _, _ in world.sent[told:])
 
 

@@ -14,9 +14,9 @@ from rules.repair.judging import Sight
 from rules.repair.ladder import Step
 from rules.session.observation import Permit, observe
 from rules.session.repair.ends import of_nobody
+from tests.support.scenario.deaths import deaths
 from tests.support.scenario.provider_world import ROWS, ProviderWorld
 from tests.support.scenario.repair_world import NODE
-from tests.support.scenario.session_world import CrashError
 
 GIVES_UP = [row for row in ROWS if row[0] == "Metal3" or row[0].endswith(("Remediation", "Job"))]
 FOREIGN = [
@@ -144,26 +144,20 @@ def test_issue13_05_a_refused_request_is_tried_again_and_fails_in_time(
 @pytest.mark.parametrize(("name", "step"), KINDS)
 def test_issue13_04_a_leader_killed_at_any_write_asks_once(name: str, step: str) -> None:
     plain = broken(name, step)
-    live(plain, 600)
+    end = plain.now + 700
+    died = deaths(plain, lambda: live(plain, 600))
     want = [(a.step, a.state) for a in plain.sessions(NODE)[0].status.repair]
     first = next(
         index
-        for index, (_, write, _, _) in enumerate(plain.sent)
+        for index, (write, _) in enumerate(died)
         if isinstance(write, d.WriteSessionStatus) and write.status.repair
     )
-    for crash_at in range(first, len(plain.sent)):
-        world = broken(name, step)
-        world.crash_after = crash_at
-        end = world.now + 700
-        while world.now < end:
-            try:
-                live(world, end - world.now, step=20)
-            except CrashError:
-                world.restart()
+    for write, world in died[first:]:
+        live(world, end - world.now)
         found = [(a.step, a.state) for a in world.sessions(NODE)[0].status.repair]
-        assert found == want, crash_at
-        assert len(world.asked_through()) == 1, crash_at
-        assert len(world.followed) == 1, crash_at
+        assert found == want, write
+        assert len(world.asked_through()) == 1, write
+        assert len(world.followed) == 1, write
 
 
 def test_issue13_05_a_step_has_its_whole_time_from_the_call_on() -> None:

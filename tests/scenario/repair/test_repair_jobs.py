@@ -13,9 +13,9 @@ from rules.api.names import ANNOTATION_RELEASE_GPU, PAUSED_BY_US, PREFIX_GPU_DEP
 from rules.api.quarantine import Mode
 from rules.api.repair.writes import WriteRepairObject
 from tests.support.repair.job_world import EXPORTER, PLUGIN, JobWorld
+from tests.support.scenario.deaths import deaths
 from tests.support.scenario.provider_world import end_job
 from tests.support.scenario.repair_world import NODE, repair_policy
-from tests.support.scenario.session_world import CrashError
 
 RESET = ("ResetGPUJob", "ResetGPU")
 RESTART = ("RestartNodeJob", "RestartNode")
@@ -192,12 +192,12 @@ WORDS = [
 def moved_off() -> JobWorld:
     """Others have been moved off, nobody was asked yet, and another leader takes over."""
     plain = broken(*RESET)
-    plain.until(lambda: plain.held("jobs"))
-    world = broken(*RESET)
-    world.crash_after = _first(plain, "patch") + 1
-    with pytest.raises(CrashError):
-        world.run(600)
-    world.restart()
+    died = deaths(plain, lambda: plain.until(lambda: plain.held("jobs")))
+    world = next(
+        died[index + 1][1]
+        for index, (write, _) in enumerate(died)
+        if isinstance(write, WriteRepairObject) and write.verb == "patch"
+    )
     assert world.moved
     assert world.held("jobs") == []
     return world
@@ -277,22 +277,20 @@ def test_issue13_04_a_leader_killed_at_any_write_resets_once_and_lets_everybody_
     does: str,
 ) -> None:
     plain = broken(*RESET, does)
-    plain.run(500, step=10)
+    end = plain.now + 600
+    died = deaths(plain, lambda: plain.run(500, step=10))
     want = plain.steps_of()
-    first = _first(plain, "patch") - 2
-    for crash_at in range(first, len(plain.sent)):
-        world = broken(*RESET, does)
-        world.crash_after = crash_at
-        end = world.now + 600
-        while world.now < end:
-            try:
-                world.run(end - world.now, step=10)
-            except CrashError:
-                world.restart()
-        assert world.steps_of() == want, crash_at
-        assert len(world.asked_through()) == 1, crash_at
-        assert world.settled, crash_at
-        assert world.moved_at_reset in ([], [True]), crash_at
+    first = next(
+        index
+        for index, (write, _) in enumerate(died)
+        if isinstance(write, WriteRepairObject) and write.verb == "patch"
+    )
+    for write, world in died[first - 2 :]:
+        world.run(end - world.now, step=10)
+        assert world.steps_of() == want, write
+        assert len(world.asked_through()) == 1, write
+        assert world.settled, write
+        assert world.moved_at_reset in ([], [True]), write
 
 
 def test_issue13_04_shadow_moves_nobody() -> None:

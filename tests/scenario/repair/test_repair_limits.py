@@ -9,10 +9,12 @@ import pytest
 from rules.api import writes as d
 from rules.api.repair.writes import SetRepairCondition
 from rules.session.history import outlived
+from tests.support.scenario.deaths import deaths
 from tests.support.scenario.repair_world import NODE, RESTART, STEPS, RepairWorld, repair_policy
-from tests.support.scenario.session_world import CrashError
 
 RESTART_ONLY = {"RestartNode": STEPS["RestartNode"]}
+LONG_S = 2000
+"""The better part of an hour."""
 
 
 def boots(world: RepairWorld, node: str = NODE) -> int:
@@ -235,22 +237,20 @@ def test_issue13_04_a_leader_killed_before_any_write_changes_nothing(
     """At every write of a repair: the same end, each step asked for at most once."""
     plain = RepairWorld(does=does, steps=RESTART_ONLY)
     plain.incident(NODE)
-    _live(plain)
+    end = plain.now + LONG_S
+    died = deaths(plain, lambda: plain.run(LONG_S, step=20))
     want = (ends, plain.steps_of(), 1)
     assert plain.steps_of() == [("RestartNode", "Proven")]
-    repairs = [
-        isinstance(write, d.WriteSessionStatus) and bool(write.status.repair)
-        for _, write, _, _ in plain.sent
+    recorded = [
+        isinstance(write, d.WriteSessionStatus) and bool(write.status.repair) for write, _ in died
     ]
-    first = repairs.index(True)
-    assert len(repairs) - first > 8
-    for crash_at in range(first, len(repairs)):
-        world = RepairWorld(does=does, steps=RESTART_ONLY)
-        world.incident(NODE)
-        world.crash_after = crash_at
-        _live(world, leads)
-        assert (world.phase(NODE), world.steps_of(), boots(world)) == want, crash_at
-        assert [kind for _, kind in world.done] == [RESTART], crash_at
+    first = recorded.index(True)
+    assert len(died) - first > 8
+    for write, world in died[first:]:
+        getattr(world, leads)()
+        world.run(end - world.now, step=20)
+        assert (world.phase(NODE), world.steps_of(), boots(world)) == want, write
+        assert [kind for _, kind in world.done] == [RESTART], write
 
 
 def test_issue13_04_who_finds_the_new_boot_of_a_step_on_record_asks_for_nothing_again() -> None:
@@ -310,16 +310,6 @@ def _says_asked(write: d.Write) -> bool:
     return isinstance(write, d.WriteSessionStatus) and any(
         attempt.state == "Asked" for attempt in write.status.repair
     )
-
-
-def _live(world: RepairWorld, leads: str = "restart") -> None:
-    """The better part of an hour, with a new leader whenever one dies."""
-    end = world.now + 2000
-    while world.now < end:
-        try:
-            world.run(end - world.now, step=20)
-        except CrashError:
-            getattr(world, leads)()
 
 
 def test_issue13_04_the_own_node_hands_over_first_and_is_left_alone_without_a_second() -> None:

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import pytest
 
 from rules.api import writes as d
+from tests.support.scenario.deaths import deaths
 from tests.support.scenario.repair_world import NODE, RepairWorld
-from tests.support.scenario.session_world import CrashError
 
 STEPS = {
     step: {"adapter": "NodeConditions", "timeout": "5m"} for step in ("RestartNode", "ReplaceNode")
@@ -67,26 +67,17 @@ ENDS: dict[str, Callable[[RepairWorld], None]] = {
 
 
 @functools.cache
-def points() -> range:
-    """Numbers of the writes from the first that has a step on record."""
+def points() -> tuple[RepairWorld, ...]:
+    """The ladder as a leader leaves it that dies before a write, from the first that has a step
+    on record.
+    """
     world = ladder()
-    world.run(LADDER_S, step=30)
+    died = deaths(world, lambda: world.run(LADDER_S, step=30))
     assert [step for step, _ in world.steps_of()] == ["RestartNode", "ReplaceNode"]
-    repairs = [
-        isinstance(write, d.WriteSessionStatus) and bool(write.status.repair)
-        for _, write, _, _ in world.sent
+    recorded = [
+        isinstance(write, d.WriteSessionStatus) and bool(write.status.repair) for write, _ in died
     ]
-    return range(repairs.index(True), len(repairs))
-
-
-def died_at(point: int) -> RepairWorld:
-    """The ladder as its leader left it, with another one at hand."""
-    world = ladder()
-    world.crash_after = point
-    with pytest.raises(CrashError):
-        world.run(LADDER_S + 1, step=30)
-    world.restart()
-    return world
+    return tuple(left for _, left in died[recorded.index(True) :])
 
 
 @pytest.mark.parametrize("word", FORBIDS)
@@ -94,8 +85,8 @@ def test_issue13_04_whoever_forbids_is_heeded_before_the_next_step_at_every_poin
     word: str,
 ) -> None:
     assert len(points()) > 6
-    for point in points():
-        world = died_at(point)
+    for point, left in enumerate(points()):
+        world = left.fork()
         asked = len(world.asked())
         FORBIDS[word](world)
         world.run(LADDER_S, step=60)
@@ -105,8 +96,8 @@ def test_issue13_04_whoever_forbids_is_heeded_before_the_next_step_at_every_poin
 
 @pytest.mark.parametrize("word", ENDS)
 def test_issue13_04_whoever_ends_it_leaves_nothing_asked_for_at_every_point(word: str) -> None:
-    for point in points():
-        world = died_at(point)
+    for point, left in enumerate(points()):
+        world = left.fork()
         asked = len(world.asked())
         ENDS[word](world)
         if word == "deleted":

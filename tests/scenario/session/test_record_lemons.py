@@ -20,6 +20,8 @@ from tests.support.scenario.repair_world import NODE
 from tests.support.scenario.validation_world import ValidationWorld
 
 GPU = f"GPU-{NODE}-0"
+LOOKED_AT_AGAIN_S = 60.0
+"""One node is not looked at more often than this for its records."""
 
 
 def test_issue14_a_fault_and_its_repair_are_one_line_of_the_record() -> None:
@@ -110,6 +112,7 @@ def test_issue14_a_persons_word_ends_the_verdict(word: str) -> None:
         world.records[gpu_record_name(GPU)]["metadata"]["annotations"] = {ANNOTATION_KEEP: said}
     else:
         world.annotate(NODE, "gpuward.io/repaired", said)
+        world.run(LOOKED_AT_AGAIN_S, step=30)
     world.keep_records()
     record = world.record()
     assert not record.lemon

@@ -16,6 +16,8 @@ DAEMON = ("apps/v1", "DaemonSet", "agent")
 OPERATOR = ("nvidia.com/v1", "ClusterPolicy", "cluster-policy")
 DRIVER = ("nvidia.com/v1alpha1", "NVIDIADriver", "default")
 NAMESAKE = ("example.com/v1", "ClusterPolicy", "cluster-policy")
+LISTED_S = 125
+"""A drained node is listed every one to two minutes."""
 MIRROR = {"kubernetes.io/config.mirror": "x"}
 
 
@@ -65,7 +67,7 @@ def test_who_comes_past_the_scheduler_is_named_until_it_is_gone(
     if pod.get("owner") == DAEMON:
         world.add_daemonset_owner(f"DaemonSet-{pod.get('namespace', 'team-a')}-agent")
     world.add_pod("new", NODE, **pod)
-    world.run(60)
+    world.run(LISTED_S, step=5)
     assert world.phase(NODE) == "Quarantined"
     reason = "PodArrived" if named else ""
     assert world.condition(NODE, "Blocked") == world.condition(NODE, "NeedsHuman") == reason
@@ -77,7 +79,7 @@ def test_who_comes_past_the_scheduler_is_named_until_it_is_gone(
     assert world.condition(NODE, "Blocked") == reason, "a new process says the same"
     assert len(world.writes(d.EvictPod)) == evictions, "it is reported, not fought"
     del world.pods[pod.get("namespace", "team-a"), "new"]
-    world.run(60)
+    world.run(LISTED_S, step=5)
     assert world.condition(NODE, "Blocked") == ""
     assert "past the scheduler" not in world.message(NODE)
 

@@ -54,8 +54,7 @@ def test_issue10_14_without_any_knowledge_of_the_time_before_nobody_just_left() 
     world = stand_down("Quarantined")
     world.label(NODE, **{UPGRADE: "upgrade-done"})
     world.cordon(NODE, on=False)
-    world.restart()
-    world.controller.active_at.clear()
+    world.restart(knows_before=False)
     world.run(5)
     assert world.phase(NODE) == "Cancelled"
 

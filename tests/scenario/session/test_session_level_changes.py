@@ -4,17 +4,11 @@ it.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from types import SimpleNamespace
-
 import pytest
 
-from remediator.replica import Replica
 from rules.api import writes as d
-from rules.api.quarantine import Cause, QuarantineSpec
-from rules.catalog.why_not import WhyNot
-from rules.fleet.turns import judge_fleet
 from rules.session.causes import MAX_CAUSES, causes_in_effect, worst
+from tests.support.scenario.fleet_under_budget import ours
 from tests.support.scenario.session_phases_reached import NODE, at, evictions_after
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
@@ -221,51 +215,29 @@ class TestANarrowerSelector:
         world.run_until(NODE, "Quarantined", limit=30)
 
 
-class TestAMarkThatWaitsForItsTurn:
-    def waiting(self) -> World:
-        world = World(policy_of(budget={**ROOMY, "maxUnavailable": {"percent": 20, "atMost": 50}}))
-        world.add_nodes(10)
-        world.sleep(7200)
-        world.incident(NODE)
-        world.controller.reserved = {NODE}
-        world._send(d.CreateSession(name="s1", spec=self.spec(world)))
-        return world
-
-    def spec(self, world: World) -> QuarantineSpec:
-        incident = world.healths[NODE]["status"]["incidents"][0]["id"]
-        cause = Cause(source="Detector", incident=incident, reason=FAULT, severity="Fatal")
-        uid = world.node(NODE).uid
-        return QuarantineSpec(node_name=NODE, node_uid=uid, causes=(cause,))
-
-    def test_issue10_15_it_keeps_its_place(self) -> None:
-        world = self.waiting()
-        world.set_ready("n5", "False")
-        assert judge_fleet(world.snapshot()).permits["s1"].start
-
-    def test_issue10_15_it_gives_it_up_when_others_became_unavailable(self) -> None:
-        world = self.waiting()
-        for node in ("n5", "n6"):
-            world.set_ready(node, "False")
-        permit = judge_fleet(world.snapshot()).permits["s1"]
-        assert permit.refusal is not None
-        assert (permit.start, permit.refusal.reason) == (False, WhyNot.BUDGET)
-
-    @pytest.mark.parametrize("broken", [(), ("n5", "n6")])
-    def test_issue10_15_the_process_asks_right_before_it_is_sent(
-        self, broken: tuple[str, ...]
-    ) -> None:
-        world = self.waiting()
-        for node in broken:
-            world.set_ready(node, "False")
-        snapshot = world.snapshot()
-        process = SimpleNamespace(
-            caches=SimpleNamespace(quarantines=SimpleNamespace(items=snapshot.quarantines)),
-            fleet=SimpleNamespace(permit=judge_fleet(snapshot).permits.__getitem__),
+@pytest.mark.parametrize("broken", [(), ("n5",), ("n5", "n6")])
+def test_issue10_15_a_mark_that_waits_to_be_sent_keeps_its_place_unless_others_took_it(
+    broken: tuple[str, ...],
+) -> None:
+    """Marks go at a pace: the process asks once more right before one is sent."""
+    world = World(
+        policy_of(
+            budget={**ROOMY, "maxUnavailable": {"percent": 30, "atMost": 50}},
+            limits={"marksPerSecond": 0.1},
         )
-        mark = d.MarkNode(node=NODE, node_uid="u", session="s1", patch={})
-        said = Replica._turn_over(process, mark)  # type: ignore[arg-type]
-        assert ("the budget allows 2" in said) == bool(broken)
-        assert Replica._turn_over(process, replace(mark, session="s0")) == ""  # type: ignore[arg-type]
+    )
+    world.add_nodes(10)
+    world.now += 7200
+    for name in ("n0", "n1"):
+        world.incident(name)
+    world.run(5)
+    assert ours(world) == ["n0"]
+    for name in broken:
+        world.set_ready(name, "False")
+    world.run(30)
+    waits = len(broken) == 2
+    assert ours(world) == (["n0"] if waits else ["n0", "n1"])
+    assert (world.condition("n1", "Blocked") == "Budget") == waits
 
 
 def test_issue12_a_cause_that_is_closed_hurries_no_drain() -> None:

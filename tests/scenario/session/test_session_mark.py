@@ -11,7 +11,8 @@ import pytest
 
 from rules.api import writes as d
 from rules.api.names import ANNOTATION_SESSION, TAINT_QUARANTINE
-from tests.support.scenario.session_world import ROOMY, CrashError, World, policy_of
+from tests.support.scenario.deaths import deaths
+from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 NODE = "n0"
 
@@ -169,19 +170,11 @@ def state(world: World) -> Any:
 def test_a_crash_between_any_two_writes_converges_to_the_same_end() -> None:
     clean = marked_world()
     clean.add_pod("web-1", NODE)
-    life(clean)
-    writes = len(clean.sent)
-    assert writes > 10
-    for position in range(writes):
-        world = marked_world()
-        world.add_pod("web-1", NODE)
-        world.crash_after = position
-        for _ in range(2):
-            try:
-                life(world)
-            except CrashError:
-                world.restart()
-        assert state(world) == state(clean), f"crash before write {position}"
+    died = deaths(clean, lambda: life(clean))
+    assert len(died) > 8
+    for write, world in died:
+        life(world)
+        assert state(world) == state(clean), f"crash before {write}"
         assert len(world.sessions(NODE)) == 1
         assert len(world.writes(d.MarkNode)) == 1
 

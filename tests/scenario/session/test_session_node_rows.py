@@ -225,6 +225,8 @@ class TestUndoneByAnOwner:
         assert not world.is_marked(NODE)
 
 
+LEASES_READ_S = 6
+"""Leases are listed every 5 s; whatever else says that somebody owns the node is watched."""
 OWNERS = [
     pytest.param(lambda w: w.taint(NODE, "ToBeDeletedByClusterAutoscaler"), id="autoscaler"),
     pytest.param(lambda w: w.taint(NODE, "karpenter.sh/disrupted"), id="karpenter"),
@@ -262,6 +264,7 @@ OWNERS = [
 def test_s40_stand_down_does_no_further_harm_and_keeps_records(phase: str, begin) -> None:  # type: ignore[no-untyped-def]
     world = at(phase)
     begin(world)
+    world.run(LEASES_READ_S)
     world.policy = policy_of(budget=ROOMY)
     before = world.now
     world.run(700, step=20)

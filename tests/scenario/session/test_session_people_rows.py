@@ -176,13 +176,13 @@ class TestHold:
 
 class TestPause:
     def test_it_acts_within_a_second_in_the_middle_of_a_drain(self) -> None:
-        world = World(policy_of(budget=ROOMY, drain={"backoff": {"min": "1s", "max": "1s"}}))
+        world = World(policy_of(budget=ROOMY, limits={"evictionsPerSecond": 4}))
         world.add_nodes(5)
         for index in range(20):
             world.add_pod(f"p{index}", NODE)
         world.add_pdb("slow", minAvailable=0)
         world.incident(NODE)
-        world.run(5)
+        world.run(3)
         assert 0 < len(world.writes(d.EvictPod)) < 20
         world.pause()
         world.run(1)

@@ -9,8 +9,8 @@ import pytest
 
 from rules.api.repair.writes import CreateTestJob
 from rules.policy.durations import Seconds
+from tests.support.scenario.deaths import deaths
 from tests.support.scenario.repair_world import NODE
-from tests.support.scenario.session_apiserver import CrashError
 from tests.support.scenario.validation_world import ValidationWorld
 
 ENDS = {
@@ -24,21 +24,16 @@ ENDS = {
 STEP_S, LIMIT_S = 10, 900
 
 
-def lived_through(world: ValidationWorld, phase: str, tests: int) -> int:
-    """The node's whole session; how often the process died."""
-    died, healed = 0, False
-    world.incident(NODE)
+def live_on(world: ValidationWorld, phase: str, tests: int) -> None:
+    """The rest of the node's session."""
+    incidents = world.healths[NODE]["status"]["incidents"]
     for _ in range(0, LIMIT_S, STEP_S):
-        try:
-            world.cycle()
-        except CrashError:
-            died += 1
-            world.restart()
-        if world.phase(NODE) == "Quarantined" and not healed:
-            healed = True
+        world.cycle()
+        if world.phase(NODE) == "Quarantined" and incidents[0]["active"]:
             world.close_all(NODE)
+        healed = not incidents[0]["active"]
         if healed and world.phase(NODE) == phase and len(world.tests_of()) == tests:
-            return died
+            return
         world.now += STEP_S
         world._controllers()
     raise AssertionError(world.message(NODE))
@@ -49,21 +44,19 @@ def test_issue13_03_killed_before_each_write_the_test_is_made_once_and_ends_the_
     becomes: tuple[str, ...],
 ) -> None:
     phase, tests, made = ENDS[becomes]
-    for number in range(40):
-        world = ValidationWorld(*becomes, nodes=2, repair={"mode": "Off"})
-        release = msgspec.structs.replace(world.policy.release, healthy_for_s=Seconds(20))
-        world.policy = msgspec.structs.replace(world.policy, release=release)
-        world.crash_after = number
-        died = lived_through(world, phase, len(tests))
-        assert world.tests_of() == tests, number
+    plain = ValidationWorld(*becomes, nodes=2, repair={"mode": "Off"})
+    release = msgspec.structs.replace(plain.policy.release, healthy_for_s=Seconds(20))
+    plain.policy = msgspec.structs.replace(plain.policy, release=release)
+    plain.incident(NODE)
+    died = deaths(plain, lambda: live_on(plain, phase, len(tests)))
+    assert len(died) > 9
+    for before, world in died:
+        live_on(world, phase, len(tests))
+        assert world.tests_of() == tests, before
         jobs = [
             write.name
             for _, write, _, answer in world.sent
             if isinstance(write, CreateTestJob) and answer == 201
         ]
-        assert len(jobs) == len(set(jobs)) == made, number
+        assert len(jobs) == len(set(jobs)) == made, before
         assert len(world.sessions(NODE)) == 1
-        if not died:
-            assert number > 12, "a session has more writes than that"
-            return
-    raise AssertionError("it never lived to the end")

@@ -9,6 +9,9 @@ from tests.support.scenario.repair_world import NODE
 from tests.support.scenario.session_apiserver import CrashError
 from tests.support.scenario.validation_world import ValidationWorld
 
+TRIED_AGAIN_S = 35
+"""Whatever fails is tried again after 30 s at the latest."""
+
 
 def under_test() -> ValidationWorld:
     world = ValidationWorld("hangs")
@@ -33,7 +36,7 @@ def test_issue13_a_node_is_not_released_while_its_test_cannot_be_ended(code: int
     assert world.is_marked(NODE)
     assert world.tests_of() == [("Asked", "")]
     del world.refusing[DeleteTestJob]
-    world.run(10)
+    world.run(TRIED_AGAIN_S)
     assert world.phase(NODE) == "Released"
     assert world.jobs == {}
     assert not world.is_marked(NODE)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import json
-import re
 from typing import Any
 
 from hack.sim.cluster.validation.structural import StructuralSchema
-from rules.api.repair.writes import ObjectAddress, ObjectQuery, Verb, WriteRepairObject
+from rules.api.repair.writes import ObjectAddress, Verb, WriteRepairObject
 from rules.api.requests import MERGE_PATCH, Request
-from rules.repair.judging import ObjectSeen, Sight
+from rules.repair.judging import Sight
 from tests.support.cluster.provider_definitions import DEFINITIONS, schema_of
 from tests.support.scenario.session_cluster import Cluster
 
@@ -47,60 +45,6 @@ class ProviderObjects(Cluster):
     def held(self, resource: str) -> list[dict[str, Any]]:
         """All objects of a resource."""
         return [o for path, o in self.objects.items() if f"/{resource}/" in path]
-
-    def read_object(self, query: ObjectQuery) -> ObjectSeen:
-        """What the edge would hand to the rules."""
-        at = query.address
-        if at.resource == "pods":
-            return self._pods(query)
-        group, _, version = at.api_version.rpartition("/")
-        if group in self.unserved:
-            return self._seen(Sight.NOT_SERVED, f"nobody serves {at.words}")
-        if version == "*":
-            at = ObjectAddress(
-                api_version=f"{group}/{VERSIONS[group]}",
-                resource=at.resource,
-                namespace=at.namespace,
-                name=at.name,
-            )
-        if at.resource in self.unreadable:
-            sight = self.unreadable[at.resource]
-            since = self.now if sight is Sight.UNREAD else None
-            return self._seen(sight, f"{at.words} cannot be read", failing_since=since)
-        items: tuple[dict[str, Any], ...]
-        if at.name:
-            found = self.objects.get(at.path)
-            if found is None:
-                return self._seen(
-                    Sight.ABSENT, f"there is no {at.words}", api_version=at.api_version
-                )
-            items = (copy.deepcopy(found),)
-        else:
-            everywhere = "" if at.namespace else "(namespaces/[^/]+/)?"
-            root = at.path.removesuffix(at.resource)
-            of_it = re.compile(f"{re.escape(root)}{everywhere}{at.resource}/[^/]+")
-            items = tuple(
-                copy.deepcopy(o) for path, o in self.objects.items() if of_it.fullmatch(path)
-            )
-        return self._seen(Sight.FOUND, found=items, api_version=at.api_version)
-
-    def _pods(self, query: ObjectQuery) -> ObjectSeen:
-        at, wanted = query.address, dict(query.fields)
-        key, _, value = query.selector.partition("=")
-        found = tuple(
-            copy.deepcopy(pod)
-            for (namespace, name), pod in self.pods.items()
-            if at.name in {"", name} and at.namespace in {"", namespace}
-            if not at.name or pod
-            if not key or pod["metadata"].get("labels", {}).get(key) == value
-            if wanted.get("spec.nodeName", pod["spec"]["nodeName"]) == pod["spec"]["nodeName"]
-        )
-        if at.name and not found:
-            return self._seen(Sight.ABSENT, f"there is no {at.words}", api_version="v1")
-        return self._seen(Sight.FOUND, found=found, api_version="v1")
-
-    def _seen(self, sight: Sight, why: str = "", **more: Any) -> ObjectSeen:
-        return ObjectSeen(sight=sight, read_at=self.now, why=why, **more)
 
     def write_object(self, write: WriteRepairObject, wire: Request) -> int:
         """The API server's answer to a request for a repair or its end."""

@@ -14,6 +14,7 @@ from rules.api.repair.writes import ObjectAddress, WriteRepairObject
 from rules.api.timestamps import format_time
 from rules.repair.ladder import Step
 from rules.repair.shipped import ADAPTERS
+from tests.support.scenario.provider_objects import VERSIONS
 from tests.support.scenario.repair_world import NODE, RepairWorld, repair_policy
 from tests.support.scenario.session_apiserver import OWN
 
@@ -54,6 +55,7 @@ class ProviderWorld(RepairWorld):
 
     def __init__(self, name: str, step: str, does: str = "heals", **repair: Any) -> None:
         super().__init__(nodes=0, does=does)
+        self.installed |= VERSIONS
         self.adapter, self.step = name, step
         wanted = {"steps": steps_for(name, step), "attempts": 1, **repair}
         self.policy = repair_policy(**wanted)

@@ -1,15 +1,10 @@
-"""A cluster whose faults are kept in records, by the rules that the leader's record keeping
-uses.
-"""
+"""A cluster whose faults are kept in records, as the leader keeps them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from rules.api import writes as d
-from rules.fleet.happenings import RecordChange, aged, record_changes
 from rules.ledger.record import RecordStatus, gpu_record_name
-from rules.session.observation import sessions_by_node
 from tests.support.scenario.repair_world import NODE, STEPS, RepairWorld
 from tests.support.scenario.session_world import ROOMY, policy_of
 
@@ -30,34 +25,11 @@ class RecordWorld(RepairWorld):
         )
 
     def keep_records(self) -> int:
-        """One sweep; how many writes it took."""
-        before = len(self.sent)
-        snapshot = self.snapshot()
-        by_node = sessions_by_node(snapshot.quarantines)
-        for name in sorted({*snapshot.healths, *by_node}):
-            changes = record_changes(
-                name,
-                snapshot.nodes.get(name),
-                snapshot.healths.get(name),
-                by_node.get(name, []),
-                snapshot.records,
-                self.now,
-            )
-            for change in changes:
-                self._change(change)
-        for due in aged(self.snapshot().records.values(), self.now):
-            if isinstance(due, d.DeleteRecord):
-                self._send(due)
-            else:
-                self._change(due)
+        """One sweep of the real record keeping over all nodes; how many writes it took."""
+        before, keeping = len(self.sent), self.replica.records
+        keeping.took_over()
+        self.do(keeping.sweep())
         return len(self.sent) - before
-
-    def _change(self, change: RecordChange) -> None:
-        write: d.Write = change.write()
-        assert self._send(write) < 300
-        if isinstance(write, d.CreateRecord):
-            version = self.records[change.name]["metadata"]["resourceVersion"]
-            assert self._send(change.write(version)) < 300
 
     def record(self, gpu: str = f"GPU-{NODE}-0") -> RecordStatus:
         """The record of a GPU."""

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
 
+from remediator.kube.answer import Answer
 from rules.api import writes as d
 from rules.api.budgets import PdbView
-from rules.api.nodes import FreshNode
 from rules.api.object_name import is_object_name
 from rules.api.pods import PodView
 from rules.api.repair.writes import (
@@ -23,17 +25,28 @@ from rules.api.repair.writes import (
     SetValidated,
     WriteRepairObject,
 )
-from rules.api.requests import MERGE_PATCH, Request, request
+from rules.api.requests import MERGE_PATCH, Request
 from rules.api.timestamps import format_time, parse_time
 from rules.drain.budget import matching
 from rules.session.causes import CRD_CAUSES
-from rules.session.recheck import recheck
-from rules.session.snapshot import FleetSnapshot
 from tests.support.scenario.provider_objects import ProviderObjects, merge
 
 W = TypeVar("W", bound=d.Write)
+JSON = "application/json"
+HEARTBEAT_S = 60.0
+"""How often an agent says that it lives; the real one does every 5 min."""
 OWN = "gpuward"
 """Our own namespace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One change of what a session says."""
+
+    at: float
+    node: str
+    phase: str
+    message: str
 
 
 class CrashError(Exception):
@@ -48,23 +61,31 @@ class ApiServer(ProviderObjects):
         self.sent: list[tuple[float, d.Write, Request, int]] = []
         self.crash_after: int | None = None
         self.meddler: Any = None
+        self.before_each: Callable[[d.Write], None] | None = None
+        """Sees each write before anything comes of it."""
         """Called with every write before it is applied: somebody else writes in between."""
         self.refusing: dict[type, tuple[int, str]] = {}
         """Kinds of writes that are answered with this code and message instead."""
         self.refusing_on: set[str] = set()
         """Only on these nodes; empty means on all."""
-
-    def snapshot(self) -> FleetSnapshot:
-        """The fleet as our controller sees it."""
-        raise NotImplementedError
+        self.eviction_answers: list[tuple[int, dict[str, str], bytes]] = []
+        """Scripted answers (status, headers, body) that come before the simulated ones."""
+        self.evidences: dict[str, dict[str, Any]] = {}
+        """GPUEvidence objects by name."""
+        self.own_leases: dict[str, dict[str, Any]] = {}
+        """Leases of our own namespace, by name."""
+        self.said: list[Said] = []
+        """Every change of what a session says, as it was stored."""
 
     def writes(self, *kinds: type[W]) -> list[W]:
         return [write for _, write, _, _ in self.sent if isinstance(write, kinds)]
 
     def _controllers(self) -> None:
         for health in self.healths.values():
-            if not health.get("silent"):
-                health["status"]["publisher"]["heartbeat"] = format_time(self.now)
+            publisher = health["status"]["publisher"]
+            beat = parse_time(publisher["heartbeat"]) or 0.0
+            if not health.get("silent") and self.now - beat >= HEARTBEAT_S:
+                publisher["heartbeat"] = format_time(self.now)
         for key, pod in list(self.pods.items()):
             deleted = parse_time(pod["metadata"].get("deletionTimestamp") or "")
             node = self.nodes.get(pod["spec"]["nodeName"])
@@ -80,9 +101,7 @@ class ApiServer(ProviderObjects):
                 del self.pods[key]
         self.sync_pdbs()
 
-    def _eviction_api(
-        self, eviction: d.EvictPod, wire: Request
-    ) -> tuple[int, dict[str, str], bytes]:
+    def _eviction_api(self, eviction: d.EvictPod, wire: Request) -> Answer:
         pod = self.pods.get((eviction.namespace, eviction.name))
         status = 201
         body: dict[str, Any] = {"kind": "Status", "status": "Success"}
@@ -112,30 +131,78 @@ class ApiServer(ProviderObjects):
                     key = (found[0].metadata.namespace, found[0].metadata.name)
                     self.pdbs[key]["status"]["disruptionsAllowed"] -= 1
         self.sent.append((self.now, eviction, wire, status))
-        return status, {}, json.dumps(body).encode()
+        return answer_of(status, body)
 
     def _terminate(self, pod: dict[str, Any], grace: int | None = None) -> None:
         own = pod["spec"].get("terminationGracePeriodSeconds", 30)
         period = own if grace is None else grace
         pod["metadata"].setdefault("deletionTimestamp", format_time(self.now + period))
 
-    def _send(self, write: d.Write) -> int:
+    def receive(self, write: d.Write, wire: Request) -> Answer:
+        """Apply a write of ours, or refuse it."""
+        if self.before_each is not None:
+            self.before_each(write)
         if self.crash_after is not None:
             if self.crash_after <= 0:
                 self.crash_after = None
                 raise CrashError
             self.crash_after -= 1
-        wire = request(write)
-        if write.harmful:
-            node = msgspec.convert(self.nodes[write.node], FreshNode)
-            assert recheck(write, node, self.snapshot()) == "", "the rules contradict themselves"
         if self.meddler is not None:
             self.meddler(write)
+        if isinstance(write, d.EvictPod):
+            return self._evicted(write, wire)
         refuses = not self.refusing_on or write.node in self.refusing_on
         refused = self.refusing.get(type(write)) if refuses else None
         status = refused[0] if refused else self._apply(write, wire)
         self.sent.append((self.now, write, wire, status))
-        return status
+        if status >= 300:
+            return refusal(status, refused[1] if refused else "", name=getattr(write, "name", ""))
+        if isinstance(write, d.WriteSessionStatus):
+            self._says(write)
+        return answer_of(status, self._written(write))
+
+    def receive_lease(self, wire: Request) -> Answer:
+        """The lease of our own namespace, made or written anew."""
+        assert wire.body is not None
+        name = wire.body["metadata"]["name"]
+        known = self.own_leases.get(name)
+        if known is not None and wire.method == "POST":
+            return refusal(409, name=name)
+        self.own_leases[name] = {"metadata": self._meta(name), "spec": wire.body["spec"]}
+        return answer_of(200, self.own_leases[name])
+
+    def _says(self, write: d.WriteSessionStatus) -> None:
+        said = Said(self.now, write.node, write.status.phase, write.status.message)
+        last = next((s for s in reversed(self.said) if s.node == write.node), None)
+        if last is None or (last.phase, last.message) != (said.phase, said.message):
+            self.said.append(said)
+
+    def _written(self, write: d.Write) -> dict[str, Any]:
+        """The object that a write that was accepted returns."""
+        match write:
+            case d.CreateSession() | d.PatchSessionSpec() | d.WriteSessionStatus():
+                return self.quarantines[write.name]
+            case d.CreateRecord() | d.WriteRecord():
+                return self.records[write.name]
+            case WriteRepairObject():
+                at = write.address
+                if at.resource == "nodes":
+                    return self.nodes[at.name]
+                return self.objects.get(at.path, {})
+            case d.MarkNode() | d.UnmarkNode() | d.RelabelNode():
+                return self.nodes[write.node]
+            case SetRepairCondition() | SetValidated():
+                return self.nodes[write.node]
+        return {}
+
+    def _evicted(self, eviction: d.EvictPod, wire: Request) -> Answer:
+        if not self.eviction_answers:
+            return self._eviction_api(eviction, wire)
+        status, headers, body = self.eviction_answers.pop(0)
+        self.sent.append((self.now, eviction, wire, status))
+        after = headers.get("Retry-After")
+        wait = float(after) if after else None
+        return Answer(code=status, body=body, content_type=JSON, retry_after_s=wait)
 
     def _apply(self, write: d.Write, wire: Request) -> int:
         match write:
@@ -273,3 +340,18 @@ def _free(pod: dict[str, Any], pdb: PdbView) -> bool:
     healthy = pdb.status.current_healthy >= pdb.status.desired_healthy > 0
     always = pdb.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
     return not ready and (always or healthy)
+
+
+_REASONS = {401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 409: "Conflict"}
+
+
+def answer_of(code: int, body: object) -> Answer:
+    """JSON as the API server sends it."""
+    return Answer(code=code, body=msgspec.json.encode(body), content_type=JSON)
+
+
+def refusal(code: int, message: str = "", *, name: str = "") -> Answer:
+    """A Status; `name` where it says about which object."""
+    said = {"kind": "Status", "status": "Failure", "code": code, "message": message}
+    said |= {"reason": _REASONS[code]} if code in _REASONS else {}
+    return answer_of(code, said | ({"details": {"name": name}} if name else {}))

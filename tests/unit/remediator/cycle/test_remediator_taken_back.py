@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hack.sim.proxy.faults import Fault
 from tests.support.remediator.edge import edge
 from tests.support.remediator.edge_world import cycle_of, edge_world
 from tests.support.scenario.provider_world import power_cycle
 
 
-async def test_issue13_a_failed_read_forgets_no_deleted_session(tmp_path):
-    asked = power_cycle()
+@pytest.fixture
+def asked():
+    """Made before the test's own loop runs: this world runs on a loop in virtual time."""
+    return power_cycle()
+
+
+async def test_issue13_a_failed_read_forgets_no_deleted_session(tmp_path, asked):
     gone = asked.session("n0")
     async with edge(tmp_path) as cluster:
         await cluster.add_node("n0")

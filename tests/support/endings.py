@@ -1,0 +1,18 @@
+"""What has to end with a test, though no fixture made it. `tests/conftest.py` ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+_ENDINGS: list[Callable[[], None]] = []
+
+
+def at_the_end(end: Callable[[], None]) -> None:
+    """Call this when the test is over."""
+    _ENDINGS.append(end)
+
+
+def end_all() -> None:
+    """Call all of them, the last made first."""
+    while _ENDINGS:
+        _ENDINGS.pop()()

@@ -1,0 +1,187 @@
+"""What a replica in virtual time meets instead of a network, a lease to fight for, and a log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any
+
+from remediator.kube.answer import NO_ANSWER, Answer
+from remediator.kube.api import Api
+from remediator.kube.elector import Elector
+from remediator.kube.gateway import AboutWrite, Gateway, Sent
+from remediator.kube.isolation import Isolation
+from remediator.kube.pace import PaceLane
+from remediator.replica import Border
+from rules.api.requests import Request
+from rules.api.writes import Write
+from tests.support.remediator.virtual_loop import LoopClock
+from tests.support.scenario.session_apiserver import CrashError
+from tests.support.scenario.session_watches import Watches
+
+EVICTION_S = 0.05
+"""How long the answer to an eviction is on its way."""
+_HANGS_S = 0.25
+_SENDING: ContextVar[Write | None] = ContextVar("sending", default=None)
+"""What the gateway sends just now: on the wire one cannot see what a request is for."""
+
+
+class Process:
+    """One life of a replica: what goes wrong in it, and whether it is over."""
+
+    def __init__(self, server: Watches, clock: LoopClock, stop: Callable[[], None]) -> None:
+        self.server = server
+        self.clock = clock
+        self.stop = stop
+        self.crashed = False
+        self.surprises: list[BaseException] = []
+        self.never = asyncio.Event()
+        """What whoever hangs waits for."""
+        self.alone: Callable[[], bool] = lambda: False
+        self.hand_over: Callable[[], None] = lambda: None
+
+    def border(self) -> Border:
+        """The set that a replica is made with."""
+        return Border(
+            clock=lambda: self.clock,
+            api=partial(_MemoryApi, self),
+            gateway=_SayingGateway,
+            elector=partial(_SeatedElector, self),
+            isolation=partial(_StrictIsolation, self),
+        )
+
+    def answer(self, method: str, path: str, query: Mapping[str, str], wire: Request) -> Answer:
+        """The server's answer; what a write changed is shown to the watches at once."""
+        if method == "GET":
+            return self.server.read(path, query)
+        write = _SENDING.get()
+        if write is None:
+            return self.server.receive_lease(wire)
+        answer = self.server.receive(write, wire)
+        self.server.show()
+        return answer
+
+
+class _MemoryApi(Api):
+    """Calls that a server in this process answers; pace, turns and slots are the real ones."""
+
+    def __init__(self, process: Process, *args: Any) -> None:
+        super().__init__(*args)
+        self._process = process
+
+    @property
+    def last_answer_at(self) -> float:  # type: ignore[override]
+        """The lease is asked for every 2 s, and answered."""
+        return self._process.clock.elapsed()
+
+    @last_answer_at.setter
+    def last_answer_at(self, at: float | None) -> None: ...
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    @asynccontextmanager
+    async def stream(  # type: ignore[override]
+        self, path: str, query: Mapping[str, str], silence_s: float
+    ) -> AsyncIterator[Any]:
+        yield self._process.server.watch(path, query, silence_s)
+
+    async def _send(
+        self,
+        lane: PaceLane,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        data: bytes | None,
+        media: tuple[str, str],
+        timeout_s: float,
+        before_send: Callable[[], None] | None,
+    ) -> Answer:
+        process = self._process
+        if before_send is not None:
+            before_send()
+        if process.crashed:
+            await process.never.wait()
+        waited_s = 0.0
+        while process.server.hangs(path):
+            if waited_s >= timeout_s:
+                return Answer(code=NO_ANSWER, failure=f"nothing within {timeout_s:.0f} s")
+            waited_s += _HANGS_S
+            await asyncio.sleep(_HANGS_S)
+        body = json.loads(data) if data is not None else None
+        wire = Request(method=method, path=path, body=body, content_type=media[0])
+        try:
+            answer = process.answer(method, path, query or {}, wire)
+            if lane is PaceLane.EVICT:
+                await asyncio.sleep(EVICTION_S)
+            return answer
+        except CrashError:
+            # The process is dead from here on, and so is whoever asked.
+            process.crashed = True
+            process.stop()
+        except Exception as error:
+            process.surprises.append(error)
+            process.stop()
+            raise
+        await process.never.wait()
+        raise AssertionError("nobody comes back from there")
+
+
+class _SayingGateway(Gateway):
+    """Says what it sends to whoever takes it."""
+
+    async def send(self, write: Write, about: AboutWrite | None = None) -> Sent:
+        before = _SENDING.set(write)
+        try:
+            return await super().send(write, about)
+        finally:
+            _SENDING.reset(before)
+
+
+class _SeatedElector(Elector):
+    """Campaigns once and stays: what becomes of the lease has tests of its own."""
+
+    def __init__(self, process: Process, *args: Any, **more: Any) -> None:
+        self._process = process
+        super().__init__(*args, **more)
+
+    async def run(self) -> None:
+        while not self._leading:
+            await self.campaign()
+            await self._clock.sleep(0.0 if self._leading else 0.02)
+        await self._process.never.wait()
+
+    def may_write(self) -> bool:
+        return self._leading
+
+    def may_harm(self) -> bool:
+        return self._leading
+
+    def step_aside(self) -> None:
+        self._process.hand_over()
+
+    @property
+    def nobody_took_over(self) -> bool:  # type: ignore[override]
+        """Whether the lease was offered in vain."""
+        return self._process.alone()
+
+    @nobody_took_over.setter
+    def nobody_took_over(self, alone: bool) -> None: ...
+
+
+class _StrictIsolation(Isolation):
+    """Whatever is unexpected ends the test."""
+
+    def __init__(self, process: Process, *args: Any) -> None:
+        super().__init__(*args)
+        self._process = process
+
+    def note(self, part: str, about: str, error: BaseException) -> str:
+        self._process.surprises.append(error)
+        self._process.stop()
+        return super().note(part, about, error)

@@ -1,0 +1,143 @@
+"""The watches of the virtual cluster: what changed is shown to whoever watches.
+
+Tests and controllers change the objects in place. `show` finds what changed since it was last
+shown, gives it a new version where whoever changed it did not, and writes the events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+
+from tests.support.scenario.session_reads import Object, Reads, Selection, encoded
+
+_BOOKMARK_S = 5.0
+
+
+class _Shown:
+    """A collection as it was last shown: each object as it went over the wire, and its version."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.wires: dict[str, tuple[bytes, str]] = {}
+        self.watches: list[MemoryWatch] = []
+
+
+class MemoryWatch:
+    """The response to one watch, as far as `remediator.kube.watch` reads it."""
+
+    status = 200
+
+    def __init__(self, selection: Selection, silence_s: float, clock: Callable[[], float]) -> None:
+        """`silence_s`: after that long without a word whoever watches takes it for broken."""
+        self.selection = selection
+        self._silence_s = silence_s
+        self._clock = clock
+        self._said_at = clock()
+        self.sent: dict[str, Object] = {}
+        """What whoever watches knows, by key."""
+        self.content = self
+        self._chunks: list[bytes] = []
+        self._more = asyncio.Event()
+        self._closed = False
+
+    def say(self, kind: str, item: bytes) -> None:
+        self._said_at = self._clock()
+        self._chunks.append(b'{"type":"%s","object":%s}\n' % (kind.encode(), item))
+        self._more.set()
+
+    def is_due(self) -> bool:
+        """Whether something has to be said, so that the silence does not become too long."""
+        return self._clock() - self._said_at >= self._silence_s / 2
+
+    def close(self) -> None:
+        self._closed = True
+        self._more.set()
+
+    async def iter_any(self) -> AsyncIterator[bytes]:
+        while not self._closed:
+            chunk = b"".join(self._chunks)
+            self._chunks.clear()
+            self._more.clear()
+            if chunk:
+                yield chunk
+            else:
+                await self._more.wait()
+
+
+class Watches(Reads):
+    """Watches of any collection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._collections: dict[str, _Shown] = {}
+
+    def watch(self, path: str, query: Mapping[str, str], silence_s: float) -> MemoryWatch:
+        """A watch that begins with what there is: whoever asks has listed it at this moment."""
+        shown = self._collections.setdefault(path, _Shown(path))
+        watch = MemoryWatch(Selection(path, query), silence_s, lambda: self.now)
+        self._show(shown)
+        has = watch.selection.has
+        watch.sent = {k: o for k, o in self.collection(path).items() if has(o)}
+        shown.watches.append(watch)
+        return watch
+
+    def forget_watches(self) -> None:
+        """Whoever watched is gone."""
+        for shown in self._collections.values():
+            for watch in shown.watches:
+                watch.close()
+            shown.watches.clear()
+
+    def show(self) -> None:
+        """Show all that changed."""
+        for shown in self._collections.values():
+            self._show(shown)
+
+    def say_nothing_changed(self) -> None:
+        """A bookmark to everybody who has waited long enough for a word."""
+        mark = encoded({"metadata": {"resourceVersion": str(self.version)}})
+        for shown in self._collections.values():
+            for watch in shown.watches:
+                if watch.is_due():
+                    watch.say("BOOKMARK", mark)
+
+    async def say_now_and_then(self) -> None:
+        """As an API server does, for as long as anybody watches."""
+        while True:
+            await asyncio.sleep(_BOOKMARK_S)
+            self.say_nothing_changed()
+
+    def _show(self, shown: _Shown) -> None:
+        found = self.collection(shown.path)
+        changed: list[tuple[int, str, bytes, Object | None]] = []
+        for key, item in found.items():
+            wire = encoded(item)
+            known = shown.wires.get(key)
+            if known is not None and known[0] == wire:
+                continue
+            version = item["metadata"].get("resourceVersion", "0")
+            if known is not None and known[1] == version:
+                self.touch(item)
+                item = self.collection(shown.path)[key]
+                wire, version = encoded(item), item["metadata"]["resourceVersion"]
+            shown.wires[key] = wire, version
+            changed.append((int(version), key, wire, item))
+        for key in [key for key in shown.wires if key not in found]:
+            self.version += 1
+            del shown.wires[key]
+            changed.append((self.version, key, b"", None))
+        for at, key, wire, now in sorted(changed, key=lambda one: one[0]):
+            for watch in shown.watches:
+                self._tell(watch, key, wire, now, at)
+
+    def _tell(
+        self, watch: MemoryWatch, key: str, wire: bytes, item: Object | None, version: int
+    ) -> None:
+        if item is not None and watch.selection.has(item):
+            watch.sent[key] = item
+            watch.say("MODIFIED", wire)
+        elif key in watch.sent:
+            gone = watch.sent.pop(key)
+            meta = {**gone["metadata"], "resourceVersion": str(version)}
+            watch.say("DELETED", encoded({**gone, "metadata": meta}))
