@@ -8,6 +8,7 @@ import pytest
 
 from rules.api import writes as d
 from tests.support.scenario.drain_fleet import NODE, evicted, fleet
+from tests.support.scenario.session_world import World
 
 
 def test_s03_a_pdb_is_honoured_to_the_end_and_named_on_the_first_pass() -> None:
@@ -154,6 +155,31 @@ def test_s20_grace_is_the_pods_own_and_a_terminating_pod_is_not_asked_again() ->
     assert world.phase(NODE) == "Draining"
     assert "1 leaving or waiting (team-a/slow)" in world.message(NODE)
     world.run_until(NODE, "Quarantined", limit=200)
+
+
+def test_a_node_is_listed_each_second_while_pods_leave_and_rarely_while_it_takes_long() -> None:
+    world = fleet()
+    world.add_pod("slow", NODE, grace=1800)
+    world.incident(NODE)
+    world.run(10)
+    assert 25 <= _lists(world, 30) <= 35, "it may be gone any moment"
+    world.run(60, step=5)
+    assert 5 <= _lists(world, 30) <= 8
+
+
+def test_a_node_is_listed_rarely_while_its_pods_wait_for_their_time() -> None:
+    world = fleet()
+    world.add_pod("held", NODE, annotations={"karpenter.sh/do-not-disrupt": "true"})
+    world.incident(NODE)
+    world.run(10)
+    assert 5 <= _lists(world, 30) <= 8
+
+
+def _lists(world: World, seconds: float) -> int:
+    """How often pods are listed within that time."""
+    before = len(world.gets)
+    world.run(seconds)
+    return sum(path.endswith("/pods") for path, _ in world.gets[before:])
 
 
 @pytest.mark.parametrize("grace", [0, 7, 1800])

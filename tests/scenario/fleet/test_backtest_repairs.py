@@ -66,7 +66,7 @@ def test_issue14_tests_under_load_come_out_as_they_did(becomes: Any, said: str) 
     """A failed one asks for the next step, one that could not run waits for a person."""
     world = ValidationWorld(*becomes)
     world.incident(NODE)
-    world.run(2 * 3600, step=10)
+    world.run(2 * 3600, step=6)
     report = back_tested(exported(world), same=world.policy)
     assert parted(report, "same") == {}
     assert said in decided(report, "same")

@@ -44,8 +44,8 @@ __all__ = ["ROOMY", "START", "CrashError", "World", "policy_of"]
 ANSWERED_S = 0.5
 """What others do at a step is answered by the replica within this time."""
 LEAPT_FROM_S = 1.5
-"""Of a longer step only the end is lived through, a period of whatever is read every 5 s: nothing
-is to happen before it, and what falls due there is done at its beginning."""
+"""Of a longer step only the end is lived through: nothing is to happen before it, and what falls
+due there is done at its beginning."""
 _OF_ONE_LIFE = {"_loop", "_process", "_replica", "_collections", "meddler", "before_each"}
 _ONLY_CRITICAL = structlog.make_filtering_bound_logger("critical")
 
