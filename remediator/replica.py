@@ -25,7 +25,7 @@ from remediator.kube.clock import SystemClock
 from remediator.kube.elector import Elector
 from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
-from remediator.kube.pace import Pace
+from remediator.kube.pace import Pace, PaceLane
 from remediator.kube.publisher_pods import PublisherPods
 from remediator.kube.repair_objects import RepairObjects
 from remediator.metrics import Metrics
