@@ -12,6 +12,8 @@ import pytest
 
 from tests.support.exploration.ladder import LadderWorld, acts, explored
 
+FIRST = 64
+"""States of an ordinary run: as many as it takes to come to a release."""
 WORN = ("n0 is restarted and well",)
 RUNGS: dict[str, tuple[str, ...]] = {
     "a step is asked for": (),
@@ -42,9 +44,9 @@ def test_issue13_06_the_rungs_are_what_they_are_called() -> None:
 
 @pytest.mark.parametrize("rung", RUNGS)
 def test_issue13_06_every_single_act_of_others_on_each_rung(rung: str) -> None:
-    report = explored(world_at(*RUNGS[rung]), 1, 60)
+    report = explored(world_at(*RUNGS[rung]), 1, FIRST)
     assert not report.what, f"\n{report}"
-    assert report.states == 60
+    assert report.states == FIRST
     if rung == "a test runs":
         assert "Released" in report.phases
         assert {"Passed", "Failed", "Unknown"} <= report.ends

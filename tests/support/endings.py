@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-_ENDINGS: list[Callable[[], None]] = []
+_ENDINGS: dict[Callable[[], None], None] = {}
 
 
 def at_the_end(end: Callable[[], None]) -> None:
     """Call this when the test is over."""
-    _ENDINGS.append(end)
+    _ENDINGS[end] = None
+
+
+def has_ended(end: Callable[[], None]) -> None:
+    """It was called before."""
+    _ENDINGS.pop(end, None)
 
 
 def end_all() -> None:
     """Call all of them, the last made first."""
     while _ENDINGS:
-        _ENDINGS.pop()()
+        end, _ = _ENDINGS.popitem()
+        end()

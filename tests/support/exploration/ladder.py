@@ -1,14 +1,14 @@
 """Every order of endings along the repair ladder: a small world, what may happen, what must hold.
 
-Unlike the other explorations this one copies whole scenario worlds: steps, providers and tests
-live in them already. Two nodes are at fault and one may be repaired at a time; of what others do
-a bounded number of acts comes at any moment, and time passes in between. States that differ in
-names of versions and in moments long gone are one.
+Unlike the other explorations this one forks whole scenario worlds: steps, providers and tests
+live in them already. A fork has another leader, so that all that is done rests on what is stored.
+Two nodes are at fault and one may be repaired at a time; of what others do a bounded number of
+acts comes at any moment, and time passes in between. States that differ in names of versions and
+in moments long gone are one.
 """
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 from collections import Counter, deque
@@ -34,7 +34,9 @@ ASKED_AT_ONCE = CONCURRENT
 ENDINGS: Final = ("passes", "fails", "could not test", "vanishes")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _OLD_S: Final = 1200
-_OF_VERSIONS: Final = {"resourceVersion", "message", "timeline", "lastHeartbeatTime", "evidence"}
+_OF_VERSIONS: Final = {
+    *("resourceVersion", "message", "timeline", "lastHeartbeatTime", "heartbeat", "evidence"),
+}
 
 
 class LadderWorld(ValidationWorld):
@@ -66,12 +68,6 @@ class LadderWorld(ValidationWorld):
 
     def _provide(self, name: str, kind: str) -> None:
         """Only acts provide."""
-
-    def copied(self) -> LadderWorld:
-        """Another world in the same state; what never changes is shared."""
-        shared: list[Any] = [self.policy, *(write for _, write, _, _ in self.sent)]
-        shared += [wire for _, _, wire, _ in self.sent]
-        return copy.deepcopy(self, {id(each): each for each in shared})
 
     def key(self) -> str:
         """What distinguishes the state."""
@@ -270,19 +266,23 @@ def explored(start: LadderWorld, left: int, most_states: int) -> LadderReport:
             if (key := reached.key()) not in seen:
                 seen.add(key)
                 todo.append((reached, (*events, label)))
+            else:
+                reached.end()
+        if events:
+            world.end()
     report.complete = not todo
     return report
 
 
 def _after(world: LadderWorld) -> Iterator[tuple[str, LadderWorld]]:
     for label, seconds, step in (("a minute passes", 60, 20), ("a while passes", 960, 120)):
-        later = world.copied()
+        later = world.fork()
         later.lets_come(seconds, step)
         yield label, later
     if not world.left:
         return
     for label, act in acts(world):
-        reached = world.copied()
+        reached = world.fork()
         reached.left -= 1
         act(reached)
         reached.lets_come(20, 10)

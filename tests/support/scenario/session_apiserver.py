@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -33,6 +34,7 @@ from tests.support.scenario.provider_objects import ProviderObjects, merge
 
 W = TypeVar("W", bound=d.Write)
 JSON = "application/json"
+_NO_UNICODE = re.compile("[\ud800-\udfff]")
 HEARTBEAT_S = 60.0
 """How often an agent says that it lives; the real one does every 5 min."""
 OWN = "gpuward"
@@ -347,7 +349,15 @@ _REASONS = {401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 409: "Confli
 
 def answer_of(code: int, body: object) -> Answer:
     """JSON as the API server sends it."""
-    return Answer(code=code, body=msgspec.json.encode(body), content_type=JSON)
+    return Answer(code=code, body=encoded(body), content_type=JSON)
+
+
+def encoded(body: object) -> bytes:
+    """As it goes over the wire; what is no Unicode is replaced, as API servers do."""
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:
+        return _NO_UNICODE.sub("\ufffd", json.dumps(body, ensure_ascii=False)).encode()
 
 
 def refusal(code: int, message: str = "", *, name: str = "") -> Answer:

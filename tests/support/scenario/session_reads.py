@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
-import msgspec
-
 from hack.sim.cluster.store.selectors import (
     FieldSelector,
     LabelSelector,
@@ -197,11 +195,6 @@ class Reads(ApiServer):
                 "status": {"unhealthyNodes": [{"name": node} for node in nodes]},
             }
         return {n: o for n, o in found.items() if o["metadata"]["namespace"] == namespace}
-
-
-def encoded(item: Object) -> bytes:
-    """The object as it goes over the wire."""
-    return msgspec.json.encode(item)
 
 
 def _keyed(items: Iterable[tuple[tuple[str, str], Object]], namespace: str) -> dict[str, Object]:

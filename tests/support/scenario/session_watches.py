@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 
-from tests.support.scenario.session_reads import Object, Reads, Selection, encoded
+from tests.support.scenario.session_apiserver import encoded
+from tests.support.scenario.session_reads import Object, Reads, Selection
 
 _BOOKMARK_S = 5.0
 

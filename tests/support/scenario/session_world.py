@@ -31,7 +31,7 @@ from rules.ledger.record import RecordView
 from rules.policy.policy import Policy
 from rules.repair.judging import ObjectSeen
 from rules.session.snapshot import FleetSnapshot
-from tests.support.endings import at_the_end
+from tests.support.endings import at_the_end, has_ended
 from tests.support.remediator.virtual_loop import LoopClock, VirtualLoop
 from tests.support.scenario.session_apiserver import OWN, CrashError
 from tests.support.scenario.session_border import Process
@@ -115,6 +115,7 @@ class World(Watches):
         if not self._loop.is_closed():
             self._stop()
             self._loop.close()
+        has_ended(self.end)
 
     def _stop(self) -> None:
         if self._replica is None:
