@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from rules.api.names import ANNOTATION_HOLD
 from rules.api.quarantine import RepairState
@@ -68,6 +68,12 @@ class LadderWorld(ValidationWorld):
 
     def _provide(self, name: str, kind: str) -> None:
         """Only acts provide."""
+
+    def fork(self) -> Self:
+        """What the next leader is to die of stays."""
+        other = super().fork()
+        other.meddler = self.meddler
+        return other
 
     def key(self) -> str:
         """What distinguishes the state."""
