@@ -68,6 +68,7 @@ class Border:
     """Through what a replica meets time and the API server: another set runs in virtual time."""
 
     clock: Callable[[], SystemClock] = SystemClock
+    metrics: Callable[[], Metrics] = Metrics
     api: Callable[..., Api] = Api
     gateway: Callable[..., Gateway] = Gateway
     elector: Callable[..., Elector] = Elector
@@ -84,7 +85,7 @@ class Replica:
         homes = access.namespaces(settings.namespace)
         self.settings = settings
         self.clock = border.clock()
-        self.metrics = Metrics()
+        self.metrics = border.metrics()
         self.isolation = border.isolation(self.clock, self.metrics.count_surprise)
         self.metrics.build_info.labels(release_version()).set(1)
         self.policy = PolicySource(

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from types import UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
@@ -93,7 +95,7 @@ def _unknown_keys(value: object, kind: object, path: str) -> list[PolicyProblem]
         return _inside(value, kind, path)
     if not isinstance(value, dict):
         return []
-    fields = {f.encode_name: f.type for f in msgspec.structs.fields(section)}
+    fields = _fields(section)
     problems = []
     for key, inner in value.items():
         here = f"{path}.{key}" if path else str(key)
@@ -116,6 +118,12 @@ def _inside(value: object, kind: object, path: str) -> list[PolicyProblem]:
         for key, item in value.items():
             problems += _unknown_keys(item, arguments[1], f"{path}.{key}")
     return problems
+
+
+@cache
+def _fields(section: type[msgspec.Struct]) -> Mapping[str, Any]:
+    """The types of a section's keys."""
+    return {f.encode_name: f.type for f in msgspec.structs.fields(section)}
 
 
 def _section(kind: object) -> type[msgspec.Struct] | None:
@@ -181,7 +189,7 @@ def _choices(path: str) -> tuple[str, ...]:
         if name.startswith("["):
             kind = get_args(kind)[-2 if get_args(kind)[-1] is Ellipsis else -1]
         elif section is not None:
-            fields = {f.encode_name: f.type for f in msgspec.structs.fields(section)}
+            fields = _fields(section)
             kind = fields.get(name)
     for candidate in (kind, *get_args(kind)):
         if isinstance(candidate, type) and issubclass(candidate, StrEnum):

@@ -84,9 +84,9 @@ def test_issue13_03_no_walk_ends_with_a_release_that_no_pass_stands_behind(seed:
     world.close_all(NODE)
     world.becomes = ["passes"]
     # What may still run comes to its end; then a person reboots the node.
-    world.run(1500, step=15)
+    world.run(1500, step=30)
     world.close_all(NODE)
     world.reboot(NODE)
-    world.run(1500, step=15)
+    world.run(1500, step=30)
     assert world.phase(NODE) in {"Released", "Cancelled"}, world.message(NODE)
     assert not world.is_marked(NODE)

@@ -40,11 +40,13 @@ KINDS = [
 
 
 def live(world: ProviderWorld, seconds: float, step: float = 20) -> None:
+    if world.adapter != "Metal3":
+        world.run(seconds, step)
+        return
     end = world.now + seconds
     while world.now < end:
         world.run(min(step, end - world.now), step=step)
-        if world.adapter == "Metal3":
-            world.power_comes_back()
+        world.power_comes_back()
 
 
 def broken(name: str, step: str, does: str = "heals", **repair: Any) -> ProviderWorld:

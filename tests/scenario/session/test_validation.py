@@ -99,7 +99,7 @@ def test_issue13_03_what_cannot_be_believed_is_tried_twice_and_then_a_person_dec
 ) -> None:
     world = ValidationWorld(becomes, timeout="10m")
     world.fall_ill_and_heal()
-    world.run(3600, step=10)
+    world.run(3600, step=20)
     assert world.tests_of() == [("Unknown", "unknown")] * 2
     assert world.phase(NODE) == "Validating"
     assert world.condition(NODE, "Blocked") == "ValidationUnknown"
@@ -132,7 +132,7 @@ def test_issue13_03_a_job_of_the_same_name_that_somebody_else_made_counts_nothin
 def test_issue13_03_a_node_that_reboots_under_the_test_is_tested_again_and_no_third_time() -> None:
     world = ValidationWorld("reboots")
     world.fall_ill_and_heal()
-    world.run(3600, step=10)
+    world.run(3600, step=20)
     assert world.tests_of() == [("Unknown", "unknown")] * 2
     assert "booted anew while it ran" in world.message(NODE)
     assert world.phase(NODE) == "Validating"

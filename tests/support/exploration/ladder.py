@@ -259,18 +259,21 @@ def explored(start: LadderWorld, left: int, most_states: int) -> LadderReport:
     """Breadth first, until something is wrong, all is seen, or the bound."""
     start.left = left
     report = LadderReport()
+    _note(report, start)
     seen = {start.key()}
     todo: deque[tuple[LadderWorld, tuple[str, ...]]] = deque([(start, ())])
     while todo and report.states < most_states:
         world, events = todo.popleft()
         report.states += 1
-        _note(report, world)
         for label, reached in _after(world):
+            _note(report, reached)
             if said := wrong(reached):
                 report.what, report.events = said, (*events, label)
                 return report
             if (key := reached.key()) not in seen:
                 seen.add(key)
+                # Its forks have leaders of their own, and only they go on.
+                reached.restart()
                 todo.append((reached, (*events, label)))
             else:
                 reached.end()

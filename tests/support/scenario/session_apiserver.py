@@ -30,6 +30,7 @@ from rules.api.requests import MERGE_PATCH, Request
 from rules.api.timestamps import format_time, parse_time
 from rules.drain.budget import matching
 from rules.session.causes import CRD_CAUSES
+from tests.support.copying import copied
 from tests.support.scenario.provider_objects import ProviderObjects, merge
 
 W = TypeVar("W", bound=d.Write)
@@ -63,9 +64,9 @@ class ApiServer(ProviderObjects):
         self.sent: list[tuple[float, d.Write, Request, int]] = []
         self.crash_after: int | None = None
         self.meddler: Any = None
+        """Called with every write before it is applied: somebody else writes in between."""
         self.before_each: Callable[[d.Write], None] | None = None
         """Sees each write before anything comes of it."""
-        """Called with every write before it is applied: somebody else writes in between."""
         self.refusing: dict[type, tuple[int, str]] = {}
         """Kinds of writes that are answered with this code and message instead."""
         self.refusing_on: set[str] = set()
@@ -321,13 +322,13 @@ class ApiServer(ProviderObjects):
             return 404
         assert wire.content_type == MERGE_PATCH
         assert wire.body is not None
-        patch = json.loads(json.dumps(wire.body))
+        patch = copied(wire.body, {})
         version = patch["metadata"].pop("resourceVersion")
         if version != item["metadata"]["resourceVersion"]:
             return 409
-        before = json.dumps(item, sort_keys=True)
+        before = encoded(item)
         merge(item, patch)
-        if json.dumps(item, sort_keys=True) != before:
+        if encoded(item) != before:
             self.touch(item)
         return 200
 

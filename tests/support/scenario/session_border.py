@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from remediator.kube.answer import NO_ANSWER, Answer
@@ -16,6 +16,7 @@ from remediator.kube.elector import Elector
 from remediator.kube.gateway import AboutWrite, Gateway, Sent
 from remediator.kube.isolation import Isolation
 from remediator.kube.pace import PaceLane
+from remediator.metrics import Metrics
 from remediator.replica import Border
 from rules.api.requests import Request
 from rules.api.writes import Write
@@ -28,6 +29,12 @@ EVICTION_S = 0.05
 _HANGS_S = 0.25
 _SENDING: ContextVar[Write | None] = ContextVar("sending", default=None)
 """What the gateway sends just now: on the wire one cannot see what a request is for."""
+
+
+@cache
+def _kept_metrics() -> Metrics:
+    """The same for every replica: to make a registry takes longer than a step of a scenario."""
+    return Metrics()
 
 
 class Process:
@@ -48,6 +55,7 @@ class Process:
         """The set that a replica is made with."""
         return Border(
             clock=lambda: self.clock,
+            metrics=_kept_metrics,
             api=partial(_MemoryApi, self),
             gateway=_SayingGateway,
             elector=partial(_SeatedElector, self),

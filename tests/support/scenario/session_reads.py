@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -109,9 +110,7 @@ class Reads(ApiServer):
 
     def collection(self, path: str) -> dict[str, Object]:
         """All objects of a collection, by namespace/name; empty where nobody serves it."""
-        parts = path.strip("/").split("/")
-        resource = parts[-1]
-        namespace = parts[-2] if len(parts) > 3 and parts[-3] == "namespaces" else ""
+        resource, namespace = _place(path)
         match resource:
             case "nodes":
                 return self.nodes
@@ -144,9 +143,8 @@ class Reads(ApiServer):
                 return {key.partition("/")[2]: o for key, o in self.claims.items()}
             case "workloads":
                 return self._workloads(namespace)
-        everywhere = "" if namespace else "(namespaces/[^/]+/)?"
-        of_it = re.compile(f"{re.escape(path.removesuffix(resource))}{everywhere}{resource}/[^/]+")
-        return {p: o for p, o in self.objects.items() if of_it.fullmatch(p)}
+        is_one_of_it = _paths_in(path).fullmatch
+        return {p: o for p, o in self.objects.items() if is_one_of_it(p)}
 
     def _one(self, path: str, resource: str, namespace: str, name: str) -> Answer | Object:
         if path in self.objects:
@@ -195,6 +193,21 @@ class Reads(ApiServer):
                 "status": {"unhealthyNodes": [{"name": node} for node in nodes]},
             }
         return {n: o for n, o in found.items() if o["metadata"]["namespace"] == namespace}
+
+
+@cache
+def _place(path: str) -> tuple[str, str]:
+    """Resource and namespace of a collection."""
+    parts = path.strip("/").split("/")
+    return parts[-1], parts[-2] if len(parts) > 3 and parts[-3] == "namespaces" else ""
+
+
+@cache
+def _paths_in(path: str) -> re.Pattern[str]:
+    """What the objects of a collection are called."""
+    resource, namespace = _place(path)
+    everywhere = "" if namespace else "(namespaces/[^/]+/)?"
+    return re.compile(f"{re.escape(path.removesuffix(resource))}{everywhere}{resource}/[^/]+")
 
 
 def _keyed(items: Iterable[tuple[tuple[str, str], Object]], namespace: str) -> dict[str, Object]:

@@ -20,6 +20,8 @@ class _Shown:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.whole = b""
+        """All of it: that nothing changed, as mostly, is seen at once."""
         self.wires: dict[str, tuple[bytes, str]] = {}
         self.watches: list[MemoryWatch] = []
 
@@ -97,11 +99,11 @@ class Watches(Reads):
 
     def say_nothing_changed(self) -> None:
         """A bookmark to everybody who has waited long enough for a word."""
-        mark = encoded({"metadata": {"resourceVersion": str(self.version)}})
-        for shown in self._collections.values():
-            for watch in shown.watches:
-                if watch.is_due():
-                    watch.say("BOOKMARK", mark)
+        due = [w for shown in self._collections.values() for w in shown.watches if w.is_due()]
+        if due:
+            mark = encoded({"metadata": {"resourceVersion": str(self.version)}})
+            for watch in due:
+                watch.say("BOOKMARK", mark)
 
     async def say_now_and_then(self) -> None:
         """As an API server does, for as long as anybody watches."""
@@ -111,6 +113,9 @@ class Watches(Reads):
 
     def _show(self, shown: _Shown) -> None:
         found = self.collection(shown.path)
+        whole = encoded(found)
+        if whole == shown.whole:
+            return
         changed: list[tuple[int, str, bytes, Object | None]] = []
         for key, item in found.items():
             wire = encoded(item)
@@ -120,6 +125,7 @@ class Watches(Reads):
             version = item["metadata"].get("resourceVersion", "0")
             if known is not None and known[1] == version:
                 self.touch(item)
+                whole = b""
                 item = self.collection(shown.path)[key]
                 wire, version = encoded(item), item["metadata"]["resourceVersion"]
             shown.wires[key] = wire, version
@@ -128,6 +134,7 @@ class Watches(Reads):
             self.version += 1
             del shown.wires[key]
             changed.append((self.version, key, b"", None))
+        shown.whole = whole
         for at, key, wire, now in sorted(changed, key=lambda one: one[0]):
             for watch in shown.watches:
                 self._tell(watch, key, wire, now, at)

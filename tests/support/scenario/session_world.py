@@ -9,9 +9,8 @@ sent.
 
 from __future__ import annotations
 
-import copy
 import random
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self
@@ -31,6 +30,7 @@ from rules.ledger.record import RecordView
 from rules.policy.policy import Policy
 from rules.repair.judging import ObjectSeen
 from rules.session.snapshot import FleetSnapshot
+from tests.support.copying import copied
 from tests.support.endings import at_the_end, has_ended
 from tests.support.remediator.virtual_loop import LoopClock, VirtualLoop
 from tests.support.scenario.session_apiserver import OWN, CrashError
@@ -86,16 +86,19 @@ class World(Watches):
         process = self._process = Process(self, clock, self._loop.stop)
         process.alone = lambda: self._nobody_took_over
         process.hand_over = lambda: self.hand_overs.append(self.now)
-        replica = Replica(_settings(self._own_node), Access(None), process.border())
-        replica.policy.use(self._policy)
-        doubts = list(replica.world.doubts)
+        with _quiet():
+            replica = Replica(_settings(self._own_node), Access(None), process.border())
+            replica.policy.use(self._policy)
         replica.world.doubts[:] = [
             lambda: self.doubt,
-            lambda: "" if self._leapt else next(filter(None, (ask() for ask in doubts)), ""),
+            *(self._but_for_a_leap(doubt) for doubt in replica.world.doubts),
         ]
         for part in self._parts(replica):
             self._loop.create_task(part)
         return replica
+
+    def _but_for_a_leap(self, doubt: Callable[[], str]) -> Callable[[], str]:
+        return lambda: "" if self._leapt else doubt()
 
     def _parts(self, replica: Replica) -> list[Coroutine[Any, Any, None]]:
         """What runs in the background: all that acts on nodes under session."""
@@ -122,6 +125,7 @@ class World(Watches):
             return
         for lease in self.own_leases.values():
             lease["spec"]["renewTime"] = format_micro_time(self._worked_at)
+        self._observed = self._observing_since()
         assert self._process is not None
         self._process.crashed = True
         with _quiet():
@@ -152,7 +156,7 @@ class World(Watches):
         # What was said and sent stays as it is.
         memo |= {id(told): told.copy() for told in (self.sent, self.said, self.gets)}
         own = {name: value for name, value in vars(self).items() if name not in _OF_ONE_LIFE}
-        vars(other).update(copy.deepcopy(own, memo))
+        vars(other).update(copied(own, memo))
         other._loop = VirtualLoop()
         other._loop.leap(self._loop.time())
         other._collections, other._process, other._replica = {}, None, None

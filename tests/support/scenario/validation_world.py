@@ -75,11 +75,11 @@ class ValidationWorld(RepairWorld):
             },
         }
 
-    def run(self, seconds: float, step: float = 5.0) -> None:
+    def run(self, seconds: float, step: float = 10.0) -> None:
         """A test lasts for minutes: nothing happens in a second."""
         super().run(seconds, step)
 
-    def run_until(self, node: str, phase: str, limit: float = 7200.0, step: float = 5.0) -> None:
+    def run_until(self, node: str, phase: str, limit: float = 7200.0, step: float = 10.0) -> None:
         super().run_until(node, phase, limit, step)
 
     def _controllers(self) -> None:
