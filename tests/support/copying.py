@@ -1,4 +1,4 @@
-"""Deep copies of objects as an API server stores them, several times as fast as `copy.deepcopy`."""
+"""Deep copies of objects as an API server stores them, far faster than `copy.deepcopy`."""
 
 from __future__ import annotations
 
