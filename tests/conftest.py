@@ -27,6 +27,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # A quarter of what promtool and kubectl compute is their collector of garbage.
 os.environ.setdefault("GOGC", "400")
 
+
 @pytest.fixture(autouse=True)
 def _everything_ends() -> Iterator[None]:
     yield
