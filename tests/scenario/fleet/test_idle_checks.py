@@ -14,7 +14,7 @@ from remediator.replica import Replica
 from rules.api.repair.writes import CreateTestJob, DeleteTestJob, SetValidated
 from rules.api.timestamps import format_time
 from rules.validate.jobs import LABEL_JOB
-from tests.support.scenario.session_apiserver import OWN
+from tests.support.scenario.server.apiserver import OWN
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 from tests.support.scenario.validation_world import says
 

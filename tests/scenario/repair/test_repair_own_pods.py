@@ -10,7 +10,7 @@ from rules.api.repair.writes import WriteRepairObject
 from tests.support.repair.job_world import JobWorld
 from tests.support.scenario.provider_world import end_job
 from tests.support.scenario.repair_world import NODE, repair_policy
-from tests.support.scenario.session_apiserver import OWN
+from tests.support.scenario.server.apiserver import OWN
 from tests.support.scenario.session_world import CrashError
 
 SOON_S = 20

@@ -12,7 +12,7 @@ from rules.api.quarantine import Mode
 from rules.api.repair.writes import CreateTestJob
 from rules.api.timestamps import parse_time
 from tests.support.scenario.repair_world import NODE
-from tests.support.scenario.session_apiserver import OWN
+from tests.support.scenario.server.apiserver import OWN
 from tests.support.scenario.validation_world import (
     HAPPENS,
     WORDS,

@@ -6,7 +6,7 @@ import pytest
 
 from rules.api.repair.writes import DeleteTestJob
 from tests.support.scenario.repair_world import NODE
-from tests.support.scenario.session_apiserver import CrashError
+from tests.support.scenario.server.apiserver import CrashError
 from tests.support.scenario.validation_world import ValidationWorld
 
 TRIED_AGAIN_S = 35

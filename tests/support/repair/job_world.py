@@ -13,7 +13,7 @@ from rules.api.timestamps import format_time
 from rules.repair.ladder import Step
 from tests.support.scenario.provider_world import OPERANDS, ProviderWorld, end_job, job_over
 from tests.support.scenario.repair_world import NODE
-from tests.support.scenario.session_apiserver import OWN
+from tests.support.scenario.server.apiserver import OWN
 
 PLUGIN, EXPORTER = OPERANDS
 ENDS: Final = ("heals", "refuses", "cut off", "vanishes", "hangs")

@@ -14,9 +14,9 @@ from rules.api.repair.writes import ObjectAddress, WriteRepairObject
 from rules.api.timestamps import format_time
 from rules.repair.ladder import Step
 from rules.repair.shipped import ADAPTERS
-from tests.support.scenario.provider_objects import VERSIONS
 from tests.support.scenario.repair_world import NODE, RepairWorld, repair_policy
-from tests.support.scenario.session_apiserver import OWN
+from tests.support.scenario.server.apiserver import OWN
+from tests.support.scenario.server.provider_objects import VERSIONS
 
 TEMPLATES = {
     "SelfNodeRemediation": {"remediationStrategy": "Automatic"},

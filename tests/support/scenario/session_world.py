@@ -2,7 +2,7 @@
 
 Objects are JSON as the API server would store them. The replica is the one that runs in a cluster
 (`remediator.replica`): caches, fleet, looks at nodes, drains, gateway; time, network and lease are
-those of `session_border`. The controllers that a drain depends on (kubelet, disruption
+those of `server/border.py`. The controllers that a drain depends on (kubelet, disruption
 controller) run with the clock. Every request is kept, so that a test can state what must never be
 sent.
 """
@@ -33,11 +33,11 @@ from rules.session.snapshot import FleetSnapshot
 from tests.support.copying import copied
 from tests.support.endings import at_the_end, has_ended
 from tests.support.remediator.virtual_loop import LoopClock, VirtualLoop
-from tests.support.scenario.session_apiserver import OWN, CrashError
-from tests.support.scenario.session_border import Process
+from tests.support.scenario.server.apiserver import OWN, CrashError
+from tests.support.scenario.server.border import Process
+from tests.support.scenario.server.watches import Watches
 from tests.support.scenario.session_cluster import START
 from tests.support.scenario.session_parts import ROOMY, policy_of
-from tests.support.scenario.session_watches import Watches
 
 __all__ = ["ROOMY", "START", "CrashError", "World", "policy_of"]
 

@@ -13,7 +13,7 @@ from rules.api.repair.writes import CreateTestJob
 from rules.api.timestamps import format_time
 from rules.validate.jobs import LABEL_JOB
 from tests.support.scenario.repair_world import NODE, STEPS, RepairWorld
-from tests.support.scenario.session_apiserver import OWN
+from tests.support.scenario.server.apiserver import OWN
 from tests.support.scenario.session_world import ROOMY, policy_of
 
 RUNS_S = 120.0

@@ -31,7 +31,7 @@ from rules.api.timestamps import format_time, parse_time
 from rules.drain.budget import matching
 from rules.session.causes import CRD_CAUSES
 from tests.support.copying import copied
-from tests.support.scenario.provider_objects import ProviderObjects, merge
+from tests.support.scenario.server.provider_objects import ProviderObjects, merge
 
 W = TypeVar("W", bound=d.Write)
 JSON = "application/json"

@@ -21,8 +21,8 @@ from remediator.replica import Border
 from rules.api.requests import Request
 from rules.api.writes import Write
 from tests.support.remediator.virtual_loop import LoopClock
-from tests.support.scenario.session_apiserver import CrashError
-from tests.support.scenario.session_watches import Watches
+from tests.support.scenario.server.apiserver import CrashError
+from tests.support.scenario.server.watches import Watches
 
 EVICTION_S = 0.05
 """How long the answer to an eviction is on its way."""

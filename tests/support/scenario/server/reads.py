@@ -17,7 +17,7 @@ from hack.sim.cluster.store.selectors import (
 from remediator.kube.answer import Answer
 from remediator.upkeep.maintenance import NAMESPACE as MAINTENANCE
 from rules.repair.judging import Sight
-from tests.support.scenario.session_apiserver import OWN, ApiServer, answer_of, refusal
+from tests.support.scenario.server.apiserver import OWN, ApiServer, answer_of, refusal
 
 Object = dict[str, Any]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 
-from tests.support.scenario.session_apiserver import encoded
-from tests.support.scenario.session_reads import Object, Reads, Selection
+from tests.support.scenario.server.apiserver import encoded
+from tests.support.scenario.server.reads import Object, Reads, Selection
 
 _BOOKMARK_S = 5.0
 
