@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -124,8 +124,10 @@ def answering(code: int, body: bytes, kind: str, folder: Path) -> Iterator[str]:
             self.send_response(code)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            # Whoever reads several lists at once hangs up on the others at the first bad answer.
+            with suppress(ConnectionError):
+                self.end_headers()
+                self.wfile.write(body)
 
         do_POST = do_GET  # noqa: N815  # the name that the library looks for
 
