@@ -154,7 +154,7 @@ async def test_a_whole_session_needs_what_is_granted_and_no_more(installed, tmp_
     others = {f"gpu-000{n}" for n in range(3)} - {node}
     await installed.health.all_healthy(sorted(others))
     agent = await an_agent(installed, tmp_path, node)
-    one = RemediatorProcess(tmp_path, await account(installed, REMEDIATOR))
+    one = RemediatorProcess(tmp_path, await account(installed, REMEDIATOR), afresh=True)
     with agent_running(agent), running(one):
         await leads(installed, "one")
         await verdict(installed, node, "Healthy")

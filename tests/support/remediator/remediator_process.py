@@ -22,6 +22,7 @@ from hack.sim.cluster.resource import (
     SERVICE_ACCOUNTS,
     Resource,
 )
+from tests.support.remediator.warm_start import WarmProcess
 
 REPOSITORY = Path(__file__).parents[3]
 QUARANTINES = Resource("gpuward.io", "v1alpha1", "gpuquarantines", False, "GPUQuarantine")
@@ -41,10 +42,18 @@ class RemediatorProcess:
     """`gpuward-remediator run` against one cluster."""
 
     def __init__(
-        self, folder: Path, kubeconfig: Path, *, name: str = "one", policy: str = QUICK
+        self,
+        folder: Path,
+        kubeconfig: Path,
+        *,
+        name: str = "one",
+        policy: str = QUICK,
+        afresh: bool = False,
     ) -> None:
+        """`afresh`: with an interpreter of its own, as a container starts it."""
         folder.mkdir(parents=True, exist_ok=True)
         self.name = name
+        self._afresh = afresh
         self.log = folder / f"remediator-{name}.log"
         self.policy = folder / f"policy-{name}.yaml"
         self.policy.write_text(policy)
@@ -55,7 +64,7 @@ class RemediatorProcess:
             "--listen=127.0.0.1:0",
             "--page-listen=127.0.0.1:0",
         ]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: WarmProcess | subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it, again after `stop` or `kill`."""
@@ -65,6 +74,11 @@ class RemediatorProcess:
             if not key.startswith(("GPUWARD_", "POD_", "KUBE"))
         }
         with self.log.open("ab") as log:
+            if not self._afresh:
+                self._process = WarmProcess(
+                    self.flags, cwd=REPOSITORY, stderr=log.fileno(), env=environ
+                )
+                return
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "remediator.cli", "run", *self.flags],
                 cwd=REPOSITORY,
