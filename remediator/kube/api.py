@@ -8,15 +8,14 @@ retries a write, because only the caller knows whether that is safe.
 from __future__ import annotations
 
 import asyncio
-import platform
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
-from contextvars import ContextVar
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
+from urllib.parse import urlencode
 
 import msgspec
 from yarl import URL
@@ -25,26 +24,15 @@ from remediator.kube.access import Access, AccessError
 from remediator.kube.answer import NO_ANSWER, Answer, Page
 from remediator.kube.clock import SystemClock
 from remediator.kube.pace import Pace, PaceLane
-from remediator.version import release_version
-from rules.api.names import COMPONENT_REMEDIATOR
-
-
-@contextmanager
-def _without_authorities() -> Iterator[None]:
-    """aiohttp makes two TLS contexts with all authorities of the system when it is imported: a
-    tenth of a command's time for what no call of ours uses (`Access.tls` goes with each). Here
-    they trust nobody.
-    """
-    read = ssl.SSLContext.set_default_verify_paths
-    ssl.SSLContext.set_default_verify_paths = lambda _: None  # type: ignore[assignment, method-assign]
-    try:
-        yield
-    finally:
-        ssl.SSLContext.set_default_verify_paths = read  # type: ignore[method-assign]
-
-
-with _without_authorities():
-    import aiohttp
+from remediator.kube.wire.aiohttp_alone import aiohttp
+from remediator.kube.wire.exchange import (
+    EXCHANGE_ERRORS,
+    Destination,
+    Exchange,
+    Exchanged,
+    TooLargeError,
+    user_agent,
+)
 
 T = TypeVar("T")
 
@@ -70,41 +58,6 @@ _YIELD_S = 3.0
 _RELOAD_AFTER_401_S = 5.0
 _BODY_LIMIT = 256 * 1024 * 1024
 
-_before_send: ContextVar[Callable[[], None] | None] = ContextVar("before_send", default=None)
-
-
-class HeldError(Exception):
-    """Raised by a look before sending, so that the request is not written to its connection."""
-
-
-class _LastLookRequest(aiohttp.ClientRequest):
-    """A request that asks once more, connection in hand, whether it may still go out.
-
-    A body is written by a task of its own, after whatever else the event loop has to do, and a
-    process may be stopped there until another replica leads: the look belongs right before it.
-    """
-
-    async def send(self, conn: Any) -> aiohttp.ClientResponse:
-        """Check what has no body, then have it written."""
-        check = _before_send.get()
-        if check is not None and not self.body:
-            check()
-        return await super().send(conn)
-
-    async def write_bytes(self, writer: Any, conn: Any, content_length: int | None = None) -> None:
-        """Check, then write headers and body together, with nothing awaited in between."""
-        check = _before_send.get()
-        if check is not None:
-            try:
-                check()
-            except HeldError as held:
-                # The caller waits for the answer: that is where it has to be raised.
-                if conn.protocol is not None:
-                    conn.protocol.set_exception(held)
-                conn.close()
-                return
-        await super().write_bytes(writer, conn, content_length)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Items(Generic[T]):
@@ -118,13 +71,6 @@ Observer = Callable[[str, PaceLane, int, float], None]
 """Called after every call with (method, lane, code, seconds)."""
 
 
-def user_agent() -> str:
-    """Program, version and platform, so that an API server's audit log names us."""
-    release = release_version()
-    system = f"{platform.system().lower()}/{platform.machine()}"
-    return f"{COMPONENT_REMEDIATOR}/{release} ({system}) python/{platform.python_version()}"
-
-
 class Api:
     """HTTP calls to one API server."""
 
@@ -135,7 +81,9 @@ class Api:
         self._clock = clock
         self._pace = pace
         self._observe = observe
+        self._agent = user_agent()
         self._session: aiohttp.ClientSession | None = None
+        self._exchange: Exchange | None = None
         self._slots = {lane: asyncio.Semaphore(count) for lane, count in IN_FLIGHT.items()}
         self._under_way = dict.fromkeys(PaceLane, 0)
         """Calls, waiting ones included."""
@@ -147,12 +95,13 @@ class Api:
 
     async def open(self) -> None:
         """Make the connection pool; the configuration must be loaded."""
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
+        self._exchange = Exchange(connector, largest=_BODY_LIMIT)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
+            connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"User-Agent": user_agent(), "Accept": JSON},
+            headers={"User-Agent": self._agent, "Accept": JSON},
             timeout=aiohttp.ClientTimeout(total=CALL_TIMEOUT_S, sock_connect=10),
-            request_class=_LastLookRequest,
         )
 
     async def close(self) -> None:
@@ -290,7 +239,8 @@ class Api:
 
     async def read_answer(self, response: aiohttp.ClientResponse) -> Answer:
         """The whole of a response as an answer (used for a watch that was refused)."""
-        answer = _answer(response, await response.read())
+        body = await response.read()
+        answer = _answer(Exchanged(code=response.status, headers=response.headers, body=body))
         if answer.code == 401:
             await self._renew_credentials()
         return answer
@@ -319,40 +269,81 @@ class Api:
         timeout_s: float,
         before_send: Callable[[], None] | None,
     ) -> Answer:
-        headers = await self._access.headers()
         content_type, accept = media
-        headers.append(("Accept", accept))
+        headers = [*await self._access.headers(), ("Accept", accept)]
         if data is not None:
             headers.append(("Content-Type", content_type))
-        session, local = self._opened(), self._clock
-        _before_send.set(before_send)
+        local = self._clock
         sent_at, began = local.local(), local.elapsed()
         try:
-            async with session.request(
-                method,
-                # Encoded already: what a name holds must not be normalised into another path.
-                URL(self._access.host + path, encoded=True),
-                params=query,
-                data=data,
-                headers=headers,
-                timeout=_timeout(timeout_s),
-                **self._connection(),
-            ) as response:
-                if (response.content_length or 0) > _BODY_LIMIT:
-                    answer = Answer(code=NO_ANSWER, failure="the answer is larger than 256 MiB")
-                else:
-                    answer = _answer(response, await response.read())
-                self.last_answer_at = local.elapsed()
-                self._learn_date(response.headers.get("Date", ""), sent_at)
+            if method == "GET" and data is None and before_send is None:
+                answered = await self._read(path, query, headers, timeout_s)
+            else:
+                answered = await self._write(
+                    method, path, query, headers, data or b"", timeout_s, before_send
+                )
+            answer = _answer(answered)
+            self.last_answer_at = local.elapsed()
+            self._learn_date(answered.headers.get("Date", ""), sent_at)
         except TimeoutError:
             answer = Answer(code=NO_ANSWER, failure=f"nothing within {timeout_s:g} s")
-        except (aiohttp.ClientError, OSError) as error:
+        except EXCHANGE_ERRORS as error:
             answer = Answer(code=NO_ANSWER, failure=_why(error))
-        finally:
-            _before_send.set(None)
         if self._observe is not None:
             self._observe(method, lane, answer.code, local.elapsed() - began)
         return answer
+
+    async def _read(
+        self,
+        path: str,
+        query: Mapping[str, str] | None,
+        headers: list[tuple[str, str]],
+        timeout_s: float,
+    ) -> Exchanged:
+        """A read may be sent again and follow a redirect: aiohttp's own client does both."""
+        async with self._opened().get(
+            # Encoded already: what a name holds must not be normalised into another path.
+            URL(self._access.host + path, encoded=True),
+            params=query,
+            headers=headers,
+            timeout=_timeout(timeout_s),
+            **self._connection(),
+        ) as response:
+            if (response.content_length or 0) > _BODY_LIMIT:
+                raise TooLargeError(_BODY_LIMIT)
+            return Exchanged(
+                code=response.status, headers=response.headers, body=await response.read()
+            )
+
+    async def _write(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        headers: list[tuple[str, str]],
+        data: bytes,
+        timeout_s: float,
+        before_send: Callable[[], None] | None,
+    ) -> Exchanged:
+        if self._exchange is None:
+            raise RuntimeError("Api.open() must come before the first call")
+        access = self._access
+        if query:
+            path = f"{path}{'&' if '?' in path else '?'}{urlencode(query)}"
+        return await self._exchange.send(
+            Destination(
+                host=access.host,
+                tls=access.tls,
+                server_name=access.server_name,
+                proxy=access.proxy,
+            ),
+            method,
+            path,
+            (("User-Agent", self._agent), *headers),
+            data,
+            timeout_s=timeout_s,
+            last_look=before_send,
+        )
 
     def _learn_date(self, date: str, sent_at: float) -> None:
         if not date:
@@ -388,12 +379,12 @@ def _timeout(total_s: float) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=total_s, sock_connect=10)
 
 
-def _answer(response: aiohttp.ClientResponse, body: bytes) -> Answer:
+def _answer(answered: Exchanged) -> Answer:
     return Answer(
-        code=response.status,
-        body=body,
-        content_type=response.headers.get("Content-Type", ""),
-        retry_after_s=_seconds(response.headers.get("Retry-After", "")),
+        code=answered.code,
+        body=answered.body,
+        content_type=answered.headers.get("Content-Type", ""),
+        retry_after_s=_seconds(answered.headers.get("Retry-After", "")),
     )
 
 

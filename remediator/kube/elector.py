@@ -15,9 +15,10 @@ import msgspec
 import structlog
 
 from remediator.kube.answer import NO_ANSWER, Answer
-from remediator.kube.api import Api, HeldError
+from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.pace import PaceLane
+from remediator.kube.wire.exchange import HeldError
 from rules.api.nodes import LeaseSpec, LeaseView
 from rules.api.timestamps import format_micro_time
 

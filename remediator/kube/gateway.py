@@ -20,9 +20,10 @@ from typing import Protocol
 import structlog
 
 from remediator.kube.answer import NO_ANSWER, Answer, ApiError
-from remediator.kube.api import Api, HeldError
+from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.pace import PaceLane
+from remediator.kube.wire.exchange import HeldError
 from remediator.metrics import Metrics
 from rules.api import writes as d
 from rules.api.nodes import FreshNode, NodeView, QuarantineView

@@ -1,4 +1,4 @@
-"""The mark: what a session puts on its node, in one merge patch, and how it comes off again.
+"""The mark: what a session puts on its node, in one patch, and how it comes off again.
 
 The mark describes itself: the session annotation carries the prior state, so crash safety, cancel,
 uninstall and orphan clean-up are one rule: reverse to the recorded state, touch nothing foreign.

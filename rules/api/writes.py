@@ -119,7 +119,7 @@ class DeleteEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkNode:
-    """The whole mark in one merge patch that carries the node's version (`rules.api.mark`)."""
+    """The whole mark in one patch that carries the node's version (`rules.api.mark`)."""
 
     harmful: ClassVar[bool] = True
     node: str

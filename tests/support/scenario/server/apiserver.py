@@ -26,7 +26,7 @@ from rules.api.repair.writes import (
     SetValidated,
     WriteRepairObject,
 )
-from rules.api.requests import MERGE_PATCH, Request
+from rules.api.requests import MERGE_PATCH, STRATEGIC_PATCH, Request
 from rules.api.timestamps import format_time, parse_time
 from rules.drain.budget import matching
 from rules.session.causes import CRD_CAUSES
@@ -320,7 +320,9 @@ class ApiServer(ProviderObjects):
         item = store.get(name)
         if item is None:
             return 404
-        assert wire.content_type == MERGE_PATCH
+        # Custom objects take no other language.
+        built_in = store is self.nodes
+        assert wire.content_type == (STRATEGIC_PATCH if built_in else MERGE_PATCH)
         assert wire.body is not None
         patch = copied(wire.body, {})
         version = patch["metadata"].pop("resourceVersion")

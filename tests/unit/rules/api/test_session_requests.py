@@ -154,9 +154,14 @@ def test_requests(write: d.Write, line: str, body: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("write", [param.values[0] for param in WRITES])
-def test_lists_of_conditions_are_merged_by_key_everything_else_as_a_whole(write: d.Write) -> None:
+def test_built_in_objects_are_patched_in_the_language_that_knows_their_lists(
+    write: d.Write,
+) -> None:
     wire = request(write)
     expected = {
+        d.MarkNode: "application/strategic-merge-patch+json",
+        d.UnmarkNode: "application/strategic-merge-patch+json",
+        d.RelabelNode: "application/strategic-merge-patch+json",
         d.SetDisruptionTarget: "application/strategic-merge-patch+json",
         d.SetNodeUnknown: "application/strategic-merge-patch+json",
     }.get(type(write), "application/merge-patch+json")
