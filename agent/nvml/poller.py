@@ -28,6 +28,11 @@ BROKEN = (Meaning.GPU_LOST, Meaning.GPU_NEEDS_RESET)
 PRESENCE = {Meaning.GPU_LOST: "lost", Meaning.GPU_NEEDS_RESET: "reset_required"}
 _UINT_NONE, _ULONG_NONE = (1 << 32) - 1, (1 << 64) - 1
 """NVML_VALUE_NOT_AVAILABLE."""
+_code_of = nvml.c_nvmlFieldValue_t.nvmlReturn.__get__
+_kind_of = nvml.c_nvmlFieldValue_t.valueType.__get__
+_union_of = nvml.c_nvmlFieldValue_t.value.__get__
+"""Straight from ctypes: pynvml's own way looks at each number for text to decode, and a node of
+eight GPUs has thousands a minute."""
 
 
 class Query(NamedTuple):
@@ -91,8 +96,9 @@ class Poller:
                     answers.setdefault(query.row, []).append(result.absent)
                 continue
             for query, answer in zip(batch, result, strict=True):
-                if meaning(answer.nvmlReturn) in BROKEN:
-                    return Failed("nvmlDeviceGetFieldValues", answer.nvmlReturn)
+                code = _code_of(answer)
+                if code and meaning(code) in BROKEN:
+                    return Failed("nvmlDeviceGetFieldValues", code)
                 answers.setdefault(query.row, []).append(_value(answer))
         for row, found in answers.items():
             values[row.signal] = _combine(row, found)
@@ -167,17 +173,17 @@ class Poller:
 
 def _value(answer: Any) -> Value:
     """One c_nvmlFieldValue_t as a number, by the type it says it has."""
-    if answer.nvmlReturn:
-        return Absent(answer.nvmlReturn)
-    kind = answer.valueType
+    if code := _code_of(answer):
+        return Absent(code)
+    kind, union = _kind_of(answer), _union_of(answer)
     if kind == nvml.NVML_VALUE_TYPE_DOUBLE:
-        return float(answer.value.dVal)
+        return float(union.dVal)
     if kind == nvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG:
-        return int(answer.value.sllVal)
+        return int(union.sllVal)
     if kind == nvml.NVML_VALUE_TYPE_SIGNED_INT:
-        return int(answer.value.siVal)
+        return int(union.siVal)
     wide = kind in (nvml.NVML_VALUE_TYPE_UNSIGNED_LONG, nvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG)
-    number = int(answer.value.ullVal if wide else answer.value.uiVal)
+    number = int(union.ullVal if wide else union.uiVal)
     return NO_DATA if number == (_ULONG_NONE if wide else _UINT_NONE) else number
 
 

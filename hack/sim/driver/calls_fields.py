@@ -177,6 +177,10 @@ def _nanoseconds(gpu: Gpu, reason: str) -> int:
 
 
 _BY_NUMBER = {getattr(pynvml, f"NVML_FI_DEV_{name}"): name for name in FIELDS}
+_STRUCT = pynvml.c_nvmlFieldValue_t
+_FIELD, _SCOPE, _RETURN = _STRUCT.fieldId, _STRUCT.scopeId, _STRUCT.nvmlReturn
+_KIND, _UNION = _STRUCT.valueType, _STRUCT.value
+"""Parts of an answer as ctypes has them: pynvml's own way costs four times as much."""
 _BRANCHES = [(getattr(pynvml, name), branch) for name, branch in FIELD_BRANCHES]
 
 
@@ -191,12 +195,12 @@ def field_values(library: SimulatedLibrary, gpu: Gpu, count: Any, values: Any) -
     # Asked once: the description may change, but not within one call.
     branch = library.node.driver.branch
     for value in referenced(values)[: number_of(count)]:
-        value.nvmlReturn = _read(branch, gpu, value)
+        _RETURN.__set__(value, _read(branch, gpu, value))
     return SUCCESS
 
 
 def _read(branch: int, gpu: Gpu, value: Any) -> int:
-    number = value.fieldId
+    number = _FIELD.__get__(value)
     if number >= pynvml.NVML_FI_MAX or branch < field_branch(number):
         return INVALID_ARGUMENT
     name = _BY_NUMBER.get(number)
@@ -205,16 +209,18 @@ def _read(branch: int, gpu: Gpu, value: Any) -> int:
     override = gpu.errors.get(f"NVML_FI_DEV_{name}")
     if override is not None:
         return override
-    found = FIELDS[name](gpu, value.scopeId)
+    found = FIELDS[name](gpu, _SCOPE.__get__(value))
     if found is None:
         return NOT_SUPPORTED
+    union = _UNION.__get__(value)
     if name in SIGNED:
-        value.valueType = pynvml.NVML_VALUE_TYPE_SIGNED_INT
-        value.value.siVal = found
+        kind = pynvml.NVML_VALUE_TYPE_SIGNED_INT
+        union.siVal = found
     elif found >= 1 << 32:
-        value.valueType = pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
-        value.value.ullVal = found
+        kind = pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
+        union.ullVal = found
     else:
-        value.valueType = pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
-        value.value.uiVal = found
+        kind = pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
+        union.uiVal = found
+    _KIND.__set__(value, kind)
     return SUCCESS
