@@ -54,6 +54,16 @@ REAP_LOOK_S = 0.1
 _decode = msgspec.msgpack.Decoder(FromChild).decode
 
 
+def interpreter() -> tuple[list[str], dict[str, str]]:
+    """Command and environment of an interpreter that finds what this one finds.
+
+    It runs no start-up files of site packages (-S), which load what the child never uses.
+    """
+    root = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join(filter(None, (root, *sys.path)))
+    return [sys.executable, "-S"], {**os.environ, "PYTHONPATH": path}
+
+
 class NvmlLink:
     """NVML as a source of messages.
 
@@ -240,18 +250,15 @@ class NvmlLink:
         self._child = None
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        # The child finds what we find, and without the start-up files of site packages (-S),
-        # which load what it never uses.
-        root = str(Path(__file__).resolve().parents[2])
-        path = os.pathsep.join(filter(None, (root, *sys.path)))
+        command, environment = interpreter()
         child = subprocess.Popen(  # noqa: S603 - our own module, no shell
-            [sys.executable, "-S", "-m", "agent.nvml.child", self._mode, str(self._poll_s)],
+            [*command, "-m", "agent.nvml.child", self._mode, str(self._poll_s)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
             close_fds=True,
-            env={**os.environ, "PYTHONPATH": path},
+            env=environment,
         )
         if child.stdin is not None:
             os.set_blocking(child.stdin.fileno(), False)

@@ -1,6 +1,6 @@
 """What the agent costs and how fast it is, measured on real processes.
 
-    python -m hack.bench.agent [--seconds 120] [--samples 200] [--json]
+    python -m hack.bench.agent [--seconds 120] [--samples 200] [--image] [--json]
 
 Memory, CPU, wake-ups and page faults of the agent with 8 simulated GPUs beside the same agent with
 `--nvml off`, in one run, the simulated driver's own share measured apart; start to first verdict
@@ -22,13 +22,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from agent.kube.client import Kube, KubeError
 from agent.kube.config import from_file
+from hack.bench.agent_bytecode import image_bytecode
 from hack.bench.agent_processes import ROOT, Memory, Use, memory, simulator_kib, used
 from hack.bench.agent_simulator import simulator_share
 from hack.sim.cluster.resource import NODES
@@ -236,22 +237,30 @@ def report(bench: Bench) -> str:
     return "\n".join([f"control plane: {bench.control_plane}", *lines])
 
 
+def measured(seconds: float, samples: int) -> Bench:
+    """All of it, one after the other."""
+    bench = Bench()
+    with control_plane_in_thread(Setup(manifests=(DEFINITIONS,))) as plane:
+        bench.control_plane = "real" if plane.plane.is_real else "simulated"
+        measure_start(plane, bench)
+        measure_latency(plane, bench, samples)
+        measure_use(plane, bench, seconds)
+    description = DESCRIPTIONS / "h100-8-nvswitch.yaml"
+    bench.simulator_kib = simulator_kib(description)
+    bench.simulator_share = simulator_share(description, seconds)
+    return bench
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seconds", type=float, default=120.0, help="CPU is measured this long")
     parser.add_argument("--samples", type=int, default=200, help="kernel lines to time")
+    parser.add_argument("--image", action="store_true", help="on the image's bytecode")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
     arguments = parser.parse_args()
-    bench = Bench()
-    with control_plane_in_thread(Setup(manifests=(DEFINITIONS,))) as plane:
-        bench.control_plane = "real" if plane.plane.is_real else "simulated"
-        measure_start(plane, bench)
-        measure_latency(plane, bench, arguments.samples)
-        measure_use(plane, bench, arguments.seconds)
-    description = DESCRIPTIONS / "h100-8-nvswitch.yaml"
-    bench.simulator_kib = simulator_kib(description)
-    bench.simulator_share = simulator_share(description, arguments.seconds)
+    with image_bytecode() if arguments.image else nullcontext():
+        bench = measured(arguments.seconds, arguments.samples)
     print(json.dumps(asdict(bench)) if arguments.json else report(bench))
 
 

@@ -6,6 +6,7 @@ Used by `hack.bench.agent`. Linux only; needs no privilege for one's own process
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import psutil
+
+from agent.nvml.link import interpreter
 
 ROOT = Path(__file__).resolve().parents[2]
 BURST_WINDOW_S = 0.1
@@ -62,16 +65,23 @@ def simulator_kib(description: Path) -> int:
     )
     child = f"{small.format('OF_NVML_CHILD')}import agent.nvml.life"
     driver = f"from hack.sim.driver import install; install({path})"
+    plain = [sys.executable], {**os.environ}
     return sum(
-        _private_kib(f"{imports}; {simulator}") - _private_kib(imports)
-        for imports, simulator in ((main, machine), (child, driver))
+        _private_kib(f"{imports}; {simulator}", how) - _private_kib(imports, how)
+        for imports, simulator, how in ((main, machine, plain), (child, driver, interpreter()))
     )
 
 
-def _private_kib(statements: str) -> int:
+def _private_kib(statements: str, how: tuple[list[str], dict[str, str]]) -> int:
+    command, environment = how
     code = f"{statements}; print(open('/proc/self/smaps_rollup').read())"
     rollup = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True
+        [*command, "-c", code],
+        cwd=ROOT,
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout
     fields = dict(line.split(":", 1) for line in rollup.splitlines()[1:] if ":" in line)
     return _kib(fields["Private_Clean"]) + _kib(fields["Private_Dirty"])

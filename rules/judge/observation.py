@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from rules.catalog.signals import EventKind as EventKind
 from rules.catalog.signals import Signal
 from rules.catalog.signals import SourceState as SourceState
-from rules.judge.workload import Workload
-from rules.kernel_log.record import KernelLine
+
+if TYPE_CHECKING:
+    from rules.judge.workload import Workload
+    from rules.kernel_log.record import KernelLine
 
 Value: TypeAlias = int | float | str | tuple[int | None, ...] | None
 """A reading. None says Absent: asked for, and this GPU or driver does not have it.

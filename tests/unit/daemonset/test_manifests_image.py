@@ -95,7 +95,7 @@ def test_the_dockerfile_copies_no_hack_and_names_no_index() -> None:
     assert not {word for word in sources if word.startswith(("hack", "tests", "."))}
     assert "--index" not in DOCKERFILE
     assert DOCKERFILE.count("--require-hashes") == 3
-    assert "unchecked-hash /opt/gpuward/lib" in DOCKERFILE
+    assert "/bytecode.py /opt/gpuward/lib" in DOCKERFILE
 
 
 def test_every_copied_path_exists() -> None:
@@ -166,6 +166,7 @@ def install(image: str, wheel: Path, place: Path) -> Path:
     steps = steps.replace("\\\n", " ").replace("/opt/gpuward", str(place))
     requirements = DAEMONSET / f"requirements-{image}.txt"
     steps = steps.replace("/requirements.txt", str(requirements))
+    steps = steps.replace(" /bytecode.py ", f" {DAEMONSET / 'bytecode.py'} ")
     steps = steps.replace("/wheels/*.whl", str(wheel)).replace("/imported", f"{place}.imported")
     steps = steps.replace("&& python ", f"&& {sys.executable} ")
     steps = re.sub(r"^python ", f"{sys.executable} ", steps).replace(
