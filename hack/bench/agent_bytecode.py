@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 from hack.bench.agent_processes import ROOT
 
-_LIBRARIES = ("msgspec", "prometheus_client", "pynvml.py", "pyudev", "urllib3", "yaml")
+_LIBRARIES = ("msgspec", "prometheus_client", "psutil", "pynvml.py", "pyudev", "urllib3", "yaml")
 
 
 @contextmanager
@@ -25,7 +25,9 @@ def image_bytecode() -> Iterator[None]:
     """The image's bytecode for all processes that are started within."""
     paths = sysconfig.get_paths()
     installed = [Path(paths["purelib"]) / name for name in _LIBRARIES]
-    places = [ROOT / "agent", ROOT / "rules", Path(paths["stdlib"]), *installed]
+    # The simulator as well: an agent that had to compile it would be a larger one.
+    ours = [ROOT / name for name in ("agent", "rules", "hack")]
+    places = [*ours, Path(paths["stdlib"]), *installed]
     with TemporaryDirectory(prefix="gpuward-bench-") as folder:
         os.environ["PYTHONPYCACHEPREFIX"] = folder
         program = str(ROOT / "daemonset" / "bytecode.py")
