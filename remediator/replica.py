@@ -20,7 +20,7 @@ from remediator.edge import Edge
 from remediator.kube.access import Access
 from remediator.kube.api import Api
 from remediator.kube.api_groups import ApiGroups
-from remediator.kube.caches import Caches, Listeners, nodes_selected
+from remediator.kube.caches import Caches, Listeners
 from remediator.kube.clock import SystemClock
 from remediator.kube.elector import Elector
 from remediator.kube.gateway import Gateway
@@ -349,8 +349,7 @@ class Replica:
     def _policy_changed(self, policy: Policy) -> None:
         self.pace.apply(rates_of(policy))
         self.world.count_anew()
-        if self.caches.nodes.resource != (selected := nodes_selected(policy.node_selector)):
-            self.caches.nodes.use(selected)
+        self.caches.select(policy.node_selector)
         self.loop.wake_all()
 
     def _took_over(self, renewed: str) -> None:

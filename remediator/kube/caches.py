@@ -27,6 +27,7 @@ from rules.api.metadata import ObjectMeta
 from rules.api.names import GROUP, LABEL_QUARANTINE
 from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
 from rules.api.pods import DaemonSetView
+from rules.api.selectors import opposite
 from rules.ledger.record import RecordView
 from rules.session.snapshot import AgentPod
 from rules.text.sharing import Sharing
@@ -98,13 +99,10 @@ class Caches:
             sharing=sharing,
         )
         # A mark is ours to take off also where the policy's selector does not reach (any more).
-        marked = Resource(
-            name="marked nodes", path=NODES, query={"labelSelector": LABEL_QUARANTINE}
-        )
         self.marked = Reflector(
             api,
             clock,
-            marked,
+            _marked_elsewhere(node_selector),
             NodeView,
             lambda *change: to.marked(*change),
             isolation=apart,
@@ -201,6 +199,12 @@ class Caches:
         """Every reflector there is: those that must be complete, and the records."""
         return (*self.all, self.records)
 
+    def select(self, selector: str) -> None:
+        """Watch the nodes that this selects from now on."""
+        if self.nodes.resource != (selected := nodes_selected(selector)):
+            self.nodes.use(selected)
+            self.marked.use(_marked_elsewhere(selector))
+
     def problem(self) -> str:
         """Why the caches are not all complete, one sentence; empty when they are."""
         for cache in self.all:
@@ -232,6 +236,14 @@ def nodes_selected(selector: str) -> Resource:
     return Resource(
         name="nodes", path=NODES, query={"labelSelector": selector} if selector else {}
     )
+
+
+def _marked_elsewhere(selector: str) -> Resource:
+    """The marked nodes that the policy does not select; with a selector of several requirements
+    those that it selects as well, since no selector says what is outside of it.
+    """
+    query = ",".join(filter(None, (LABEL_QUARANTINE, opposite(selector))))
+    return Resource(name="marked nodes", path=NODES, query={"labelSelector": query})
 
 
 def _custom(plural: str, query: dict[str, str] | None = None) -> Resource:
