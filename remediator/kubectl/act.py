@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import secrets
+from contextlib import suppress
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
@@ -58,9 +59,9 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
         terminal.ask(f"{said} {warning}".rstrip())
     by = await cluster.who()
     cause = Cause(source="Human", reason=HUMAN_REASON, message=options.reason[:MAX_MESSAGE], by=by)
-    if session is not None:
-        return await _join(cluster, session, cause, options.level)
     waits = await _in_the_way(cluster, options, node)
+    if session is not None:
+        return f"{await _join(cluster, session, cause, options.level)}{waits}"
     prefix = re.sub(r"[^a-z0-9.-]", "-", name)[:200]
     created = await cluster.create(
         "gpuquarantines",
@@ -106,7 +107,7 @@ async def _join(cluster: Cluster, session: QuarantineView, cause: Cause, level: 
             "spec": {"causes": causes, **({"level": "Drain"} if deeper else {})},
         },
     )
-    drains = "; its pods are evicted now, too" if deeper else ""
+    drains = "; its pods are evicted, too" if deeper else ""
     return (
         f"{session.spec.node_name}: your reason was added to session {session.name}, which is "
         f"open already{drains}"
@@ -120,15 +121,15 @@ async def _in_the_way(cluster: Cluster, options: argparse.Namespace, node: NodeV
     if opted_out(node):
         command = f"kubectl label node {node.name} {LABEL_OPT_OUT}-"
         return f"; the node is opted out, nothing is done to it before: {command}"
-    try:
+    with suppress(CommandError):
         policy = await cluster.policy(options.namespace)
+        if policy is not None and policy.mode == Mode.SHADOW:
+            return "; the policy is Shadow, so nothing is touched"
+    with suppress(CommandError):
         now = cluster.now()
-        pauses = [p for p in await cluster.pauses() if pause_covers(p, node, now)]
-    except CommandError:
-        return ""
-    if policy is not None and policy.mode == Mode.SHADOW:
-        return "; the policy is Shadow, so nothing is touched"
-    return f"; it is paused, nothing is done before: {resume_command(pauses)}" if pauses else ""
+        if pauses := [p for p in await cluster.pauses() if pause_covers(p, node, now)]:
+            return f"; it is paused, nothing is done before: {resume_command(pauses)}"
+    return ""
 
 
 async def release(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import partial
 
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.commands import COMMANDS
@@ -103,12 +104,20 @@ async def _run(options: argparse.Namespace) -> None:
     )
     try:
         async with connect(options.kubeconfig, options.context, manner, acting) as cluster:
+
+            async def beside() -> str:
+                return await without_leader(cluster, options.namespace) if command.leader else ""
+
             if getattr(options, "watch", False):
-                if nobody := await without_leader(cluster, options.namespace):
+                again = partial(_again, options=options)
+                await watch(cluster, options, terminal, again, beside)
+            try:
+                _print(await run(cluster, options, terminal), options)
+            except CommandError as error:
+                if error.report and (nobody := await beside()):
                     terminal.say(nobody)
-                await watch(cluster, options, terminal, lambda text: _again(text, options))
-            _print(await run(cluster, options, terminal), options)
-            if command.leader and (nobody := await without_leader(cluster, options.namespace)):
+                raise
+            if nobody := await beside():
                 terminal.say(nobody)
     except ApiError as error:
         raise CommandError(str(error)) from error

@@ -15,7 +15,7 @@ from remediator.view.people import is_paused, pause_line
 from remediator.view.text import count
 from rules.api.health import plain
 from rules.api.names import API_VERSION
-from rules.api.nodes import ObjectMeta, PauseView
+from rules.api.nodes import FreshNode, ObjectMeta, PauseView
 from rules.api.quarantine import MAX_MESSAGE, PauseScope, PauseSpec
 from rules.api.selectors import as_object
 from rules.api.sentences import some
@@ -114,7 +114,7 @@ async def _unknown(cluster: Cluster, missing: list[str], existing: Mapping[str, 
     """What to say of names that are no pauses: a node's name leads to the pauses that cover it."""
     if not existing:
         return f"there is no pause {', '.join(missing)}; nothing is paused"
-    node = await cluster.node(missing[0]) if len(missing) == 1 else None
+    node = await _meant(cluster, missing)
     if node is None:
         return f"there is no pause {', '.join(missing)}; there are {', '.join(sorted(existing))}"
     now = cluster.now()
@@ -127,6 +127,14 @@ async def _unknown(cluster: Cluster, missing: list[str], existing: Mapping[str, 
     )
 
 
+async def _meant(cluster: Cluster, missing: list[str]) -> FreshNode | None:
+    """The node whose name was given for a pause's; None where it is none, or may not be read."""
+    try:
+        return await cluster.node(missing[0]) if len(missing) == 1 else None
+    except CommandError:
+        return None
+
+
 async def _ended_at_once(cluster: Cluster, pauses: list[PauseView]) -> str:
     """Which pauses would end together, and what waits for that."""
     now = cluster.now()
@@ -136,10 +144,13 @@ async def _ended_at_once(cluster: Cluster, pauses: list[PauseView]) -> str:
     ]
     more = [f"and {len(pauses) - _MOST_NAMED} more"] if len(pauses) > _MOST_NAMED else []
     which = "the only pause" if len(pauses) == 1 else f"all {count(len(pauses), 'pause')}"
+    said = f"This ends {which}: {'; '.join([*told, *more])}."
+    try:
+        sessions = await cluster.sessions()
+    except CommandError:
+        return f"{said} Which sessions wait for that is not known."
     waiting = [
-        session.spec.node_name
-        for session in await cluster.sessions()
-        if is_open(session) and is_paused(session)
+        session.spec.node_name for session in sessions if is_open(session) and is_paused(session)
     ]
     goes_on = (
         f"{some(sorted(waiting))} {'waits' if len(waiting) == 1 else 'wait'} for that and "
@@ -147,4 +158,4 @@ async def _ended_at_once(cluster: Cluster, pauses: list[PauseView]) -> str:
         if waiting
         else "No session waits for that now."
     )
-    return f"This ends {which}: {'; '.join([*told, *more])}. {goes_on}"
+    return f"{said} {goes_on}"

@@ -23,6 +23,7 @@ from remediator.page.parts import (
 )
 from remediator.page.runbook_page import runbook_link
 from remediator.view import shapes
+from rules.api.object_name import is_object_name
 from rules.api.quarantine import BlockedBy, Phase, TimelineEntry, ValidationAttempt
 from rules.session.repair.rungs import PASSED, LadderRung
 
@@ -316,8 +317,10 @@ def _clock(at: str) -> str:
 
 def commands(node: str, acts: Iterable[shapes.PersonsAct]) -> list[Element]:
     """What a person types about a node, each to be copied with one click; `acts` what changes
-    something now.
+    something now. A session can name what no node can be called: that is nothing to paste.
     """
+    if not is_object_name(node):
+        return [nothing("No node can be called so: there is nothing to type.")]
     lines = [
         (f"kubectl gpuward why {node}", "the same in the terminal"),
         *((act.command, act.does) for act in acts),

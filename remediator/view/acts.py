@@ -43,6 +43,8 @@ def node_acts(
     found = [*_session_acts(node, session, sight, held=held)] if session is not None else []
     if session is None and held:
         found.append(_unhold(node, "take the hold back: it would keep the node the next time"))
+    if session is not None and session.spec.release is None and OPTED_OUT in people:
+        found.append(_opt_in(node))
     found += [
         _act(f"kubectl gpuward resume {pause.metadata.name}", "end the pause")
         for pause in sorted(pauses, key=lambda one: one.metadata.name)
@@ -79,7 +81,7 @@ def taking_out(node: str, people: Iterable[str], *, shadow: bool) -> tuple[Perso
     if shadow:
         return ()
     if OPTED_OUT in people:
-        return (_act(f"kubectl label node {node} {LABEL_OPT_OUT}-", "let gpuward act on it"),)
+        return (_opt_in(node),)
     when = " once the pause ends" if PAUSED in people else ""
     does = f"take it out of service{when}"
     return (_act(f'kubectl gpuward quarantine {node} --reason "..."', does),)
@@ -109,7 +111,8 @@ def _session_acts(
             f'kubectl gpuward repaired {node} --reason "..."', "say that a part was replaced"
         )
     pending = session.status.phase in {"", Phase.PENDING}
-    does = "leave it in service, end the session" if pending else "give it back now"
+    untouched = pending or session.status.mode == Mode.SHADOW
+    does = "leave it in service, end the session" if untouched else "give it back now"
     yield _act(f'kubectl gpuward release {node} --reason "..."', does)
 
 
@@ -120,6 +123,10 @@ def _stops_at_cordon(session: QuarantineView, sight: CauseSight) -> bool:
         return False
     causes = open_causes(session, sight)
     return level_in_effect(session, causes, sight.policy) != Level.DRAIN
+
+
+def _opt_in(node: str) -> PersonsAct:
+    return _act(f"kubectl label node {node} {LABEL_OPT_OUT}-", "let gpuward act on it")
 
 
 def _unhold(node: str, does: str = "let it be released") -> PersonsAct:

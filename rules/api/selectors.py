@@ -30,7 +30,8 @@ def parse_selector(text: str) -> Matcher:
 
     Takes nothing that the API server refuses, since the same text selects there what is watched.
     """
-    matchers = tuple(_requirement(part.strip(), text) for part in _split(text) if part.strip())
+    parts = _split(text) if text.strip() else []
+    matchers = tuple(_requirement(part.strip(), text) for part in parts)
     return lambda labels: all(matches(labels) for matches in matchers)
 
 

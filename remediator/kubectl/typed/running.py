@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from remediator.kubectl.cluster import Cluster
@@ -26,10 +26,8 @@ async def run(cluster: Cluster, options: argparse.Namespace, terminal: Terminal)
     command: Command = options.command
     carry_out = command.load()
     if not (command.node and command.several):
-        answer = await carry_out(cluster, options, terminal)
-    else:
-        answer = await _each(cluster, options, terminal)
-    return _quoted(answer) if getattr(options, "dry_run", False) else answer
+        return _told(options, [await carry_out(cluster, options, terminal)])
+    return await _each(cluster, options, terminal)
 
 
 def _quoted(answer: str) -> str:
@@ -46,7 +44,7 @@ async def _each(cluster: Cluster, options: argparse.Namespace, terminal: Termina
     names = list(dict.fromkeys(options.nodes)) or await _selected(cluster, options.selector)
     if len(names) == 1:
         options.node = names[0]
-        return await carry_out(cluster, options, terminal)
+        return _told(options, [await carry_out(cluster, options, terminal)])
     answers: list[str] = []
     failed: list[str] = []
     for name in names:
@@ -58,13 +56,23 @@ async def _each(cluster: Cluster, options: argparse.Namespace, terminal: Termina
                 raise
             terminal.say(f"{name}: {error}")
             failed.append(name)
-    text = _BETWEEN.get(getattr(options, "output", ""), "\n\n").join(answers)
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            # Whoever stops in the middle has to know what was asked for until then.
+            for line in _told(options, answers).split("\n") if answers else ():
+                terminal.say(line)
+            raise
+    text = _told(options, answers)
     if failed:
         raise CommandError(
             f"{len(failed)} of {count(len(names), 'node')} failed, the lines above say why",
             report=text,
         )
     return text
+
+
+def _told(options: argparse.Namespace, answers: Sequence[str]) -> str:
+    text = _BETWEEN.get(getattr(options, "output", ""), "\n\n").join(answers)
+    return _quoted(text) if answers and getattr(options, "dry_run", False) else text
 
 
 async def _selected(cluster: Cluster, selector: str) -> list[str]:
@@ -79,14 +87,15 @@ async def watch(
     options: argparse.Namespace,
     terminal: Terminal,
     show: Callable[[str], None],
+    beside: Callable[[], Awaitable[str]],
 ) -> None:
-    """Look every two seconds and show what is different; an API server that is away is said
-    once.
+    """Look every two seconds and show what is different, and under it what is said `beside` it; an
+    API server that is away is said once.
     """
-    shown = said = ""
+    shown = said = noted = ""
     while True:
         try:
-            text = await run(cluster, options, terminal)
+            text, note = await run(cluster, options, terminal), await beside()
         except CommandError as error:
             if not shown or error.exit_code != 1:
                 raise
@@ -95,7 +104,10 @@ async def watch(
             said = str(error)
         else:
             said = ""
-            if text != shown:
+            # How long nobody has led grows at each look: that alone is no news.
+            if text != shown or bool(note) != bool(noted):
                 show(text)
-            shown = text
+                if note:
+                    terminal.say(note)
+            shown, noted = text, note
         await asyncio.sleep(LOOKS_EVERY_S)

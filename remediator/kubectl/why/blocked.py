@@ -8,7 +8,7 @@ from typing import Final
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.remedies import LET_GO, REMEDIES, Remedy
 from remediator.view.acts import heeds_repaired, proposed_step, resume_command
-from remediator.view.people import PAUSED
+from remediator.view.people import OPTED_OUT, PAUSED
 from remediator.view.text import count
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import BlockedBy, Condition, Mode, Phase
@@ -126,15 +126,22 @@ def _order(condition: Condition) -> tuple[int, str]:
     return (_FIRST.index(condition.type) if known else len(_FIRST), condition.type)
 
 
+def _halted(look: NodeLook) -> str:
+    """When the node is touched again, of one that people's words keep from it; else ""."""
+    if OPTED_OUT in look.people:
+        return "when the node is opted in again"
+    return "when the pause ends" if PAUSED in look.people else ""
+
+
 def next_lines(look: NodeLook, session: QuarantineView) -> Iterator[str]:
     """What comes next, where the session's own sentence does not say it."""
     node = look.node
     if look.shadow:
         yield "nothing, in Shadow; mode Enforce in the policy would judge the node afresh"
         return
-    paused = PAUSED in look.people
-    if paused and session.status.phase == Phase.DRAINING:
-        yield "evictions go on when the pause ends"
+    halted = _halted(look)
+    if halted and session.status.phase == Phase.DRAINING:
+        yield f"evictions go on {halted}"
         return
     policy = look.policy or Policy()
     causes = open_causes(session, look.sight)
@@ -144,11 +151,11 @@ def next_lines(look: NodeLook, session: QuarantineView) -> Iterator[str]:
     match status.phase:
         case Phase.PENDING | "":
             then = "then its pods are evicted within their budgets" if drains else "no eviction"
-            first = "when the pause ends, " if paused else ""
+            first = f"{halted}, " if halted else ""
             first = first or ("once that has ended: " if held_back else "")
             yield f"{first}taint and cordon, {then}"
         case Phase.MARKED if drains:
-            when = "once that has ended" if held_back else "within their budgets"
+            when = halted or ("once that has ended" if held_back else "within their budgets")
             yield f"its pods are evicted {when}"
         case Phase.DRAINING if is_true(status, "NeedsHuman"):
             yield (

@@ -56,6 +56,15 @@ def test_issue15_walk_without_a_leader_what_is_asked_for_waits_and_that_is_said(
         assert SAID not in kubectl("history", BLOCKED)[2]
 
 
+def test_what_was_asked_for_on_some_of_several_nodes_waits_and_that_is_said(
+    tmp_path: Path,
+) -> None:
+    with cluster(tmp_path, renewed(20 * 60)) as kubectl:
+        code, out, err = kubectl("unhold", "gpu-never", "gpu-held")
+        assert (code, "no longer held" in out, SAID in err) == (1, True, True)
+        assert SAID not in kubectl("unhold", "gpu-never")[2], "nothing was asked for"
+
+
 @pytest.mark.parametrize("seconds_ago", [2, 20])
 def test_issue15_walk_a_hand_over_is_no_absence(tmp_path: Path, seconds_ago: float) -> None:
     with cluster(tmp_path, renewed(seconds_ago, holder="")) as kubectl:

@@ -157,6 +157,24 @@ def test_issue15_02_who_asks_for_a_node_hears_that_the_budget_is_exceeded(tmp_pa
         assert "exceeds the budget, as a person may: 4 of 13 nodes" in plan
 
 
+@pytest.mark.parametrize(
+    ("name", "before"),
+    [
+        pytest.param("gpu-paused", "kubectl gpuward resume pause-0badcafe", id="paused"),
+        pytest.param("gpu-opted-out", "kubectl label node gpu-opted-out", id="opted out"),
+    ],
+)
+def test_whoever_asks_hears_what_it_waits_for_also_where_a_session_is_open(
+    tmp_path: Path, name: str, before: str
+) -> None:
+    with cluster(tmp_path, load_fleet) as kubectl:
+        for _ in range(2):
+            code, out, _ = kubectl("quarantine", name, "--reason", "x", "--yes")
+            assert code == 0
+            assert f"nothing is done before: {before}" in out.replace("done to it", "done")
+    assert "which is open already" in out
+
+
 def test_issue15_02_with_room_nobody_is_warned(tmp_path: Path):
     def roomy(hosted: HostedServer) -> None:
         load(hosted, r.NODES, *(node(f"n-{index}") for index in range(3)))

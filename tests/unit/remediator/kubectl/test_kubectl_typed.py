@@ -15,6 +15,7 @@ import pytest
 
 from agent.cli import main as agent_main
 from hack.sim.cluster import resource as r
+from remediator.kubectl import act
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.commands import COMMANDS
 from remediator.kubectl.options import Command
@@ -160,6 +161,29 @@ def everything(kubectl: Kubectl) -> str:
     return json.dumps(found, sort_keys=True)
 
 
+def test_a_dry_run_is_one_also_where_it_fails_on_one_of_several_nodes(fleet):
+    code, out, err = fleet("hold", HEALTHY, "gpu-never", BLOCKED, "--dry-run", *REASON)
+    first, *said = out.rstrip().splitlines()
+    assert (code, first) == (1, running.DRY), err
+    assert len(said) > 1
+    assert all(line.startswith("  ") or not line for line in said)
+
+
+def test_whoever_stops_in_the_middle_hears_what_was_asked_for_until_then(fleet, monkeypatch):
+    carry_out = act.hold
+
+    async def interrupted(*given):
+        if given[1].node == "gpu-paused":
+            raise KeyboardInterrupt
+        return await carry_out(*given)
+
+    monkeypatch.setattr(act, "hold", interrupted)
+    code, out, err = fleet("hold", BLOCKED, "gpu-paused", HEALTHY, *REASON)
+    assert (code, out) == (130, "")
+    assert err.startswith(f"{BLOCKED}: session {BLOCKED}-0badcafe is held")
+    assert HEALTHY not in err
+
+
 @pytest.mark.parametrize("form", ["--dry-run", "--dry-run=server"])
 @pytest.mark.parametrize("words", ACTS, ids=[words[0] for words in ACTS])
 def test_issue15_09_a_dry_run_changes_nothing(fleet, words, form):
@@ -203,9 +227,16 @@ def test_issue15_09_watching_prints_what_changed_until_it_is_stopped(monkeypatch
 
     monkeypatch.setattr(running, "run", next_answer)
     monkeypatch.setattr(asyncio, "sleep", at_once)
+    notes = iter(["for 1m", "for 2m", ""])
+
+    async def beside() -> str:
+        return next(notes)
+
     with pytest.raises(KeyboardInterrupt):
-        asyncio.run(running.watch(None, None, Teller(), shown.append))  # type: ignore[arg-type]
-    assert (shown, said) == (["one", "two"], ["away"])
+        asyncio.run(
+            running.watch(None, None, Teller(), shown.append, beside)  # type: ignore[arg-type]
+        )
+    assert (shown, said) == (["one", "two"], ["for 1m", "away"])
 
 
 @pytest.mark.parametrize("command", [None, *(one.name for one in COMMANDS)])

@@ -5,6 +5,7 @@ A tired reader acts on these lines: none may promise what does not happen by its
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -52,6 +53,7 @@ def told(
     level: str = "Drain",
     prior: bool = False,
     asked: Object | None = None,
+    labels: Mapping[str, str] | None = None,
     **status: Any,
 ) -> str:
     health = sick(NAME, level=level, publisher={"heartbeat": ago(5)})
@@ -60,10 +62,12 @@ def told(
     opened = session(
         SESSION, NAME, phase, "So it stands.", conditions=list(conditions), spec=spec, **status
     )
+    there = msgspec.convert(node(NAME), FreshNode) if phase == "Released" else on(prior)
+    there.metadata.labels.update(labels or {})
     seen = NodeLook(
         name=NAME,
         now=NOW,
-        node=msgspec.convert(node(NAME), FreshNode) if phase == "Released" else on(prior),
+        node=there,
         health=msgspec.convert(health, HealthView),
         sessions=(msgspec.convert(opened, QuarantineView),),
         agents=(),
@@ -90,6 +94,13 @@ def test_issue15_walk_what_is_next_never_skips_what_is_in_the_way(
     phase: str, conditions: tuple[Object, ...], level: str, said: str
 ) -> None:
     assert said in told(phase, *conditions, level=level)
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Marked", "Draining"])
+def test_of_a_node_that_is_opted_out_nothing_is_next_before_the_label_goes(phase: str) -> None:
+    said = told(phase, labels={"gpuward.io/opt-out": "true"})
+    assert "when the node is opted in again" in said.partition(" next ")[2]
+    assert f"kubectl label node {NAME} gpuward.io/opt-out- let gpuward act on it" in said
 
 
 def test_issue15_walk_a_node_that_is_only_cordoned_shows_how_its_pods_are_moved() -> None:

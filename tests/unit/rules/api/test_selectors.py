@@ -32,7 +32,7 @@ def test_both_forms_of_a_selector_mean_the_same(text: str) -> None:
         assert parse_selector(spelled(made))(labels) is expected
 
 
-@pytest.mark.parametrize("text", ["a in b", "=b", "a b", "a in ()", "-=x"])
+@pytest.mark.parametrize("text", ["a in b", "=b", "a b", "a in ()", "-=x", ",", "a=b,", "a,,b"])
 def test_what_is_no_selector_becomes_no_object(text: str) -> None:
     with pytest.raises(ValueError, match="is no label selector"):
         as_object(text)
