@@ -169,7 +169,7 @@ def _proxy(named: str, host: str) -> str | None:
 
 def lacking_client(error: ModuleNotFoundError) -> str:
     """What to say where the client of a whole cluster is not installed; raises any other error."""
-    if (error.name or "").partition(".")[0] not in {"aiohttp", "kubernetes"}:
+    if (error.name or "").partition(".")[0] not in {"aiohttp", "kubernetes", "yarl"}:
         raise error
     return (
         f"This installation is the node agent's and lacks {error.name}; install the rest with "
