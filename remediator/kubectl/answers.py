@@ -52,6 +52,9 @@ def checked(answer: Answer, *, writes: bool = False, role: str = OPERATOR) -> An
             raise CommandError(f"this cluster does not know gpuward's objects; {remedy}")
         case 403 if Told.BY_ADMISSION in told(said):
             raise CommandError(f"{said}; ask who runs this admission policy or webhook")
+        case 403 if Told.IMPERSONATION in told(said):
+            remedy = "ask for the right to impersonate, or leave out --as (`as` of the kubeconfig)"
+            raise CommandError(f"not allowed: {said}; {remedy}")
         case 403:
             raise CommandError(
                 f"not allowed: {said}; {_remedy(answer, role, writes)}", forbidden=True

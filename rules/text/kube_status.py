@@ -64,6 +64,8 @@ class Told(StrEnum):
 
     BY_ADMISSION = "ByAdmission"
     """A 403 of a webhook or policy: granting a verb would not help."""
+    IMPERSONATION = "Impersonation"
+    """A 403 for acting as somebody else: what that one may do was not looked at."""
     WEBHOOK_AWAY = "WebhookAway"
     """A 500 for a webhook that must answer and does not."""
     SEVERAL_BUDGETS = "SeveralBudgets"
@@ -78,6 +80,7 @@ class Told(StrEnum):
 
 _PHRASES: Final[Mapping[Told, tuple[str, ...]]] = {
     Told.BY_ADMISSION: ("admission webhook", "ValidatingAdmissionPolicy", "denied the request"),
+    Told.IMPERSONATION: ("cannot impersonate",),
     Told.WEBHOOK_AWAY: ("failed calling webhook",),
     Told.SEVERAL_BUDGETS: ("more than one PodDisruptionBudget",),
     Told.BUDGET_NEGATIVE: ("disruptions allowed is negative",),

@@ -237,3 +237,20 @@ def test_a_refusal_of_admission_asks_for_no_role() -> None:
     answer = Answer(code=403, body=json.dumps(body).encode())
     with pytest.raises(CommandError, match="ask who runs this admission policy or webhook"):
         checked(answer, writes=True)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'users "ann" is forbidden: User "op" cannot impersonate resource "users" in API group ""',
+        'gpuquarantines.gpuward.io is forbidden: User "op" cannot impersonate-on:user-info:list',
+    ],
+    ids=["until 1.35", "from 1.36"],
+)
+def test_who_may_not_act_as_somebody_else_is_sent_to_no_role_of_ours(message: str) -> None:
+    body = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": message,
+            "details": {"kind": "gpuquarantines"}}  # fmt: skip
+    answer = Answer(code=403, body=json.dumps(body).encode())
+    with pytest.raises(CommandError, match="ask for the right to impersonate") as caught:
+        checked(answer)
+    assert not caught.value.forbidden
