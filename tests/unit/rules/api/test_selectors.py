@@ -42,7 +42,7 @@ def test_what_is_no_selector_becomes_no_object(text: str) -> None:
     "text",
     [
         "rack", "!rack", "rack=a", "rack==a", "rack=", "rack!=", "rack!=a", "rack in (a)",
-        "rack in (a, b)", "rack notin (a,b)", " rack=a ,",
+        "rack in (a, b)", "rack notin (a,b)", " rack=a ",
     ],
 )  # fmt: skip
 def test_issue16_01_the_opposite_selects_just_what_a_selector_leaves(text: str) -> None:
