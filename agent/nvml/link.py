@@ -57,11 +57,13 @@ _decode = msgspec.msgpack.Decoder(FromChild).decode
 def interpreter() -> tuple[list[str], dict[str, str]]:
     """Command and environment of an interpreter that finds what this one finds.
 
-    It runs no start-up files of site packages (-S), which load what the child never uses.
+    It runs no start-up files of site packages (-S), which load what the child never uses, and
+    takes nothing from the folder that it is started in (-P), as the agent's command does not.
     """
     root = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join(filter(None, (root, *sys.path)))
-    return [sys.executable, "-S"], {**os.environ, "PYTHONPATH": path}
+    # What is no text there is ignored by imports, too.
+    path = os.pathsep.join(one for one in (root, *sys.path) if one and isinstance(one, str))
+    return [sys.executable, "-S", "-P"], {**os.environ, "PYTHONPATH": path}
 
 
 class NvmlLink:

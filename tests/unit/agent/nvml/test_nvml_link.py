@@ -322,6 +322,17 @@ def test_a_child_that_cannot_be_started_is_told_and_tried_again(started, path, m
     heard.status(SourceState.UP)
 
 
+def test_the_child_takes_nothing_from_where_the_agent_was_started(
+    started, path, tmp_path, monkeypatch
+):
+    for module in ("agent", "msgspec", "enum"):
+        (tmp_path / f"{module}.py").write_text("raise SystemExit('not ours')")
+    monkeypatch.chdir(tmp_path)
+    # Imports ignore what is no text there, and so do we.
+    monkeypatch.setattr(sys, "path", [*(p for p in sys.path if p), tmp_path / "nowhere"])
+    started(f"sim:{path}").status(SourceState.UP)
+
+
 def environment(folder=ROOT):
     """Of a child of this installation; it runs no start-up files of site packages."""
     packages = (path for path in sys.path if path.endswith("site-packages"))
