@@ -63,6 +63,8 @@ def checked(answer: Answer, *, writes: bool = False, role: str = OPERATOR) -> An
             raise CommandError(f"not logged in: {said}; renew the credentials of this kubeconfig")
         case 0:
             remedy = "check the cluster's address in the kubeconfig, --context and the network"
+            if "CERTIFICATE_VERIFY_FAILED" in said:
+                remedy = "check certificate-authority and tls-server-name of the kubeconfig"
             raise CommandError(f"{said}; {remedy}")
         case 409:
             raise CommandError(f"somebody else changed it at the same moment ({said}); try again")

@@ -254,3 +254,9 @@ def test_who_may_not_act_as_somebody_else_is_sent_to_no_role_of_ours(message: st
     with pytest.raises(CommandError, match="ask for the right to impersonate") as caught:
         checked(answer)
     assert not caught.value.forbidden
+
+
+def test_a_certificate_that_nobody_vouches_for_is_no_matter_of_the_network() -> None:
+    answer = Answer(code=0, failure="[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed")
+    with pytest.raises(CommandError, match="check certificate-authority"):
+        checked(answer)
