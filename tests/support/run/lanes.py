@@ -1,6 +1,6 @@
 """Which of the processes that share a run of the tests gets which file next.
 
-Half of the processes compute and the others wait, for programs that tests start and for time that
+Two of five processes compute and the others wait, for programs that tests start and for time that
 has to pass. Were it left to chance, all would compute at first, taking twice as long over
 everything, and all would wait in the end, on an idle machine.
 """
@@ -31,13 +31,13 @@ TOGETHER: Final = ("tests/unit/daemonset/",)
 
 
 class Lanes(LoadFileScheduling):
-    """File by file, at most half of the processes in files that compute while some that wait are
+    """File by file, at most two of five processes in files that compute while some that wait are
     left; whoever finds nothing left in its lane takes from the other.
     """
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         others = [self._computes(other) for other in self.nodes if other is not node]
-        waits = 2 * sum(others) >= len(self.nodes)
+        waits = 5 * sum(others) >= 2 * len(self.nodes)
         lane = [file for file in self.workqueue if file.startswith(WAITING) is waits]
         file = min(lane, key=_turn, default=next(iter(self.workqueue)))
         unit = self.workqueue.pop(file)
