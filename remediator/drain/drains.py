@@ -171,8 +171,11 @@ class Drains(EdgePart):
 
     def _stop(self, node: str, drain: _Drain) -> None:
         self._drains.pop(node, None)
-        if drain.task is not None:
-            drain.task.cancel()
+        # Let go of here, too: a cancelled task and its drain would hold each other, and all that
+        # was looked at, until the next search for such circles.
+        task, drain.task = drain.task, None
+        if task is not None:
+            task.cancel()
 
     async def _passes(self, node: str, drain: _Drain) -> None:
         while True:
