@@ -2,7 +2,9 @@
 
 Real agents and a real remediator on the demo's simulated cluster. Each sample is another fault on
 another GPU: a line is written to the agent's kernel log, the clock stops when a watch shows the
-node unschedulable, then a person's release gives the node back.
+node unschedulable, then a person's release gives the node back. What comes within a minute on one
+GPU, or with the same Xid on half of a node's GPUs, is one fault and was released with its first
+line, so the samples come in rounds with a pause of a minute between them.
 """
 
 from __future__ import annotations
@@ -13,11 +15,12 @@ import json
 import statistics
 import sys
 import time
-from itertools import product
+from collections.abc import Sequence
 from pathlib import Path
 
 from hack.sim.demo.ledger import GPU_QUARANTINES, until
 from hack.sim.demo.stage import Stage
+from rules.catalog.thresholds import DEFAULT_RULES
 
 POLICY = Path(__file__).with_suffix(".yaml")
 ADDRESSES = (
@@ -31,6 +34,9 @@ WORDS = {
     95: "Uncontained ECC error",
     140: "Unrecovered ECC error",
 }
+ALONE = 3
+"""GPUs of a node that have the same Xid at a time: less than half of them (`CommonCause`)."""
+PAUSE_S = 1.1 * DEFAULT_RULES["CommonCauseWindow"].value
 PATIENCE_S = 20.0
 LOOK_S = 0.002
 
@@ -47,7 +53,8 @@ async def sample(stage: Stage, node: str, pci: str, xid: int) -> float:
         await asyncio.sleep(LOOK_S)
     took_s = time.monotonic() - began
     session = ledger.session(node)
-    while session is None:
+    # One that a person ends before its mark is on record counts as one that did nothing.
+    while session is None or session.get("status", {}).get("phase", "Pending") == "Pending":
         await asyncio.sleep(LOOK_S)
         session = ledger.session(node)
     release = {"spec": {"release": {"by": "benchmark", "reason": "next sample"}}}
@@ -57,14 +64,34 @@ async def sample(stage: Stage, node: str, pci: str, xid: int) -> float:
     return took_s
 
 
+def rounds(nodes: Sequence[str]) -> list[list[tuple[int, str, str]]]:
+    """Faults (Xid, GPU, node) that the agents take for one each: what is in one round goes
+    together on no node, and each GPU has another Xid in each round.
+    """
+    xids, groups = tuple(WORDS), range(0, len(ADDRESSES), ALONE)
+    return [
+        [
+            (xids[(number + group) % len(xids)], pci, node)
+            for group, begin in enumerate(groups)
+            for pci in ADDRESSES[begin : begin + ALONE]
+            for node in nodes
+        ]
+        for number in range(len(xids))
+    ]
+
+
 async def measure(samples: int) -> list[float]:
     """That many samples, one after another, over nodes, GPUs and Xids."""
     async with Stage(nodes=24, policy_file=POLICY) as stage:
-        faults = list(product(WORDS, ADDRESSES, stage.cast.with_agents))[:samples]
-        took = []
-        for number, (xid, pci, node) in enumerate(faults, start=1):
-            took.append(await sample(stage, node, pci, xid))
-            print(f"\r{number}/{len(faults)} samples", end="", file=sys.stderr)
+        took: list[float] = []
+        for faults in rounds(stage.cast.with_agents):
+            if took:
+                await asyncio.sleep(PAUSE_S)
+            for xid, pci, node in faults[: samples - len(took)]:
+                took.append(await sample(stage, node, pci, xid))
+                print(f"\r{len(took)}/{samples} samples", end="", file=sys.stderr)
+            if len(took) == samples:
+                break
         print(file=sys.stderr)
         return took
 

@@ -8,6 +8,7 @@ from remediator.kubectl.node_look import NodeLook
 from remediator.view.acts import resume_command
 from rules.api.health import IncidentStatus
 from rules.api.names import COMPONENT_REMEDIATOR
+from rules.api.nodes import NodeView
 from rules.api.quarantine import Mode
 from rules.api.selectors import parse_selector
 from rules.api.sentences import some
@@ -17,6 +18,7 @@ from rules.policy.policy import Policy
 from rules.session.causes import actionable, ended_by_person
 from rules.session.history import suppressed_incidents
 from rules.session.observation import opted_out
+from rules.session.reuse import reusable, too_many_until
 
 
 def calm_lines(look: NodeLook) -> Iterator[str]:
@@ -71,10 +73,22 @@ def _reason(look: NodeLook, policy: Policy, acting: tuple[IncidentStatus, ...]) 
         return "nothing is touched in Shadow; kubectl gpuward plan says what Enforce would do"
     if look.pauses:
         return f"nothing while it is paused: {resume_command(look.pauses)}"
+    if look.node is not None and (until := _waits_until(look, look.node, policy)) is not None:
+        return (
+            f"nothing before {format_time(until)}: its fault comes and goes, and its last "
+            "sessions ended before anything was done; to take it out now: "
+            f'kubectl gpuward quarantine {look.name} --reason "..."'
+        )
     return (
         "a session opens within seconds; if none does, the remediator does not run: "
         f"kubectl get deploy -A | grep {COMPONENT_REMEDIATOR}"
     )
+
+
+def _waits_until(look: NodeLook, node: NodeView, policy: Policy) -> float | None:
+    if reusable(look.sessions, node, policy, look.now) is not None:
+        return None
+    return too_many_until(look.sessions, look.now)
 
 
 def _ended_by_person(look: NodeLook, policy: Policy) -> str:

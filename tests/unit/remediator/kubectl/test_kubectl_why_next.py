@@ -6,6 +6,7 @@ A tired reader acts on these lines: none may promise what does not happen by its
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -149,6 +150,31 @@ def test_issue15_walk_what_a_person_gave_back_says_who_and_why_and_how_it_is_tak
     said = told("Released", asked={"by": "ann", "reason": "need it"})
     assert "the last Released 14m ago by ann (need it)" in said
     assert f'kubectl gpuward quarantine {NAME} --reason "..."' in said
+
+
+def test_a_fault_that_comes_and_goes_says_until_when_it_waits() -> None:
+    ended = []
+    for number in range(6):
+        cause = {"source": "Detector", "incident": f"old-{number}", "severity": "Fatal"}
+        release = {"by": "ann", "reason": "look"}
+        spec = {"causes": [cause], "release": release}
+        one = session(f"{NAME}-{number}", NAME, "Released", "Released.", spec=spec)
+        one["metadata"]["creationTimestamp"] = ago(14)
+        ended.append(msgspec.convert(one, QuarantineView))
+    seen = NodeLook(
+        name=NAME,
+        now=NOW,
+        node=msgspec.convert(node(NAME), FreshNode),
+        health=msgspec.convert(sick(NAME), HealthView),
+        sessions=tuple(ended),
+        agents=(),
+        policy=Policy(mode=Mode.ENFORCE),
+    )
+    said = " ".join(" ".join(why(seen, width=300)).split())
+    assert "its fault comes and goes, and its last sessions ended before anything" in said
+    assert "opens within seconds" not in said
+    fewer = replace(seen, sessions=tuple(ended[1:]))
+    assert "opens within seconds" in " ".join(" ".join(why(fewer, width=300)).split())
 
 
 def acting(reason: str, action: str) -> IncidentStatus:
