@@ -40,6 +40,7 @@ from rules.policy.policy import Policy
 from rules.repair.ladder import Step
 from rules.session.causes import MAX_CAUSES
 from rules.session.observation import opted_out, pause_covers
+from rules.session.owners import working_owner
 from rules.session.repair.wants import unfit
 from rules.session.status import PROPOSED, condition
 
@@ -121,6 +122,8 @@ async def _in_the_way(cluster: Cluster, options: argparse.Namespace, node: NodeV
     if opted_out(node):
         command = f"kubectl label node {node.name} {LABEL_OPT_OUT}-"
         return f"; the node is opted out, nothing is done to it before: {command}"
+    if owner := working_owner(node, None, cluster.now()):
+        return f"; {owner}, nothing is done before that is over"
     with suppress(CommandError):
         policy = await cluster.policy(options.namespace)
         if policy is not None and policy.mode == Mode.SHADOW:

@@ -21,7 +21,15 @@ from rules.ledger.record import RecordStatus, record_names
 from rules.policy.policy import Policy
 from rules.session.causes import CauseSight
 from rules.session.external import external_of
-from rules.session.observation import is_open, pause_covers, staleness
+from rules.session.observation import (
+    NodeObservation,
+    Staleness,
+    is_open,
+    pause_covers,
+    selects_node,
+    staleness,
+)
+from rules.session.owners import working_owner
 from rules.session.snapshot import AgentPod
 
 T = TypeVar("T")
@@ -84,6 +92,24 @@ class NodeLook:
             stale=self.stale,
             policy=self.policy or Policy(),
             now=self.now,
+        )
+
+    def observed(
+        self, node: FreshNode, policy: Policy, session: QuarantineView | None = None
+    ) -> NodeObservation:
+        """What the rules see of the node, and of its session; not what a maintenance Lease says,
+        which people may not read.
+        """
+        return NodeObservation(
+            name=self.name,
+            node=node,
+            health=self.health,
+            selected=selects_node(policy, node),
+            stale=self.stale if self.health is not None else Staleness.NO_VERDICT,
+            external=external_of(node, policy, self.now, {}),
+            pauses=self.pauses,
+            owner=working_owner(node, None, self.now),
+            siblings=tuple(one for one in self.sessions if one is not session),
         )
 
     @property

@@ -9,11 +9,11 @@ from remediator.view.session_view import node_marks, rows_of
 from remediator.view.shapes import NodeDetail
 from remediator.view.state import PageState
 from remediator.view.timeline import node_timeline
-from rules.api.names import ANNOTATION_HOLD, LABEL_OPT_OUT
+from rules.api.names import ANNOTATION_HOLD
 from rules.api.nodes import HealthView, NodeView
 from rules.ledger.record import RecordView
 from rules.ledger.verdict import judge_record
-from rules.session.observation import pause_covers, staleness
+from rules.session.observation import opted_out, pause_covers, staleness
 
 
 def node_detail(node: NodeView, state: PageState) -> NodeDetail:
@@ -53,7 +53,7 @@ def _notes(node: NodeView, state: PageState) -> list[str]:
     notes = []
     if reason := node.annotations.get(ANNOTATION_HOLD):
         notes.append(f"Held: {reason}")
-    if node.labels.get(LABEL_OPT_OUT) == "true":
+    if opted_out(node):
         notes.append("Opted out: this node is watched and reported, never touched.")
     notes += [
         f"Fails again and again: {judge_record(record.status, state.now).message}"

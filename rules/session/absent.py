@@ -32,7 +32,6 @@ from rules.session.causes import (
     DELETED_BY,
     actionable,
     appended,
-    believed,
     cause_of,
     evidence_of,
     level_of,
@@ -40,9 +39,9 @@ from rules.session.causes import (
     session_name,
 )
 from rules.session.history import suppressed_incidents
-from rules.session.observation import NodeObservation, is_open, opted_out
+from rules.session.observation import NodeObservation, is_open
 from rules.session.repair.ends import cleared, of_nobody
-from rules.session.reuse import reusable, too_many_until
+from rules.session.reuse import NotOpened, Opening, opening
 
 
 def without_session(seen: NodeObservation, now: float, policy: Policy) -> Decision:
@@ -103,29 +102,14 @@ def _unmarked(node: NodeView, seen: NodeObservation, now: float, policy: Policy)
             continue
         if not _named(seen, gone.name) and _acting(seen, policy):
             return _record_deletion(gone.name, node, seen, policy)
-    acting = believed(seen, policy)
-    due_at = seen.external.due_at
-    if seen.stale and not acting:
-        return Decision(step="Watch", because=seen.stale, wake_at=due_at)
-    if opted_out(node) or not seen.selected:
-        why = "the node is opted out" if seen.selected else "the policy does not select the node"
-        return Decision(step="Watch", because=why)
-    suppressed = suppressed_incidents(seen.siblings, policy, now)
-    incidents = tuple(i for i in acting if i.id not in suppressed)
-    if not incidents:
-        # A fault that stays changes nothing that would wake anybody when the cancel expires.
-        moments = [due_at] if due_at is not None else []
-        wake_at = min([*moments, *(suppressed[i.id] for i in acting)], default=None)
-        why = "a person ended its session" if acting else "nothing asks for more than a report"
-        return Decision(step="Watch", because=why, wake_at=wake_at)
+    found = opening(seen, now, policy)
+    if found.not_opened is not None:
+        return Decision(step="Watch", because=_why_none(found, seen), wake_at=found.until)
+    incidents = found.incidents
     level = max((level_of(i, policy) for i in incidents), key=level_rank)
     causes = appended((), (cause_of(i) for i in incidents))
-    earlier = reusable(seen.siblings, node, policy, now)
-    if earlier is not None:
-        return _reopened(earlier, causes, level, node, seen, policy, now)
-    if (until := too_many_until(seen.siblings, now)) is not None:
-        why = f"its fault comes and goes, the next session is opened at {clock(until)}"
-        return Decision(step="Watch", because=why, wake_at=until)
+    if found.earlier is not None:
+        return _reopened(found.earlier, causes, level, node, seen, policy, now)
     spec = QuarantineSpec(
         node_name=node.name,
         node_uid=node.uid,
@@ -139,6 +123,15 @@ def _unmarked(node: NodeView, seen: NodeObservation, now: float, policy: Policy)
         because=incidents[0].reason,
         writes=(CreateSession(name=name, spec=spec),),
     )
+
+
+def _why_none(found: Opening, seen: NodeObservation) -> str:
+    """Why nothing is opened, a clause."""
+    if found.not_opened is NotOpened.STALE:
+        return seen.stale
+    if found.not_opened is NotOpened.COMES_AND_GOES and found.until is not None:
+        return f"{found.not_opened}, the next session is opened at {clock(found.until)}"
+    return found.not_opened or ""
 
 
 def _reopened(

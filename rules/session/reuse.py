@@ -1,23 +1,27 @@
-"""A fault that comes and goes is one session: which ended session goes on, and how many there may
-be.
+"""Whether a fault of a node without an open session gets one, and which; said nowhere else.
 
-A session that was cancelled before anything was done to its node is taken up again when the node
-falls ill anew: a flapping fault that waits for its turn would else leave an object per flap, and
-each would look like another node to the breaker. Called by `rules.session.absent`; the breaker and
-the order of turns ask `wanted_at`.
+A fault that comes and goes is one session. One that was cancelled before anything was done to its
+node is taken up again when the node falls ill anew: a flapping fault that waits for its turn would
+else leave an object per flap, and each would look like another node to the breaker. Called by
+`rules.session.absent`, which acts on the answer, and by whatever tells people why nothing is done
+about a node; the breaker and the order of turns ask `wanted_at`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
+from rules.api.health import IncidentStatus
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import parse_time
 from rules.policy.policy import Policy
-from rules.session.causes import ended_by_person, has_human
-from rules.session.observation import is_open
+from rules.session.causes import believed, ended_by_person, has_human
+from rules.session.history import suppressed_incidents
+from rules.session.observation import NodeObservation, is_open, opted_out
 
 REUSE_S: Final = 3600.0
 """A fault that comes back later is another story."""
@@ -45,7 +49,26 @@ def wanted_at(session: QuarantineView) -> float:
     return session.metadata.created_at if again is None else again
 
 
-def reusable(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextSession:
+    """What a fault of a node without an open session leads to: a new one where both are None."""
+
+    goes_on: QuarantineView | None = None
+    """The ended session that is taken up again."""
+    not_before: float | None = None
+    """Until when the node waits for another, in seconds of the epoch."""
+
+
+def next_session(
+    sessions: Sequence[QuarantineView], node: NodeView, policy: Policy, now: float
+) -> NextSession:
+    """Which session a fault gets now, of a node whose `sessions` have all ended."""
+    if (earlier := _reusable(sessions, node, policy, now)) is not None:
+        return NextSession(goes_on=earlier)
+    return NextSession(not_before=_too_many_until(sessions, now))
+
+
+def _reusable(
     sessions: Iterable[QuarantineView], node: NodeView, policy: Policy, now: float
 ) -> QuarantineView | None:
     """The node's latest session, where it was cancelled untouched and not by a person."""
@@ -62,7 +85,7 @@ def reusable(
     return latest if ended_at is not None and now - ended_at <= REUSE_S else None
 
 
-def too_many_until(sessions: Iterable[QuarantineView], now: float) -> float | None:
+def _too_many_until(sessions: Iterable[QuarantineView], now: float) -> float | None:
     """Until when a node waits for another session, having left so many without effect; None when
     it may have one.
     """
@@ -74,3 +97,52 @@ def too_many_until(sessions: Iterable[QuarantineView], now: float) -> float | No
         and now - session.metadata.created_at < REUSE_S
     )
     return None if len(recent) < _UNTOUCHED else recent[-_UNTOUCHED] + REUSE_S
+
+
+class NotOpened(StrEnum):
+    """Why no session is opened, the first that applies."""
+
+    STALE = "the verdict cannot be believed"
+    OPTED_OUT = "the node is opted out"
+    NOT_SELECTED = "the policy does not select the node"
+    REPORTED = "nothing asks for more than a report"
+    ENDED_BY_PERSON = "a person ended its session"
+    COMES_AND_GOES = "its fault comes and goes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What would be opened, or why nothing is."""
+
+    not_opened: NotOpened | None = None
+    """None where a session opens, or goes on, now."""
+    until: float | None = None
+    """When time alone changes that; None where it does not."""
+    incidents: tuple[IncidentStatus, ...] = ()
+    """What the session would rest on, the gravest first; empty where none is opened."""
+    earlier: QuarantineView | None = None
+    """The ended session that would go on instead of a new one."""
+
+
+def opening(seen: NodeObservation, now: float, policy: Policy) -> Opening:
+    """For a node that is there, and has no open session."""
+    assert seen.node is not None
+    acting = believed(seen, policy)
+    due_at = seen.external.due_at
+    if seen.stale and not acting:
+        return Opening(not_opened=NotOpened.STALE, until=due_at)
+    if not seen.selected or opted_out(seen.node):
+        kept = NotOpened.OPTED_OUT if seen.selected else NotOpened.NOT_SELECTED
+        return Opening(not_opened=kept)
+    suppressed = suppressed_incidents(seen.siblings, policy, now)
+    incidents = tuple(i for i in acting if i.id not in suppressed)
+    if not incidents:
+        # A fault that stays changes nothing that would wake anybody when the cancel expires.
+        moments = [due_at] if due_at is not None else []
+        until = min([*moments, *(suppressed[i.id] for i in acting)], default=None)
+        kept = NotOpened.ENDED_BY_PERSON if acting else NotOpened.REPORTED
+        return Opening(not_opened=kept, until=until)
+    following = next_session(seen.siblings, seen.node, policy, now)
+    if following.not_before is not None:
+        return Opening(not_opened=NotOpened.COMES_AND_GOES, until=following.not_before)
+    return Opening(incidents=incidents, earlier=following.goes_on)

@@ -8,7 +8,6 @@ from typing import Final
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.remedies import LET_GO, REMEDIES, Remedy
 from remediator.view.acts import heeds_repaired, proposed_step, resume_command
-from remediator.view.people import OPTED_OUT, PAUSED
 from remediator.view.text import count
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import BlockedBy, Condition, Mode, Phase
@@ -16,9 +15,12 @@ from rules.api.sentences import some
 from rules.catalog.reason import Level
 from rules.catalog.why_not import WhyNot, runbook
 from rules.policy.policy import Policy
+from rules.session.case import Case
 from rules.session.causes import DETECTOR, level_in_effect, open_causes
 from rules.session.external import taken_back
-from rules.session.status import PROPOSED, blocked_by, is_true
+from rules.session.halts import halt_of
+from rules.session.status import PROPOSED, blocked_by, condition, is_true
+from rules.session.validation.validating import not_ready
 
 SHOWN_BLOCKS: Final = 8
 _TOLD: Final = frozenset({"Blocked", "NeedsHuman", "Storm"})
@@ -27,6 +29,14 @@ _NOT_OF_PODS: Final = frozenset({WhyNot.NODE_UNREADABLE, WhyNot.SESSION_UNREADAB
 """While these are said nothing is decided, and the drain's list is what it was before."""
 _FIRST: Final = ("Blocked", "Paused", "Storm", "NodeUnreachable", "Replace", "NeedsHuman")
 """The order in which conditions are told."""
+_TOUCHED_AGAIN: Final[dict[WhyNot, str]] = {
+    WhyNot.STAND_DOWN: "when the other owner is done with the node",
+    WhyNot.OPT_OUT: "when the node is opted in again",
+    WhyNot.NOT_SELECTED: "when the policy selects the node again",
+    WhyNot.PAUSED: "when the pause ends",
+    WhyNot.POLICY_IS_SHADOW: "when the policy enforces again",
+}
+"""When a halt ends (`rules.session.halts.halt_of`)."""
 
 
 def blocked_lines(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
@@ -46,14 +56,14 @@ def blocked_lines(look: NodeLook, session: QuarantineView | None) -> Iterator[st
     remedies = {**REMEDIES, **dict(_of_this(look, session))}
     reasons: set[str] = set()
     printed: set[str] = set()
-    for condition in sorted(_true(status.conditions), key=_order):
-        by_drain = draining and condition.type in _TOLD and condition.reason not in _NOT_OF_PODS
-        if (by_drain and blocks) or condition.reason in reasons:
+    for one in sorted(_true(status.conditions), key=_order):
+        by_drain = draining and one.type in _TOLD and one.reason not in _NOT_OF_PODS
+        if (by_drain and blocks) or one.reason in reasons:
             continue
-        if condition.type == PROPOSED and WhyNot.APPROVAL in reasons:
+        if one.type == PROPOSED and WhyNot.APPROVAL in reasons:
             continue  # it waits for a person: said, with the command that lets it go
-        reasons.add(condition.reason)
-        for line in _condition(look.name, condition, remedies):
+        reasons.add(one.reason)
+        for line in _condition(look.name, one, remedies):
             if line not in printed:
                 yield line
             printed.add(line)
@@ -98,14 +108,12 @@ def _without_step(look: NodeLook, session: QuarantineView) -> Remedy:
     return Remedy(words=", and ".join(words), command=known.command if by_word else "")
 
 
-def _condition(
-    node: str, condition: Condition, remedies: Mapping[WhyNot, Remedy]
-) -> Iterator[str]:
+def _condition(node: str, said: Condition, remedies: Mapping[WhyNot, Remedy]) -> Iterator[str]:
     """The message only where the sentence of the session does not hold it already."""
-    said = "" if condition.type in _TOLD else f": {condition.message.rstrip('.')}"
-    yield f"{condition.reason}{said}"
-    remedy = next((remedies[why] for why in WhyNot if why == condition.reason), None)
-    remedy = remedy or next((remedies[why] for why in WhyNot if why == condition.type), None)
+    message = "" if said.type in _TOLD else f": {said.message.rstrip('.')}"
+    yield f"{said.reason}{message}"
+    remedy = next((remedies[why] for why in WhyNot if why == said.reason), None)
+    remedy = remedy or next((remedies[why] for why in WhyNot if why == said.type), None)
     if remedy is None:
         return
     command = remedy.command.format(node=node)
@@ -113,8 +121,8 @@ def _condition(
     if remedy.words and command:
         # On a line of its own, to be copied.
         yield f"  {command}"
-    if any(why == condition.reason for why in WhyNot):
-        yield f"  runbook: {runbook(condition.reason)}"
+    if any(why == said.reason for why in WhyNot):
+        yield f"  runbook: {runbook(said.reason)}"
 
 
 def _true(conditions: tuple[Condition, ...]) -> list[Condition]:
@@ -126,11 +134,20 @@ def _order(condition: Condition) -> tuple[int, str]:
     return (_FIRST.index(condition.type) if known else len(_FIRST), condition.type)
 
 
-def _halted(look: NodeLook) -> str:
-    """When the node is touched again, of one that people's words keep from it; else ""."""
-    if OPTED_OUT in look.people:
-        return "when the node is opted in again"
-    return "when the pause ends" if PAUSED in look.people else ""
+def _halted(look: NodeLook, session: QuarantineView) -> str:
+    """When the node is touched again, where something keeps all harm from it; else ""."""
+    if look.node is None:
+        return ""
+    # Of a policy that this person may not read its sessions tell the mode.
+    enforces = session.status.mode == Mode.ENFORCE
+    policy = look.policy or Policy(mode=Mode.ENFORCE if enforces else Mode.SHADOW)
+    seen = look.observed(look.node, policy, session)
+    halt = halt_of(Case(session=session, seen=seen, now=look.now, policy=policy))
+    said = condition(session.status, "Paused")
+    # Of a maintenance Lease only its session tells: people may not read those.
+    owned = said is not None and said.status == "True" and said.reason == WhyNot.STAND_DOWN
+    reason = halt.reason if halt is not None else WhyNot.STAND_DOWN if owned else None
+    return _TOUCHED_AGAIN.get(reason, "") if reason is not None else ""
 
 
 def next_lines(look: NodeLook, session: QuarantineView) -> Iterator[str]:
@@ -139,7 +156,7 @@ def next_lines(look: NodeLook, session: QuarantineView) -> Iterator[str]:
     if look.shadow:
         yield "nothing, in Shadow; mode Enforce in the policy would judge the node afresh"
         return
-    halted = _halted(look)
+    halted = _halted(look, session)
     if halted and session.status.phase == Phase.DRAINING:
         yield f"evictions go on {halted}"
         return
@@ -174,7 +191,7 @@ def next_lines(look: NodeLook, session: QuarantineView) -> Iterator[str]:
             yield "once the causes are closed: Validating, then it is given back by itself"
         case Phase.REPAIRING:
             yield "proven, it goes on to Validating; not proven in time, the next step follows"
-        case Phase.VALIDATING if node is not None and node.ready != "True":
+        case Phase.VALIDATING if node is not None and not_ready(node):
             yield "the node must be Ready before it is released"
         case _:
             return

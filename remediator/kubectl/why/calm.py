@@ -6,19 +6,15 @@ from collections.abc import Iterator
 
 from remediator.kubectl.node_look import NodeLook
 from remediator.view.acts import resume_command
-from rules.api.health import IncidentStatus
-from rules.api.names import COMPONENT_REMEDIATOR
-from rules.api.nodes import NodeView
+from rules.api.names import COMPONENT_REMEDIATOR, LABEL_OPT_OUT
+from rules.api.nodes import FreshNode
 from rules.api.quarantine import Mode
-from rules.api.selectors import parse_selector
 from rules.api.sentences import some
-from rules.api.timestamps import format_time, parse_time
+from rules.api.timestamps import format_time
 from rules.catalog.reason import Severity
 from rules.policy.policy import Policy
 from rules.session.causes import actionable, ended_by_person
-from rules.session.history import suppressed_incidents
-from rules.session.observation import opted_out
-from rules.session.reuse import reusable, too_many_until
+from rules.session.reuse import NotOpened, Opening, opening
 
 
 def calm_lines(look: NodeLook) -> Iterator[str]:
@@ -39,7 +35,7 @@ def calm_lines(look: NodeLook) -> Iterator[str]:
         stays = "as it is" if look.node.spec.unschedulable else "in service"
         yield f"nothing: {names} {are} only reported (level Report); the node stays {stays}"
         return
-    yield _reason(look, policy, acting)
+    yield _reason(look, look.node, policy)
 
 
 def left_to_people(look: NodeLook) -> bool:
@@ -48,54 +44,51 @@ def left_to_people(look: NodeLook) -> bool:
         return False
     wrong = any(i.active and i.severity != Severity.INFO for i in look.health.status.incidents)
     policy = look.policy or Policy()
-    acting = actionable(look.health, look.external, policy)
-    return wrong and (not acting or _all_ended_by_person(look, policy, acting))
+    if not actionable(look.health, look.external, policy):
+        return wrong
+    return wrong and _opening(look, look.node).not_opened is NotOpened.ENDED_BY_PERSON
 
 
-def _all_ended_by_person(
-    look: NodeLook, policy: Policy, acting: tuple[IncidentStatus, ...]
-) -> bool:
-    suppressed = suppressed_incidents(look.sessions, policy, look.now)
-    return all(incident.id in suppressed for incident in acting)
+def _opening(look: NodeLook, node: FreshNode) -> Opening:
+    policy = look.policy or Policy()
+    return opening(look.observed(node, policy), look.now, policy)
 
 
-def _reason(look: NodeLook, policy: Policy, acting: tuple[IncidentStatus, ...]) -> str:
-    """The first thing that keeps a session from opening."""
-    if look.node is not None and opted_out(look.node):
-        return f"nothing while it is opted out: kubectl label node {look.name} gpuward.io/opt-out-"
-    if look.stale and not look.external:
-        return "nothing on a verdict that cannot be believed: bring the agent back first"
-    if look.node is not None and not parse_selector(policy.node_selector)(look.node.labels):
-        return f"nothing: the policy's nodeSelector {policy.node_selector!r} does not select it"
-    if _all_ended_by_person(look, policy, acting):
-        return _ended_by_person(look, policy)
+def _reason(look: NodeLook, node: FreshNode, policy: Policy) -> str:
+    """The first thing that keeps a session from opening, or from touching the node."""
+    found = _opening(look, node)
+    until = format_time(found.until) if found.until is not None else ""
+    match found.not_opened:
+        case NotOpened.OPTED_OUT:
+            label = "kubectl label node"
+            return f"nothing while it is opted out: {label} {look.name} {LABEL_OPT_OUT}-"
+        case NotOpened.STALE:
+            return "nothing on a verdict that cannot be believed: bring the agent back first"
+        case NotOpened.NOT_SELECTED:
+            selector = policy.node_selector
+            return f"nothing: the policy's nodeSelector {selector!r} does not select it"
+        case NotOpened.REPORTED if look.stale:
+            return (
+                "nothing: what others say is only reported (level Report), and the agent's "
+                "verdict cannot be believed: bring the agent back first"
+            )
+        case NotOpened.ENDED_BY_PERSON:
+            last = next(s for s in reversed(look.sessions) if ended_by_person(s))
+            return (
+                f"nothing before {until}: a person ended session {last.name}, and until then "
+                "these incidents open no other; a new incident may"
+            )
     if look.policy is not None and look.policy.mode == Mode.SHADOW:
         return "nothing is touched in Shadow; kubectl gpuward plan says what Enforce would do"
     if look.pauses:
         return f"nothing while it is paused: {resume_command(look.pauses)}"
-    if look.node is not None and (until := _waits_until(look, look.node, policy)) is not None:
+    if found.not_opened is NotOpened.COMES_AND_GOES:
         return (
-            f"nothing before {format_time(until)}: its fault comes and goes, and its last "
+            f"nothing before {until}: its fault comes and goes, and its last "
             "sessions ended before anything was done; to take it out now: "
             f'kubectl gpuward quarantine {look.name} --reason "..."'
         )
     return (
         "a session opens within seconds; if none does, the remediator does not run: "
         f"kubectl get deploy -A | grep {COMPONENT_REMEDIATOR}"
-    )
-
-
-def _waits_until(look: NodeLook, node: NodeView, policy: Policy) -> float | None:
-    if reusable(look.sessions, node, policy, look.now) is not None:
-        return None
-    return too_many_until(look.sessions, look.now)
-
-
-def _ended_by_person(look: NodeLook, policy: Policy) -> str:
-    last = next(s for s in reversed(look.sessions) if ended_by_person(s))
-    at = parse_time(last.status.phase_since) or look.now
-    until = format_time(at + policy.release.cancel_expiry_s)
-    return (
-        f"nothing before {until}: a person ended session {last.name}, and until then these "
-        "incidents open no other; a new incident may"
     )

@@ -7,6 +7,7 @@ from dataclasses import replace
 import msgspec
 
 from rules.api.names import ANNOTATION_HOLD
+from rules.api.nodes import NodeView
 from rules.api.quarantine import Phase, QuarantineStatus
 from rules.api.sentences import bounded, marked, settled_clause
 from rules.api.sentences import validating as validating_sentence
@@ -39,7 +40,7 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
     # What people or others said needs no verdict: it holds until they take it back.
     if case.causes and (not case.seen.stale or needs_no_verdict(case.causes)):
         return _back(case, status)
-    blind = case.blind or _not_ready(case)
+    blind = case.blind or not_ready(case.node)
     if (test := tested_first(case, status, halt, blind)) is not None:
         return test
     refusal = Refusal(reason=WhyNot.VERDICT_STALE, why=blind) if blind else None
@@ -85,11 +86,12 @@ def _blind(status: QuarantineStatus) -> bool:
     return st.blocked_by(status) == WhyNot.VERDICT_STALE
 
 
-def _not_ready(case: Case) -> str:
+def not_ready(node: NodeView) -> str:
+    """Why its kubelet keeps a node from being released, a clause; "" where it does not."""
     # A node without the condition is not called broken: nobody has said that it is.
-    if case.node.ready in {"True", ""}:
+    if node.ready in {"True", ""}:
         return ""
-    return f"the node's Ready condition is {case.node.ready}"
+    return f"the node's Ready condition is {node.ready}"
 
 
 def _forbidden(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Refusal | None:

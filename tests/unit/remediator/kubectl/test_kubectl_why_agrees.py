@@ -1,0 +1,154 @@
+"""What `why` says of the time to come is what the deciding rules would do, not a copy of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from remediator.kubectl.node_look import NodeLook
+from remediator.kubectl.why.why import why
+from rules.api.nodes import FreshNode, HealthView, PauseView, QuarantineView
+from rules.policy.policy import Policy
+from rules.session.decide import decide
+from tests.support.remediator.kubectl_objects import (
+    NOW,
+    Object,
+    ago,
+    condition,
+    marked,
+    node,
+    session,
+    sick,
+)
+from tests.support.scenario.session_parts import policy_of
+
+NAME = "gpu-7"
+SESSION = f"{NAME}-0badcafe"
+OPENS = "a session opens within seconds"
+TAINTS = {"reason": "VendorSaysSo", "for": "0s", "taint": {"key": "vendor.example.com/bad"}}
+OTHERS = policy_of(external=[{**TAINTS, "level": "Drain"}])
+OTHERS_REPORTED = policy_of(external=[{**TAINTS, "level": "Report"}])
+TAINTED = {"taints": [{"key": "vendor.example.com/bad", "effect": "NoSchedule"}]}
+
+
+def ended(number: int, by_person: bool = False, **more: Any) -> Object:
+    cause = {"source": "Detector", "incident": f"i-{NAME}" if by_person else f"old-{number}"}
+    spec: Object = {"causes": [cause]}
+    if by_person:
+        spec["release"] = {"by": "ann", "reason": "mine"}
+    phase = "Released" if by_person else "Cancelled"
+    one = session(f"{NAME}-{number}", NAME, phase, "Over.", spec=spec, **more)
+    one["metadata"]["creationTimestamp"] = ago(30 - number)
+    return one
+
+
+def look(
+    *,
+    policy: Policy | None = None,
+    labels: dict[str, str] | None = None,
+    spec: Object | None = None,
+    sessions: tuple[Object, ...] = (),
+    health: Object | None = None,
+    annotations: dict[str, str] | None = None,
+) -> NodeLook:
+    there = node(NAME, labels=labels or {}, spec=spec or {}, annotations=annotations or {})
+    return NodeLook(
+        name=NAME,
+        now=NOW,
+        node=msgspec.convert(there, FreshNode),
+        health=msgspec.convert(health or sick(NAME), HealthView),
+        sessions=tuple(msgspec.convert(one, QuarantineView) for one in sessions),
+        agents=(),
+        policy=policy or policy_of(),
+    )
+
+
+SILENT = sick(NAME, publisher={"heartbeat": ago(60)})
+MANY = tuple(ended(number, steps=("Pending", "Joined")) for number in range(6))
+CALM: dict[str, tuple[Callable[[], NodeLook], str]] = {
+    "nothing in the way": (look, OPENS),
+    "opted out": (lambda: look(labels={"gpuward.io/opt-out": "true"}), "while it is opted out"),
+    "a silent agent": (lambda: look(health=SILENT), "bring the agent back first"),
+    "not selected": (lambda: look(policy=policy_of(nodeSelector="a=b")), "does not select it"),
+    "ended by a person": (
+        lambda: look(sessions=(ended(1, by_person=True),)),
+        f"a person ended session {NAME}-1",
+    ),
+    "comes and goes": (
+        lambda: look(sessions=(*MANY[:-1], ended(9, evidence={"joined": "x"}))),
+        "its fault comes and goes",
+    ),
+    "one that goes on, however many there were": (lambda: look(sessions=MANY), OPENS),
+    "others say so while the agent is silent": (
+        lambda: look(policy=OTHERS, spec=TAINTED, health=SILENT),
+        OPENS,
+    ),
+    "others say what is only reported, while the agent is silent": (
+        lambda: look(policy=OTHERS_REPORTED, spec=TAINTED, health=SILENT),
+        "bring the agent back first",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CALM)
+def test_why_says_whether_a_session_opens_as_the_rules_decide_it(case: str) -> None:
+    made, expected = CALM[case]
+    seen = made()
+    assert seen.node is not None
+    assert seen.policy is not None
+    said = " ".join(" ".join(why(seen, width=300)).split())
+    assert expected in said
+    decided = decide(None, seen.observed(seen.node, seen.policy), NOW, seen.policy)
+    assert (decided.step in {"Open", "Reopen"}) == (OPENS in said), decided
+
+
+OWNED = {"weave.works/kured-reboot-in-progress": "now"}
+HALTS: dict[str, tuple[Object, Object, str]] = {
+    "an owner at work": ({"annotations": OWNED}, {}, "when the other owner is done"),
+    "an owner's lease": ({}, {"reason": "StandDown"}, "when the other owner is done"),
+    "opted out": ({"labels": {"gpuward.io/opt-out": "true"}}, {}, "when the node is opted in"),
+    "the policy is Shadow": ({}, {"policy": policy_of(mode="Shadow")}, "enforces again"),
+    "paused": ({}, {"paused": True}, "when the pause ends"),
+    "nothing": ({}, {}, "evictions are tried again by themselves"),
+}
+
+
+@pytest.mark.parametrize("case", HALTS)
+def test_why_says_what_holds_a_drain_up_whoever_it_is(case: str) -> None:
+    changes, more, expected = HALTS[case]
+    there = marked(NAME, SESSION, annotations=changes.get("annotations", {}))
+    there["metadata"]["labels"].update(changes.get("labels", {}))
+    stood_down = [condition("Paused", more["reason"], "x")] if "reason" in more else []
+    opened = session(SESSION, NAME, "Draining", "So it stands.", conditions=stood_down)
+    pause = {"metadata": {"name": "p"}, "spec": {"scope": {"all": True}, "by": "ann"}}
+    seen = NodeLook(
+        name=NAME,
+        now=NOW,
+        node=msgspec.convert(there, FreshNode),
+        health=msgspec.convert(sick(NAME), HealthView),
+        sessions=(msgspec.convert(opened, QuarantineView),),
+        pauses=(msgspec.convert(pause, PauseView),) if more.get("paused") else (),
+        agents=(),
+        policy=more.get("policy", policy_of()),
+    )
+    assert expected in " ".join(" ".join(why(seen, width=300)).split())
+
+
+@pytest.mark.parametrize(("ready", "waits"), [("True", False), ("", False), ("Unknown", True)])
+def test_why_waits_for_the_kubelet_only_where_the_release_does(ready: str, waits: bool) -> None:
+    there = marked(NAME, SESSION)
+    there["status"]["conditions"] = [{"type": "Ready", "status": ready}] if ready else []
+    opened = session(SESSION, NAME, "Validating", "So it stands.")
+    seen = NodeLook(
+        name=NAME,
+        now=NOW,
+        node=msgspec.convert(there, FreshNode),
+        health=msgspec.convert(sick(NAME, closed=True), HealthView),
+        sessions=(msgspec.convert(opened, QuarantineView),),
+        agents=(),
+        policy=policy_of(),
+    )
+    assert ("the node must be Ready" in " ".join(why(seen, width=300))) == waits
