@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
+from rules.api.timestamps import utc_of
 from rules.text.printable import printable
 
 COLUMN_GAP = 2
@@ -139,9 +140,9 @@ def _senses(status: HealthStatus) -> Iterator[str]:
 
 
 def _incident(status: HealthStatus, incident: IncidentStatus) -> str:
-    since = incident.first_seen.partition(".")[0].removesuffix("Z").replace("T", " ")
+    since = utc_of(incident.first_seen, seconds=True)
     where = _where(status, incident)
-    return printable(f"{incident.severity} {incident.reason} on {where}, since {since} UTC")
+    return printable(f"{incident.severity} {incident.reason} on {where}, since {since}")
 
 
 def _details(incident: IncidentStatus) -> Iterator[str]:

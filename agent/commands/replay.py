@@ -23,7 +23,7 @@ from agent.senses.dcgm_page import read_page
 from agent.settings import SettingsError
 from agent.version import VERSION
 from rules.api.health import plain
-from rules.api.timestamps import format_time, parse_time
+from rules.api.timestamps import format_time, parse_time, utc
 from rules.catalog.thresholds import RulesError
 from rules.judge.observation import (
     KernelLineSeen,
@@ -210,7 +210,7 @@ def _lines(told: Timeline) -> list[str]:
         evidence = one.incident.evidence[0] if one.incident.evidence else ""
         shown = f": {evidence}" if one.kind != "Closed" and evidence else ""
         what = f"{one.kind.lower():<8} {row.severity} {row.level} {row.reason}"
-        lines.append(printable(f"{format_time(one.at)} {what}{by} on {where}{shown}"))
+        lines.append(printable(f"{utc(one.at, seconds=True)} {what}{by} on {where}{shown}"))
     active = [
         f"{i.reason} ({i.mended_by} came, no look confirmed it)" if i.mended_by else i.reason
         for i in told.status.incidents

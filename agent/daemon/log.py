@@ -83,7 +83,7 @@ def _for_people() -> Logger:
         structlog.WriteLogger(_StandardError()),  # type: ignore[arg-type]  # writes and flushes
         processors=[
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
+            structlog.processors.TimeStamper(fmt="%H:%M:%S UTC", utc=True),
             structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
         ],
     )

@@ -12,6 +12,7 @@ from remediator.backtest.files import read_archive
 from remediator.settings import fail
 from remediator.upkeep.policy_source import read_policy
 from remediator.view.text import count
+from rules.api.timestamps import utc_of
 from rules.backtest.archive import ArchiveError, session_view
 from rules.backtest.decisions import repairs_clause
 from rules.backtest.engine import RestlessReplayError, replay
@@ -75,7 +76,10 @@ def _ran(raw: dict[str, object]) -> Policy | None:
 def told(report: BacktestReport) -> list[str]:
     """The report for a person."""
     lines = [
-        f"{report.faults} faults on {report.nodes} nodes from {report.since} to {report.until}",
+        (
+            f"{report.faults} faults on {report.nodes} nodes from {utc_of(report.since)} "
+            f"to {utc_of(report.until)}"
+        ),
         "",
         *(result.sentence for result in report.policies),
     ]
@@ -109,9 +113,9 @@ def _of(result: PolicyResult) -> list[str]:
     lines = [f"{result.policy}:"]
     for one in result.taken[:_SHOWN]:
         wrong = f"; likely wrong: {one.likely_wrong}" if one.likely_wrong else ""
-        until = f"until {one.ended}" if one.ended else "and is out still"
+        until = f"until {utc_of(one.ended)}" if one.ended else "and is out still"
         lines.append(
-            f"  {one.at} {one.node} for {one.reason} ({one.severity}) {until}, "
+            f"  {utc_of(one.at)} {one.node} for {one.reason} ({one.severity}) {until}, "
             f"{f'{repairs}, ' if (repairs := repairs_clause(one.decisions)) else ''}"
             f"{one.phase}, {one.gpu_hours:.1f} GPU-hours{wrong}"
         )
@@ -121,6 +125,8 @@ def _of(result: PolicyResult) -> list[str]:
     ]
     for missed in result.missed[:_SHOWN]:
         warned = f", after {missed.warned}" if missed.warned else ""
-        lines.append(f"  {missed.at} {missed.node}: nobody acted on {missed.reason}{warned}")
+        lines.append(
+            f"  {utc_of(missed.at)} {missed.node}: nobody acted on {missed.reason}{warned}"
+        )
     more = max(len(part) - _SHOWN for part in (result.taken, result.waited, result.missed))
     return [*lines, *([f"  ... and up to {more} more lines; --json has all"] if more > 0 else [])]

@@ -11,6 +11,7 @@ from remediator.kubectl.terminal import Terminal
 from remediator.view.rma import RmaFolder, rma_folder
 from remediator.view.text import count
 from rules.api.evidence.wire import EvidenceView
+from rules.api.timestamps import utc_of
 from rules.session.repair.evidence import recorded
 
 
@@ -71,9 +72,10 @@ def _write(folder: Path, made: RmaFolder) -> None:
 
 
 def _told(folder: Path, found: EvidenceView, made: RmaFolder) -> str:
+    taken = utc_of(found.says("takenAt"))
     whose = f"node {found.says('nodeName')}, session {found.metadata.name}"
     lines = [
-        f"{folder}: {count(len(made.files), 'file')} of {whose}, taken {found.says('takenAt')}",
+        f"{folder}: {count(len(made.files), 'file')} of {whose}, taken {taken}",
         f"SHA-256 {found.says('sha256')}, checked",
     ]
     lines += [

@@ -11,6 +11,7 @@ from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.look import existing_node
 from remediator.kubectl.terminal import Terminal
+from remediator.kubectl.typed.pause_words import moment
 from remediator.view.people import is_paused, pause_line
 from remediator.view.text import count
 from rules.api.health import plain
@@ -19,7 +20,7 @@ from rules.api.nodes import FreshNode, ObjectMeta, PauseView
 from rules.api.quarantine import MAX_MESSAGE, PauseScope, PauseSpec
 from rules.api.selectors import as_object
 from rules.api.sentences import some
-from rules.api.timestamps import format_time, parse_time
+from rules.api.timestamps import format_time, utc_of
 from rules.policy.durations import parse_duration
 from rules.session.observation import is_open, pause_covers, pause_over
 from rules.text.printable import printable
@@ -50,7 +51,7 @@ async def pause(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
         },
     )
     where = await _covered(cluster, options, spec)
-    ends = f"until {until}" if until else "until somebody resumes"
+    ends = f"until {utc_of(until)}" if until else "until somebody resumes"
     return (
         f"paused {where} as {name}, {ends}; marks stay, releases go on\n"
         f"end it with: kubectl gpuward resume {name}"
@@ -80,7 +81,7 @@ def _until(text: str | None, now: float) -> str:
     """The moment; one that is over is a mistake, not a pause."""
     if not text:
         return ""
-    at = parse_time(text)
+    at = moment(text)
     if at is None:
         at = now + parse_duration(text)
     if at <= now:

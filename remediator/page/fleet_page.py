@@ -11,6 +11,7 @@ from remediator.page.markup import Element, el
 from remediator.page.parts import bar, chip, live, nothing, section
 from remediator.page.session_table import open_table
 from remediator.view.shapes import BudgetRow, Counts, FleetSummary, NodeRow, SessionRow
+from rules.api.timestamps import utc_of
 
 SHOWN_SESSIONS = 25
 SHOWN_BUDGETS = 12
@@ -112,7 +113,8 @@ def _alarms(fleet: FleetSummary) -> list[Element]:
                sentence(fleet.breaker.message))
         )  # fmt: skip
     for pause in fleet.pauses:
-        by, until = f" by {pause.by}" if pause.by else "", pause.until or "somebody ends it"
+        by = f" by {pause.by}" if pause.by else ""
+        until = utc_of(pause.until) or "somebody ends it"
         found.append(
             el("p.banner.warn", el("strong", f"Paused{by}. "),
                f"{pause.scope}, until {until}: {pause.reason or 'no reason given'}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from remediator.page.markup import Content, Element, document, el
 from remediator.page.parts import chip, live
 from remediator.view.shapes import ReplicaShown
+from rules.api.timestamps import utc_of
 
 PLACES = (
     ("/", "Fleet"),
@@ -104,7 +105,8 @@ def _footer(replica: ReplicaShown) -> Element:
         "footer",
         el(
             "p",
-            f"State of {replica.at}, from {replica.identity or 'this replica'}, which {role}. "
+            f"State of {utc_of(replica.at, seconds=True)}, from "
+            f"{replica.identity or 'this replica'}, which {role}. "
             "Read-only: people act with kubectl gpuward. ",
             el("span", {"id": "pulse"}),
         ),

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from remediator.page.markup import Attributes, Child, Content, Element, digest, el
 from remediator.view.text import age
+from rules.api.timestamps import utc_of
 
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SHAPES = {
@@ -88,7 +89,11 @@ def reason(code: str) -> Element:
 def ago(since: str, now: float, *, before: str = "", after: str = "") -> Element:
     """How long ago, with the exact time on hover and for machines."""
     words = age(since, now) if since else "-"
-    return el("time", {"datetime": since, "title": since}, f"{before}{words}{after}")
+    return el(
+        "time",
+        {"datetime": since, "title": utc_of(since, seconds=True)},
+        f"{before}{words}{after}",
+    )
 
 
 def duration(seconds: float) -> str:

@@ -25,6 +25,7 @@ from remediator.page.runbook_page import runbook_link
 from remediator.view import shapes
 from rules.api.object_name import is_object_name
 from rules.api.quarantine import BlockedBy, Phase, TimelineEntry, ValidationAttempt
+from rules.api.timestamps import utc_of
 from rules.session.repair.rungs import PASSED, LadderRung
 
 SHOWN_PODS = 20
@@ -50,7 +51,7 @@ def session_page(
             detail.marks, _unmarked(row)))),
         *_ladder(detail, now),
         *_tested(detail, now),
-        section("timeline", "Timeline (UTC)", live("steps", "div",
+        section("timeline", "Timeline", live("steps", "div",
                                                    timeline_list(detail.timeline, now))),
         section("acts", "What you can do", *commands(row.node, detail.acts)),
     )  # fmt: skip
@@ -295,7 +296,7 @@ def timeline_list(timeline: Sequence[TimelineEntry], now: float) -> list[Element
             [
                 el(
                     "li",
-                    el("time", {"datetime": step.at, "title": step.at}, _clock(step.at)),
+                    el("time", {"datetime": step.at}, utc_of(step.at, seconds=True)),
                     el(
                         "div",
                         el("p", chip(step.step), " ", ago(step.at, now, after=" ago"),
@@ -308,11 +309,6 @@ def timeline_list(timeline: Sequence[TimelineEntry], now: float) -> list[Element
             ],
         )
     ]  # fmt: skip
-
-
-def _clock(at: str) -> str:
-    """Day and time of an RFC 3339 time, as short as it stays plain."""
-    return at[5:19].replace("T", " ") if len(at) >= 19 else at
 
 
 def commands(node: str, acts: Iterable[shapes.PersonsAct]) -> list[Element]:

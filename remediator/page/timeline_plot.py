@@ -17,7 +17,7 @@ from remediator.page.parts import chip, nothing, reason, session_link, shape_of,
 from remediator.view.shapes import NodeTimeline, TimelineItem
 from remediator.view.timeline import Lane, lasted
 from rules.api.quarantine import Phase
-from rules.api.timestamps import format_time, parse_time
+from rules.api.timestamps import format_time, parse_time, utc, utc_of
 
 _TITLES: Final = {
     Lane.FAULT: "Faults",
@@ -221,8 +221,8 @@ def _spoken(drawn: Sequence[tuple[TimelineItem, float, float]]) -> str:
         for lane, title in _TITLES.items()
         if any(one[0].lane == lane for one in drawn)
     ]
-    since = format_time(min(begin for _, begin, _ in drawn))
-    until = format_time(max(end for _, _, end in drawn))
+    since = utc(min(begin for _, begin, _ in drawn))
+    until = utc(max(end for _, _, end in drawn))
     return f"Timeline from {since} to {until}: {', '.join(counts)}. The table below says the same."
 
 
@@ -235,5 +235,5 @@ def _row(item: TimelineItem) -> Sequence[Element | str | list[Element | str]]:
     said: list[Element | str] = [item.said or "-"]
     if item.session and item.lane in {Lane.SESSION, Lane.PERSON}:
         said += [" ", session_link(item.session, "session")]
-    shown = f"{item.at[:10]} {item.at[11:19]}" if len(item.at) >= 19 else item.at
+    shown = utc_of(item.at, seconds=True)
     return [el("time", {"datetime": item.at}, shown)], what, lasted(item) or "-", said

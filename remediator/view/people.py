@@ -12,6 +12,7 @@ from rules.api.names import ANNOTATION_HOLD
 from rules.api.nodes import NodeView, PauseView, QuarantineView
 from rules.api.selectors import spelled
 from rules.api.sentences import some
+from rules.api.timestamps import utc_of
 from rules.catalog.why_not import WhyNot
 from rules.session.observation import opted_out, pause_covers, pause_doubt, pause_over
 from rules.session.status import condition
@@ -55,7 +56,7 @@ def pause_lines(pauses: Iterable[PauseView], now: float) -> list[str]:
 def pause_line(pause: PauseView, now: float) -> str:
     """`paused for 20m by ann (pause-1a2b3c4d), all nodes, until TIME: reason`."""
     spec = pause.spec
-    until = f", until {spec.until}" if spec.until else ""
+    until = f", until {utc_of(spec.until)}" if spec.until else ""
     since = age(pause.metadata.creation_timestamp, now)
     return printable(
         f"paused for {since} by {spec.by or 'a person'} ({pause.metadata.name}), "

@@ -17,6 +17,7 @@ import msgspec
 from remediator.view.text import columns
 from rules.api.evidence.wire import EvidenceGpu, EvidenceSpec
 from rules.api.health import IncidentStatus
+from rules.api.timestamps import utc_of
 from rules.text.printable import printable
 from rules.text.tolerant import understand
 
@@ -92,7 +93,7 @@ def _summary(spec: EvidenceSpec, accused: Sequence[EvidenceGpu], missing: Sequen
     facts = [
         ("Node", spec.node_name),
         ("Session", spec.session),
-        ("Taken", spec.taken_at),
+        ("Taken", utc_of(spec.taken_at, seconds=True)),
         ("Boot", spec.boot_id),
         ("Driver", spec.driver_version),
         ("Virtualization", spec.virtualization),
@@ -140,7 +141,9 @@ def _gpus(gpus: Sequence[EvidenceGpu]) -> str:
 def _readings(gpus: Sequence[EvidenceGpu]) -> str:
     lines: list[str] = []
     for gpu in gpus:
-        lines.append(printable(f"GPU {gpu.index} {gpu.uuid} read at {gpu.read_at or 'never'}"))
+        lines.append(
+            printable(f"GPU {gpu.index} {gpu.uuid} read at {utc_of(gpu.read_at) or 'never'}")
+        )
         lines.append(printable(f"  recovery_action: {gpu.recovery_action or 'not known'}"))
         lines += [printable(f"  {each.signal}: {each.value}") for each in gpu.readings]
     return "\n".join(lines) + "\n"
@@ -160,12 +163,16 @@ def _headline(incident: IncidentStatus) -> str:
     gpus = f" on {', '.join(incident.gpus)}" if incident.gpus else ""
     repair = incident.recommended_action
     return printable(
-        f"{incident.reason} ({incident.severity}){gpus}, first {incident.first_seen}, last "
-        f"{incident.last_seen}, {incident.count} times, repair {repair}"
+        f"{incident.reason} ({incident.severity}){gpus}, first {utc_of(incident.first_seen)}, "
+        f"last {utc_of(incident.last_seen)}, {incident.count} times, repair {repair}"
     )
 
 
 def _incident(incident: IncidentStatus) -> str:
-    state = "active" if incident.active else f"closed {incident.closed_at} by {incident.closed_by}"
+    state = (
+        "active"
+        if incident.active
+        else f"closed {utc_of(incident.closed_at)} by {incident.closed_by}"
+    )
     lines = [_headline(incident), printable(f"  {state}")]
     return "\n".join([*lines, *(f"  {printable(line)}" for line in incident.evidence)])

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from rules.api.quarantine import MAX_MESSAGE, BlockedBy, Cause, DrainStatus
-from rules.api.timestamps import clock
+from rules.api.timestamps import utc
 
 _MORE: Final = re.compile(r"and (\d+) more")
 _NAMED: Final = 3
@@ -71,7 +71,7 @@ def causes_clause(causes: Sequence[Cause]) -> str:
 def pending(causes: Sequence[Cause], since: float, why: str) -> str:
     """Wants to act and may not yet."""
     return bounded(
-        f"Waiting since {clock(since)} to quarantine it for {causes_clause(causes)}: {why}; "
+        f"Waiting since {utc(since)} to quarantine it for {causes_clause(causes)}: {why}; "
         "nothing was done to the node so far."
     )
 
@@ -86,7 +86,7 @@ _MARKS: Final = {
 def marked(causes: Sequence[Cause], since: float, next_step: str, mark: str) -> str:
     """The mark is on; `mark` is the policy's word for what it is made of."""
     return bounded(
-        f"{_MARKS.get(mark, 'Marked')} since {clock(since)} for {causes_clause(causes)}; "
+        f"{_MARKS.get(mark, 'Marked')} since {utc(since)} for {causes_clause(causes)}; "
         f"{next_step}."
     )
 
@@ -94,7 +94,7 @@ def marked(causes: Sequence[Cause], since: float, next_step: str, mark: str) -> 
 def shadowed(causes: Sequence[Cause], since: float, would: str) -> str:
     """The mark is virtual."""
     return bounded(
-        f"Shadow since {clock(since)}: {causes_clause(causes)} {would}; nothing is touched."
+        f"Shadow since {utc(since)}: {causes_clause(causes)} {would}; nothing is touched."
     )
 
 
@@ -109,7 +109,7 @@ def would_drain(drain: DrainStatus) -> str:
 
 def draining(drain: DrainStatus, since: float, blocked_by: str) -> str:
     """Where the drain stands, CAPI-shaped."""
-    parts = [f"Draining since {clock(since)}: {drain.evicted} evicted"]
+    parts = [f"Draining since {utc(since)}: {drain.evicted} evicted"]
     if drain.waiting:
         parts.append(f"{total(drain.waiting)} leaving or waiting ({_these(drain.waiting)})")
     if drain.left_by_policy:
@@ -154,7 +154,7 @@ def quarantined(
         waits = then
     else:
         waits = "waiting for the repair: reset, reboot or replace, then the verdict decides"
-    return bounded(f"Drained at {clock(since)}{counts} for {causes_clause(causes)}; {waits}.")
+    return bounded(f"Drained at {utc(since)}{counts} for {causes_clause(causes)}; {waits}.")
 
 
 def arrived(pods: Sequence[str]) -> str:
@@ -178,11 +178,11 @@ def settled_clause(reported: Sequence[Cause]) -> str:
 def validating(since: float, until: float, blocked_by: str, reported: Sequence[Cause] = ()) -> str:
     """Nothing asks for the quarantine any more; proving it."""
     clause = settled_clause(reported)
-    settled = f"{clause[0].upper()}{clause[1:]} {'since' if reported else 'at'} {clock(since)}"
+    settled = f"{clause[0].upper()}{clause[1:]} {'since' if reported else 'at'} {utc(since)}"
     if blocked_by:
         return bounded(f"{settled}; not released: {blocked_by}.")
     stays = "nothing else comes up" if reported else "the node stays healthy"
-    return bounded(f"{settled}; released at {clock(until)} if {stays}.")
+    return bounded(f"{settled}; released at {utc(until)} if {stays}.")
 
 
 def ended(phase: str, why: str, left: str, annotations: tuple[str, ...] = ()) -> str:

@@ -53,6 +53,17 @@ def format_micro_time(at: float) -> str:
     return _moment(round(at, 6) if math.isfinite(at) else at).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def clock(at: float) -> str:
-    """`12:03`: the time of day (UTC) in a sentence for people."""
-    return _moment(at).strftime("%H:%M")
+def utc(at: float, *, seconds: bool = False) -> str:
+    """`2026-01-31 12:03 UTC`, the one way in which people are told a moment: a case outlives its
+    day, and whoever reads of it may sit in any zone. With `seconds` where one thing quickly
+    follows another.
+    """
+    return _moment(at).strftime(f"%Y-%m-%d %H:%M{':%S' if seconds else ''} UTC")
+
+
+def utc_of(text: str, *, seconds: bool = False) -> str:
+    """The same of a time as an object spells it; what is no time stays as it was written, for the
+    caller to make harmless.
+    """
+    at = parse_time(text)
+    return text if at is None else utc(at, seconds=seconds)

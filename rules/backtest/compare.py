@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from rules.api.selectors import parse_selector
+from rules.api.timestamps import utc_of
 from rules.backtest.decisions import clause, parting, repairs_clause
 from rules.backtest.past import Past
 from rules.backtest.results import PolicyDifference, PolicyResult, Taken
@@ -105,10 +106,10 @@ def _story(result: PolicyResult, node: str, its: list[Taken]) -> str:
     """What a policy did to one node, in one sentence."""
     parts = []
     for one in its:
-        ended = f" at {one.ended}" if one.ended else ""
+        ended = f" at {utc_of(one.ended)}" if one.ended else ""
         repairs = repairs_clause(one.decisions)
         then = f"{repairs}, " if repairs else ""
-        parts.append(f"taken at {one.at} for {one.reason}, {then}{one.phase}{ended}")
+        parts.append(f"taken at {utc_of(one.at)} for {one.reason}, {then}{one.phase}{ended}")
     waits = {w.reason: w.why for w in result.waited if w.node == node}
     if not parts:
         parts = [f"not taken: {why or reason}" for reason, why in waits.items()] or ["not taken"]

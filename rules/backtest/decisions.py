@@ -9,7 +9,7 @@ import msgspec
 
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Phase, RepairState
-from rules.api.timestamps import parse_time
+from rules.api.timestamps import parse_time, utc_of
 from rules.backtest.outcomes import STANDS_IN
 
 SAME_S: Final = 60.0
@@ -77,8 +77,8 @@ def _same(one: Decided, other: Decided) -> bool:
 
 
 def clause(decided: Decided | None) -> str:
-    """`RestartNode asked at 2026-01-31T12:00:00Z`."""
-    return f"{decided.what} at {decided.at}" if decided is not None else "nothing more"
+    """`RestartNode asked at 2026-01-31 12:00 UTC`."""
+    return f"{decided.what} at {utc_of(decided.at)}" if decided is not None else "nothing more"
 
 
 def repairs_clause(decided: Iterable[Decided]) -> str:

@@ -22,7 +22,7 @@ from rules.api.metadata import ObjectMeta
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import Phase, QuarantineSpec, QuarantineStatus, ReleaseRequest
 from rules.api.repair.writes import CreateTestJob, SetRepairCondition
-from rules.api.timestamps import format_time
+from rules.api.timestamps import format_time, utc
 from rules.backtest.acts import PersonAct
 from rules.backtest.looks import Looks
 from rules.backtest.outcomes import stood_in
@@ -207,7 +207,7 @@ class Engine:
             if not due and not self._dirty:
                 return
         restless = ", ".join(sorted(due)[:5]) or "the fleet"
-        raise RestlessReplayError(f"{restless} does not come to rest at {format_time(self._now)}")
+        raise RestlessReplayError(f"{restless} does not come to rest at {utc(self._now)}")
 
     def _look(self, name: str) -> bool:
         """Decide once on each session of a node; whether anything was written."""

@@ -9,7 +9,7 @@ import msgspec
 
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, Phase
-from rules.api.timestamps import format_time, parse_time
+from rules.api.timestamps import format_time, parse_time, utc
 from rules.backtest.compare import differences
 from rules.backtest.decisions import decided_in
 from rules.backtest.engine import Replayed
@@ -162,7 +162,7 @@ def _warning(fault: PastFault, faults: Iterable[PastFault]) -> str:
         before = fault.began - other.began
         same = set(other.incident.gpus) & set(fault.incident.gpus) or not other.incident.gpus
         if other.node == fault.node and 0 < before <= FOREWARNED_S and same and not other.fatal:
-            return f"{other.incident.reason} at {format_time(other.began)}"
+            return f"{other.incident.reason} at {utc(other.began)}"
     return ""
 
 

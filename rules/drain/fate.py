@@ -12,7 +12,7 @@ from typing import Final
 
 from rules.api.pods import ContainerStatus, PodView
 from rules.api.selectors import parse_selector
-from rules.api.timestamps import clock, parse_time
+from rules.api.timestamps import parse_time, utc
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.durations import parse_duration
 from rules.policy.policy import PodRule, Policy
@@ -206,7 +206,7 @@ def _held(pod: PodView, at: Moment) -> PodVerdict | None:
     return _waits(
         Refusal(
             reason=WhyNot.DO_NOT_DISRUPT,
-            why=f"{word} is honoured until {clock(until)}",
+            why=f"{word} is honoured until {utc(until)}",
             until=until,
             remedy="remove the annotation to let it go earlier",
         )
@@ -229,6 +229,6 @@ def _completing(rule: PodRule, at: Moment) -> PodVerdict | None:
     until = None if rule.max_wait_s is None else at.started_at + rule.max_wait_s
     if until is not None and at.now >= until:
         return None
-    limit = f" until {clock(until)}" if until is not None else ""
+    limit = f" until {utc(until)}" if until is not None else ""
     why = f"it may end by itself{limit} (policy WaitCompleted)"
     return _waits(Refusal(reason=WhyNot.WAIT_COMPLETED, why=why, until=until))

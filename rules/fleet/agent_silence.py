@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from rules.api.names import CONDITION_HEALTHY, LABEL_HEALTH
 from rules.api.nodes import HealthView, NodeView
-from rules.api.timestamps import clock, format_time
+from rules.api.timestamps import format_time, utc
 from rules.api.writes import SetNodeUnknown, SetVerdictSilent
 from rules.session.observation import AGENT_GONE_S, publisher_silence
 from rules.session.snapshot import AgentPod
@@ -64,7 +64,7 @@ def mark_unknown(
     if word_of(node) == ("Unknown", "unknown"):
         return None
     why, _ = publisher_silence(health, agents, now)
-    at = f" (since {clock(since)})" if since else ""
+    at = f" (since {utc(since)})" if since else ""
     return SetNodeUnknown(
         node=node.name,
         node_uid=node.uid,

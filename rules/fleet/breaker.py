@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from rules.api.names import LABEL_DRIVER, LABEL_NVLINK_DOMAIN
 from rules.api.nodes import QuarantineView
 from rules.api.sentences import some
-from rules.api.timestamps import clock
+from rules.api.timestamps import utc
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.fleet.remembered import FleetMemory, ReasonKey, SessionFacts
 from rules.policy.policy import Policy
@@ -118,7 +118,7 @@ def judge_breaker(
     return Breaker(
         refusal=Refusal(
             reason=first.reason,
-            why=f"{first.what}; no detector takes another node before {clock(until)}, then what "
+            why=f"{first.what}; no detector takes another node before {utc(until)}, then what "
             "still holds is judged afresh",
             until=until,
         ),

@@ -11,7 +11,7 @@ from typing import Final
 
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Phase
-from rules.api.timestamps import clock, parse_time
+from rules.api.timestamps import parse_time, utc
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.gangs import Gang
 from rules.session.causes import EVIDENCE_GANGS
@@ -92,7 +92,7 @@ def drain_turn(
     return Refusal(
         reason=WhyNot.GANG_WINDOW,
         why=f"gang {min(restarting)} is drained in one go, its bad nodes are collected until "
-        f"{clock(until)}{with_mates}",
+        f"{utc(until)}{with_mates}",
         until=until,
     )
 

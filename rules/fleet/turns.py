@@ -16,7 +16,7 @@ from typing import Final
 from rules.api.mark import read_note
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
-from rules.api.timestamps import clock
+from rules.api.timestamps import utc
 from rules.api.writes import EmitEvent
 from rules.catalog.reason import Severity
 from rules.catalog.why_not import Refusal, WhyNot
@@ -262,7 +262,7 @@ class _Turns:
             return _no(
                 WhyNot.MAX_NEW,
                 f"{budget.max_new.count} nodes were quarantined within "
-                f"{budget.max_new.window_s}, the next may at {clock(until)}",
+                f"{budget.max_new.window_s}, the next may at {utc(until)}",
                 until,
             )
         if self._book.is_gone(node):

@@ -14,7 +14,7 @@ from rules.api.mark import marked, own_taint, read_note
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Cause, Phase, QuarantineSpec, QuarantineStatus, ReleaseRequest
 from rules.api.refusal import NodeWrite
-from rules.api.timestamps import clock, format_time
+from rules.api.timestamps import format_time, utc
 from rules.api.writes import (
     CreateSession,
     Decision,
@@ -130,7 +130,7 @@ def _why_none(found: Opening, seen: NodeObservation) -> str:
     if found.not_opened is NotOpened.STALE:
         return seen.stale
     if found.not_opened is NotOpened.COMES_AND_GOES and found.until is not None:
-        return f"{found.not_opened}, the next session is opened at {clock(found.until)}"
+        return f"{found.not_opened}, the next session is opened at {utc(found.until)}"
     return found.not_opened or ""
 
 

@@ -25,7 +25,7 @@ from rules.api.health import plain
 from rules.api.names import API_VERSION, LABEL_GPUS
 from rules.api.object_name import api_path
 from rules.api.quarantine import MAX_MESSAGE
-from rules.api.timestamps import format_time
+from rules.api.timestamps import format_time, utc_of
 from rules.ledger.record import (
     ANNOTATION_KEEP,
     RecordEvent,
@@ -72,15 +72,17 @@ async def gpu_history(cluster: Cluster, options: argparse.Namespace) -> str:
         return document(_wire(record), options.output)
     status, now = record.status, cluster.now()
     row = record_row(record, now)
-    places = " -> ".join(f"{p.node} {p.slot} since {p.since}".replace("  ", " ")
+    places = " -> ".join(f"{p.node} {p.slot} since {utc_of(p.since)}".replace("  ", " ")
                          for p in status.places)  # fmt: skip
     lines = [row.message]
     lines += labelled("where", [places] if places else [])
     lines += labelled("is", [" ".join(filter(None, (status.product, status.serial)))])
-    lines += labelled("lemon", [f"since {row.lemon_since}"] if row.lemon else [])
-    lines += labelled("said", [f"{w.word} at {w.at}: {w.reason}" for w in status.said])
+    lines += labelled("lemon", [f"since {utc_of(row.lemon_since)}"] if row.lemon else [])
+    lines += labelled("said", [f"{w.word} at {utc_of(w.at)}: {w.reason}" for w in status.said])
     if status.forgotten_until:
-        lines += labelled("before", [f"older events up to {status.forgotten_until} are counted"])
+        lines += labelled(
+            "before", [f"older events up to {utc_of(status.forgotten_until)} are counted"]
+        )
     if status.events:
         header = ["AT", "NODE", "REASON", "SEVERITY", "TIMES", "STEPS", "OUTCOME", "BACK AFTER",
                   "SESSION"]  # fmt: skip
@@ -91,7 +93,7 @@ async def gpu_history(cluster: Cluster, options: argparse.Namespace) -> str:
 def _event(event: RecordEvent) -> list[str]:
     back = event.came_back_after
     return [
-        event.at,
+        utc_of(event.at),
         event.node,
         event.reason,
         event.severity,

@@ -17,7 +17,7 @@ from remediator.view.text import NONE, columns, count, document, span
 from remediator.view.timeline import Lane, lasted, node_timeline
 from rules.api.health import HealthStatus
 from rules.api.nodes import QuarantineView
-from rules.api.timestamps import parse_time
+from rules.api.timestamps import parse_time, utc_of
 from rules.ledger.record import RecordView, record_names
 from rules.session.observation import is_open
 
@@ -79,7 +79,7 @@ async def _records(
 def _sessions(sessions: list[QuarantineView], now: float, *, wide: bool) -> str:
     rows = [
         [
-            s.metadata.creation_timestamp or NONE,
+            utc_of(s.metadata.creation_timestamp, seconds=True) or NONE,
             phase_words(s),
             _lasted(s, now),
             first_reason(s),
@@ -115,5 +115,5 @@ def _line(item: TimelineItem, *, wide: bool) -> list[str]:
     what = " ".join(filter(None, (item.what, state, by)))
     if item.lane == Lane.PERSON and item.said and not wide:
         what = f"{what}: {item.said[:_SAID]}"
-    at = f"{item.at[:19]}Z" if len(item.at) > len("2026-01-31T12:00:00Z") else item.at
+    at = utc_of(item.at, seconds=True)
     return [at, item.lane, lasted(item) or "-", what, *([item.said] if wide else ())]

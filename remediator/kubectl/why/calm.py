@@ -10,7 +10,7 @@ from rules.api.names import COMPONENT_REMEDIATOR, LABEL_OPT_OUT
 from rules.api.nodes import FreshNode
 from rules.api.quarantine import Mode
 from rules.api.sentences import some
-from rules.api.timestamps import format_time
+from rules.api.timestamps import utc
 from rules.catalog.reason import Severity
 from rules.policy.policy import Policy
 from rules.session.causes import actionable, ended_by_person
@@ -57,7 +57,7 @@ def _opening(look: NodeLook, node: FreshNode) -> Opening:
 def _reason(look: NodeLook, node: FreshNode, policy: Policy) -> str:
     """The first thing that keeps a session from opening, or from touching the node."""
     found = _opening(look, node)
-    until = format_time(found.until) if found.until is not None else ""
+    until = utc(found.until) if found.until is not None else ""
     match found.not_opened:
         case NotOpened.OPTED_OUT:
             label = "kubectl label node"

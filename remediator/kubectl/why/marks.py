@@ -12,6 +12,7 @@ from rules.api import names
 from rules.api.mark import cordon_stays, marked, own_taint, read_note
 from rules.api.nodes import FreshNode, QuarantineView
 from rules.api.sentences import some
+from rules.api.timestamps import utc_of
 from rules.catalog.why_not import WhyNot
 from rules.session.status import blocked_by
 
@@ -65,7 +66,7 @@ def _cordon_owner(node: FreshNode) -> str:
     if not managers:
         return "not gpuward's"
     last = max(managers, key=lambda entry: entry.time)
-    return f"not gpuward's: set by {last.manager[:100]} at {last.time or '?'}"
+    return f"not gpuward's: set by {last.manager[:100]} at {utc_of(last.time) or '?'}"
 
 
 def what_comes_off(name: str, node: FreshNode | None) -> str:

@@ -21,6 +21,7 @@ from rules.api.mark import marked, read_note
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause, Mode, Phase, TimelineEntry, ValidationCheck
 from rules.api.sentences import blocked_clause
+from rules.api.timestamps import utc_of
 from rules.catalog.plain_words import closes, decoded, repair, repair_command
 from rules.policy.policy import Policy
 from rules.session.causes import open_causes
@@ -271,7 +272,7 @@ def _done(session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
         short = _again(step.step, timeline[:number]) or words.get(step.step, step.message)
         text = step.message if wide else short
         said = f": {text}" if text else ""
-        yield f"{step.at} {step.step} by {step.by or '?'}{said}"
+        yield f"{utc_of(step.at, seconds=True)} {step.step} by {step.by or '?'}{said}"
     if session.spec.release is not None:
         asked = session.spec.release
         yield f"release asked for by {asked.by or '?'}: {asked.reason}"
@@ -293,7 +294,7 @@ def _tests(session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
     for test in tests if wide else tests[-1:]:
         said = f": {test.message}" if test.message else ""
         yield (
-            f"{test.ended_at or test.started_at} {test.state} by {test.provider}, Job "
+            f"{utc_of(test.ended_at or test.started_at)} {test.state} by {test.provider}, Job "
             f"{test.object}{said}"
         )
         for check in test.checks:

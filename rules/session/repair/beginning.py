@@ -13,7 +13,7 @@ from rules.api.quarantine import (
     RepairState,
 )
 from rules.api.sentences import bounded, causes_clause, some
-from rules.api.timestamps import clock, format_time
+from rules.api.timestamps import format_time, utc
 from rules.api.writes import Decision, Evicting
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.repair.ladder import Climb, Rung, Step
@@ -87,7 +87,7 @@ def begin_fence(
         refusal = Refusal(reason=WhyNot.NODE_UNREACHABLE, why=why, permanent=True)
         return Outlook(then=why, refusal=refusal)
     if case.now < due_at:
-        why = f"{silent}, its power goes off at {clock(due_at)} unless it speaks again"
+        why = f"{silent}, its power goes off at {utc(due_at)} unless it speaks again"
         refusal = Refusal(reason=WhyNot.NODE_UNREACHABLE, why=why)
         return Outlook(then=why, refusal=refusal, wake_at=due_at)
     if not let_go(case.session, rung, case.policy):

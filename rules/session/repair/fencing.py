@@ -21,7 +21,7 @@ from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairF
 from rules.api.repair.out_of_service import is_out_of_service, out_of_service_for
 from rules.api.repair.writes import WriteRepairObject
 from rules.api.sentences import bounded, causes_clause, some
-from rules.api.timestamps import clock, format_time, parse_time
+from rules.api.timestamps import format_time, parse_time, utc
 from rules.api.writes import Decision, Evicting
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.session import status as st
@@ -102,7 +102,7 @@ class Fence:
             return self._reached(seen, "PowerOff", f"{self.attempt.adapter} says that it is off")
         if case.now < since + OFF_S:
             at = since + OFF_S
-            return self._waits(f"its power is off, which is believed at {clock(at)}", wake_at=at)
+            return self._waits(f"its power is off, which is believed at {utc(at)}", wake_at=at)
         action = action_of(case.policy, self.attempt)
         if action is not None and action.create is not None:
             return self._on(f"{self.attempt.adapter} ends its pods and switches it on")
@@ -186,11 +186,11 @@ class Fence:
         wake_at: float | None = None,
     ) -> Decision:
         case, attempt = self.case, self.attempt
-        asked_at = clock(parse_time(attempt.started_at) or case.now)
+        asked_at = utc(parse_time(attempt.started_at) or case.now)
         sentence = (
             f"{attempt.step} asked of {attempt.adapter} at {asked_at} for "
             f"{causes_clause(case.causes)}, with its pods on it; {clause}, it has until "
-            f"{clock(self.until)}."
+            f"{utc(self.until)}."
         )
         message = f"Not out of service: {refusal.why}." if refusal is not None else ""
         status = st.with_refusal(self.status, case.now, refusal, message)

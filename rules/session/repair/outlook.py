@@ -10,7 +10,7 @@ from typing import Final
 
 from rules.api.names import ANNOTATION_HOLD
 from rules.api.quarantine import Phase
-from rules.api.timestamps import clock
+from rules.api.timestamps import utc
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.repair.ladder import Step
 from rules.session.case import Case
@@ -82,7 +82,7 @@ def not_now(case: Case, step: Step, halt: Refusal | None, next_clause: str) -> O
         then = f"{next_clause}, {emptied_clause(case)}"
         return Outlook(then=then, looks=True, wake_at=case.now + LISTS_FRESH_S)
     if (until := awaited_until(case, step)) is not None:
-        then = f"{next_clause}, once its agent has kept evidence, or without at {clock(until)}"
+        then = f"{next_clause}, once its agent has kept evidence, or without at {utc(until)}"
         return Outlook(then=then, looks=True, wake_at=min(until, case.now + EVIDENCE_LOOK_S))
     return None
 

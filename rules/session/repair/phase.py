@@ -11,7 +11,7 @@ from typing import Final
 
 from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairState
 from rules.api.sentences import bounded, causes_clause
-from rules.api.timestamps import clock, parse_time
+from rules.api.timestamps import parse_time, utc
 from rules.api.writes import Decision, Evicting
 from rules.catalog.why_not import Refusal
 from rules.repair.ladder import Step
@@ -56,10 +56,10 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
         # In another boot its word is about the one before: a Job, say, that the reboot ended.
         why = f"{attempt.adapter} gave up: {followed.gave_up}"
         return ended_as(case, status, attempt, RepairState.FAILED, why)
-    until = clock(started_at(case, attempt) + timeout_s)
+    until = utc(started_at(case, attempt) + timeout_s)
     sentence = (
         f"{attempt.step} asked of {attempt.adapter}{_through(attempt)} at "
-        f"{clock(started_at(case, attempt))} for "
+        f"{utc(started_at(case, attempt))} for "
         f"{causes_clause(case.causes)}; not proven yet ({proof.clause}), it has until {until}."
     )
     status = st.with_refusal(status, case.now, None)
@@ -89,7 +89,7 @@ def _healing(case: Case, status: QuarantineStatus) -> Decision | None:
         return None
     sentence = (
         f"{last.step} is proven ({last.proof}) and {causes_clause(case.causes)} holds still; the "
-        f"next step follows at {clock(until)} if it stays."
+        f"next step follows at {utc(until)} if it stays."
     )
     status = st.enter(status, Phase.REPAIRING, bounded(sentence), case.now)
     return case.decision(

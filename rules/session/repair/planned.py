@@ -9,7 +9,7 @@ from typing import Final
 
 from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairState
 from rules.api.sentences import bounded, causes_clause
-from rules.api.timestamps import clock, format_time
+from rules.api.timestamps import format_time, utc
 from rules.api.writes import Decision, Evicting
 from rules.catalog.why_not import Refusal
 from rules.drain.clock import was_away
@@ -142,7 +142,7 @@ def _ask(case: Case, status: QuarantineStatus, attempt: RepairAttempt) -> Decisi
         status = with_entry(status, asked)
         message = f"{attempt.step} asked of {attempt.adapter}"
         status = st.noted(status, "RepairAsked", message, case.now)
-        status = touched(status, message=f"{message} at {clock(case.now)}; its proof is awaited.")
+        status = touched(status, message=f"{message} at {utc(case.now)}; its proof is awaited.")
     return case.decision(
         "AskRepair",
         status,
@@ -181,7 +181,7 @@ def _cannot(
 ) -> Decision:
     """The step cannot be asked for: said, tried again, and failed when its time is over."""
     status = st.with_refusal(status, case.now, refusal, f"Not repaired: {refusal.why}.")
-    until = clock(started_at(case, attempt) + ASK_S)
+    until = utc(started_at(case, attempt) + ASK_S)
     sentence = (
         f"{attempt.step} cannot be asked of {attempt.adapter}: {refusal.why}; it is tried again "
         f"until {until} and counts as failed then."

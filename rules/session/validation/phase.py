@@ -24,7 +24,7 @@ from rules.api.quarantine import (
 )
 from rules.api.repair.writes import DeleteTestJob
 from rules.api.sentences import bounded, settled_clause
-from rules.api.timestamps import clock, format_time, parse_time
+from rules.api.timestamps import format_time, parse_time, utc
 from rules.api.writes import Decision, Evicting
 from rules.catalog.reason import Level
 from rules.catalog.why_not import Refusal, WhyNot
@@ -261,8 +261,8 @@ def _follow(
         known = msgspec.structs.replace(test, state=ValidationState.ASKED, job_uid=outcome.job_uid)
         status = changed(status, known)
     clause = (
-        f"{test.provider} tests its GPUs under load since {clock(started)} (Job {test.object}, "
-        f"{outcome.clause}), it has until {clock(started + timeout_s)}"
+        f"{test.provider} tests its GPUs under load since {utc(started)} (Job {test.object}, "
+        f"{outcome.clause}), it has until {utc(started + timeout_s)}"
     )
     # What ends at once is mostly a Job that cannot run: that is known soon, too.
     wake_s = min(LOOK_S, max(1.0, case.now - started))
@@ -287,7 +287,7 @@ def _make(
     status = changed(status, msgspec.structs.replace(test, state=ValidationState.ASKED))
     message = f"Job {test.object} tests its GPUs under load"
     status = st.noted(status, "TestAsked", message, case.now)
-    status = touched(status, message=f"{message} since {clock(case.now)}; its result is awaited.")
+    status = touched(status, message=f"{message} since {utc(case.now)}; its result is awaited.")
     return case.decision(
         "MakeTest",
         status,

@@ -11,7 +11,7 @@ from rules.api.nodes import NodeView
 from rules.api.quarantine import Phase, QuarantineStatus
 from rules.api.sentences import bounded, marked, settled_clause
 from rules.api.sentences import validating as validating_sentence
-from rules.api.timestamps import clock, format_time
+from rules.api.timestamps import format_time, utc
 from rules.api.writes import Decision
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.clock import was_away
@@ -66,7 +66,7 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
     status = st.with_refusal(status, case.now, refusal, f"Not released: {why}.")
     sentence = validating_sentence(began, until, why, case.reported)
     if tested_at is not None:
-        sentence = bounded(f"{sentence[:-1]}; its test under load passed at {clock(tested_at)}.")
+        sentence = bounded(f"{sentence[:-1]}; its test under load passed at {utc(tested_at)}.")
     flaps = st.times(status, "CauseReturned")
     if flaps:
         before = "once" if flaps == 1 else f"{flaps} times"

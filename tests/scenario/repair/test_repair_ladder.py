@@ -8,6 +8,7 @@ import pytest
 
 from rules.api import writes as d
 from rules.api.repair.writes import SetRepairCondition
+from rules.api.timestamps import utc_of
 from tests.support.scenario.repair_world import NODE, REPLACE, RESTART, RepairWorld, repair_policy
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
@@ -69,7 +70,7 @@ def test_s39_issue13_02_a_step_that_does_not_heal_is_followed_by_the_next_once_e
     timeline = world.session(NODE).status.timeline
     drained, *later = (entry.at for entry in timeline if entry.step == "Quarantined")
     assert later, "each step that failed led back to Quarantined"
-    assert f"Drained at {drained[11:16]}" in world.message(NODE), "the drain, not the last step"
+    assert f"Drained at {utc_of(drained)}" in world.message(NODE), "the drain, not the last step"
 
 
 @pytest.mark.parametrize("does", ["hangs", "lies"])

@@ -117,13 +117,13 @@ def _sessions() -> list[Object]:
     said = f"{blocked[0].lower()}{blocked[1:]}"
     shared = (
         "Xid95UncontainedMemoryError on 3 nodes that share rack=a17 (a, b, c); no detector takes "
-        "another node before 12:00, then what still holds is judged afresh"
+        "another node before 2026-03-05 12:00 UTC, then what still holds is judged afresh"
     )
     steps = ("Pending", "Marked", "Draining")
     return [
         session(
             f"{BLOCKED}-0badcafe", BLOCKED, "Draining",
-            f"Draining since 11:45: 11 evicted, 3 left by policy; {said}",
+            f"Draining since 2026-03-05 11:45 UTC: 11 evicted, 3 left by policy; {said}",
             steps=steps,
             conditions=[
                 condition("Blocked", "BudgetNeverAllows", blocked),
@@ -152,8 +152,8 @@ def _sessions() -> list[Object]:
         ),
         session(
             "gpu-held-0badcafe", "gpu-held", "Validating",
-            "All causes closed at 11:45; not released: a person holds it (vendor comes on Monday "
-            "(ann)), unhold it to release.",
+            "All causes closed at 2026-03-05 11:45 UTC; not released: a person holds it "
+            "(vendor comes on Monday (ann)), unhold it to release.",
             steps=(*steps, "Quarantined", "Validating"), spec={"hold": True},
             conditions=[condition(
                 "Blocked", "Hold",
@@ -167,13 +167,13 @@ def _sessions() -> list[Object]:
         session(
             "gpu-shadow-0badcafe", "gpu-shadow", "Marked", mode="Shadow",
             steps=("Pending", "Marked"),
-            message="Shadow since 11:45: Xid95UncontainedMemoryError (Fatal) asks that the node "
-            "be marked (CordonAndTaint) and drained; nothing is touched.",
+            message="Shadow since 2026-03-05 11:45 UTC: Xid95UncontainedMemoryError (Fatal) asks "
+            "that the node be marked (CordonAndTaint) and drained; nothing is touched.",
         ),
         session(
             "gpu-replace-0badcafe", "gpu-replace", "Validating",
-            "All causes closed at 11:45; not released: it is a repeat offender, a person releases "
-            "it after the replacement.",
+            "All causes closed at 2026-03-05 11:45 UTC; not released: it is a repeat offender, "
+            "a person releases it after the replacement.",
             steps=(*steps, "Quarantined", "Validating"),
             conditions=[
                 condition("Replace", "RepeatOffender", "This is session 3 or later of the node "

@@ -144,8 +144,8 @@ def condition(kind: str, reason: str, message: str) -> Object:
 def waiting(on: str, reason: str, why: str, *more: Object) -> Object:
     """A session that may not start yet."""
     message = (
-        f"Waiting since 11:45 to quarantine it for Xid95UncontainedMemoryError (Fatal): {why}; "
-        "nothing was done to the node so far."
+        f"Waiting since 2026-03-05 11:45 UTC to quarantine it for "
+        f"Xid95UncontainedMemoryError (Fatal): {why}; nothing was done to the node so far."
     )
     blocked = condition("Blocked", reason, f"Waiting: {why}.")
     return session(f"{on}-0badcafe", on, "Pending", message, conditions=[blocked, *more])

@@ -110,7 +110,7 @@ def session(
         mode="Enforce",
         phase=phase,
         phase_since=ago(opened_s),
-        message=f"{phase} since 11:50.",
+        message=f"{phase} since 2026-03-05 11:50 UTC.",
         drain=DrainStatus(evicted=3, started_at=ago(opened_s)),
         timeline=tuple(timeline),
         evidence={

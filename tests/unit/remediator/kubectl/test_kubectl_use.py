@@ -25,7 +25,7 @@ from hack.sim.cluster.http.threaded import HostedServer
 from hack.sim.manifests import post_manifests, read_manifests
 from remediator.kubectl.commands import COMMANDS
 from remediator.kubectl.terminal import Terminal
-from remediator.kubectl.typed.pause_words import end
+from remediator.kubectl.typed.pause_words import end, moment
 from tests.support.remediator.kubectl_cluster import (
     REPOSITORY,
     Kubectl,
@@ -387,3 +387,10 @@ def test_it_works_as_a_plugin_of_the_real_kubectl(fleet, tmp_path):
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"{BLOCKED}: Draining for 14m")
+
+
+def test_until_takes_a_time_as_the_commands_print_it() -> None:
+    assert moment("2026-03-05 14:00 UTC") == moment("2026-03-05T14:00:00Z") == 1_772_719_200
+    assert end("2026-03-05 14:00 UTC") == "2026-03-05 14:00 UTC"
+    assert moment("2h") is None
+    assert moment("2026-03-05 14:00") is None, "of no zone"

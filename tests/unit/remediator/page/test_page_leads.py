@@ -16,7 +16,8 @@ from remediator.page.runbook_page import runbooks
 from remediator.view.shapes import FleetSummary
 from remediator.view.state import PageState
 from rules.api.health import Topology
-from rules.api.nodes import ObjectMeta
+from rules.api.nodes import ObjectMeta, PauseView
+from rules.api.quarantine import PauseScope, PauseSpec
 from rules.catalog.why_not import WhyNot
 from rules.ledger.record import RecordPlace, RecordStatus, RecordView
 from tests.support.remediator.page_fleet import (
@@ -52,6 +53,26 @@ def test_issue15_11_every_count_leads_to_its_nodes() -> None:
     assert 'href="/nodes/a-1"' not in shown(ill(), "/nodes", health="unhealthy")
     assert 'href="/nodes/b-1"' in shown(ill(), "/nodes", out="yes")
     assert "There is none." in shown(ill(), "/nodes", health="unknown")
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/nodes", "/nodes/b-1", "/sessions", "/sessions/b-1-0badcafe", "/history"]
+)
+def test_every_moment_on_a_page_names_its_zone(path: str) -> None:
+    """But for the ticks of a drawing, below which it stands."""
+    pause = PauseView(
+        metadata=ObjectMeta(name="p"),
+        spec=PauseSpec(scope=PauseScope(all=True), until="2026-03-05T14:00:00Z"),
+    )
+    of = dataclasses.replace(
+        ill(), snapshot=dataclasses.replace(ill().snapshot, pauses={"p": pause})
+    )
+    page = shown(of, path)
+    read = re.sub(r'<svg.*?</svg>| datetime="[^"]*"', "", page, flags=re.DOTALL)
+    assert not re.search(r"\dT\d\d:\d\d", read)
+    moments = re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)?(?: UTC)?", read)
+    assert moments, "every page says of when it is"
+    assert all(moment.endswith(" UTC") for moment in moments)
 
 
 def test_issue15_11_the_sick_come_first_in_the_list_of_all_nodes() -> None:

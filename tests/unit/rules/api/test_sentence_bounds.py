@@ -64,13 +64,14 @@ def test_people_and_detectors_read_differently() -> None:
 def test_sentences_name_what_was_done_and_what_is_next() -> None:
     cause = Cause(source="Detector", reason="Xid79", severity="Fatal")
     assert marked([cause], 0.0, "its pods are evicted next", "CordonAndTaint") == (
-        "Cordoned and tainted since 00:00 for Xid79 (Fatal); its pods are evicted next."
+        "Cordoned and tainted since 1970-01-01 00:00 UTC for Xid79 (Fatal); "
+        "its pods are evicted next."
     )
 
 
 def test_shadow_says_what_would_be_and_that_nothing_is() -> None:
     cause = Cause(source="Detector", reason="Xid79", severity="Fatal")
     assert shadowed([cause], 0.0, "asks that the node would be drained") == (
-        "Shadow since 00:00: Xid79 (Fatal) asks that the node would be drained; "
+        "Shadow since 1970-01-01 00:00 UTC: Xid79 (Fatal) asks that the node would be drained; "
         "nothing is touched."
     )
