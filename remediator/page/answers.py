@@ -36,6 +36,7 @@ from remediator.view.session_view import (
 from remediator.view.state import PageState
 from remediator.view.timeline import node_timeline
 from rules.api.timestamps import format_time, parse_time
+from rules.fleet.happenings import records_by_now
 
 NODES_PER_PAGE = 500
 MOST_REGIONS = 64
@@ -150,7 +151,8 @@ def _node(state: PageState, name: str) -> Element:
     past = state.by_node.get(name)
     if name in state.snapshot.nodes or not past:
         return node_page(api_node(state, name), state.replica(), state.now)
-    happened = node_timeline(name, past, None, state.snapshot.records.values())
+    records = records_by_now(name, None, None, past, state.snapshot.records.values(), state.now)
+    happened = node_timeline(name, past, None, records)
     return gone_node_page(name, rows_of(past), happened, state.replica(), state.now)
 
 

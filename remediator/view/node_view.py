@@ -6,11 +6,12 @@ from remediator.view.acts import acts_on
 from remediator.view.fleet_view import node_row
 from remediator.view.people import pause_scope
 from remediator.view.session_view import node_marks, rows_of
-from remediator.view.shapes import NodeDetail
+from remediator.view.shapes import NodeDetail, NodeTimeline
 from remediator.view.state import PageState
 from remediator.view.timeline import node_timeline
 from rules.api.names import ANNOTATION_HOLD
 from rules.api.nodes import HealthView, NodeView
+from rules.fleet.happenings import records_by_now
 from rules.ledger.record import RecordView
 from rules.ledger.verdict import judge_record
 from rules.session.observation import opted_out, pause_covers, staleness
@@ -29,13 +30,16 @@ def node_detail(node: NodeView, state: PageState) -> NodeDetail:
         notes=tuple(_notes(node, state)),
         acts=acts_on(node.name, state),
         sessions=rows_of(state.by_node.get(node.name, ())),
-        timeline=node_timeline(
-            node.name,
-            state.by_node.get(node.name, ()),
-            verdict.status if verdict else None,
-            state.snapshot.records.values(),
-        ),
+        timeline=_timeline(node, verdict, state),
     )
+
+
+def _timeline(node: NodeView, verdict: HealthView | None, state: PageState) -> NodeTimeline:
+    sessions = state.by_node.get(node.name, ())
+    records = records_by_now(
+        node.name, node, verdict, sessions, state.snapshot.records.values(), state.now
+    )
+    return node_timeline(node.name, sessions, verdict.status if verdict else None, records)
 
 
 def _stale(node: NodeView, verdict: HealthView | None, state: PageState) -> str:

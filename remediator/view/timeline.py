@@ -6,7 +6,7 @@ history NODE`. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from rules.api.health import HealthStatus
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Phase, TimelineEntry
 from rules.api.timestamps import parse_time
-from rules.ledger.record import RecordView
+from rules.ledger.record import FaultOutcome, RecordView
 from rules.session.causes import DELETED_BY
 from rules.session.observation import is_open
 from rules.session.status import BY_GPUWARD, BY_PERSON
@@ -43,7 +43,9 @@ def node_timeline(
     health: HealthStatus | None,
     records: Iterable[RecordView],
 ) -> NodeTimeline:
-    """The node's items, oldest first; of too many the latest."""
+    """The node's items, oldest first; of too many the latest. `records` are those of
+    `rules.fleet.happenings.records_by_now`: as written they are up to a minute old.
+    """
     found = [item for session in sessions for item in _of_session(session)]
     found += _faults(name, sessions, health, records)
     timed = [item for item in found if parse_time(item.at) is not None]
@@ -94,6 +96,16 @@ def _phases(session: QuarantineView) -> Iterator[TimelineItem]:
     """Each phase from its beginning to that of the next; the end of a session is a moment."""
     entries = [e for e in session.status.timeline if e.step in set(Phase)]
     shadow = " (Shadow)" if session.status.mode == "Shadow" else ""
+    if not session.status.phase:
+        yield TimelineItem(
+            lane=Lane.SESSION,
+            at=session.metadata.creation_timestamp,
+            until="",
+            what="opened",
+            state=Phase.PENDING,
+            said="the remediator has not looked at it yet",
+            session=session.name,
+        )
     for position, entry in enumerate(entries):
         ends = Phase(entry.step).ended
         later = entries[position + 1].at if position + 1 < len(entries) else ""
@@ -158,6 +170,7 @@ def _faults(
 ) -> Iterator[TimelineItem]:
     """Each fault once: as the verdict has it, else as its session kept it, else as a record."""
     known: set[tuple[str, int]] = set()
+    over = _over(health)
 
     def new(reason: str, at: str) -> bool:
         began = parse_time(at)
@@ -178,17 +191,37 @@ def _faults(
                 one.severity,
                 "; ".join(filter(None, (where, closed))),
             )
-    recorded = list(_recorded(name, records, new))
+    recorded = list(_recorded(name, records, new, over))
     for session in sessions:
         for at, kept in _kept(session):
             reason = _text(kept.get("reason"))
             if new(reason, at):
-                ended = "" if is_open(session) else session.status.phase_since
+                ended = over(reason, at) if is_open(session) else session.status.phase_since
                 yield _fault(at, ended, reason, _text(kept.get("severity")), "")
     yield from recorded
 
 
-def _recorded(name: str, records: Iterable[RecordView], new: Any) -> Iterator[TimelineItem]:
+def _over(health: HealthStatus | None) -> Callable[[str, str], str]:
+    """When a fault that began then and is not known to have ended did end; "" where it goes on.
+
+    Sessions and records keep a fault until its part is back in service: whether it is still there
+    the verdict says, where there is one.
+    """
+    incidents = health.incidents if health is not None else ()
+    active = {one.reason for one in incidents if one.active}
+
+    def over(reason: str, latest: str) -> str:
+        if health is None or reason in active:
+            return ""
+        closed = [one.closed_at for one in incidents if one.reason == reason and one.closed_at]
+        return max([latest, *closed], key=lambda at: parse_time(at) or 0.0)
+
+    return over
+
+
+def _recorded(
+    name: str, records: Iterable[RecordView], new: Any, over: Callable[[str, str], str]
+) -> Iterator[TimelineItem]:
     for record in records:
         status = record.status
         here = [event for event in status.events if event.node == name]
@@ -196,7 +229,9 @@ def _recorded(name: str, records: Iterable[RecordView], new: Any) -> Iterator[Ti
             continue
         for event in here:
             if new(event.reason, event.at):
-                until = event.ended_at or ("" if event.outcome == "Active" else event.last_at)
+                last = event.last_at or event.at
+                holds = event.outcome == FaultOutcome.ACTIVE
+                until = event.ended_at or (over(event.reason, last) if holds else last)
                 said = status.uuid or "the node"
                 yield _fault(event.at, until, event.reason, event.severity, said)
         for word in status.said:

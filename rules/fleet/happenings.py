@@ -1,7 +1,8 @@
 """What a node's verdict and sessions say of its GPUs and of itself, for their records.
 
 Reads objects and decides nothing; `rules.ledger.update` makes a record of it. Called by the
-leader's record keeping whenever a session or a verdict of the node changed.
+leader's record keeping whenever a session or a verdict of the node changed. Records are written
+up to a minute later, so whoever shows the past asks `records_by_now`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
+from rules.api.metadata import ObjectMeta
 from rules.api.names import ANNOTATION_REPAIRED
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase, RepairState
@@ -100,6 +102,22 @@ def record_changes(
         if after is not None and worth_writing(before, after):
             changes.append(RecordChange(name=record, node=name, status=after, known=known))
     return tuple(changes)
+
+
+def records_by_now(
+    name: str,
+    node: NodeView | None,
+    health: HealthView | None,
+    sessions: Iterable[QuarantineView],
+    records: Iterable[RecordView],
+    now: float,
+) -> tuple[RecordView, ...]:
+    """These records with what is known of the node now, and those that are yet to be opened."""
+    known = {record.name: record for record in records}
+    for change in record_changes(name, node, health, sessions, known, now):
+        meta = change.known.metadata if change.known is not None else ObjectMeta(name=change.name)
+        known[change.name] = RecordView(metadata=meta, status=change.status)
+    return tuple(known.values())
 
 
 def aged(records: Iterable[RecordView], now: float) -> tuple[RecordChange | DeleteRecord, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, NoReturn
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
@@ -23,11 +23,14 @@ from remediator.view.ledger_view import (
 from remediator.view.text import NONE, age, columns, count, document, labelled, span
 from rules.api.health import plain
 from rules.api.names import API_VERSION, LABEL_GPUS
-from rules.api.object_name import api_path
+from rules.api.nodes import NodeView
+from rules.api.object_name import api_path, is_object_name
 from rules.api.quarantine import MAX_MESSAGE
 from rules.api.timestamps import format_time, utc_of
+from rules.fleet.happenings import records_by_now
 from rules.ledger.record import (
     ANNOTATION_KEEP,
+    FaultOutcome,
     RecordEvent,
     RecordView,
     gpu_record_name,
@@ -35,6 +38,7 @@ from rules.ledger.record import (
 )
 
 _SHOWN = 8
+_NEVER = "; it never failed, or longer than 90 days ago"
 
 
 async def lemons(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
@@ -67,7 +71,7 @@ def _cells(row: RecordRow, now: float, *, wide: bool) -> list[str]:
 
 async def gpu_history(cluster: Cluster, options: argparse.Namespace) -> str:
     """Every fault of one GPU, or of a node's own record, oldest first."""
-    record = await _record(cluster, options.uuid)
+    record = await _by_now(cluster, options.uuid)
     if options.output in {"json", "yaml"}:
         return document(_wire(record), options.output)
     status, now = record.status, cluster.now()
@@ -197,15 +201,72 @@ async def keep(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> st
     )
 
 
+async def _by_now(cluster: Cluster, text: str) -> RecordView:
+    """The record with what is known by now of the nodes where a fault of it may go on; also one
+    that is yet to be written.
+    """
+    found, near = await _written(cluster, text)
+    name, nodes = "", []
+    if found is not None:
+        active = [e.node for e in found.status.events if e.outcome == FaultOutcome.ACTIVE]
+        name, nodes = found.name, [found.status.node, *active]
+    elif not near:
+        name, nodes = await _accused(cluster, text)
+    for node in filter(is_object_name, dict.fromkeys(nodes)):
+        records = records_by_now(
+            node,
+            await _readable(cluster, node),
+            await cluster.health(node),
+            await cluster.sessions(node),
+            [found] if found is not None else [],
+            cluster.now(),
+        )
+        found = next((one for one in records if one.name == name), found)
+    return found if found is not None else _missing(text, near)
+
+
+async def _readable(cluster: Cluster, name: str) -> NodeView | None:
+    """The node, for what people said on it; None where there is none, or none to be seen."""
+    try:
+        return await cluster.node(name)
+    except CommandError as error:
+        if not error.forbidden:
+            raise
+        return None
+
+
+async def _accused(cluster: Cluster, text: str) -> tuple[str, list[str]]:
+    """Of a GPU without a record: how its record will be called, and the nodes that name it."""
+    nodes: dict[str, list[str]] = {}
+    for health in await cluster.healths():
+        for uuid in {uuid for one in health.status.incidents for uuid in one.gpus}:
+            if uuid.lower().startswith(text.lower()):
+                nodes.setdefault(uuid, []).append(health.metadata.name)
+    if len(nodes) != 1:
+        return "", []
+    ((uuid, named),) = nodes.items()
+    return gpu_record_name(uuid), named
+
+
 async def _record(cluster: Cluster, text: str) -> RecordView:
+    found, near = await _written(cluster, text)
+    return found if found is not None else _missing(text, near)
+
+
+async def _written(cluster: Cluster, text: str) -> tuple[RecordView | None, list[str]]:
+    """The record of that name, or whose UUID alone begins so; else the UUIDs that do."""
     for name in dict.fromkeys((gpu_record_name(text), node_record_name(text))):
         if (found := await cluster.record(name)) is not None:
-            return found
+            return found, []
     known = sorted(r.status.uuid for r in await cluster.records() if r.status.uuid)
     near = [uuid for uuid in known if uuid.lower().startswith(text.lower())]
-    if len(near) == 1 and (found := await cluster.record(gpu_record_name(near[0]))) is not None:
-        return found
-    hint = f"; {len(near)} begin so" if near else "; it never failed, or longer than 90 days ago"
+    if len(near) == 1:
+        return await cluster.record(gpu_record_name(near[0])), near
+    return None, near
+
+
+def _missing(text: str, near: list[str]) -> NoReturn:
+    hint = f"; {len(near)} begin so" if near else _NEVER
     raise CommandError(f"there is no record of {text}{hint}")
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.look import nearest, wire_list
+from remediator.kubectl.node_look import NodeLook, look_at
 from remediator.kubectl.past.ledger_look import gpu_history
 from remediator.kubectl.terminal import Terminal
 from remediator.view.session_view import gpu_ids
@@ -18,6 +19,7 @@ from remediator.view.timeline import Lane, lasted, node_timeline
 from rules.api.health import HealthStatus
 from rules.api.nodes import QuarantineView
 from rules.api.timestamps import parse_time, utc_of
+from rules.fleet.happenings import records_by_now
 from rules.ledger.record import RecordView, record_names
 from rules.session.observation import is_open
 
@@ -36,44 +38,44 @@ async def history(cluster: Cluster, options: argparse.Namespace, _: Terminal) ->
         if options.node != "gpu":
             raise CommandError("history takes one NODE, or: gpu UUID", exit_code=64)
         return await gpu_history(cluster, options)
-    sessions = await cluster.sessions(options.node)
     if options.output in {"json", "yaml"}:
-        return document(wire_list(sessions), options.output)
-    health = await _health(cluster, options.node)
-    records = await _records(cluster, options.node, sessions, health)
-    timeline = node_timeline(options.node, sessions, health, records)
+        return document(wire_list(await cluster.sessions(options.node)), options.output)
+    look = await look_at(cluster, options.node, namespace=options.namespace)
+    sessions = list(look.sessions)
+    timeline = node_timeline(
+        look.name,
+        sessions,
+        look.health.status if look.health is not None else None,
+        await _records(cluster, look),
+    )
     if not sessions and not timeline.items:
-        if await cluster.node(options.node) is None:
-            near = await nearest(cluster, options.node)
-            raise CommandError(f"there is no node {options.node}, and no session of one{near}")
-        return f"{options.node} has no session on record"
+        if look.node is None and not look.node_hidden:
+            near = await nearest(cluster, look.name)
+            raise CommandError(f"there is no node {look.name}, and no session of one{near}")
+        return f"{look.name} has no session on record"
     wide = options.output == "wide"
-    parts = [_sessions(sessions, cluster.now(), wide=wide)] if sessions else []
+    parts = [_sessions(sessions, look.now, wide=wide)] if sessions else []
     parts += [_timeline(timeline, wide=wide)] if timeline.items else []
+    if look.stale and any(item.lane == Lane.FAULT and not item.until for item in timeline.items):
+        parts.append(f"whether the faults go on is not known: {look.stale}")
     return "\n\n".join(parts)
 
 
-async def _health(cluster: Cluster, node: str) -> HealthStatus | None:
-    """The verdict; None also where the person may not read it: sessions tell the most of it."""
-    try:
-        found = await cluster.health(node)
-    except CommandError:
-        return None
-    return found.status if found is not None else None
-
-
-async def _records(
-    cluster: Cluster, node: str, sessions: list[QuarantineView], health: HealthStatus | None
-) -> list[RecordView]:
-    """What is on record of the node and of the GPUs that failed there; [] without permission."""
-    named = [uuid for session in sessions for uuid in gpu_ids(session)]
-    named += [u for i in (health.incidents if health is not None else ()) for u in i.gpus]
-    names = record_names(node, list(dict.fromkeys(named))[:_MOST_GPUS])
+async def _records(cluster: Cluster, look: NodeLook) -> tuple[RecordView, ...]:
+    """What is on record of the node and of the GPUs that failed there, with what is known by now;
+    nothing of the first without permission.
+    """
+    status = look.health.status if look.health is not None else HealthStatus()
+    named = [uuid for session in look.sessions for uuid in gpu_ids(session)]
+    named += [uuid for one in status.incidents for uuid in one.gpus]
+    named += [gpu.uuid for gpu in status.gpus]
+    names = record_names(look.name, list(dict.fromkeys(named))[:_MOST_GPUS])
     try:
         found = [await cluster.record(name) for name in names]
     except CommandError:
-        return []
-    return [one for one in found if one is not None]
+        found = []
+    known = [one for one in found if one is not None]
+    return records_by_now(look.name, look.node, look.health, look.sessions, known, look.now)
 
 
 def _sessions(sessions: list[QuarantineView], now: float, *, wide: bool) -> str:
