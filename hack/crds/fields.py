@@ -180,6 +180,7 @@ FIELDS: dict[str, Field] = {
     "QuarantineSpec.repair": Field("A person lets one step of the repair ladder go."),
     "RepairRequest.step": Field("The step: the one proposed, or another that has an adapter.", 32),
     "RepairRequest.by": Field("Who asked.", 256),
+    "RepairRequest.reason": Field("Why.", 1024),
     "QuarantineStatus.mode": Field("Enforce or Shadow.", 16),
     "QuarantineStatus.phase": Field("Where the session stands.", 32),
     "QuarantineStatus.phaseSince": Field("Since when it stands there.", 40),

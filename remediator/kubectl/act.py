@@ -46,6 +46,10 @@ from rules.session.status import PROPOSED, condition
 
 HUMAN_REASON = "Requested"
 _MOST_NAMED = 6
+_UNKEPT = (
+    "your reason was not kept, since the definitions in this cluster are of an older release; "
+    "renew them with kubectl apply -k daemonset/crds"
+)
 _STAYS = "and the hold stays on the node for the next time"
 
 
@@ -226,13 +230,17 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
         empty = "with its pods on it, since its kubelet is silent (repair.fence)"
     terminal.ask(f"{name}: {step} begins, {instead}{empty}.")
     by = await cluster.who()
-    await cluster.patch(
+    reason = (options.reason or "")[:MAX_MESSAGE]
+    written = await cluster.patch(
         f"{GROUP_PATH}/gpuquarantines/{session.name}",
-        {"spec": {"repair": {"step": step, "by": by}}},
+        # Without words of its own a request must not keep those of the one before.
+        {"spec": {"repair": {"step": step, "by": by, "reason": reason or None}}},
     )
+    kept = not reason or written["spec"]["repair"].get("reason") == reason
     return (
         f"{name}: {step} may begin {empty}, as {by}\n"
-        f"see how it goes with: kubectl gpuward why {name}"
+        + ("" if kept else f"{_UNKEPT}\n")
+        + f"see how it goes with: kubectl gpuward why {name}"
     )
 
 

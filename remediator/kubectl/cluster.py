@@ -290,8 +290,8 @@ class Cluster:
         )
         return decoded(checked(answer, writes=True), dict[str, Any])
 
-    async def patch(self, path: str, body: dict[str, Any]) -> None:
-        """Merge patch of an object."""
+    async def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Merge patch of an object; what the API server made of it."""
         answer = await self._call(
             PaceLane.STATUS,
             "PATCH",
@@ -300,7 +300,7 @@ class Cluster:
             content_type=MERGE_PATCH,
             query=self._written,
         )
-        checked(answer, writes=True)
+        return decoded(checked(answer, writes=True), dict[str, Any])
 
     async def delete(self, path: str) -> None:
         """Delete an object; one that is gone already is fine."""

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from remediator.kubectl.command import OPERATOR
 
@@ -49,7 +49,9 @@ class Command:
     node: bool = False
     several: bool = True
     """Of `node`: whether it takes more than one."""
-    reason: bool = False
+    reason: Literal["", "required", "optional"] = ""
+    unreasoned: str = ""
+    """Of what writes and takes no `--reason`: why not, in a sentence."""
     writes: bool = False
     """Changes the cluster, so `--dry-run` and `--yes` are taken."""
     selects: bool = False
@@ -213,8 +215,13 @@ def _add(added: argparse._SubParsersAction[Parser], command: Command, *, whole: 
             "-l", "--selector", action=_NotTaken, why=command.unselected, help=argparse.SUPPRESS
         )
     if command.reason:
+        required = command.reason == "required"
         one.add_argument(
-            "--reason", required=True, type=sentence, help="one sentence, kept as the record"
+            "--reason", required=required, type=sentence, help="one sentence, kept as the record"
+        )
+    if command.unreasoned:
+        one.add_argument(
+            "--reason", action=_NotTaken, why=command.unreasoned, help=argparse.SUPPRESS
         )
     if command.writes:
         one.add_argument("--yes", action="store_true", help="do not ask")

@@ -24,7 +24,14 @@ from remediator.page.parts import (
 from remediator.page.runbook_page import runbook_link
 from remediator.view import shapes
 from rules.api.object_name import is_object_name
-from rules.api.quarantine import BlockedBy, Phase, TimelineEntry, ValidationAttempt
+from rules.api.quarantine import (
+    BlockedBy,
+    Phase,
+    RepairRequest,
+    TimelineEntry,
+    ValidationAttempt,
+)
+from rules.api.sentences import let_go_by
 from rules.api.timestamps import utc_of
 from rules.session.repair.rungs import PASSED, LadderRung
 
@@ -74,9 +81,15 @@ def _state(detail: shapes.SessionDetail, now: float) -> list[Element]:
                 ("Level", row.level),
                 ("Hold", held),
                 ("Release asked by", detail.release_asked_by),
+                ("Let go", _let_go(detail.repair_asked)),
             ]
         ),
     ]
+
+
+def _let_go(asked: RepairRequest | None) -> str:
+    """`RestartNode: ann let it go, the vendor is here on Monday`."""
+    return f"{asked.step}: {let_go_by(asked)}" if asked is not None else ""
 
 
 def _unmarked(row: shapes.SessionRow) -> str:

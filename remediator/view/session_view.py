@@ -83,6 +83,7 @@ def session_detail(session: QuarantineView, state: PageState) -> shapes.SessionD
         hold=spec.hold,
         acts=acts_on(spec.node_name, state),
         release_asked_by=(spec.release.by or "somebody") if spec.release else "",
+        repair_asked=spec.repair,
         causes=spec.causes,
         conditions=status.conditions,
         gpus=_gpus(session, state),

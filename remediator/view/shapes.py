@@ -15,6 +15,7 @@ from rules.api.quarantine import (
     BlockedBy,
     Cause,
     Condition,
+    RepairRequest,
     TimelineEntry,
     ValidationAttempt,
 )
@@ -143,6 +144,8 @@ class SessionDetail(Shown, frozen=True, kw_only=True):
     acts: tuple[PersonsAct, ...]
     """What a person can do about it now; () once it has ended."""
     release_asked_by: str
+    repair_asked: RepairRequest | None
+    """The step that a person let go last, who and why."""
     causes: tuple[Cause, ...]
     conditions: tuple[Condition, ...]
     gpus: tuple[GpuIdentity, ...]

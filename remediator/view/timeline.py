@@ -140,7 +140,10 @@ def _acts(session: QuarantineView) -> Iterator[TimelineItem]:
         let = [a for a in session.status.repair if a.step == spec.repair.step]
         if let:
             yield act(
-                let[-1].started_at, f"let {spec.repair.step} go", spec.repair.by or "a person"
+                let[-1].started_at,
+                f"let {spec.repair.step} go",
+                spec.repair.by or "a person",
+                spec.repair.reason,
             )
     asked = spec.release
     for entry in session.status.timeline:

@@ -72,6 +72,8 @@ class RepairRequest(Wire, frozen=True):
 
     step: str = ""
     by: str = ""
+    reason: str = ""
+    """Their own words, for the record: bounded and escaped where they are shown, never read."""
 
 
 class QuarantineSpec(Wire, frozen=True):

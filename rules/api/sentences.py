@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from rules.api.quarantine import MAX_MESSAGE, BlockedBy, Cause, DrainStatus
+from rules.api.quarantine import MAX_MESSAGE, BlockedBy, Cause, DrainStatus, RepairRequest
 from rules.api.timestamps import utc
 
 _MORE: Final = re.compile(r"and (\d+) more")
@@ -66,6 +66,11 @@ def causes_clause(causes: Sequence[Cause]) -> str:
         for cause in causes
     ]
     return some(words) or "no open cause"
+
+
+def let_go_by(asked: RepairRequest) -> str:
+    """`ann let it go, the vendor is here on Monday`: as a release says it."""
+    return f"{asked.by or 'a person'} let it go{f', {asked.reason}' if asked.reason else ''}"
 
 
 def pending(causes: Sequence[Cause], since: float, why: str) -> str:

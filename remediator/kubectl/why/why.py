@@ -20,7 +20,7 @@ from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.mark import marked, read_note
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause, Mode, Phase, TimelineEntry, ValidationCheck
-from rules.api.sentences import blocked_clause
+from rules.api.sentences import blocked_clause, let_go_by
 from rules.api.timestamps import utc_of
 from rules.catalog.plain_words import closes, decoded, repair, repair_command
 from rules.policy.policy import Policy
@@ -273,6 +273,8 @@ def _done(session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
         text = step.message if wide else short
         said = f": {text}" if text else ""
         yield f"{utc_of(step.at, seconds=True)} {step.step} by {step.by or '?'}{said}"
+    if (word := session.spec.repair) is not None:
+        yield f"{word.step}: {let_go_by(word)}"
     if session.spec.release is not None:
         asked = session.spec.release
         yield f"release asked for by {asked.by or '?'}: {asked.reason}"

@@ -12,7 +12,7 @@ from rules.api.quarantine import (
     RepairFence,
     RepairState,
 )
-from rules.api.sentences import bounded, causes_clause, some
+from rules.api.sentences import bounded, causes_clause, let_go_by, some
 from rules.api.timestamps import format_time, utc
 from rules.api.writes import Decision, Evicting
 from rules.catalog.why_not import Refusal, WhyNot
@@ -26,7 +26,7 @@ from rules.session.repair.evidence import noted_without
 from rules.session.repair.facts import before_of
 from rules.session.repair.outlook import NOT_DRAINED, Outlook, fence_not_now, not_now, object_waits
 from rules.session.repair.requests import request_name
-from rules.session.repair.wants import fence_step, let_go, next_step, silent_until
+from rules.session.repair.wants import fence_step, let_go, next_step, silent_until, word_for
 
 
 def begin_step(
@@ -167,13 +167,21 @@ def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call:
     status = st.with_condition(status, st.PROPOSED, case.now)
     sentence = (
         f"{attempt.step} is to be asked of {attempt.adapter} for {causes_clause(case.causes)} "
-        f"(attempt {attempt.attempt} on this node{_skipped(case)})."
+        f"(attempt {attempt.attempt} on this node{_skipped(case)}){_by_person(case, attempt)}."
     )
     status = st.with_refusal(status, case.now, None)
     status = st.enter(status, Phase.REPAIRING, bounded(sentence), case.now)
     return case.decision(
         "PlanRepair", status, because=attempt.step, evicting=Evicting.LOOK, wake_at=case.now
     )
+
+
+def _by_person(case: Case, attempt: RepairAttempt) -> str:
+    """Who let the step go, and why; "" where the policy alone did. Last in its sentence: what has
+    no room there is their words.
+    """
+    asked = word_for(case.session, attempt.step)
+    return f"; {let_go_by(asked)}" if asked is not None else ""
 
 
 def _skipped(case: Case) -> str:

@@ -12,7 +12,13 @@ from functools import partial
 from typing import Any, Final
 
 from rules.api.nodes import HealthView, NodeView, QuarantineView
-from rules.api.quarantine import Cause, QuarantineStatus, RepairAttempt, RepairState
+from rules.api.quarantine import (
+    Cause,
+    QuarantineStatus,
+    RepairAttempt,
+    RepairRequest,
+    RepairState,
+)
 from rules.api.timestamps import parse_time
 from rules.catalog.reasons import REASONS
 from rules.ledger.record import RecordView, record_names
@@ -171,8 +177,13 @@ def accused_by(session: QuarantineView, health: HealthView | None) -> list[str]:
 
 def let_go(session: QuarantineView, rung: Rung, policy: Policy) -> bool:
     """Whether the step may begin without another word: the policy says so, or a person did."""
+    return policy.repair.mode == "Auto" or word_for(session, rung.step) is not None
+
+
+def word_for(session: QuarantineView, step: str) -> RepairRequest | None:
+    """The request of the person who let this very step go; None where nobody did."""
     asked = session.spec.repair
-    return policy.repair.mode == "Auto" or (asked is not None and asked.step == rung.step)
+    return asked if asked is not None and asked.step == step else None
 
 
 def taken_in(session: QuarantineView) -> frozenset[str]:

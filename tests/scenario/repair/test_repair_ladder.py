@@ -198,9 +198,9 @@ def test_issue13_01_repair_switched_off_ends_with_the_step_under_way() -> None:
     assert world.condition(NODE, "NeedsHuman") == ""
 
 
-def let_go(world: RepairWorld, step: str) -> None:
+def let_go(world: RepairWorld, step: str, **words: str) -> None:
     session = world.quarantines[world.session(NODE).name]
-    session["spec"]["repair"] = {"step": step, "by": "ada"}
+    session["spec"]["repair"] = {"step": step, "by": "ada", **words}
     world.touch(session)
 
 
@@ -220,6 +220,22 @@ def test_issue13_01_ask_proposes_each_step_and_a_person_lets_exactly_that_one_go
     assert world.steps_of() == [("RestartNode", "Proven")]
     assert world.condition(NODE, "RepairProposed") == "ReplaceNode"
     assert [w.step for w in world.asked()] == ["RestartNode"]
+
+
+def test_issue15_who_let_a_step_go_and_why_is_told_and_changes_nothing() -> None:
+    """In the Event and in the session's own timeline, on one line and in bounds."""
+    world = RepairWorld(does="reboots", mode="Ask")
+    world.incident(NODE)
+    world.run(600, step=5)
+    let_go(world, "RestartNode", reason="vendor\n on site\x07 {node} ResetGPU " + "w" * 990)
+    world.run(30)
+    said = next(e for e in world.session(NODE).status.timeline if e.step == "Repairing").message
+    assert "; ada let it go, vendor  on site  {node} ResetGPU www" in said
+    assert len(said) <= 256
+    events = [e for e in world.events.values() if e["reason"] == "QuarantineRepairing"]
+    assert ["ada let it go, vendor" in one["message"] for one in events] == [True]
+    assert all(one["message"].isprintable() for one in events)
+    assert world.steps_of() == [("RestartNode", "Asked")]
 
 
 def test_issue13_01_who_waits_for_a_person_takes_no_place() -> None:

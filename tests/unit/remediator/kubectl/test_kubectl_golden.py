@@ -62,7 +62,7 @@ ACTS = {
     "repair": (
         *each("repair"),
         ("repair", "gpu-blocked", "--step", "RestartNode"),
-        ("repair", "gpu-blocked", "--step", "RestartNode", "--yes"),
+        ("repair", "gpu-blocked", "--step", "RestartNode", "--yes", *REASON),
     ),
     "repaired": each("repaired", after=REASON),
     "keep": (("keep", "GPU-0badcafe", *REASON), ("keep", "GPU-9", *REASON)),

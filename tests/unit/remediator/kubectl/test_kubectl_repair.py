@@ -11,7 +11,9 @@ import pytest
 
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.http.threaded import HostedServer
+from hack.sim.manifests import post_manifests, read_manifests
 from tests.support.remediator.kubectl_cluster import (
+    REPOSITORY,
     cluster,
     load,
 )
@@ -69,6 +71,40 @@ def test_issue13_01_the_proposed_step_is_let_go_by_name(tmp_path):
         code, _, err = kubectl("repair", "gpu-healthy", "--step", "PowerCycle")
         assert code == 1
         assert "no adapter for PowerCycle; it has for RestartNode" in err
+
+
+def test_issue15_the_reason_for_a_repair_is_kept_and_told(tmp_path):
+    """Bounded, escaped where it is shown, and that of one request only."""
+    hostile = "vendor on site \x1b[2J; kubectl delete node x " + "w" * 2000
+    with cluster(tmp_path, proposed("Ask")) as kubectl:
+        code, out, err = kubectl("repair", "gpu-healthy", "--yes", "--reason", hostile)
+        assert (code, err) == (0, "")
+        assert "not kept" not in out
+        kept = kubectl.get(QUARANTINES, "drained")["spec"]["repair"]["reason"]
+        assert kept == " ".join(hostile.split())[:1024]
+        _, out, _ = kubectl("why", "gpu-healthy")
+        assert "\x1b" not in out
+        assert "RestartNode: kubernetes-admin let it go, vendor on site \\x1b[2J;" in out
+        kubectl("repair", "gpu-healthy", "--yes")
+        assert "reason" not in kubectl.get(QUARANTINES, "drained")["spec"]["repair"]
+        assert kubectl("repair", "gpu-healthy", "--yes", "--reason", " ")[0] == 64
+
+
+def test_a_reason_that_older_definitions_drop_is_said_to_be_lost(tmp_path):
+    def older(hosted: HostedServer) -> None:
+        for one in read_manifests(REPOSITORY / "daemonset" / "crds"):
+            if one["metadata"]["name"] == "gpuquarantines.gpuward.io":
+                schema = one["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+                del schema["properties"]["spec"]["properties"]["repair"]["properties"]["reason"]
+            hosted.run(post_manifests(hosted.server.client, [one]))
+        proposed("Ask")(hosted)
+
+    with cluster(tmp_path, older, crds=False) as kubectl:
+        code, out, err = kubectl("repair", "gpu-healthy", "--yes", "--reason", "vendor on site")
+        assert (code, err) == (0, "")
+        assert "RestartNode may begin" in out
+        assert "kubectl apply -k daemonset/crds" in out
+        assert "not kept" not in kubectl("repair", "gpu-healthy", "--yes")[1]
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,10 @@ def test_every_command_that_writes_takes_the_same_options_or_says_why_not(comman
     assert code == 64
     assert (command.unselected or "name nodes or give --selector") in err
     assert bool(command.unselected) != (command.node or command.selects)
+    assert ("--reason" in helped) == bool(command.reason) != bool(command.unreasoned)
+    if command.unreasoned:
+        _, _, err = run_command(command.name, *REASON)
+        assert f"takes no --reason: {command.unreasoned}" in err
 
 
 def test_a_node_is_no_pause_and_leads_to_those_that_cover_it(fleet):

@@ -6,6 +6,7 @@ import itertools
 import re
 from typing import Any
 
+import msgspec
 import pytest
 
 from remediator.page.answers import NotThereError, api_session, api_sessions, document_of
@@ -14,7 +15,14 @@ from remediator.view.paging import RequestError
 from remediator.view.shapes import GpuIdentity, IncidentEvidence, NodeMark
 from remediator.view.state import PageState
 from rules.api.nodes import ObjectMeta, QuarantineView
-from rules.api.quarantine import Cause, Condition, QuarantineSpec, RepairAttempt, TimelineEntry
+from rules.api.quarantine import (
+    Cause,
+    Condition,
+    QuarantineSpec,
+    RepairAttempt,
+    RepairRequest,
+    TimelineEntry,
+)
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
 from tests.support.remediator.page_fleet import (
@@ -275,3 +283,14 @@ def test_issue13_04_the_commands_fit_what_the_session_waits_for() -> None:
     assert "kubectl gpuward unhold a<" in held
     assert "kubectl gpuward hold a " not in held
     assert "kubectl gpuward repair a<" not in held
+
+
+def test_issue15_a_page_says_who_let_a_step_go_and_why() -> None:
+    asked = RepairRequest(step="RestartNode", by="ann", reason="<b>vendor</b> on site")
+    there = session("a-1", "a", "Quarantined")
+    there = msgspec.structs.replace(there, spec=msgspec.structs.replace(there.spec, repair=asked))
+    of = state([node("a")], [there])
+    said = page(of, "a-1")
+    assert "RestartNode: ann let it go, &lt;b&gt;vendor&lt;/b&gt; on site" in said
+    assert "let it go" not in page(state([node("a")], [session("a-1", "a")]), "a-1")
+    assert api_session(of, "a-1").repair_asked == asked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 
 from remediator.page.answers import document_of
@@ -13,9 +14,10 @@ from remediator.view.node_view import node_detail
 from remediator.view.shapes import NodeTimeline, TimelineItem
 from remediator.view.timeline import SHOWN_ITEMS, lasted, node_timeline
 from rules.api.health import HealthStatus, IncidentStatus
+from rules.api.quarantine import RepairAttempt, RepairRequest
 from rules.api.timestamps import parse_time
 from tests.support.remediator.eventful_node import DAY, NODE, eventful
-from tests.support.remediator.page_fleet import NOW, ago
+from tests.support.remediator.page_fleet import NOW, ago, session
 
 
 def timeline() -> NodeTimeline:
@@ -47,6 +49,23 @@ def test_issue14_repairs_tests_and_people_stand_in_their_lanes() -> None:
         ("quarantine asked for", "ann", "fire drill"), ("given back", "ben", "drill is over"),
     ]  # fmt: skip
     assert [i.what for i in of("node")] == ["NewBoot"]
+
+
+def test_issue15_who_let_a_step_go_and_why_stands_in_the_lane_of_people() -> None:
+    there = session("n-1", NODE)
+    asked = RepairRequest(step="RestartNode", by="ann", reason="vendor on site")
+    began = ago(300)
+    there = msgspec.structs.replace(
+        there,
+        spec=msgspec.structs.replace(there.spec, repair=asked),
+        status=msgspec.structs.replace(
+            there.status, repair=(RepairAttempt(step="RestartNode", started_at=began),)
+        ),
+    )
+    items = node_timeline(NODE, [there], None, ()).items
+    assert [(i.at, i.what, i.by, i.said) for i in items if i.lane == "person"] == [
+        (began, "let RestartNode go", "ann", "vendor on site")
+    ]
 
 
 def test_issue14_phases_follow_each_other_and_the_last_one_goes_on() -> None:

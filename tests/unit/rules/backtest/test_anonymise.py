@@ -12,6 +12,7 @@ from rules.api.quarantine import (
     QuarantineStatus,
     ReleaseRequest,
     RepairAttempt,
+    RepairRequest,
     RepairTarget,
     TimelineEntry,
     ValidationAttempt,
@@ -25,7 +26,10 @@ SECRET = "acmecorp"
 def archive() -> Archive:
     cause = Cause(source="Condition", incident=f"condition {SECRET}", reason=SECRET)
     spec = QuarantineSpec(
-        node_name=SECRET, causes=(cause,), release=ReleaseRequest(by=SECRET, reason=SECRET)
+        node_name=SECRET,
+        causes=(cause,),
+        release=ReleaseRequest(by=SECRET, reason=SECRET),
+        repair=RepairRequest(step="RestartNode", by=SECRET, reason=SECRET),
     )
     target = RepairTarget(
         api_version=f"{SECRET}/v1", resource=SECRET, namespace=SECRET, name=SECRET, uid=SECRET
