@@ -27,7 +27,7 @@ from hack.sim.manifests import post_manifests, read_manifests
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import HealthView, NodeView
 from rules.session.observation import staleness
-from tests.support.agent.agent_process import REPOSITORY, XID79, AgentProcess, running
+from tests.support.agent.agent_process import REPOSITORY, XID79, AgentAfresh, AgentProcess, running
 
 DEFINITIONS = REPOSITORY / "daemonset" / "crds"
 RIGHTS = REPOSITORY / "daemonset" / "base" / "agent-rbac.yaml"
@@ -47,6 +47,10 @@ def hosted() -> Iterator[HostedServer]:
 
 def agent_of(hosted: HostedServer, folder: Path, **options: str) -> AgentProcess:
     return AgentProcess(folder, hosted.server.write_kubeconfig(folder / "config"), NODE, **options)
+
+
+def fresh_agent_of(hosted: HostedServer, folder: Path, **options: str) -> AgentProcess:
+    return AgentAfresh(folder, hosted.server.write_kubeconfig(folder / "config"), NODE, **options)
 
 
 def until(check: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
@@ -220,7 +224,7 @@ def test_a_bad_exporter_costs_neither_memory_nor_the_fault(
 ) -> None:
     with (
         exporter(pages, pause_s) as url,
-        running(agent_of(hosted, tmp_path, dcgm=url, poll="1")) as agent,
+        running(fresh_agent_of(hosted, tmp_path, dcgm=url, poll="1")) as agent,
     ):
         until(lambda: healthy(hosted) == "Unknown", "the first verdict")
         until(lambda: source(hosted, "dcgm-exporter") == ("Down", reason), "the bad exporter")
@@ -282,7 +286,7 @@ def test_without_library_and_gpu_the_kernel_log_alone_judges(
 ) -> None:
     if gpus_on_this_bus():
         pytest.skip("this machine has NVIDIA functions or no PCI bus: a driver is expected")
-    agent = agent_of(hosted, tmp_path, nvml="real")
+    agent = fresh_agent_of(hosted, tmp_path, nvml="real")
     with running(agent):
         until(lambda: healthy(hosted) == "Unknown", "the first verdict")
 

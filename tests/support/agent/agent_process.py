@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.run.warm_start import WarmProcess
+
 REPOSITORY = Path(__file__).parents[3]
 XID79 = "NVRM: Xid (PCI:{pci}): 79, pid=1234, name=python, GPU has fallen off the bus."
 END_WITHIN_S = 30
@@ -19,6 +21,8 @@ END_WITHIN_S = 30
 
 class AgentProcess:
     """`gpuward-agent run` on one node; `kernel_log.parse` makes the driver print."""
+
+    popen: type[subprocess.Popen[bytes]] = WarmProcess
 
     def __init__(self, folder: Path, kubeconfig: Path, node: str, **options: str) -> None:
         self.kernel_log = folder / "kmsg"
@@ -49,7 +53,7 @@ class AgentProcess:
             if not name.startswith(("GPUWARD_", "POD_", "KUBE"))
         }
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
+            self._process = self.popen(
                 self._command, cwd=REPOSITORY, stderr=log, stdin=subprocess.DEVNULL, env=environ
             )
 
@@ -88,6 +92,12 @@ class AgentProcess:
         """Wait until it ends by itself."""
         assert self._process is not None
         return await asyncio.to_thread(self._process.wait, END_WITHIN_S)
+
+
+class AgentAfresh(AgentProcess):
+    """It and its children have interpreters of their own, as a container starts them."""
+
+    popen: type[subprocess.Popen[bytes]] = subprocess.Popen
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from hack.sim.cluster.resource import (
     SERVICE_ACCOUNTS,
     Resource,
 )
-from tests.support.remediator.warm_start import WarmProcess
+from tests.support.run.warm_start import WarmProcess
 
 REPOSITORY = Path(__file__).parents[3]
 QUARANTINES = Resource("gpuward.io", "v1alpha1", "gpuquarantines", False, "GPUQuarantine")
@@ -64,7 +64,7 @@ class RemediatorProcess:
             "--listen=127.0.0.1:0",
             "--page-listen=127.0.0.1:0",
         ]
-        self._process: WarmProcess | subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it, again after `stop` or `kill`."""
@@ -74,12 +74,8 @@ class RemediatorProcess:
             if not key.startswith(("GPUWARD_", "POD_", "KUBE"))
         }
         with self.log.open("ab") as log:
-            if not self._afresh:
-                self._process = WarmProcess(
-                    self.flags, cwd=REPOSITORY, stderr=log.fileno(), env=environ
-                )
-                return
-            self._process = subprocess.Popen(
+            start = subprocess.Popen[bytes] if self._afresh else WarmProcess
+            self._process = start(
                 [sys.executable, "-m", "remediator.cli", "run", *self.flags],
                 cwd=REPOSITORY,
                 stderr=log,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from hack.sim.driver import NODES, install
 from tests.support.agent.nvml_sense import Sense
+from tests.support.run.warm_start import WarmProcess
 
 
 @pytest.fixture
@@ -15,3 +18,11 @@ def sense(tmp_path, request):
     path.write_bytes((NODES / f"{node}.yaml").read_bytes())
     with install(path):
         yield Sense(path)
+
+
+@pytest.fixture
+def forked():
+    """Processes of ours that the tested code starts come from one that has imported all."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "Popen", WarmProcess)
+        yield

@@ -44,7 +44,7 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
+def machine(tmp_path: Path, forked: None) -> Machine:
     return Machine(tmp_path)
 
 
@@ -54,8 +54,9 @@ def look(machine: Machine, capsys: pytest.CaptureFixture[str], *flags: str) -> t
     return status, capsys.readouterr().out
 
 
-def test_a_healthy_machine(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    status, out = look(machine, capsys)
+def test_a_healthy_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a child that is started as everywhere else, not forked."""
+    status, out = look(Machine(tmp_path), capsys)
     lines = out.splitlines()
     assert status == 0
     assert lines[0].endswith(": Healthy (AllChecksPassing)")

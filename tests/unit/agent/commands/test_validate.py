@@ -40,7 +40,7 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
+def machine(tmp_path: Path, forked: None) -> Machine:
     return Machine(tmp_path)
 
 
@@ -67,8 +67,10 @@ def grave(result: Result, machine: Machine) -> set[tuple[str, int]]:
 
 
 def test_issue13_04_a_healthy_node_passes_and_says_what_was_not_looked_for(
-    machine: Machine, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """With processes that are started as everywhere else, not forked."""
+    machine = Machine(tmp_path)
     status = validate(machine)
     said = capsys.readouterr()
     lines = said.out.splitlines()
@@ -175,7 +177,8 @@ def test_wrong_use_is_64_and_one_sentence(
     assert words in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_job_that_is_deleted_ends_at_once_and_says_unknown(machine: Machine) -> None:
+def test_a_job_that_is_deleted_ends_at_once_and_says_unknown(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
     set_gpu(machine.description, 0, hang_s={"cuModuleGetFunction": 90.0})
     flags = ("--gpus=0", f"--termination-log={machine.termination_log}")
     program = [

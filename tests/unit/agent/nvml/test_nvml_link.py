@@ -71,8 +71,18 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def started():
-    """Start links; whatever the test leaves running is closed."""
+def started(forked):
+    """Start links to children that are forked; whatever the test leaves running is closed."""
+    yield from starting()
+
+
+@pytest.fixture
+def started_afresh():
+    """Start links to children with an interpreter of their own, as the agent does."""
+    yield from starting()
+
+
+def starting():
     listeners = []
 
     def start(mode, poll_s=15.0):
@@ -86,8 +96,8 @@ def started():
         listener.link.close(10.0)
 
 
-def test_it_tells_what_there_is_reads_everything_and_ends_when_asked(started, path):
-    heard = started(f"sim:{path}")
+def test_it_tells_what_there_is_reads_everything_and_ends_when_asked(started_afresh, path):
+    heard = started_afresh(f"sim:{path}")
     hello = heard.until(Hello)
     assert (hello.driver, hello.branch, len(hello.gpus)) == ("580.95.05", 580, 8)
     heard.until(NvmlTopology)
@@ -99,11 +109,11 @@ def test_it_tells_what_there_is_reads_everything_and_ends_when_asked(started, pa
     assert not Path(f"/proc/{pid}").exists(), "ended and reaped"
 
 
-def test_the_child_inherits_nothing_but_its_pipes(started, path, tmp_path):
+def test_the_child_inherits_nothing_but_its_pipes(started_afresh, path, tmp_path):
     secret = os.open(tmp_path / "kubeconfig", os.O_CREAT | os.O_RDWR)
     os.set_inheritable(secret, True)
     try:
-        heard = started(f"sim:{path}")
+        heard = started_afresh(f"sim:{path}")
         heard.until(Hello)
         table = Path(f"/proc/{heard.link._child.pid}/fd")
         targets = [str(entry.readlink()) for entry in table.iterdir()]
@@ -174,8 +184,8 @@ def test_a_driver_that_gives_every_gpu_an_unknown_error_is_left_for_a_fresh_chil
     assert heard.link._child.pid != pid
 
 
-def test_release_and_resume(started, path):
-    heard = started(f"sim:{path}")
+def test_release_and_resume(started_afresh, path):
+    heard = started_afresh(f"sim:{path}")
     heard.until(NvmlTopology)
     pid = heard.link._child.pid
     heard.link.release("driver upgrade")
@@ -313,9 +323,9 @@ def test_off_is_absent_and_starts_nothing(started):
     assert heard.link.close() is True
 
 
-def test_a_child_that_cannot_be_started_is_told_and_tried_again(started, path, monkeypatch):
+def test_a_child_that_cannot_be_started_is_told_and_tried_again(started_afresh, path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
-    heard = started(f"sim:{path}")
+    heard = started_afresh(f"sim:{path}")
     assert "cannot be started" in heard.until(Note).text
     heard.status(SourceState.DOWN)
     monkeypatch.undo()
@@ -323,14 +333,14 @@ def test_a_child_that_cannot_be_started_is_told_and_tried_again(started, path, m
 
 
 def test_the_child_takes_nothing_from_where_the_agent_was_started(
-    started, path, tmp_path, monkeypatch
+    started_afresh, path, tmp_path, monkeypatch
 ):
     for module in ("agent", "msgspec", "enum"):
         (tmp_path / f"{module}.py").write_text("raise SystemExit('not ours')")
     monkeypatch.chdir(tmp_path)
     # Imports ignore what is no text there, and so do we.
     monkeypatch.setattr(sys, "path", [*(p for p in sys.path if p), tmp_path / "nowhere"])
-    started(f"sim:{path}").status(SourceState.UP)
+    started_afresh(f"sim:{path}").status(SourceState.UP)
 
 
 def environment(folder=ROOT):

@@ -97,7 +97,7 @@ def test_a_driver_that_counts_no_gpu_counts_zero(sense):
 
 
 @pytest.fixture
-def link(path):
+def link(path, forked):
     """A link that is not started yet, and its inbox."""
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     link = NvmlLink(f"sim:{path}", inbox.put)
