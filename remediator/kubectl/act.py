@@ -191,7 +191,7 @@ async def _given_back(
         expiry = look.policy.release.cancel_expiry_s if look.policy is not None else None
         unknown = "as long as release.cancelExpiry says"
         lasts = f"{span(expiry)} (release.cancelExpiry)" if expiry else unknown
-        wrong = f"Still active: {shown}; nothing opens for them again for {lasts}."
+        wrong = f"Still active: {shown}; as they are, nothing opens for them again for {lasts}."
     else:
         wrong = "No fault is active."
     held = f" It is held; a release goes over that, {_STAYS}." if HELD in look.people else ""

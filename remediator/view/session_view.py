@@ -15,7 +15,8 @@ from rules.api.names import TAINT_QUARANTINE
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Condition, DrainStatus
 from rules.api.timestamps import parse_time
-from rules.session.causes import open_causes, severity_rank, sight_of, worst
+from rules.catalog.reason import severity_rank
+from rules.session.causes import open_causes, sight_of, worst
 from rules.session.observation import is_open
 from rules.session.repair.rungs import LadderRung, rungs
 

@@ -10,9 +10,8 @@ from rules.api.timestamps import utc_of
 from rules.backtest.decisions import clause, parting, repairs_clause
 from rules.backtest.past import Past
 from rules.backtest.results import PolicyDifference, PolicyResult, Taken
-from rules.catalog.reason import Level
+from rules.catalog.reason import Level, level_rank
 from rules.policy.policy import Policy
-from rules.session.causes import level_rank
 
 _MOST: Final = 1000
 

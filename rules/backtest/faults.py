@@ -17,9 +17,8 @@ from rules.api.quarantine import Mode, Phase, RepairState
 from rules.api.timestamps import format_time, parse_time
 from rules.backtest.archive import Archive, health_view, record_view
 from rules.backtest.real import RealSession, RealStep
-from rules.catalog.reason import Level, Severity
+from rules.catalog.reason import Level, Severity, severity_rank
 from rules.ledger.record import FaultOutcome, RecordEvent
-from rules.session.causes import severity_rank
 from rules.session.external import SOURCE as EXTERNAL
 from rules.session.observation import is_open
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 import msgspec
@@ -217,3 +217,15 @@ class ReasonRow(msgspec.Struct, frozen=True, kw_only=True, rename={"klass": "cla
             needs=self.needs,
             source=source,
         )
+
+
+@lru_cache(maxsize=64)
+def severity_rank(severity: str) -> int:
+    """Position from the mildest; an unknown word (a newer agent's) ranks as Degraded."""
+    return (Severity(severity) if severity in list(Severity) else Severity.DEGRADED).rank
+
+
+@lru_cache(maxsize=64)
+def level_rank(level: str) -> int:
+    """Position from the mildest; an unknown word (a newer agent's) only reports."""
+    return (Level(level) if level in list(Level) else Level.REPORT).rank

@@ -19,7 +19,7 @@ from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase, RepairState
 from rules.api.timestamps import format_time, parse_time
 from rules.api.writes import CreateRecord, DeleteRecord, WriteRecord
-from rules.catalog.reason import Severity
+from rules.catalog.reason import Severity, severity_rank
 from rules.ledger.record import (
     ANNOTATION_KEEP,
     GPU_SCOPE,
@@ -40,7 +40,7 @@ from rules.ledger.update import (
     updated,
     worth_writing,
 )
-from rules.session.causes import ended_by_person, severity_rank
+from rules.session.causes import ended_by_person
 from rules.session.history import ended_at
 
 MOST_GPUS: Final = 64

@@ -18,7 +18,7 @@ from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import utc
 from rules.api.writes import EmitEvent
-from rules.catalog.reason import Severity
+from rules.catalog.reason import Severity, severity_rank
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.availability import is_unavailable
 from rules.drain.gangs import Gang
@@ -42,7 +42,6 @@ from rules.session.causes import (
     drains_now,
     has_human,
     needs_no_verdict,
-    severity_rank,
     sight_of,
     worst,
 )

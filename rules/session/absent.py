@@ -23,6 +23,7 @@ from rules.api.writes import (
     Write,
     WriteSessionStatus,
 )
+from rules.catalog.reason import level_rank
 from rules.catalog.why_not import Refusal
 from rules.policy.policy import Policy
 from rules.session import refused as session_refused
@@ -35,11 +36,10 @@ from rules.session.causes import (
     cause_of,
     evidence_of,
     level_of,
-    level_rank,
     session_name,
 )
-from rules.session.history import suppressed_incidents
 from rules.session.observation import NodeObservation, is_open
+from rules.session.people.covered import covered_until
 from rules.session.repair.ends import cleared, of_nobody
 from rules.session.reuse import NotOpened, Opening, opening
 
@@ -249,8 +249,9 @@ def _written(session: QuarantineView, status: QuarantineStatus) -> tuple[WriteSe
 
 
 def _reopening(seen: NodeObservation, policy: Policy, now: float) -> bool:
-    suppressed = suppressed_incidents(seen.siblings, policy, now)
-    return any(i.id not in suppressed for i in _acting(seen, policy))
+    acting = _acting(seen, policy)
+    covered = covered_until(acting, seen.siblings, policy, now)
+    return any(i.id not in covered for i in acting)
 
 
 def _acting(seen: NodeObservation, policy: Policy) -> tuple[IncidentStatus, ...]:

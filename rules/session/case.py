@@ -35,10 +35,8 @@ from rules.policy.policy import Policy
 from rules.session import refused as session_refused
 from rules.session import status as st
 from rules.session.causes import (
-    EVIDENCE_LEVEL,
     CauseSight,
     evidence_of,
-    level_evidence,
     level_in_effect,
     open_causes,
     reported_causes,
@@ -46,6 +44,8 @@ from rules.session.causes import (
 )
 from rules.session.external import SOURCE as EXTERNAL
 from rules.session.observation import NodeObservation, Staleness, is_open
+from rules.session.people.covered import said_evidence, since_word
+from rules.session.people.lowered import EVIDENCE_LEVEL, level_evidence
 from rules.session.repair.wants import lessons
 
 RECHECK_S: Final = 60.0
@@ -83,7 +83,7 @@ class Case:
         if stored.phase:
             said = self.seen.external.incidents
             evidence = level_evidence(self.session, self.seen.health, said)
-            return touched(stored, evidence=evidence)
+            return touched(stored, evidence={**evidence, **self._said()})
         boot = self.seen.node.boot_id if self.seen.node else ""
         begun = QuarantineStatus(
             mode=str(self.policy.mode),
@@ -95,9 +95,21 @@ class Case:
                     self.seen.health, self.session.spec.causes, self.seen.external.incidents
                 ),
                 EVIDENCE_LEVEL: self.session.spec.level,
+                **self._said(),
             },
         )
-        return st.noted(begun, "Pending", "session opened", self.now)
+        return st.noted(begun, "Pending", self._opening(), self.now)
+
+    def _said(self) -> dict[str, object]:
+        return said_evidence(self.session, self.seen.siblings, self.policy, self.now)
+
+    def _opening(self) -> str:
+        """That the session is opened, and what for where a person ended one for the same fault."""
+        incidents = self.seen.health.status.incidents if self.seen.health is not None else ()
+        ids = {cause.incident for cause in self.session.spec.causes}
+        mine = (each for each in incidents if each.active and each.id in ids)
+        word = next(filter(None, (since_word(each, self.seen.siblings) for each in mine)), "")
+        return f"session opened: {word}" if word else "session opened"
 
     @property
     def phase(self) -> Phase:

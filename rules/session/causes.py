@@ -7,7 +7,6 @@ stale it stays as it was. What others say on the Node needs no verdict.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,11 +16,12 @@ from rules.api.health import HealthStatus, IncidentStatus
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.object_name import name_from
 from rules.api.quarantine import Cause
-from rules.catalog.reason import Level, Severity
+from rules.catalog.reason import Level, Severity, level_rank, severity_rank
 from rules.policy.policy import Policy
 from rules.session.external import SOURCE as EXTERNAL
 from rules.session.external import holds, is_external, trigger_of
 from rules.session.observation import NodeObservation, is_open, staleness
+from rules.session.people.seen import beyond, read_seen
 from rules.session.snapshot import FleetSnapshot
 from rules.session.validation import verdicts
 
@@ -31,26 +31,13 @@ CRD_CAUSES: Final = 64
 """How many the definition of GPUQuarantine allows (`daemonset/crds`): people may write as many."""
 EVIDENCE_GANGS: Final = "gangs"
 """Key of the gang keys in a session's evidence, written when its drain begins."""
-EVIDENCE_LEVEL: Final = "level"
-"""In `status.evidence`: the deepest level that the session has had."""
-EVIDENCE_KNOWN: Final = "knownWhenLowered"
-"""In `status.evidence`: the incidents that were active when a person took the level down."""
+EVIDENCE_SAID: Final = "saidBefore"
+"""In `status.evidence`: what a person had seen of the session's faults when they ended an earlier
+one: that much of them keeps no later session open."""
 DETECTOR: Final = "Detector"
 """`source` of a cause that an agent's verdict opens and closes."""
 DELETED_BY: Final = "deletion of the GPUQuarantine"
 """`spec.release.by` of the record that stands in for a session somebody deleted."""
-
-
-@functools.lru_cache(maxsize=64)
-def severity_rank(severity: str) -> int:
-    """Position from the mildest; an unknown word (a newer agent's) ranks as Degraded."""
-    return (Severity(severity) if severity in list(Severity) else Severity.DEGRADED).rank
-
-
-@functools.lru_cache(maxsize=64)
-def level_rank(level: str) -> int:
-    """Position from the mildest; an unknown word (a newer agent's) only reports."""
-    return (Level(level) if level in list(Level) else Level.REPORT).rank
 
 
 def level_of(incident: IncidentStatus, policy: Policy) -> str:
@@ -179,7 +166,9 @@ def _holding(session: QuarantineView, sight: CauseSight) -> tuple[Cause, ...]:
     so, a failed test until something was done about it.
     """
     blind = bool(sight.stale) or sight.health is None
-    active = active_ids(sight.health)
+    said = read_seen(session.status.evidence.get(EVIDENCE_SAID))
+    incidents = sight.health.status.incidents if sight.health is not None else ()
+    active = {i.id for i in incidents if i.active and (not said or beyond(said, i))}
     uid = session.spec.node_uid
 
     def stands(cause: Cause) -> bool:
@@ -261,39 +250,6 @@ def drains_now(session: QuarantineView, node: NodeView, snapshot: FleetSnapshot)
     if not causes and session.spec.causes:
         return False
     return level_in_effect(session, causes, snapshot.policy) == Level.DRAIN
-
-
-def lowered_by_person(session: QuarantineView) -> bool:
-    """Whether the level is below what the session had: only people take it down."""
-    had = session.status.evidence.get(EVIDENCE_LEVEL)
-    return isinstance(had, str) and level_rank(session.spec.level) < level_rank(had)
-
-
-def level_evidence(
-    session: QuarantineView, health: HealthView | None, external: Iterable[IncidentStatus] = ()
-) -> dict[str, object]:
-    """The evidence of a session with what is remembered of its level."""
-    evidence = dict(session.status.evidence)
-    if not lowered_by_person(session):
-        if evidence.get(EVIDENCE_KNOWN) is not None:
-            # A merge patch would keep what is only left out.
-            evidence[EVIDENCE_KNOWN] = None
-        return {**evidence, EVIDENCE_LEVEL: session.spec.level}
-    if not isinstance(evidence.get(EVIDENCE_KNOWN), list):
-        evidence[EVIDENCE_KNOWN] = sorted(active_ids(health, external))
-    return evidence
-
-
-def known_when_lowered(session: QuarantineView, incident: str) -> bool:
-    """Whether a person who took the level down knew of the incident: it was a cause, or active
-    without room among the causes. What was not recorded yet, they knew.
-    """
-    if not lowered_by_person(session):
-        return False
-    if any(cause.incident == incident for cause in session.spec.causes):
-        return True
-    known = session.status.evidence.get(EVIDENCE_KNOWN)
-    return not isinstance(known, list) or incident in known
 
 
 def same_cause(one: Cause, other: Cause) -> bool:

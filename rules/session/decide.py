@@ -18,6 +18,7 @@ from rules.api.quarantine import Mode, Phase
 from rules.api.sentences import bounded
 from rules.api.timestamps import format_time
 from rules.api.writes import Decision, PatchSessionSpec, WriteSessionStatus
+from rules.catalog.reason import level_rank
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.clock import was_away
 from rules.policy.policy import Policy
@@ -25,20 +26,12 @@ from rules.session import status as st
 from rules.session.absent import without_session
 from rules.session.boot_cordon import NEW_BOOT, awaits_booking, boot_unbooked, put_back
 from rules.session.case import RECHECK_S, Case, is_fresh, touched
-from rules.session.causes import (
-    DELETED_BY,
-    appended,
-    believed,
-    cause_of,
-    is_taken,
-    known_when_lowered,
-    level_of,
-    level_rank,
-)
+from rules.session.causes import DELETED_BY, appended, believed, cause_of, is_taken, level_of
 from rules.session.ending import end
 from rules.session.halts import EVIDENCE_PART_TAKEN, PART_OF_MARK, halt_of, with_halts
-from rules.session.history import suppressed_incidents
 from rules.session.observation import NodeObservation, is_open, opted_out
+from rules.session.people.covered import covered_until
+from rules.session.people.lowered import known_when_lowered
 from rules.session.phases import in_phase, mark_write
 from rules.session.reuse import EVIDENCE_JOINED
 from rules.session.validation.verdicts import failed_cause
@@ -154,11 +147,12 @@ def _append(case: Case) -> Decision | None:
     wanted_level = spec.level
     new = list(filter(None, [failed_cause(case.session)]))
     if not opted_out(case.node):
-        suppressed = suppressed_incidents(case.seen.siblings, case.policy, case.now)
-        for incident in believed(case.seen, case.policy):
-            if incident.id not in suppressed:
+        acting = believed(case.seen, case.policy)
+        covered = covered_until(acting, case.seen.siblings, case.policy, case.now)
+        for incident in acting:
+            if incident.id not in covered:
                 new.append(cause_of(incident))
-                if known_when_lowered(case.session, incident.id):
+                if known_when_lowered(case.session, incident):
                     continue
                 wanted_level = max(wanted_level, level_of(incident, case.policy), key=level_rank)
     for other in case.seen.siblings:

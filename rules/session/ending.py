@@ -8,11 +8,13 @@ An ended session whose mark is still on its node is found again by the orphan ru
 from __future__ import annotations
 
 from rules.api.mark import MarkState, annotations_left, cordon_stays, read_note
-from rules.api.quarantine import Phase
+from rules.api.quarantine import Phase, QuarantineStatus
 from rules.api.sentences import ended
 from rules.api.writes import Decision, Write
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched, unmark
+from rules.session.people.covered import EVIDENCE_SEEN
+from rules.session.people.seen import seen_now
 from rules.session.repair.ends import closed_repair, last_requests, with_left
 from rules.session.validation.phase import closed_test, off_first
 
@@ -42,7 +44,7 @@ def end(
     lost = node is not None and case.phase is not Phase.PENDING and not case.shadow
     annotations = annotations_left(case.node) if lost and phase is not Phase.NODE_GONE else ()
     sentence = ended(str(phase), why, left, annotations)
-    begun = touched(case.status, evidence=evidence) if evidence else case.status
+    begun = touched(case.status, evidence=evidence) if evidence else _with_word(case, by)
     status = st.enter(begun, phase, sentence, case.now, by)
     for kind in ("Blocked", "Paused", "NeedsHuman", "NodeUnreachable", "Storm", st.PROPOSED):
         status = st.with_condition(status, kind, case.now)
@@ -52,3 +54,12 @@ def end(
     before: tuple[Write, ...] = (*test_off, *requests.writes)
     unmarks = (unmark(case.node, case.session.name),) if carries else ()
     return case.decision(str(phase), status, because=why, before=before, after=(*unmarks, *after))
+
+
+def _with_word(case: Case, by: str) -> QuarantineStatus:
+    """The status with what a person who ends the session saw: their word covers that, no more."""
+    if by != st.BY_PERSON and case.session.spec.release is None:
+        return case.status
+    ids = frozenset(cause.incident for cause in case.session.spec.causes)
+    seen = seen_now(case.seen.health, ids)
+    return touched(case.status, evidence={**case.status.evidence, EVIDENCE_SEEN: seen})

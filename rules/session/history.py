@@ -4,7 +4,7 @@ kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
@@ -13,13 +13,14 @@ from rules.api.writes import DeleteSession
 from rules.catalog.reason import Level
 from rules.catalog.why_not import WhyNot
 from rules.policy.policy import Policy
-from rules.session.causes import actionable, ended_by_person
+from rules.session.causes import actionable
 from rules.session.observation import (
     NodeObservation,
     is_open,
     opted_out,
     sessions_by_node,
 )
+from rules.session.people.covered import covered_until
 
 
 def started_at(session: QuarantineView) -> float:
@@ -120,25 +121,6 @@ def outlived(
     return tuple(deletions)
 
 
-def suppressed_incidents(
-    sessions: Iterable[QuarantineView], policy: Policy, now: float
-) -> Mapping[str, float]:
-    """Incidents of sessions that a person ended: they open nothing before the time given
-    (`cancelExpiry` after the last such end).
-    """
-    until: dict[str, float] = {}
-    for session in sessions:
-        ended_at = parse_time(session.status.phase_since)
-        if is_open(session) or ended_at is None or not ended_by_person(session):
-            continue
-        expires = ended_at + policy.release.cancel_expiry_s
-        if now < expires:
-            for cause in session.spec.causes:
-                if cause.incident:
-                    until[cause.incident] = max(expires, until.get(cause.incident, expires))
-    return until
-
-
 def left_alone(
     node: NodeView,
     health: HealthView,
@@ -157,5 +139,5 @@ def left_alone(
     acting = actionable(health, (), policy)
     if not acting:
         return Level.REPORT
-    suppressed = suppressed_incidents(sessions, policy, now)
-    return "Released" if all(one.id in suppressed for one in acting) else ""
+    covered = covered_until(acting, sessions, policy, now)
+    return "Released" if all(one.id in covered for one in acting) else ""

@@ -20,8 +20,8 @@ from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import parse_time
 from rules.policy.policy import Policy
 from rules.session.causes import believed, ended_by_person, has_human
-from rules.session.history import suppressed_incidents
 from rules.session.observation import NodeObservation, is_open, opted_out
+from rules.session.people.covered import covered_until
 
 REUSE_S: Final = 3600.0
 """A fault that comes back later is another story."""
@@ -134,12 +134,12 @@ def opening(seen: NodeObservation, now: float, policy: Policy) -> Opening:
     if not seen.selected or opted_out(seen.node):
         kept = NotOpened.OPTED_OUT if seen.selected else NotOpened.NOT_SELECTED
         return Opening(not_opened=kept)
-    suppressed = suppressed_incidents(seen.siblings, policy, now)
-    incidents = tuple(i for i in acting if i.id not in suppressed)
+    covered = covered_until(acting, seen.siblings, policy, now)
+    incidents = tuple(i for i in acting if i.id not in covered)
     if not incidents:
         # A fault that stays changes nothing that would wake anybody when the cancel expires.
         moments = [due_at] if due_at is not None else []
-        until = min([*moments, *(suppressed[i.id] for i in acting)], default=None)
+        until = min([*moments, *covered.values()], default=None)
         kept = NotOpened.ENDED_BY_PERSON if acting else NotOpened.REPORTED
         return Opening(not_opened=kept, until=until)
     following = next_session(seen.siblings, seen.node, policy, now)

@@ -76,7 +76,8 @@ def _reason(look: NodeLook, node: FreshNode, policy: Policy) -> str:
             last = next(s for s in reversed(look.sessions) if ended_by_person(s))
             return (
                 f"nothing before {until}: a person ended session {last.name}, and until then "
-                "these incidents open no other; a new incident may"
+                "these incidents open no other as they are; a new one, another GPU or a graver "
+                "verdict may"
             )
     if look.policy is not None and look.policy.mode == Mode.SHADOW:
         return "nothing is touched in Shadow; kubectl gpuward plan says what Enforce would do"

@@ -26,12 +26,11 @@ from rules.api.repair.writes import DeleteTestJob
 from rules.api.sentences import bounded, settled_clause
 from rules.api.timestamps import format_time, parse_time, utc
 from rules.api.writes import Decision, Evicting
-from rules.catalog.reason import Level
+from rules.catalog.reason import Level, level_rank
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.validation import ValidationChoice
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
-from rules.session.causes import level_rank
 from rules.session.repair.empty import (
     LISTS_FRESH_S,
     emptied_clause,

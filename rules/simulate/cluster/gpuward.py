@@ -18,14 +18,13 @@ from rules.api.quarantine import Phase, ReleaseRequest
 from rules.api.repair.writes import SetRepairCondition
 from rules.api.requests import request
 from rules.api.timestamps import format_time
-from rules.catalog.reason import Level
+from rules.catalog.reason import Level, level_rank
 from rules.drain.memory import announced
 from rules.fleet.remembered import FleetMemory
 from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.judge.workload import Workload as Program
 from rules.policy.policy import Policy
 from rules.repair.ladder import Step
-from rules.session.causes import level_rank
 from rules.session.decide import decide
 from rules.session.history import outlived
 from rules.session.observation import Permit, is_open, observe, sessions_by_node

@@ -1,0 +1,106 @@
+"""Which faults a person's word covers: those of the sessions they ended, as they saw them.
+
+Called wherever a session could be opened, or an incident become a cause of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from rules.api.health import IncidentStatus
+from rules.api.nodes import QuarantineView
+from rules.api.timestamps import parse_time
+from rules.policy.policy import Policy
+from rules.session.causes import EVIDENCE_SAID, ended_by_person
+from rules.session.observation import is_open
+from rules.session.people.seen import MAX_FAULTS, SeenFault, beyond, read_seen
+
+EVIDENCE_SEEN: Final = "seenWhenEnded"
+"""In `status.evidence`: the faults of the causes, as they were when a person ended the session."""
+
+
+def covered_until(
+    incidents: Iterable[IncidentStatus],
+    sessions: Iterable[QuarantineView],
+    policy: Policy,
+    now: float,
+) -> Mapping[str, float]:
+    """Those of the incidents that a person's word covers, by id, and until when: `cancelExpiry`
+    after the end of the session that it was said of.
+    """
+    words = _words(sessions, policy, now)
+    until: dict[str, float] = {}
+    for incident in incidents if words else ():
+        for moment in (now, *sorted(expires for expires, _ in words)):
+            in_force = [seen for expires, said in words if expires > moment for seen in said]
+            if beyond(in_force, incident):
+                if moment > now:
+                    until[incident.id] = moment
+                break
+    return until
+
+
+def since_word(incident: IncidentStatus, sessions: Iterable[QuarantineView]) -> str:
+    """What came to the incident since a person ended a session for it, a clause; "" where nothing
+    did, or nobody ended one.
+    """
+    ended = [s for s in sessions if not is_open(s) and ended_by_person(s)]
+    about = [s for s in ended if any(seen.id == incident.id for seen in seen_of(s))]
+    what = beyond([seen for s in ended for seen in seen_of(s)], incident) if about else ""
+    return f"after a person ended {max(about, key=_ended_at).name}, {what}" if what else ""
+
+
+def said_evidence(
+    session: QuarantineView, siblings: Iterable[QuarantineView], policy: Policy, now: float
+) -> dict[str, object]:
+    """What a person had said of the session's faults before it was opened, for its evidence.
+
+    It is open for what came since: once that is gone, what the person left on the node holds it
+    no longer. Empty where nobody said anything, or that is on record.
+    """
+    if session.status.evidence.get(EVIDENCE_SAID):
+        return {}
+    earlier = (s for s in siblings if s.metadata.created_at < session.metadata.created_at)
+    said = [seen for _, seen_then in _words(earlier, policy, now) for seen in seen_then]
+    ids = {cause.incident for cause in session.spec.causes}
+    if not any(seen.id in ids for seen in said):
+        return {}
+    return {EVIDENCE_SAID: [msgspec.to_builtins(seen) for seen in said[:MAX_FAULTS]]}
+
+
+def seen_of(session: QuarantineView) -> tuple[SeenFault, ...]:
+    """The faults that a person spoke of when they ended the session. The severity that a cause
+    had when it came was seen as well, whatever an agent that just started said at the end.
+    """
+    at_end = {s.id: s for s in read_seen(session.status.evidence.get(EVIDENCE_SEEN))}
+    found = []
+    for cause in session.spec.causes:
+        if not cause.incident:
+            continue
+        seen = at_end.get(cause.incident, SeenFault(id=cause.incident))
+        if seen.reason:
+            as_it_came = {"reason": cause.reason, "severity": cause.severity}
+            found.append(msgspec.structs.replace(seen, **as_it_came))
+        found.append(seen)
+    return tuple(found)
+
+
+def _words(
+    sessions: Iterable[QuarantineView], policy: Policy, now: float
+) -> list[tuple[float, tuple[SeenFault, ...]]]:
+    """What persons said, and until when that counts."""
+    words = []
+    for session in sessions:
+        if is_open(session) or not ended_by_person(session):
+            continue
+        expires = _ended_at(session) + policy.release.cancel_expiry_s
+        if _ended_at(session) and now < expires:
+            words.append((expires, seen_of(session)))
+    return words
+
+
+def _ended_at(session: QuarantineView) -> float:
+    return parse_time(session.status.phase_since) or 0.0
