@@ -10,7 +10,14 @@ from typing import Any, Final
 
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.terminal import Terminal
-from remediator.view.people import HELD, OPTED_OUT, PAUSED, decided, pause_lines
+from remediator.view.people import (
+    HELD,
+    MUSTS,
+    OPTED_OUT,
+    PAUSED,
+    part_of_people,
+    pause_lines,
+)
 from remediator.view.session_words import mark_stays, phase_words
 from remediator.view.text import columns, count, document
 from rules.api.names import LABEL_GPUS, LABEL_HEALTH
@@ -32,7 +39,7 @@ class _Row:
     health: HealthView | None
     session: QuarantineView | None
     people: tuple[str, ...] = ()
-    """What people decided about it."""
+    """What people decided about it, and what it needs them for."""
     lingering: QuarantineView | None = None
     """The ended session whose mark could not be taken off."""
 
@@ -79,7 +86,9 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
                 health=healths.get(n),
                 session=sessions.get(n),
                 lingering=lingering.get(n),
-                people=decided(by_name.get(n), sessions.get(n), pauses, now),
+                people=part_of_people(
+                    by_name.get(n), sessions.get(n) or lingering.get(n), pauses, now
+                ),
             )
             for n in names
         ),
@@ -134,6 +143,8 @@ def _totals(rows: Sequence[_Row], sessions: dict[str, QuarantineView]) -> str:
     cordoned = sum(row.cordoned for row in rows)
     said = Counter(word for row in rows for word in row.people)
     people = "".join(f", {said[word]} {word}" for word in (HELD, PAUSED, OPTED_OUT) if said[word])
+    needed = sum(said[word] for word in MUSTS)
+    people += f", {needed} {'needs' if needed == 1 else 'need'} a person" if needed else ""
     return (
         f"{count(len(rows), 'GPU node')}: {parts}; {cordoned} cordoned, "
         f"{count(len(sessions), 'open session')}{people}"

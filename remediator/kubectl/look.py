@@ -11,7 +11,7 @@ from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.fleet_look import breaker_lines, gpu_nodes
 from remediator.kubectl.terminal import Terminal
-from remediator.view.people import decided, pause_lines
+from remediator.view.people import must_of, part_of_people, pause_lines
 from remediator.view.session_words import askers, first_reason, mark_stays, phase_words
 from remediator.view.text import age, columns, document, labelled, width_for
 from rules.api.health import plain
@@ -70,8 +70,12 @@ async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Termin
 def _people(
     session: QuarantineView, node: NodeView | None, pauses: list[PauseView], now: float
 ) -> str:
-    """What people decided about the session's node; nothing matters to one that has ended."""
-    return ", ".join(decided(node, session, pauses, now)) if is_open(session) else ""
+    """What people decided about the session's node, and what it needs them for; nothing matters
+    to one that has ended and let go of its node.
+    """
+    if not is_open(session):
+        return must_of(session) if mark_stays(session) else ""
+    return ", ".join(part_of_people(node, session, pauses, now))
 
 
 def _held_without(nodes: Iterable[NodeView], sessions: list[QuarantineView]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
-from remediator.view.people import decided
+from remediator.view.people import part_of_people
 from rules.api.health import IncidentStatus
 from rules.api.mark import marked
 from rules.api.nodes import FreshNode, HealthView, PauseView, QuarantineView
@@ -73,8 +73,8 @@ class NodeLook:
 
     @property
     def people(self) -> tuple[str, ...]:
-        """What people decided about the node: held, paused, opted out."""
-        return decided(self.node, self.session, self.pauses, self.now)
+        """What people decided about the node (held, paused, opted out), what waits for them."""
+        return part_of_people(self.node, self.session, self.pauses, self.now)
 
     @property
     def external(self) -> tuple[IncidentStatus, ...]:

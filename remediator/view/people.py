@@ -1,8 +1,9 @@
-"""What people decided about a node or the fleet, in short words: held, paused, opted out. Pure."""
+"""What people decided about a node or the fleet, and what waits for them, in short words. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -14,11 +15,42 @@ from rules.api.selectors import spelled
 from rules.api.sentences import some
 from rules.api.timestamps import utc_of
 from rules.catalog.why_not import WhyNot
-from rules.session.observation import opted_out, pause_covers, pause_doubt, pause_over
+from rules.session.observation import is_open, opted_out, pause_covers, pause_doubt, pause_over
 from rules.session.status import condition
 from rules.text.printable import printable
 
 HELD, PAUSED, OPTED_OUT = "held", "paused", "opted out"
+MUST_APPROVE, MUST_ACT = "must approve", "must act"
+"""Nothing goes on before a person lets it, or does something about it."""
+MUSTS: Final = frozenset({MUST_APPROVE, MUST_ACT})
+_DECIDED: Final = frozenset({WhyNot.HOLD, WhyNot.PAUSED, WhyNot.OPT_OUT})
+"""A session that waits for one of these waits for what a person decided: said so already."""
+
+
+def part_of_people(
+    node: NodeView | None,
+    session: QuarantineView | None,
+    pauses: Iterable[PauseView],
+    now: float,
+) -> tuple[str, ...]:
+    """What people decided about a node, and what its session, open or not let go of, needs them
+    for.
+    """
+    must = must_of(session) if session is not None else ""
+    opened = session if session is not None and is_open(session) else None
+    return (*decided(node, opened, pauses, now), *([must] if must else ()))
+
+
+def must_of(session: QuarantineView) -> str:
+    """What a person must do before the session goes on; "" where it needs none, or waits for what
+    people decided.
+    """
+    needed = condition(session.status, "NeedsHuman")
+    if needed is None or needed.status != "True" or session.spec.release is not None:
+        return ""
+    if needed.reason in _DECIDED:
+        return ""
+    return MUST_APPROVE if needed.reason == WhyNot.APPROVAL else MUST_ACT
 
 
 def decided(

@@ -16,7 +16,7 @@ from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.look import existing_node
 from remediator.kubectl.planning.probe import probe
-from remediator.view.people import decided, pause_lines
+from remediator.view.people import part_of_people, pause_lines
 from remediator.view.text import columns, count, document, labelled
 from rules.api.nodes import ObjectMeta, QuarantineView
 from rules.api.pods import PodView
@@ -148,7 +148,9 @@ async def _pods(
 
 
 def _people(snapshot: FleetSnapshot, name: str, session: QuarantineView | None) -> tuple[str, ...]:
-    return decided(snapshot.nodes.get(name), session, snapshot.pauses.values(), snapshot.now)
+    return part_of_people(
+        snapshot.nodes.get(name), session, snapshot.pauses.values(), snapshot.now
+    )
 
 
 def _budget_line(line: BudgetLine) -> str:

@@ -15,6 +15,7 @@ from remediator.kubectl.why.calm import calm_lines, left_to_people
 from remediator.kubectl.why.effects import evicted_lines, goes_further
 from remediator.kubectl.why.marks import kept_lines, mark_lines
 from remediator.view.acts import node_acts, taking_out
+from remediator.view.people import MUSTS
 from remediator.view.text import WIDTH, age, count, labelled, quoted
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.mark import marked, read_note
@@ -78,7 +79,9 @@ def why(look: NodeLook, *, wide: bool = False, width: int = WIDTH) -> list[str]:
 
 
 def _headline(look: NodeLook, session: QuarantineView | None) -> str:
-    people = "".join(f", {word}" for word in look.people)
+    people = "".join(
+        f", a person {word}" if word in MUSTS else f", {word}" for word in look.people
+    )
     if session is None:
         if look.node is None:
             return f"{look.name}: no open session"

@@ -179,8 +179,9 @@ def _sessions() -> list[Object]:
                 condition("Replace", "RepeatOffender", "This is session 3 or later of the node "
                           "within 7d; replace the hardware, then release it: kubectl gpuward "
                           "release gpu-replace --reason \"...\""),
-                condition("Blocked", "Replace", "Not released: it is a repeat offender, a person "
-                          "releases it after the replacement."),
+                *(condition(kind, "Replace", "Not released: it is a repeat offender, a person "
+                            "releases it after the replacement.")
+                  for kind in ("Blocked", "NeedsHuman")),
             ],
         ),
         session(

@@ -29,6 +29,7 @@ def proposed(mode: str, *, tried: bool = False) -> Callable[[HostedServer], None
         step = {"step": "RestartNode", "state": "Failed"}
         conditions = [
             {"type": "Blocked", "reason": "Approval", "message": "It is.", "status": "True"},
+            {"type": "NeedsHuman", "reason": "Approval", "message": "It is.", "status": "True"},
             {"type": "RepairProposed", "reason": "RestartNode", "message": "It is.",
              "status": "True"},
         ]  # fmt: skip
@@ -117,6 +118,18 @@ def test_issue13_01_what_would_do_nothing_is_not_asked_for(tmp_path, mode, tried
         assert code == 1
         assert why in err
         assert "repair" not in kubectl.get(QUARANTINES, "drained")["spec"]
+
+
+def test_issue15_every_table_says_that_a_persons_approval_is_missing(tmp_path):
+    with cluster(tmp_path, proposed("Ask")) as kubectl:
+        shown = {name: kubectl(name)[1] for name in ("list", "fleet")}
+        for name, text in shown.items():
+            (row,) = (line for line in text.splitlines() if line.startswith("gpu-healthy"))
+            assert "   must approve   " in row, name
+        assert "1 held, 1 paused, 1 opted out, 3 need a person" in shown["fleet"]
+        assert ", a person must approve (session drained)" in kubectl("why", "gpu-healthy")[1]
+        words = json.loads(kubectl("why", "gpu-healthy", "-o", "json")[1])["people"]
+        assert words == ["must approve"]
 
 
 def test_issue13_04_why_shows_the_ladder_with_what_was_tried(tmp_path):
