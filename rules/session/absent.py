@@ -192,8 +192,26 @@ def _orphan(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -
     return Decision(
         step="Unmark",
         because="its session has ended" if known else "its session was deleted",
-        writes=(unmark(node, session, orphan=bool(session) and not known),),
+        writes=(
+            unmark(node, session, orphan=bool(session) and not known),
+            # Last: the mark comes off also where nothing can be put on record.
+            *_mark_found(node, seen, now),
+        ),
     )
+
+
+def _mark_found(
+    node: NodeView, seen: NodeObservation, now: float
+) -> tuple[WriteSessionStatus, ...]:
+    """Put on record that the ended session had marked the node, where it did not live to say so:
+    who never touched a node counts as a fault that comes and goes.
+    """
+    note = read_note(node)
+    holder = next((s for s in seen.siblings if note and s.name == note.session), None)
+    if note is None or holder is None or holder.spec.node_uid != node.uid:
+        return ()
+    opened_at = holder.metadata.created_at
+    return _written(holder, st.with_mark_found(holder.status, note.at, opened_at, now))
 
 
 def _stays(

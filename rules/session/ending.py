@@ -28,7 +28,7 @@ def end(
 ) -> Decision:
     """End the session; where our mark is on its node, on a fresh read only."""
     node = case.seen.node
-    carries = False
+    carries, note = False, None
     if node is not None and phase is not Phase.NODE_GONE:
         note = read_note(node)
         # A mark without a readable note is ours: nobody else had the node when it went on.
@@ -45,6 +45,9 @@ def end(
     annotations = annotations_left(case.node) if lost and phase is not Phase.NODE_GONE else ()
     sentence = ended(str(phase), why, left, annotations)
     begun = touched(case.status, evidence=evidence) if evidence else _with_word(case, by)
+    if carries and note is not None:
+        # Whoever ended it came between the mark and its record.
+        begun = st.with_mark_found(begun, note.at, case.session.metadata.created_at, case.now)
     status = st.enter(begun, phase, sentence, case.now, by)
     for kind in ("Blocked", "Paused", "NeedsHuman", "NodeUnreachable", "Storm", st.PROPOSED):
         status = st.with_condition(status, kind, case.now)

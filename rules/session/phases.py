@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import msgspec
 
-from rules.api.mark import MarkState, mark_patch, read_note
+from rules.api.mark import MarkState, mark_patch, marked, read_note
 from rules.api.quarantine import Cause, DrainStatus, Phase, QuarantineStatus
 from rules.api.refusal import NodeWrite
 from rules.api.sentences import arrived as arrived_clause
@@ -125,7 +125,8 @@ def _pending(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
     permit = case.seen.permit
     if case.settled:
         why = settled_clause(case.reported) if case.reported else "the cause went away"
-        return end(case, Phase.CANCELLED, f"{why} before anything was done")
+        early = " before anything was done" if case.shadow or not marked(case.node) else ""
+        return end(case, Phase.CANCELLED, f"{why}{early}")
     if not case.shadow and case.mark is MarkState.WHOLE:
         return _enter_marked(case, status)
     if not case.shadow and case.mark is MarkState.FOREIGN:

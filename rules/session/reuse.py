@@ -65,7 +65,7 @@ def next_session(
     """Which session a fault gets now, of a node whose `sessions` have all ended."""
     if (earlier := _reusable(sessions, node, policy, now)) is not None:
         return NextSession(goes_on=earlier)
-    return NextSession(not_before=_too_many_until(sessions, now))
+    return NextSession(not_before=_too_many_until(sessions, node, now))
 
 
 def _reusable(
@@ -85,15 +85,20 @@ def _reusable(
     return latest if ended_at is not None and now - ended_at <= REUSE_S else None
 
 
-def _too_many_until(sessions: Iterable[QuarantineView], now: float) -> float | None:
+def _too_many_until(
+    sessions: Iterable[QuarantineView], node: NodeView, now: float
+) -> float | None:
     """Until when a node waits for another session, having left so many without effect; None when
-    it may have one.
+    it may have one. What an earlier machine of that name left says nothing about this one.
     """
     recent = sorted(
         session.metadata.created_at
         for session in sessions
-        if never_marked(session)
+        if session.spec.node_uid in {"", node.uid}
+        and never_marked(session)
         and not has_human(session)
+        # What a person ends is no fault that comes and goes by itself.
+        and not ended_by_person(session)
         and now - session.metadata.created_at < REUSE_S
     )
     return None if len(recent) < _UNTOUCHED else recent[-_UNTOUCHED] + REUSE_S

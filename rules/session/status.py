@@ -8,7 +8,14 @@ from typing import Final
 
 import msgspec
 
-from rules.api.quarantine import MAX_TIMELINE, Condition, Phase, QuarantineStatus, TimelineEntry
+from rules.api.quarantine import (
+    MAX_TIMELINE,
+    Condition,
+    Mode,
+    Phase,
+    QuarantineStatus,
+    TimelineEntry,
+)
 from rules.api.sentences import bounded
 from rules.api.timestamps import format_time, parse_time
 from rules.catalog.why_not import Refusal, WhyNot
@@ -136,6 +143,18 @@ def steady(status: QuarantineStatus, stored: QuarantineStatus) -> QuarantineStat
 def times(status: QuarantineStatus, step: str) -> int:
     """How often the session took `step`, as far as the timeline remembers."""
     return sum(1 for entry in status.timeline if entry.step == step)
+
+
+def with_mark_found(
+    status: QuarantineStatus, marked_at: str, opened_at: float, now: float
+) -> QuarantineStatus:
+    """The status of a session whose mark was found on its node; one that ended before it was
+    recorded has it on record now, at the time that the mark itself says (`marked_at`).
+    """
+    if times(status, str(Phase.MARKED)) or status.mode == Mode.SHADOW:
+        return status
+    at = min(now, max(opened_at, parse_time(marked_at) or now))
+    return noted(status, str(Phase.MARKED), "its mark was found on the node", at)
 
 
 def drained_at(status: QuarantineStatus) -> float | None:
