@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import re
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
@@ -267,17 +268,20 @@ async def _with_adapter(cluster: Cluster, options: argparse.Namespace, step: str
 
 async def repaired(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """Tell the agent that a part was replaced, and the person what the agent has against it."""
-    await existing_node(cluster, options.node)
+    name = options.node
+    await existing_node(cluster, name)
+    # Read first: whoever is told that it failed must be able to believe that nothing was written.
+    look = await look_at(cluster, name, namespace=options.namespace)
     value = f"{format_time(cluster.now())} {options.reason} ({await cluster.who()})"
-    await _annotate(cluster, options.node, ANNOTATION_REPAIRED, value[:MAX_MESSAGE])
-    against = objections(await look_at(cluster, options.node, namespace=options.namespace))
+    await _annotate(cluster, name, ANNOTATION_REPAIRED, value[:MAX_MESSAGE])
+    against = objections(look)
     if not against:
-        return f"{options.node}: the agent closes what a repair closes; it sees no fault now"
+        return f"{name}: the agent closes what a repair closes; it sees no fault now"
     return "\n".join(
         [
-            f"{options.node}: noted, but so far the agent disagrees:",
+            f"{name}: noted, but so far the agent disagrees:",
             *(f"  {line}" for line in against),
-            f"what it says then: kubectl gpuward why {options.node}",
+            f"what it says then: kubectl gpuward why {name}",
         ]
     )
 
@@ -285,15 +289,20 @@ async def repaired(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
 async def hold(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """Keep the node: no release, whatever the verdict says."""
     name = options.node
-    await existing_node(cluster, name)
+    node = await existing_node(cluster, name)
+    session = open_session(await cluster.sessions(name))
     note = f"{options.reason} ({await cluster.who()})"[:MAX_MESSAGE]
     # The annotation also carries who holds and why; the session's flag survives its removal.
     await _annotate(cluster, name, ANNOTATION_HOLD, note)
-    session = open_session(await cluster.sessions(name))
+    before = node.annotations.get(ANNOTATION_HOLD, "")
+    instead = f"\nthis stands instead of the hold before: {before}" if before else ""
     if session is None:
-        return f"{name}: held; it is not in quarantine now, and would not be released from one"
-    await cluster.patch(f"{GROUP_PATH}/gpuquarantines/{session.name}", {"spec": {"hold": True}})
-    return f"{name}: session {session.name} is held; a drain goes on, a release does not happen"
+        said = f"{name}: held; it is not in quarantine now, and would not be released from one"
+        return f"{said}{instead}"
+    with _second_write("the node is held"):
+        await _flag(cluster, session, hold=True)
+    said = f"{name}: session {session.name} is held; a drain goes on, a release does not happen"
+    return f"{said}{instead}"
 
 
 async def unhold(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
@@ -302,15 +311,32 @@ async def unhold(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> 
     node = await existing_node(cluster, name)
     session = open_session(await cluster.sessions(name))
     annotated = ANNOTATION_HOLD in node.annotations
-    if session is not None and session.spec.hold:
-        await cluster.patch(
-            f"{GROUP_PATH}/gpuquarantines/{session.name}", {"spec": {"hold": False}}
-        )
-    elif not annotated:
+    flagged = session is not None and session.spec.hold
+    if not annotated and not flagged:
         return f"{name}: was not held"
     if annotated:
         await _annotate(cluster, name, ANNOTATION_HOLD, None)
+    if session is not None and flagged:
+        with _second_write("the hold is off the node") if annotated else nullcontext():
+            await _flag(cluster, session, hold=False)
     return f"{name}: no longer held"
+
+
+@contextmanager
+def _second_write(done: str) -> Iterator[None]:
+    """A command that writes twice and fails between must not look as if it had done nothing."""
+    try:
+        yield
+    except CommandError as error:
+        raise CommandError(
+            f"{done}, but its session could not be told: {error}; run this again",
+            error.exit_code,
+            forbidden=error.forbidden,
+        ) from error
+
+
+async def _flag(cluster: Cluster, session: QuarantineView, *, hold: bool) -> None:
+    await cluster.patch(f"{GROUP_PATH}/gpuquarantines/{session.name}", {"spec": {"hold": hold}})
 
 
 async def _annotate(cluster: Cluster, node: str, key: str, value: str | None) -> None:

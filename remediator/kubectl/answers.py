@@ -36,8 +36,12 @@ def unreadable(why: object) -> str:
     return f"the API server sent an unreadable object: {why}; is it one for this version?"
 
 
-def checked(answer: Answer, *, writes: bool = False, role: str = OPERATOR) -> Answer:
-    """The answer, or CommandError with the remedy; `role` allows what viewers may not."""
+def checked(
+    answer: Answer, *, writes: bool = False, role: str = OPERATOR, least: str = VIEWER
+) -> Answer:
+    """The answer, or CommandError with the remedy: `role` allows what viewers may not, `least` is
+    the one to ask for where a viewer's would do for this answer alone. No name: administrators.
+    """
     if answer.ok:
         return answer
     said = answer.sentence()
@@ -57,7 +61,7 @@ def checked(answer: Answer, *, writes: bool = False, role: str = OPERATOR) -> An
             raise CommandError(f"not allowed: {said}; {remedy}")
         case 403:
             raise CommandError(
-                f"not allowed: {said}; {_remedy(answer, role, writes)}", forbidden=True
+                f"not allowed: {said}; {_remedy(answer, role, least, writes)}", forbidden=True
             )
         case 401:
             raise CommandError(f"not logged in: {said}; renew the credentials of this kubeconfig")
@@ -73,11 +77,12 @@ def checked(answer: Answer, *, writes: bool = False, role: str = OPERATOR) -> An
     raise CommandError(said)
 
 
-def _remedy(answer: Answer, role: str, writes: bool) -> str:
+def _remedy(answer: Answer, role: str, least: str, writes: bool) -> str:
     """Which of the roles that ship would allow it (daemonset/base/viewer-operator-roles.yaml)."""
     details = answer.status().details
     kind = details.kind if details is not None else ""
     seen = kind in _VIEWED
-    if writes and not seen:
+    wanted = least if seen and not writes else role
+    if not wanted or (writes and not seen):
         return "this is for cluster administrators"
-    return f"ask for the ClusterRole {VIEWER if seen and not writes else role}"
+    return f"ask for the ClusterRole {wanted}"

@@ -98,6 +98,7 @@ async def _run(options: argparse.Namespace) -> None:
         return
     manner = Manner(
         role=command.role,
+        least=command.least,
         dry_run=dry_run,
         timeout_s=options.request_timeout,
         say=terminal.say,

@@ -23,7 +23,7 @@ from remediator.kube.kubeconfig import Acting
 from remediator.kube.pace import Pace, PaceLane, Rates
 from remediator.kube.resources import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
 from remediator.kubectl.answers import checked, decoded, unreadable
-from remediator.kubectl.command import OPERATOR, CommandError
+from remediator.kubectl.command import OPERATOR, VIEWER, CommandError
 from rules.api.budgets import PdbView
 from rules.api.evidence.wire import EvidenceView
 from rules.api.names import API_VERSION, COMPONENT_VALIDATE
@@ -67,6 +67,8 @@ class Manner:
 
     role: str = OPERATOR
     """The ClusterRole that a refusal names where a viewer's is not enough."""
+    least: str = VIEWER
+    """The one that it names where a viewer's would do: nobody wants to ask twice."""
     dry_run: bool = False
     timeout_s: float | None = None
     """For one request; None for the usual, 0 for no limit."""
@@ -80,7 +82,7 @@ class Cluster:
     def __init__(self, api: Api, clock: SystemClock, manner: Manner) -> None:
         self._api = api
         self._clock = clock
-        self._role = manner.role
+        self._role, self._least = manner.role, manner.least
         self._say = manner.say
         self._timeout_s = manner.timeout_s
         self.dry_run = manner.dry_run
@@ -148,21 +150,13 @@ class Cluster:
         return await self._find(api_path(f"{GROUP_PATH}/gpurecords", name), RecordView)
 
     async def evidence(self, name: str) -> EvidenceView | None:
-        """A GPUEvidence by name; None too where its definition is not installed."""
-        answer = await self._api.call(
-            PaceLane.READ, "GET", api_path(f"{GROUP_PATH}/gpuevidences", name)
-        )
-        return None if answer.code == 404 else decoded(self._read(answer), EvidenceView)
+        """A GPUEvidence by name."""
+        return await self._find(api_path(f"{GROUP_PATH}/gpuevidences", name), EvidenceView)
 
-    async def evidences(self, node: str) -> list[EvidenceView]:
-        """Every GPUEvidence of one node."""
-        query = {"fieldSelector": field_selector("spec.nodeName", node)}
-        answer = await self._api.call(
-            PaceLane.READ, "GET", f"{GROUP_PATH}/gpuevidences", query=query
-        )
-        if answer.code == 404:
-            return []
-        return list(self._read(answer).page(EvidenceView).items)
+    async def evidences(self, node: str = "") -> list[EvidenceView]:
+        """Every GPUEvidence, of one node where one is named."""
+        query = {"fieldSelector": field_selector("spec.nodeName", node)} if node else {}
+        return await self._list(f"{GROUP_PATH}/gpuevidences", EvidenceView, query)
 
     async def pauses(self) -> list[PauseView]:
         """Every GPUWardPause."""
@@ -324,7 +318,7 @@ class Cluster:
         return _MANAGER | ({"dryRun": "All"} if self.dry_run else {})
 
     def _read(self, answer: Answer) -> Answer:
-        return checked(answer, role=self._role)
+        return checked(answer, role=self._role, least=self._least)
 
     async def _find(self, path: str, kind: type[T]) -> T | None:
         answer = await self._call(PaceLane.READ, "GET", path)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
+from remediator.kubectl.look import near_name
 from remediator.kubectl.terminal import Terminal
 from remediator.view.rma import RmaFolder, rma_folder
 from remediator.view.text import count
@@ -36,6 +37,10 @@ async def _found(cluster: Cluster, wanted: str) -> EvidenceView:
     of_node = await cluster.evidences(wanted)
     if of_node:
         return max(of_node, key=lambda each: (each.says("takenAt"), each.metadata.name))
+    known = await cluster.evidences()
+    nodes_too = {word for one in known for word in (one.metadata.name, one.says("nodeName"))}
+    if near := near_name(wanted, nodes_too - {""}):
+        raise CommandError(f"there is no evidence of {wanted}{near}")
     raise CommandError(
         f"there is no evidence of {wanted}: an agent keeps it when a session takes its node, "
         "never in Shadow; kubectl get gev lists what there is"

@@ -161,9 +161,9 @@ async def show(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> st
     if found is None and (of_node := await cluster.sessions(options.session)):
         found = await cluster.get(f"{GROUP_PATH}/gpuquarantines/{of_node[-1].name}")
     if found is None:
-        raise CommandError(
-            f"there is no session {options.session}; kubectl gpuward list --all names them"
-        )
+        near = near_name(options.session, [one.name for one in await cluster.sessions()])
+        lists = "; kubectl gpuward list --all names them"
+        raise CommandError(f"there is no session {options.session}{near or lists}")
     found.get("metadata", {}).pop("managedFields", None)
     return document(found, options.output or "yaml")
 
@@ -189,11 +189,19 @@ async def nearest(cluster: Cluster, name: str) -> str:
         names = [node.name for node in await cluster.nodes()]
     except CommandError:
         names = []
+    return near_name(name, names) or "; kubectl get nodes lists them"
+
+
+def near_name(wanted: str, names: Iterable[str]) -> str:
+    """`; did you mean NAME?` of names that begin so or are spelled alike; "" where none is."""
     import difflib
 
-    longer = sorted(known for known in names if known.startswith(name))
-    near = longer or difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.75)
-    return f"; did you mean {near[0]}?" if near else "; kubectl get nodes lists them"
+    # Nothing in Kubernetes is told apart by capitals alone.
+    known = {name.lower(): name for name in sorted(names)}
+    begun = wanted.lower()
+    longer = [name for name in known if name.startswith(begun)]
+    near = longer or difflib.get_close_matches(begun, known, n=1, cutoff=0.75)
+    return f"; did you mean {known[near[0]]}?" if near else ""
 
 
 def _blocked(session: QuarantineView) -> str:

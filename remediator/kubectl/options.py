@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
-from remediator.kubectl.command import OPERATOR
+from remediator.kubectl.command import OPERATOR, VIEWER
 
 if TYPE_CHECKING:
     from remediator.kubectl.cluster import Cluster
@@ -64,8 +64,13 @@ class Command:
     leader: bool = False
     """Its answer is worth little while no remediator leads, so that is said then."""
     role: str = OPERATOR
-    """The ClusterRole that allows what a viewer may not."""
+    """The ClusterRole that allows what a viewer may not; "": only administrators have it."""
     more: Callable[[argparse.ArgumentParser], None] | None = None
+
+    @property
+    def least(self) -> str:
+        """The ClusterRole without which the command is of no use."""
+        return self.role if self.writes or self.role != OPERATOR else VIEWER
 
     def load(self) -> Run:
         """The function that carries the command out."""

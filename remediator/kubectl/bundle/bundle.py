@@ -18,6 +18,7 @@ from typing import Any, Final
 from remediator.kubectl.bundle import redaction
 from remediator.kubectl.cluster import GROUP_PATH, POLICY_MAP, Cluster
 from remediator.kubectl.command import CommandError
+from remediator.kubectl.look import nearest
 from remediator.kubectl.node_look import look_at
 from remediator.kubectl.terminal import Terminal
 from remediator.kubectl.why.why import why
@@ -50,6 +51,7 @@ class _Collected:
 async def bundle(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """Collect and write; the answer names the file and what is not in it."""
     node, namespace = options.node, options.namespace
+    await _check_known(cluster, node)
     found = _Collected()
     await found.add("why.txt", _why(cluster, node, namespace))
     await found.add("node.yaml", _one(cluster, api_path("/api/v1/nodes", node)))
@@ -85,6 +87,22 @@ async def bundle(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> 
         "Secrets and environments are not\n"
         "from the node itself add: gpuward-agent check --json, nvidia-smi -q, dmesg"
     )
+
+
+async def _check_known(cluster: Cluster, node: str) -> None:
+    """Refuse a name that nobody knows, and a server that is away: an archive of nothing would be
+    handed on as if it said something. What may only not be read is named in the archive.
+    """
+    try:
+        if await cluster.node(node) is not None:
+            return
+        if await cluster.health(node) is not None or await cluster.sessions(node):
+            return
+    except CommandError as error:
+        if error.forbidden:
+            return
+        raise
+    raise CommandError(f"there is no node {node}{await nearest(cluster, node)}")
 
 
 async def _why(cluster: Cluster, node: str, namespace: str) -> str:

@@ -191,14 +191,20 @@ async def keep(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> st
     """
     records = [await _record(cluster, text) for text in dict.fromkeys(options.records)]
     word = f"{format_time(cluster.now())} {options.reason} ({await cluster.who()})"
+    said: list[str] = []
     for record in records:
-        await cluster.patch(
-            api_path(f"{GROUP_PATH}/gpurecords", record.name),
-            {"metadata": {"annotations": {ANNOTATION_KEEP: word[:MAX_MESSAGE]}}},
-        )
-    return "\n".join(
-        f"{record.status.called}: what was before now makes no lemon of it" for record in records
-    )
+        try:
+            await cluster.patch(
+                api_path(f"{GROUP_PATH}/gpurecords", record.name),
+                {"metadata": {"annotations": {ANNOTATION_KEEP: word[:MAX_MESSAGE]}}},
+            )
+        except CommandError as error:
+            raise CommandError(
+                f"{record.status.called}: {error}", forbidden=error.forbidden,
+                report="\n".join(said),
+            ) from error  # fmt: skip
+        said.append(f"{record.status.called}: what was before now makes no lemon of it")
+    return "\n".join(said)
 
 
 async def _by_now(cluster: Cluster, text: str) -> RecordView:

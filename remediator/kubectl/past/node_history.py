@@ -39,7 +39,10 @@ async def history(cluster: Cluster, options: argparse.Namespace, _: Terminal) ->
             raise CommandError("history takes one NODE, or: gpu UUID", exit_code=64)
         return await gpu_history(cluster, options)
     if options.output in {"json", "yaml"}:
-        return document(wire_list(await cluster.sessions(options.node)), options.output)
+        found = await cluster.sessions(options.node)
+        if not found and await cluster.node(options.node) is None:
+            raise await _nobody(cluster, options.node)
+        return document(wire_list(found), options.output)
     look = await look_at(cluster, options.node, namespace=options.namespace)
     sessions = list(look.sessions)
     timeline = node_timeline(
@@ -50,8 +53,7 @@ async def history(cluster: Cluster, options: argparse.Namespace, _: Terminal) ->
     )
     if not sessions and not timeline.items:
         if look.node is None and not look.node_hidden:
-            near = await nearest(cluster, look.name)
-            raise CommandError(f"there is no node {look.name}, and no session of one{near}")
+            raise await _nobody(cluster, look.name)
         return f"{look.name} has no session on record"
     wide = options.output == "wide"
     parts = [_sessions(sessions, look.now, wide=wide)] if sessions else []
@@ -59,6 +61,14 @@ async def history(cluster: Cluster, options: argparse.Namespace, _: Terminal) ->
     if look.stale and any(item.lane == Lane.FAULT and not item.until for item in timeline.items):
         parts.append(f"whether the faults go on is not known: {look.stale}")
     return "\n\n".join(parts)
+
+
+async def _nobody(cluster: Cluster, name: str) -> CommandError:
+    """What to say where nothing is known of a node because there is none."""
+    if name == "gpu":
+        return CommandError("history of one GPU needs its UUID: history gpu UUID", exit_code=64)
+    near = await nearest(cluster, name)
+    return CommandError(f"there is no node {name}, and no session of one{near}")
 
 
 async def _records(cluster: Cluster, look: NodeLook) -> tuple[RecordView, ...]:

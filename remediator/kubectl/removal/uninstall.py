@@ -32,6 +32,11 @@ LOOK_EVERY_S: Final = 1.0
 AT_ONCE: Final = 50
 """Nodes cleaned side by side; what was done is said in the order of their names."""
 
+_THEN: Final = (
+    "kubectl delete --ignore-not-found -k YOUR-OVERLAY (or helm uninstall gpuward -n {})"
+)
+"""Our workloads are gone by then: without the flag kubectl would end as if it had failed."""
+
 Say = Callable[[str], None]
 
 
@@ -62,7 +67,7 @@ async def uninstall(cluster: Cluster, *, namespace: str, say: Say) -> str:
             f"{count(len(failed), 'node')} could not be cleaned: {some(failed)}; "
             "the lines above say why, run this again"
         )
-    lines = [f"{count(cleaned, 'node')} cleaned; now: kubectl delete -k YOUR-OVERLAY"]
+    lines = [f"{count(cleaned, 'node')} cleaned; now: {_THEN.format(namespace)}"]
     for view in sorted(await cluster.nodes(), key=lambda node: node.name):
         # After a dry run only the answers know how it would be.
         lines += left_by_people(after.get(view.name, view) if cluster.dry_run else view)
@@ -103,6 +108,7 @@ async def _one(
 async def _stop(cluster: Cluster, namespace: str, say: Say) -> None:
     """Delete the workloads, wait for their pods, and make sure that nobody leads any more."""
     base = f"/apis/apps/v1/namespaces/{namespace}"
+    await _check_place(cluster, base, namespace)
     await cluster.delete(f"{base}/deployments/{COMPONENT_REMEDIATOR}")
     await cluster.delete(f"{base}/daemonsets/{COMPONENT_AGENT}")
     if cluster.dry_run:
@@ -124,6 +130,20 @@ async def _stop(cluster: Cluster, namespace: str, say: Say) -> None:
         raise CommandError(
             f"a remediator outside this cluster still leads ({holder}); stop it, then run this "
             "again; nothing was taken off any node"
+        )
+
+
+async def _check_place(cluster: Cluster, base: str, namespace: str) -> None:
+    """Refuse at once where our pods run and nothing that is deleted here is theirs."""
+    for path in (f"deployments/{COMPONENT_REMEDIATOR}", f"daemonsets/{COMPONENT_AGENT}"):
+        if await cluster.get(f"{base}/{path}") is not None:
+            return
+    pods = await cluster.pods_of_gpuward()
+    elsewhere = sorted({pod.partition("/")[0] for pod in pods} - {namespace})
+    if elsewhere:
+        raise CommandError(
+            f"gpuward is not installed in namespace {namespace}, its pods run in "
+            f"{', '.join(elsewhere)}; nothing was done, name it with -n {elsewhere[0]}"
         )
 
 

@@ -128,3 +128,22 @@ def test_issue15_08_of_foreign_annotations_only_the_keys_are_kept():
         "name": "n",
         "annotations": {"gpuward.io/hold": "why", "kubeadm.alpha/x": redaction.LEFT_OUT},
     }
+
+
+def test_issue15_walk_a_node_that_nobody_knows_gets_no_archive(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with cluster(tmp_path, load_fleet) as kubectl:
+        code, out, err = kubectl("bundle", "gpu-blockd")
+    assert (code, out) == (1, "")
+    assert f"there is no node gpu-blockd; did you mean {BLOCKED}?" in err
+    assert not list(tmp_path.glob("*.tar.gz"))
+
+
+def test_issue15_walk_a_server_that_is_away_gets_no_archive(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with cluster(tmp_path, load_fleet) as kubectl:
+        away = kubectl
+    code, out, err = away("bundle", BLOCKED)
+    assert (code, out) == (1, "")
+    assert "no answer from the API server" in err
+    assert not list(tmp_path.glob("*.tar.gz"))

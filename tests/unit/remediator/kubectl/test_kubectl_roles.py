@@ -219,3 +219,18 @@ def test_nobody_but_an_administrator_uninstalls(as_operator: Kubectl) -> None:
     code, _, err = as_operator("uninstall", "--yes")
     assert code == 1
     assert "not allowed" in err
+
+
+@pytest.mark.parametrize(
+    ("command", "role"),
+    [("list", "gpuward-viewer"), ("plan", "gpuward-planner"), ("quarantine", "gpuward-operator"),
+     ("resume", "gpuward-operator")],
+)  # fmt: skip
+def test_issue15_walk_whoever_may_nothing_asks_once_for_the_role_of_the_command(
+    tmp_path: Path, command: str, role: str
+) -> None:
+    options: dict[str, Any] = {"authorization": "RBAC", "tokens": {"secret": viewer()}}
+    with cluster(tmp_path, load_fleet, **options) as kubectl:
+        code, _, err = kubectl(command, *LINES[command])
+    assert code == 1
+    assert f"ask for the ClusterRole {role}" in err

@@ -268,7 +268,7 @@ def test_issue15_02_a_release_names_what_is_still_wrong_before_it_happens(tmp_pa
 def test_a_stranger_is_refused_with_the_role_to_ask_for(tmp_path):
     options: dict[str, Any] = {"authorization": "RBAC", "tokens": {"secret": viewer("bob")}}
     with cluster(tmp_path, grant("gpuward-viewer"), **options) as kubectl:
-        for command in (("list",), ("fleet",), ("why", BLOCKED), ("plan",)):
+        for command in (("list",), ("fleet",), ("why", BLOCKED)):
             code, out, err = kubectl(*command)
             assert (code, out) == (1, "")
             assert "ask for the ClusterRole gpuward-viewer" in err

@@ -163,7 +163,7 @@ def test_s50_after_a_storm_every_node_is_byte_for_byte_as_before(tmp_path: Path)
         code, out, err = kubectl("uninstall", "--yes")
 
         assert code == 0
-        assert "4 nodes cleaned; now: kubectl delete -k YOUR-OVERLAY" in out
+        assert "4 nodes cleaned; now: kubectl delete --ignore-not-found -k YOUR-OVERLAY" in out
         assert "cordoned: mark taken off; it stays cordoned: it was cordoned before" in err
         assert pictures(kubectl) == before
         people = "gpuward.io/hold, gpuward.io/expected-gpus, gpuward.io/opt-out"
@@ -315,3 +315,25 @@ def test_one_node_that_cannot_be_cleaned_does_not_keep_the_others(
         assert "1 node could not be cleaned: plain" in err
         assert "gpuward.io/health" not in picture(kubectl, "tainted")["labels"]
         assert BLOCKED not in err
+
+
+def test_issue15_walk_another_namespace_is_named_at_once_and_nothing_is_deleted(
+    tmp_path: Path,
+) -> None:
+    """A forgotten -n must not wait two minutes for pods that nobody told to end."""
+    labels = {"app.kubernetes.io/name": "gpuward", "app.kubernetes.io/component": "remediator"}
+
+    def elsewhere(hosted: HostedServer) -> None:
+        fill(hosted)
+        space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}
+        load(hosted, r.NAMESPACES, space)
+        meta = {"name": "gpuward-remediator-0", "namespace": "other", "labels": labels}
+        spec = {"nodeName": "plain", "containers": [{"name": "main", "image": "r:1"}]}
+        load(hosted, r.PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+
+    with cluster(tmp_path, elsewhere) as kubectl:
+        code, out, err = kubectl("uninstall", "--yes")
+        asked = {one.verb for one in kubectl.hosted.server.requests.all}
+    assert (code, out) == (1, "")
+    assert "its pods run in other; nothing was done, name it with -n other" in err
+    assert asked <= {"get", "list"}
