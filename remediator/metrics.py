@@ -126,6 +126,12 @@ class Metrics:
             "Nodes that share both a reason and a driver, rack, switch, instance type or rollout.",
             "reason shared",
         )
+        self.node_common_cause = self._gauge(
+            "gpuward_node_common_cause",
+            "1 while the node has this fault and shares with others that have it what few nodes "
+            "share: a rack, a driver, a switch.",
+            "node reason shared",
+        )
 
         self.records = self._gauge(
             "gpuward_records", "GPUs and nodes with a record of faults, by scope.", "scope"

@@ -79,9 +79,10 @@ _SERVICE = Section(
                Query(expr='max by (phase) (gpuward_sessions{mode="Enforce", '
                           'phase=~"Pending|Marked|Draining|Quarantined|Repairing|Validating"})',
                      legend="{{phase}}"), stacked=True),
-        table("Common causes", "fleet:gpuward_correlated_cause:leader",
-              help="Nodes that share a reason and something else; the breaker "
-                   "waits for a person."),
+        table("Common causes", "fleet:gpuward_node_common_cause:count or "
+                               "fleet:gpuward_correlated_cause:leader",
+              help="Nodes that share a reason and what few others share, drained for it or "
+                   "only reported."),
     ),
 )  # fmt: skip
 

@@ -17,6 +17,7 @@ import structlog
 from remediator.edge import Edge, EdgePart
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import NOT_MARKED_YET
+from rules.fleet.common import CommonCause, common_causes
 from rules.fleet.remembered import FleetMemory
 from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.session.observation import Permit, is_open
@@ -26,6 +27,8 @@ _LOG = structlog.get_logger()
 
 # A verdict is never older than this, changed or not: time alone ends cool-downs and windows.
 _LONGEST_S = 5.0
+# What verdicts have in common is looked for this often: it is told, and nothing rests on it.
+_COMMON_EVERY_S = 5.0
 _SHORTEST_S, _LONGEST_PAUSE_S = 0.02, 1.0
 _NOT_JUDGED = Permit()
 
@@ -51,6 +54,8 @@ class Fleet(EdgePart):
         self._reported: set[str] = set()
         self._phases: dict[str, str] = {}
         self._memory = FleetMemory()
+        self._common: tuple[CommonCause, ...] = ()
+        self._compared_at = float("-inf")
 
     def changed(self) -> None:
         """Something the verdict rests on changed."""
@@ -88,7 +93,26 @@ class Fleet(EdgePart):
                 continue
             if self._dirty:
                 self._judge()
+            self.compare()
             await self._report_findings()
+
+    def compare(self) -> None:
+        """Tell which nodes have a fault and its likely cause in common, drained for it or not."""
+        if self._clock.elapsed() - self._compared_at < _COMMON_EVERY_S:
+            return
+        self._compared_at = self._clock.elapsed()
+        snapshot, before = self._world.snapshot(), self._common
+        with self._isolation.guard("fleet", "common causes"):
+            self._common = common_causes(
+                snapshot.nodes, snapshot.healths, snapshot.policy.budget.per
+            )
+        if self._common == before:
+            return
+        gauge = self._metrics.node_common_cause
+        gauge.clear()
+        for cause in self._common:
+            for node in cause.nodes:
+                gauge.labels(node, cause.reason, cause.shared).set(1)
 
     async def _pause(self) -> None:
         while (left_s := self._left_s()) > 0:

@@ -23,6 +23,7 @@ from remediator.view.text import columns, count, document
 from rules.api.names import LABEL_GPUS, LABEL_HEALTH
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.sentences import some
+from rules.fleet.common import common_causes
 from rules.session.observation import is_open
 from rules.session.status import blocked_by, is_true
 
@@ -109,6 +110,7 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     if elsewhere:
         unseen.append(f"open sessions of what is no GPU node, or gone: {some(elsewhere)}")
     lines = [_totals(rows, sessions), *unseen, *breaker_lines(sessions.values())]
+    lines += [cause.message for cause in common_causes(by_name, healths)]
     lines += pause_lines(pauses, now)
     shown = [row for row in rows if wide or row.notable]
     if shown:
@@ -124,8 +126,11 @@ def breaker_lines(sessions: Iterable[QuarantineView]) -> list[str]:
     reasons = some(c.reason for s in held for c in s.status.conditions if c.type == "Storm")
     first = min(session.spec.node_name for session in held)
     nodes = count(len(held), "node")
-    closes = "and closes by itself"
-    return [f"the breaker holds back {nodes} ({reasons}) {closes}: kubectl gpuward why {first}"]
+    then = "when it closes by itself, what fails still is taken within the budget"
+    return [
+        f"the breaker holds back {nodes} ({reasons}): kubectl gpuward why {first}",
+        f'{then}; against that: kubectl gpuward pause --reason "..."',
+    ]
 
 
 async def gpu_nodes(cluster: Cluster, selector: str) -> list[NodeView] | None:

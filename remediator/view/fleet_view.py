@@ -13,6 +13,7 @@ from rules.api.health import HealthStatus
 from rules.api.names import LABEL_GPUS, LABEL_GPUS_HEALTHY, LABEL_HEALTH
 from rules.api.nodes import NodeView
 from rules.api.timestamps import format_time
+from rules.fleet.common import common_causes
 from rules.session.observation import is_open, pause_over
 from rules.session.status import is_true
 
@@ -93,10 +94,21 @@ def summary(state: PageState, rows: Iterable[shapes.NodeRow]) -> shapes.FleetSum
             for line in state.verdict.lines
         ),
         breaker=_breaker(state),
-        findings=tuple(finding.message for finding in state.verdict.findings),
+        findings=_findings(state),
         pauses=pauses(state),
         pools=_pools(rows),
         last_day=last_day(state),
+    )
+
+
+def _findings(state: PageState) -> tuple[str, ...]:
+    """What the breaker found in sessions, then what verdicts have in common besides."""
+    found, snapshot = state.verdict.findings, state.snapshot
+    told = {finding.reason for finding in found}
+    common = common_causes(snapshot.nodes, snapshot.healths, snapshot.policy.budget.per)
+    return (
+        *(finding.message for finding in found),
+        *(cause.message for cause in common if cause.reason not in told),
     )
 
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from rules.fleet.common import label_named
+
 POOL_KEYS: Final = (
     "cloud.google.com/gke-nodepool",
     "eks.amazonaws.com/nodegroup",
@@ -57,13 +59,4 @@ def _keys(text: str) -> tuple[str, ...]:
 @functools.lru_cache(maxsize=4096)
 def _first(present: frozenset[str], wanted: tuple[str, ...]) -> str:
     """The key that names the group; nodes of a fleet carry few different sets of keys."""
-    for key in wanted:
-        if not key.startswith("*/"):
-            if key in present:
-                return key
-            continue
-        name = key[2:]
-        found = sorted(one for one in present if one == name or one.endswith(f"/{name}"))
-        if found:
-            return found[0]
-    return ""
+    return next(filter(None, (label_named(present, key) for key in wanted)), "")

@@ -7,30 +7,22 @@ the sessions that still wait are judged on their present state.
 
 from __future__ import annotations
 
-import functools
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from rules.api.names import LABEL_DRIVER, LABEL_NVLINK_DOMAIN
 from rules.api.nodes import QuarantineView
 from rules.api.sentences import some
 from rules.api.timestamps import utc
 from rules.catalog.why_not import Refusal, WhyNot
+from rules.fleet.common import chance, keys_for
 from rules.fleet.remembered import FleetMemory, ReasonKey, SessionFacts
 from rules.policy.policy import Policy
 from rules.session.observation import is_open
 from rules.session.snapshot import FleetSnapshot
 
-_SHARED_LABELS: Final = (
-    "topology.kubernetes.io/rack",
-    LABEL_NVLINK_DOMAIN,
-    "node.kubernetes.io/instance-type",
-    LABEL_DRIVER,
-)
-"""What several nodes may share, the most specific first; the policy's `per` keys come before."""
 _LEAST_SPECIFIC: Final = 1000
 _SEVERAL: Final = 2
 """Two nodes are the least that can have something in common."""
@@ -63,8 +55,15 @@ class Breaker:
         """Whether new harm waits."""
         return self.refusal is not None
 
-    def correlated(self, session: QuarantineView) -> FleetFinding | None:
-        """The finding this session is a part of, if any."""
+    def says(self, session: QuarantineView) -> Refusal | None:
+        """What this session is told: of the common cause that it is a part of, if it is of one."""
+        said = self.refusal
+        if said is None or (finding := self._finding_of(session)) is None:
+            return said
+        why = finding.message if said.until is None else f"{finding.message}; {_then(said.until)}"
+        return replace(said, reason=WhyNot.CORRELATED_CAUSE, why=why)
+
+    def _finding_of(self, session: QuarantineView) -> FleetFinding | None:
         reasons = {cause.reason for cause in session.spec.causes if cause.source != "Human"}
         for finding in self.findings:
             if finding.reason in reasons and session.spec.node_name in finding.nodes:
@@ -118,11 +117,18 @@ def judge_breaker(
     return Breaker(
         refusal=Refusal(
             reason=first.reason,
-            why=f"{first.what}; no detector takes another node before {utc(until)}, then what "
-            "still holds is judged afresh",
+            why=f"{first.what}; {_then(until)}",
             until=until,
         ),
         findings=tuple(f for f in findings if snapshot.now < f.at + cooldown_s),
+    )
+
+
+def _then(until: float) -> str:
+    """What comes of the nodes that wait, and how a person keeps it from coming."""
+    return (
+        f"no detector takes another node before {utc(until)}, then what still fails is taken "
+        "within the budget, unless somebody pauses it"
     )
 
 
@@ -224,7 +230,7 @@ def correlated_findings(
     several = max(_SEVERAL, rate.count)
     if len(sessions) < several:
         return ()
-    labels = _labels(snapshot.policy.budget.per)
+    labels = keys_for(snapshot.policy.budget.per)
     groups: defaultdict[tuple[str, int, str], list[SessionFacts]] = defaultdict(list)
     for facts in sessions:
         node, health = snapshot.nodes.get(facts.node), snapshot.healths.get(facts.node)
@@ -235,25 +241,47 @@ def correlated_findings(
         # What others say comes from one program on all nodes: that is what they share at least.
         for reason in facts.external:
             groups[(reason, _LEAST_SPECIFIC, "detector=External")].append(facts)
-    best: dict[str, tuple[int, int, FleetFinding]] = {}
+    found: defaultdict[str, list[tuple[int, str, list[SessionFacts]]]] = defaultdict(list)
     for reason, rank, shared in sorted(groups):
         once = _once_per_node(groups[reason, rank, shared], rate.window_s)
         burst = _last_burst(once, several, rate.window_s)
-        if burst is None:
-            continue
-        nodes = tuple(sorted({facts.node for facts in burst}))
-        finding = FleetFinding(
-            kind="CorrelatedCause",
-            reason=reason,
-            shared=shared,
-            nodes=nodes,
-            at=burst[-1].wanted_at,
-            message=f"{reason} on {len(nodes)} nodes that share {shared} ({some(nodes)})",
-        )
-        known = best.get(reason)
-        if known is None or (-len(nodes), rank) < known[:2]:
-            best[reason] = (-len(nodes), rank, finding)
-    return tuple(finding for _, _, finding in (best[reason] for reason in sorted(best)))
+        if burst is not None:
+            found[reason].append((rank, shared, burst))
+    return tuple(_finding(reason, found[reason], memory) for reason in sorted(found))
+
+
+def _finding(
+    reason: str, found: list[tuple[int, str, list[SessionFacts]]], memory: FleetMemory
+) -> FleetFinding:
+    """Of all that the nodes share what is the least likely by chance: an instance type that the
+    whole fleet has explains nothing, a driver that few have does. The breaker waits for the latest
+    of them all, whichever is named.
+    """
+    fleet, sharing = len(memory.census.selected), memory.census.sharing
+    faulty = len({facts.node for _, _, burst in found for facts in burst})
+
+    def order(one: tuple[int, str, list[SessionFacts]]) -> tuple[float, int, int]:
+        rank, shared, burst = one
+        return chance(len(burst), faulty, sharing[_label(shared)], fleet), -len(burst), rank
+
+    best = min(found, key=order)
+    shared = best[1]
+    nodes = tuple(sorted({facts.node for facts in best[2]}))
+    group = sharing[_label(shared)]
+    of = f"{group} of {fleet} do, " if len(nodes) <= group < fleet else ""
+    return FleetFinding(
+        kind="CorrelatedCause",
+        reason=reason,
+        shared=shared,
+        nodes=nodes,
+        at=max(burst[-1].wanted_at for _, _, burst in found),
+        message=f"{reason} on {len(nodes)} nodes that share {shared} ({of}{some(nodes)})",
+    )
+
+
+def _label(shared: str) -> tuple[str, str]:
+    key, _, value = shared.partition("=")
+    return key, value
 
 
 def _last_burst(
@@ -266,9 +294,3 @@ def _last_burst(
         if len(run) >= several and len({member.node for member in run}) >= several:
             return run
     return None
-
-
-@functools.lru_cache(maxsize=16)
-def _labels(per: tuple[str, ...]) -> tuple[str, ...]:
-    """What nodes may share, the most specific first; one and the same object for one policy."""
-    return (*per, *_SHARED_LABELS)

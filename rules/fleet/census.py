@@ -14,6 +14,7 @@ from rules.api.nodes import NodeView
 from rules.api.selectors import Matcher, parse_selector
 from rules.drain.availability import being_built, is_unavailable
 from rules.fleet.budget import BudgetBook, LineKey, keys_of
+from rules.fleet.common import Shared, keys_for, shared_labels
 from rules.fleet.pools import NodePools, pool_of
 from rules.policy.policy import Policy
 
@@ -27,6 +28,8 @@ class _Counted:
     """Empty where it is not selected."""
     pool: str = ""
     gone: bool = False
+    sharing: tuple[Shared | None, ...] = ()
+    """What it may have in common with others."""
     unready: bool = False
     """It may still be built: whether it counts depends on the time as well."""
 
@@ -44,6 +47,9 @@ class NodeCensus:
         self.selected: dict[str, NodeView] = {}
         """Those that the policy selects; not to be changed by who reads it."""
         self._counted: dict[str, _Counted] = {}
+        self._keys = keys_for(per)
+        self.sharing: Counter[Shared] = Counter()
+        """How many of the selected nodes share what; not to be changed by who reads it."""
         self._totals: Counter[LineKey] = Counter()
         self._gone: dict[LineKey, set[str]] = {}
         self._pools: Counter[str] = Counter()
@@ -92,9 +98,15 @@ class NodeCensus:
             return
         lines = keys_of(node, self._per)
         counted = self._counted[name] = _Counted(
-            node, lines, pool_of(node), is_unavailable(node), node.ready != "True"
+            node,
+            lines,
+            pool_of(node),
+            is_unavailable(node),
+            shared_labels(node.labels, self._keys),
+            node.ready != "True",
         )
         self.selected[name] = node
+        self.sharing.update(one for one in counted.sharing if one is not None)
         self._pools[counted.pool] += 1
         if counted.unready:
             self._unready[name] = node
@@ -108,6 +120,8 @@ class NodeCensus:
         counted = self._counted.pop(name, None)
         if counted is None or self.selected.pop(name, None) is None:
             return
+        for shared in filter(None, counted.sharing):
+            self.sharing[shared] -= 1
         self._pools[counted.pool] -= 1
         if not self._pools[counted.pool]:
             del self._pools[counted.pool]

@@ -15,6 +15,7 @@ from rules.api.names import LABEL_DRIVER
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.timestamps import parse_time
 from rules.fleet.census import NodeCensus
+from rules.fleet.common import shared_labels
 from rules.session.causes import has_human
 from rules.session.external import SOURCE as EXTERNAL
 from rules.session.reuse import joined, wanted_at
@@ -145,7 +146,7 @@ def _shared_by(
     keys: tuple[str, ...],
 ) -> tuple[str, ...]:
     labels = node.labels if node is not None else {}
-    found = [f"{key}={labels[key]}" if labels.get(key) else "" for key in keys]
+    found = ["=".join(one) if one is not None else "" for one in shared_labels(labels, keys)]
     driver, agent, rules = _versions_of(session, health)
     found.append(f"driver={driver}" if driver and not labels.get(LABEL_DRIVER) else "")
     found.append(f"agent={agent} rules={rules}" if agent else "")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from rules.api.mark import read_note
@@ -239,12 +239,8 @@ class _Turns:
         return None
 
     def _storm(self, session: QuarantineView) -> Permit | None:
-        said = self._breaker.refusal
-        if said is None:
-            return None
-        if (finding := self._breaker.correlated(session)) is not None:
-            said = replace(said, reason=WhyNot.CORRELATED_CAUSE, why=finding.message)
-        return Permit.refused(said, storm=True)
+        said = self._breaker.says(session)
+        return None if said is None else Permit.refused(said, storm=True)
 
     def _limits(self, session: QuarantineView, node: NodeView) -> Permit | None:
         budget = self._snapshot.policy.budget

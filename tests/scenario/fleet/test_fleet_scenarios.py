@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rules.fleet.common import common_causes
 from rules.fleet.turns import judge_fleet
 from tests.support.scenario.fleet_under_budget import fleet, ours, phases, share
 from tests.support.scenario.session_world import ROOMY, CrashError, World, policy_of
@@ -220,6 +221,47 @@ class TestCorrelatedCause:
         ]
         assert len(on_deployment) == 1
         assert on_deployment[0]["involvedObject"]["kind"] == "Deployment"
+
+    def test_the_driver_that_few_have_is_named_and_not_the_type_that_all_have(self) -> None:
+        world = World(policy_of(budget={**ROOMY, "maxNew": {"count": 3, "window": "10m"}}))
+        for index in range(30):
+            new = index < 9
+            world.add_node(
+                f"n{index}",
+                labels={
+                    "node.kubernetes.io/instance-type": "p5.48xlarge",
+                    "example.com/rack": f"r{index % 4}",
+                    "gpuward.io/driver": "590.44.01" if new else "580.95.05",
+                },
+            )
+        for index in range(6):
+            world.incident(f"n{index}", reason="Xid119GSPTimeout")
+            world.run(1)
+        world.run(5)
+        (finding,) = judge_fleet(world.snapshot()).findings
+        assert (finding.shared, len(finding.nodes)) == ("gpuward.io/driver=590.44.01", 6)
+        assert "9 of 30 do" in finding.message
+        said = world.message("n5")
+        assert "gpuward.io/driver=590.44.01" in said
+        assert "no detector takes another node before" in said
+        assert "unless somebody pauses it" in said
+
+    def test_a_rack_that_is_only_reported_has_a_common_cause_and_nobody_is_taken(self) -> None:
+        world = World(policy_of(budget=ROOMY))
+        for index in range(48):
+            rack = f"r{index // 8}"
+            world.add_node(f"n{index}", labels={"example.com/rack": rack})
+        for index in range(8):
+            world.incident(f"n{index}", "ThermalSlowdown", severity="Degraded", level="Report")
+        world.incident("n20", "ThermalSlowdown", severity="Degraded", level="Report")
+        world.run(20)
+        assert ours(world) == []
+        snapshot = world.snapshot()
+        assert judge_fleet(snapshot).findings == ()
+        (cause,) = common_causes(snapshot.nodes, snapshot.healths)
+        assert (cause.shared, len(cause.nodes), cause.group, cause.elsewhere) == (
+            "example.com/rack=r0", 8, 8, 1,
+        )  # fmt: skip
 
     def test_the_same_reason_spread_over_hours_is_none(self) -> None:
         world = fleet(30, budget={**ROOMY, "maxNew": {"count": 3, "window": "10m"}})

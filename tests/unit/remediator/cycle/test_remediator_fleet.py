@@ -6,7 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from hack.sim.cluster.resource import NODES
 from remediator.cycle.fleet import Fleet
+from rules.api.health import HealthStatus, IncidentStatus
+from rules.api.nodes import HealthView, ObjectMeta
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
 from tests.support.remediator.edge import edge
@@ -59,3 +62,40 @@ async def test_what_goes_on_without_a_mark_is_judged_after_the_pause(setting):
     clock.at += 1.0
     fleet.permit("")
     assert fleet.verdict is not verdict
+
+
+async def test_what_faulty_nodes_share_is_a_metric_until_it_is_over(tmp_path):
+    rack, hot = "example.com/rack", [f"n{index}" for index in range(5)]
+    async with edge(tmp_path) as cluster:
+        for index in range(40):
+            await cluster.add_node(f"n{index}")
+            labels = {rack: f"r{index // 5}"}
+            await cluster.client.patch(NODES, f"n{index}", {"metadata": {"labels": labels}})
+        async with edge_world(cluster, Policy(mode=Mode.ENFORCE)) as setting:
+            clock = VirtualClock()
+            parts = replace(setting.edge(), clock=clock)
+            fleet = Fleet(parts, wake=lambda node: None, rest=lambda: 2.0)
+            for name in hot:
+                setting.world.healths[name] = reported(name)
+            fleet.compare()
+            assert told(parts) == {(name, "ThermalSlowdown", f"{rack}=r0") for name in hot}
+            setting.world.healths.clear()
+            fleet.compare()
+            assert told(parts), "it is not looked for at every change"
+            clock.at += 5.0
+            fleet.compare()
+            assert told(parts) == set()
+
+
+def reported(name):
+    incident = IncidentStatus(
+        id="i", reason="ThermalSlowdown", severity="Degraded", level="Report", active=True
+    )
+    return HealthView(metadata=ObjectMeta(name=name), status=HealthStatus(incidents=(incident,)))
+
+
+def told(parts):
+    """Node, reason and what is shared, of each series."""
+    (family,) = parts.metrics.node_common_cause.collect()
+    names = ("node", "reason", "shared")
+    return {tuple(sample.labels[name] for name in names) for sample in family.samples}

@@ -82,6 +82,7 @@ def example() -> str:
     metrics.budget_size.labels("all").set(10)
     metrics.budget_used.labels("all").set(1)
     metrics.correlated_cause.labels("Xid79GPUFallenOffBus", "driver=580.65.06").set(4)
+    metrics.node_common_cause.labels("gpu-5", "ThermalSlowdown", "example.com/rack=r7").set(1)
     metrics.records.labels("GPU").set(3)
     metrics.lemon_since.labels("gpu-0badcafe", "n1").set(1.8e9)
     metrics.pause_created.labels("drill").set(1_800_000_000)

@@ -1,0 +1,182 @@
+"""What nodes with one fault have in common: a rack, a driver, a rollout, and how telling it is.
+
+Pure. The breaker says it of sessions, the fleet of verdicts: a rack that is only reported (too
+hot) has a common cause as well as one that is being drained. That several nodes share something
+means nothing where most of the fleet shares it; so the chance that it happened to them is worked
+out, and the least likely thing they share is named.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import comb
+from typing import Final
+
+from rules.api.names import LABEL_DRIVER, LABEL_NVLINK_DOMAIN
+from rules.api.nodes import HealthView, NodeView
+from rules.catalog.reason import Severity
+
+SHARED_LABELS: Final = (
+    "topology.kubernetes.io/rack",
+    "*/rack",
+    "topology.k8s.aws/network-node-layer-3",
+    "cloud.google.com/gce-topology-subblock",
+    LABEL_NVLINK_DOMAIN,
+    "node.kubernetes.io/instance-type",
+    LABEL_DRIVER,
+)
+"""What several nodes may share, the most specific first; the policy's `per` keys come before.
+`*/rack` means a label of that name under any prefix or none: clusters name racks as they like.
+"""
+SEVERAL: Final = 3
+"""Fewer nodes than these are a coincidence, whatever they share."""
+UNLIKELY: Final = 1e-3
+"""Less likely than this by chance, over all the values that a label has, is a common cause. With
+it a fleet of ten racks that has three unrelated hot nodes names a rack once in some 10,000 times.
+"""
+_MOST_WORKED_OUT: Final = 200
+"""Of more nodes than these the chance is that of as many in proportion: small all the same."""
+
+Shared = tuple[str, str]
+"""A label's key and its value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommonCause:
+    """Nodes with the same active fault that share what few others have."""
+
+    reason: str
+    shared: str
+    """As `key=value`."""
+    nodes: tuple[str, ...]
+    group: int
+    """How many nodes share it, well or not."""
+    elsewhere: int
+    """How many nodes have the fault and do not share it."""
+
+    @property
+    def message(self) -> str:
+        """What a person is told."""
+        others = f"{self.elsewhere} elsewhere" if self.elsewhere else "none elsewhere"
+        return (
+            f"{self.reason} on {len(self.nodes)} of the {self.group} nodes with {self.shared}, "
+            f"{others}: look at what they share first"
+        )
+
+
+def keys_for(per: tuple[str, ...]) -> tuple[str, ...]:
+    """The label keys that are compared under a policy with these `budget.per`."""
+    return _keys(per)
+
+
+@functools.lru_cache(maxsize=16)
+def _keys(per: tuple[str, ...]) -> tuple[str, ...]:
+    return (*per, *SHARED_LABELS)
+
+
+def shared_labels(labels: Mapping[str, str], keys: tuple[str, ...]) -> tuple[Shared | None, ...]:
+    """For each key the label of a node that it names and its value; None where it has none."""
+    names = _named(frozenset(labels), keys)
+    return tuple((name, labels[name]) if name and labels[name] else None for name in names)
+
+
+@functools.lru_cache(maxsize=4096)
+def _named(present: frozenset[str], keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Nodes of a fleet carry few different sets of keys."""
+    found: list[str] = []
+    for key in keys:
+        name = label_named(present, key)
+        found.append("" if name in found else name)
+    return tuple(found)
+
+
+def label_named(present: frozenset[str], key: str) -> str:
+    """The label that `key` means on a node with these; `*/NAME` is one of any prefix or none."""
+    if not key.startswith("*/"):
+        return key if key in present else ""
+    name = key[2:]
+    return min((one for one in present if one == name or one.endswith(f"/{name}")), default="")
+
+
+def chance(hit: int, faulty: int, group: int, fleet: int) -> float:
+    """How likely at least `hit` of `faulty` nodes are among the `group` nodes of a `fleet`, were
+    they spread by chance.
+    """
+    if not 0 < group < fleet:
+        return 1.0
+    if faulty > _MOST_WORKED_OUT:
+        hit, faulty = hit * _MOST_WORKED_OUT // faulty, _MOST_WORKED_OUT
+    part = group / fleet
+    return min(
+        1.0,
+        sum(
+            comb(faulty, k) * part**k * (1 - part) ** (faulty - k) for k in range(hit, faulty + 1)
+        ),
+    )
+
+
+def common_causes(
+    nodes: Mapping[str, NodeView], healths: Mapping[str, HealthView], per: tuple[str, ...] = ()
+) -> tuple[CommonCause, ...]:
+    """For each active fault of several nodes the most telling thing that they share, if any is."""
+    faulty: defaultdict[str, list[str]] = defaultdict(list)
+    for name, health in healths.items():
+        if name in nodes:
+            for reason in _faults(health):
+                faulty[reason].append(name)
+    several = {reason: its for reason, its in faulty.items() if len(its) >= SEVERAL}
+    if not several:
+        return ()
+    keys = keys_for(per)
+    sharing = {name: shared_labels(node.labels, keys) for name, node in nodes.items()}
+    groups = Counter(one for labels in sharing.values() for one in labels if one is not None)
+    values = Counter(key for key, _ in groups)
+    found = (
+        _most_telling(reason, several[reason], sharing, groups, values)
+        for reason in sorted(several)
+    )
+    return tuple(one for one in found if one is not None)
+
+
+def _faults(health: HealthView) -> set[str]:
+    return {
+        incident.reason
+        for incident in health.status.incidents
+        if incident.active and incident.severity != Severity.INFO
+    }
+
+
+def _most_telling(
+    reason: str,
+    faulty: Sequence[str],
+    sharing: Mapping[str, Iterable[Shared | None]],
+    groups: Mapping[Shared, int],
+    values: Mapping[str, int],
+) -> CommonCause | None:
+    hits: defaultdict[Shared, list[str]] = defaultdict(list)
+    rank: dict[Shared, int] = {}
+    for name in faulty:
+        for place, shared in enumerate(sharing[name]):
+            if shared is not None:
+                hits[shared].append(name)
+                rank[shared] = place
+    best: tuple[float, int, Shared] | None = None
+    for shared, its in hits.items():
+        if len(its) < SEVERAL:
+            continue
+        odds = chance(len(its), len(faulty), groups[shared], len(sharing)) * values[shared[0]]
+        if odds < UNLIKELY and (best is None or (odds, rank[shared], shared) < best):
+            best = odds, rank[shared], shared
+    if best is None:
+        return None
+    its = hits[best[2]]
+    return CommonCause(
+        reason=reason,
+        shared="=".join(best[2]),
+        nodes=tuple(sorted(its)),
+        group=groups[best[2]],
+        elsewhere=len(faulty) - len(its),
+    )

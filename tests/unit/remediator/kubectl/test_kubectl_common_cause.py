@@ -1,0 +1,53 @@
+"""A rack that is too hot is drained by nobody: `fleet` says what its nodes have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from hack.sim.cluster import resource as r
+from hack.sim.cluster.http.threaded import HostedServer
+from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
+from tests.support.remediator.kubectl_objects import HEALTHS, Object, ago, node, verdict
+
+RACK = "topology.example.com/rack"
+
+
+def hot(name: str) -> Object:
+    incident = {
+        "id": f"i-{name}", "reason": "ThermalSlowdown", "severity": "Degraded",
+        "level": "Report", "active": True, "firstSeen": ago(1), "lastSeen": ago(1),
+    }  # fmt: skip
+    return verdict(name, health="Degraded", reason="ThermalSlowdown", incidents=[incident])
+
+
+def fill(hosted: HostedServer) -> None:
+    for index in range(48):
+        name, rack = f"n{index:02}", index // 8
+        ill = rack == 3
+        labels = {RACK: f"r{rack}"}
+        found = node(name, "degraded" if ill else "healthy")
+        found["metadata"]["labels"] |= labels
+        load(hosted, r.NODES, found)
+        load(hosted, HEALTHS, hot(name) if ill else verdict(name))
+
+
+@pytest.fixture(scope="module")
+def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    with cluster(tmp_path_factory.mktemp("rack"), fill) as found:
+        yield found
+
+
+def test_issue15_fleet_names_the_rack_above_the_table(kubectl: Kubectl) -> None:
+    code, out, _ = kubectl("fleet")
+    assert code == 0
+    assert out.splitlines()[1] == (
+        f"ThermalSlowdown on 8 of the 8 nodes with {RACK}=r3, none elsewhere: look at what they "
+        "share first"
+    )
+
+
+def test_of_one_rack_alone_nothing_can_be_told(kubectl: Kubectl) -> None:
+    _, out, _ = kubectl("fleet", "-l", f"{RACK}=r3")
+    assert "look at what they share" not in out

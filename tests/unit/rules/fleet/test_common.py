@@ -1,0 +1,108 @@
+"""What nodes with one fault have in common, and when it is more than a coincidence."""
+
+from __future__ import annotations
+
+import pytest
+
+from rules.api.health import HealthStatus, IncidentStatus
+from rules.api.nodes import HealthView, NodeView, ObjectMeta
+from rules.fleet.common import CommonCause, chance, common_causes, keys_for, shared_labels
+
+HOT = "ThermalSlowdown"
+
+
+def fleet(count: int, rack_of: int, **labels: str) -> dict[str, NodeView]:
+    """Nodes n0 to nN, so many to a rack, all with the same other labels."""
+    return {
+        f"n{index}": NodeView(
+            metadata=ObjectMeta(
+                name=f"n{index}",
+                labels={"example.com/rack": f"r{index // rack_of}", **labels},
+            )
+        )
+        for index in range(count)
+    }
+
+
+def verdicts(
+    *nodes: str, reason: str = HOT, active: bool = True, severity: str = "Degraded"
+) -> dict[str, HealthView]:
+    incident = IncidentStatus(id="i", reason=reason, severity=severity, active=active)
+    return {
+        node: HealthView(
+            metadata=ObjectMeta(name=node), status=HealthStatus(incidents=(incident,))
+        )
+        for node in nodes
+    }
+
+
+def several(*indices: int) -> tuple[str, ...]:
+    return tuple(f"n{index}" for index in indices)
+
+
+@pytest.mark.parametrize(
+    ("racks", "hot", "found"),
+    [
+        pytest.param(10, several(*range(8)), "example.com/rack=r0", id="a-whole-rack"),
+        pytest.param(10, several(*range(8), 20, 33), "example.com/rack=r0", id="and-two-others"),
+        pytest.param(100, several(0, 3, 7), "example.com/rack=r0", id="three-of-800-in-one-rack"),
+        pytest.param(10, several(0, 1), None, id="two-are-a-coincidence"),
+        pytest.param(10, several(0, 11, 21, 31, 41, 51), None, id="spread"),
+        pytest.param(2, several(0, 1, 8, 9), None, id="everywhere"),
+        pytest.param(1, several(*range(8)), None, id="nothing-but-one-rack"),
+    ],
+)
+def test_a_common_cause_is_what_chance_does_not_explain(
+    racks: int, hot: tuple[str, ...], found: str | None
+) -> None:
+    nodes = fleet(racks * 8, 8, **{"node.kubernetes.io/instance-type": "p5"})
+    causes = common_causes(nodes, verdicts(*hot))
+    assert [cause.shared for cause in causes] == ([] if found is None else [found])
+
+
+@pytest.mark.parametrize(
+    "healths",
+    [
+        pytest.param(verdicts(*several(*range(8)), active=False), id="over"),
+        pytest.param(verdicts(*several(*range(8)), severity="Info"), id="worth-no-word"),
+        pytest.param(verdicts(*several(*range(900, 908))), id="nodes-that-are-gone"),
+        pytest.param({}, id="all-well"),
+    ],
+)
+def test_only_faults_that_go_on_are_compared(healths: dict[str, HealthView]) -> None:
+    assert common_causes(fleet(80, 8), healths) == ()
+
+
+def test_the_sentence_says_how_many_share_it_and_how_many_are_elsewhere() -> None:
+    cause = CommonCause(
+        reason=HOT, shared="example.com/rack=r0", nodes=several(0, 1, 2), group=8, elsewhere=0
+    )
+    assert cause.message == (
+        "ThermalSlowdown on 3 of the 8 nodes with example.com/rack=r0, none elsewhere: look at "
+        "what they share first"
+    )
+
+
+def test_a_rack_is_found_under_any_prefix_and_once_only() -> None:
+    keys = keys_for(())
+    plain = shared_labels({"topology.kubernetes.io/rack": "r1"}, keys)
+    assert [one for one in plain if one] == [("topology.kubernetes.io/rack", "r1")]
+    own = shared_labels({"acme.example/rack": "r2", "rack": "r3"}, keys)
+    assert [one for one in own if one] == [("acme.example/rack", "r2")]
+
+
+@pytest.mark.parametrize(
+    ("hit", "faulty", "group", "fleet_size", "expected"),
+    [
+        pytest.param(3, 3, 5, 10, 0.125, id="three-coins"),
+        pytest.param(1, 2, 5, 10, 0.75, id="one-of-two"),
+        pytest.param(7, 7, 10, 10, 1.0, id="all-share-it"),
+        pytest.param(7, 7, 0, 10, 1.0, id="nobody-is-known-to"),
+    ],
+)
+def test_chance(hit: int, faulty: int, group: int, fleet_size: int, expected: float) -> None:
+    assert chance(hit, faulty, group, fleet_size) == pytest.approx(expected)
+
+
+def test_the_chance_of_thousands_is_worked_out_at_once() -> None:
+    assert chance(4000, 5000, 100, 10_000) < 1e-9
