@@ -236,7 +236,13 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
         f"{GROUP_PATH}/gpuquarantines/{session.name}",
         # Without words of its own a request must not keep those of the one before.
         {"spec": {"repair": {"step": step, "by": by, "reason": reason or None}}},
+        in_part=True,
     )
+    if "repair" not in written["spec"]:
+        raise CommandError(
+            f"{step} was not asked for: the definitions in this cluster are older than this "
+            "command; bring them up to date with kubectl apply -k daemonset/crds"
+        )
     kept = not reason or written["spec"]["repair"].get("reason") == reason
     return (
         f"{name}: {step} may begin {empty}, as {by}\n"

@@ -70,6 +70,11 @@ def checked(
             if "CERTIFICATE_VERIFY_FAILED" in said:
                 remedy = "check certificate-authority and tls-server-name of the kubeconfig"
             raise CommandError(f"{said}; {remedy}")
+        case 400 | 422 if Told.UNKNOWN_FIELD in told(said):
+            raise CommandError(
+                f"the definitions in this cluster are older than this command ({said}); bring "
+                "them up to date with kubectl apply -k daemonset/crds"
+            )
         case 409:
             raise CommandError(f"somebody else changed it at the same moment ({said}); try again")
         case code if code >= 500 or code == 429:

@@ -46,6 +46,7 @@ POLICY_MAP = "gpuward-policy"
 MANAGER = "kubectl-gpuward"
 """Who wrote a field, in managedFields: uninstall takes off what these commands put there."""
 _NO_LIMIT_S = 86_400.0
+_STRICT = {"fieldValidation": "Strict"}
 _MANAGER = {"fieldManager": MANAGER}
 
 
@@ -284,15 +285,19 @@ class Cluster:
         )
         return decoded(checked(answer, writes=True), dict[str, Any])
 
-    async def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Merge patch of an object; what the API server made of it."""
+    async def patch(
+        self, path: str, body: dict[str, Any], *, in_part: bool = False
+    ) -> dict[str, Any]:
+        """Merge patch of an object; what the API server made of it. `in_part`: a field that its
+        definition drops stops nothing, the caller looks for it.
+        """
         answer = await self._call(
             PaceLane.STATUS,
             "PATCH",
             path,
             body=body,
             content_type=MERGE_PATCH,
-            query=self._written,
+            query=self._written | ({"fieldValidation": "Ignore"} if in_part else {}),
         )
         return decoded(checked(answer, writes=True), dict[str, Any])
 
@@ -315,7 +320,10 @@ class Cluster:
 
     @property
     def _written(self) -> dict[str, str]:
-        return _MANAGER | ({"dryRun": "All"} if self.dry_run else {})
+        """Strict: what a definition of an older release would drop is refused, and not lost
+        while this says that it was asked.
+        """
+        return _MANAGER | _STRICT | ({"dryRun": "All"} if self.dry_run else {})
 
     def _read(self, answer: Answer) -> Answer:
         return checked(answer, role=self._role, least=self._least)

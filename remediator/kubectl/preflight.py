@@ -5,13 +5,14 @@ Each check is one line: ok, warn or FAIL, what was found, and the remedy. It onl
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from remediator.kube.elector import LEASE_NAME
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import PLANNER, CommandError
+from remediator.kubectl.definitions import OPENAPI_PATH, unknown_fields
 from remediator.kubectl.leading import lease_of, nobody_leads
 from rules.api.names import COMPONENT_REMEDIATOR, TAINT_OUT_OF_SERVICE
 from rules.api.object_name import api_path
@@ -120,12 +121,23 @@ async def _kinds(cluster: Cluster) -> list[Check]:
     served = {r["name"] for r in group.get("resources", ())}
     missing = [kind for kind in KINDS if kind not in served]
     if not missing:
-        return [Check(verdict=OK, name="definitions", found=f"all {len(KINDS)} kinds are served")]
+        return [_fields(await cluster.get(OPENAPI_PATH) or {})]
     if len(missing) == len(KINDS):
         found = "not installed yet; kubectl apply -k daemonset brings them"
         return [Check(verdict=WARN, name="definitions", found=found)]
     found = f"missing {', '.join(missing)}; install them with kubectl apply -k daemonset/crds"
     return [Check(verdict=FAIL, name="definitions", found=found)]
+
+
+def _fields(document: Mapping[str, Any]) -> Check:
+    lost = unknown_fields(document)
+    if not lost:
+        return Check(verdict=OK, name="definitions", found=f"all {len(KINDS)} kinds are served")
+    found = (
+        f"older than this release: they drop {some(lost)}; bring them up to date with "
+        "kubectl apply -k daemonset/crds"
+    )
+    return Check(verdict=FAIL, name="definitions", found=found)
 
 
 async def _nodes(cluster: Cluster, policy: Policy) -> list[Check]:

@@ -76,6 +76,8 @@ class Told(StrEnum):
     """A 409: another object has that name now."""
     BUSY = "Busy"
     """A 429 of the API server itself."""
+    UNKNOWN_FIELD = "UnknownField"
+    """A 400 or 422 of strict field validation: the served definition has no such field."""
 
 
 _PHRASES: Final[Mapping[Told, tuple[str, ...]]] = {
@@ -86,6 +88,7 @@ _PHRASES: Final[Mapping[Told, tuple[str, ...]]] = {
     Told.BUDGET_NEGATIVE: ("disruptions allowed is negative",),
     Told.OTHER_UID: ("UID in precondition", "UID in the precondition"),
     Told.BUSY: ("Too many requests",),
+    Told.UNKNOWN_FIELD: ("strict decoding error: unknown field",),
 }
 
 
