@@ -58,6 +58,8 @@ case $have in
 	began=$(date +%s)
 	echo "preparing $venv (once, about half a minute) ..." >&2
 	[ -x "$PY" ] || "$python" -m venv "$venv" || exit 1
+	# What the checkout holds is compiled beside the downloads, in time that is waited for anyway.
+	"$PY" -m compileall -q agent remediator rules hack >/dev/null 2>&1 &
 	set -f # words, and brackets that are no pattern of file names
 	{
 		PYTHONUNBUFFERED=1 "$PY" -m pip --disable-pip-version-check install --progress-bar off \

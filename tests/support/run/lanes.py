@@ -7,10 +7,10 @@ everything, and all would wait in the end, on an idle machine.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
-from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
+import pytest
 
 WAITING: Final = (
     "tests/unit/agent/nvml/test_nvml_link",
@@ -27,50 +27,49 @@ WAITING: Final = (
 """Files whose tests wait most of their time, for seconds; those that take longest begin first."""
 
 TOGETHER: Final = ("tests/unit/daemonset/",)
-"""Folders whose files share what takes long to build."""
+"""Folders whose files share what takes long to build: they go to one process in one piece."""
+
+Test = tuple[int, pytest.Item]
+"""A test with its place among all of them."""
 
 
-class Lanes(LoadFileScheduling):
-    """File by file, at most two of five processes in files that compute while some that wait are
-    left; whoever finds nothing left in its lane takes from the other.
-    """
+class Lanes:
+    """The tests that no process has yet, file by file."""
 
-    def _assign_work_unit(self, node: WorkerController) -> None:
-        others = [self._computes(other) for other in self.nodes if other is not node]
-        waits = 5 * sum(others) >= 2 * len(self.nodes)
-        lane = [file for file in self.workqueue if file.startswith(WAITING) is waits]
-        file = min(lane, key=_turn, default=next(iter(self.workqueue)))
-        unit = self.workqueue.pop(file)
-        self.assigned_work[node][file] = unit
-        collected = self.registered_collections[node]
-        node.send_runtest_some([k for k, test in enumerate(collected) if unit.get(test) is False])
+    def __init__(self, tests: Sequence[pytest.Item], processes: int) -> None:
+        self._processes = processes
+        self._files: dict[str, list[Test]] = {}
+        self._place = {test: place for place, test in enumerate(tests)}
+        self.put_back(tests)
 
-    def remove_node(self, node: WorkerController) -> str | None:
-        """Take a process out; the test in which it broke down, if it did.
+    def __bool__(self) -> bool:
+        """Some are left."""
+        return bool(self._files)
 
-        That one is not run again, which would break the next process, and files that were through
-        are nobody's work any more: whoever got one would wait for ever.
+    def put_back(self, tests: Iterable[pytest.Item]) -> None:
+        """These are nobody's."""
+        for test in tests:
+            self._files.setdefault(_piece(test.nodeid), []).append((self._place[test], test))
+
+    def next_file(self, others: Iterable[str]) -> tuple[str, list[Test]]:
+        """The next file and its tests, for a process beside which others have files of their own.
+
+        At most two of five compute while files that wait are left; whoever finds nothing left in
+        its lane takes from the other. An empty name and no tests: nothing is left at all.
         """
-        units = self.assigned_work[node]
-        left = ((unit, test) for unit in units.values() for test, ran in unit.items() if not ran)
-        unit, broke = next(left, (None, None))
-        if unit is not None:
-            unit[broke] = True
-        self.assigned_work[node] = {
-            file: unit for file, unit in units.items() if not all(unit.values())
-        }
-        super().remove_node(node)
-        return broke
+        if not self._files:
+            return "", []
+        computing = sum(bool(file) and not file.startswith(WAITING) for file in others)
+        waits = 5 * computing >= 2 * self._processes
+        lane = [file for file in self._files if file.startswith(WAITING) is waits]
+        file = min(lane, key=_turn, default=next(iter(self._files)))
+        return file, self._files.pop(file)
 
-    def _split_scope(self, nodeid: str) -> str:
-        """What goes to one process in one piece: a file, or a whole folder."""
-        file = super()._split_scope(nodeid)
-        return next((folder for folder in TOGETHER if file.startswith(folder)), file)
 
-    def _computes(self, node: WorkerController) -> bool:
-        """Whether the file that it was given last is one that computes."""
-        given = next(reversed(self.assigned_work[node]), None)
-        return given is not None and not given.startswith(WAITING)
+def _piece(nodeid: str) -> str:
+    """What goes to one process in one piece: a file, or a whole folder."""
+    file = nodeid.split("::")[0]
+    return next((folder for folder in TOGETHER if file.startswith(folder)), file)
 
 
 def _turn(file: str) -> int:

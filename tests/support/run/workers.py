@@ -1,58 +1,84 @@
-"""How several processes share one run of the tests, where `-n` asks for them.
-
-Each would compile the assertions of every file, if all began with the same; and they would wait
-for other programs all at the same time.
-"""
+"""How several processes share one run of the tests, where `--forks` asks for them."""
 
 from __future__ import annotations
 
 import gc
 import importlib
+import os
+import signal
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
+
+from tests.support.run.forks import share
 
 LOOK_AFTER: Final = 50_000
 """How many objects are made before the collector of garbage looks through the new ones; a test
 makes some hundred thousand, few of them in circles, and at Python's 700 each twentieth second goes
 into looking."""
 
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | None:
-    """For `--dist loadfile`, which is how hack/test runs."""
-    from tests.support.run.lanes import Lanes  # needs xdist, which may be switched off
-
-    return Lanes(config, log) if config.getoption("dist") == "loadfile" else None
+_compiler = 0
+"""The process that compiles tests beside this one while it collects them, if there is one."""
 
 
-def pytest_collectstart(collector: pytest.Collector) -> None:
-    """Import the files in another order in each process: what one has compiled, others read."""
-    worker = getattr(collector.config, "workerinput", None)
-    if worker is None or not isinstance(collector, pytest.Session):
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("gpuward")
+    group.addoption(
+        "--forks",
+        type=int,
+        default=1,
+        metavar="N",
+        help="share the tests, file by file, between N forks of the process that imported them",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """On the first run, let another process compile the assertions from the other end."""
+    global _compiler
+    files = sorted(path for name in session.config.args for path in _files(Path(name)))
+    if session.config.option.forks < 2 or not files or _compiled(files[-1]):
         return
-    files = sorted(path for name in collector.config.args for path in _files(Path(name)))
-    begin = len(files) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
-    for path in (*files[begin:], *files[:begin]):
-        if str(path.parent) not in sys.path:
+    _compiler = os.fork()
+    if _compiler == 0:
+        for path in reversed(files):
             sys.path.insert(0, str(path.parent))
-        try:
-            importlib.import_module(path.stem)
-        except (Exception, pytest.skip.Exception):  # noqa: BLE001 - said when it is collected
-            sys.modules.pop(path.stem, None)
+            try:
+                importlib.import_module(path.stem)
+            except BaseException:  # noqa: BLE001 - said when it is collected
+                sys.modules.pop(path.stem, None)
+        os._exit(0)
 
 
 def _files(named: Path) -> Iterable[Path]:
     return map(Path.resolve, named.rglob("test_*.py")) if named.is_dir() else ()
 
 
+def _compiled(path: Path) -> bool:
+    return any(path.parent.glob(f"__pycache__/{path.stem}.*"))
+
+
 def pytest_collection_finish() -> None:
     """What was imported stays: the collector of garbage need not look through it again and
     again, which costs a sixth of the time.
     """
+    if _compiler:
+        os.kill(_compiler, signal.SIGKILL)
+        os.waitpid(_compiler, 0)
     gc.collect()
     gc.freeze()
     gc.set_threshold(LOOK_AFTER)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Share the tests out, where that is asked for and nothing speaks against it."""
+    option = session.config.option
+    broken = session.testsfailed and not option.continue_on_collection_errors
+    if option.forks < 2 or option.collectonly or broken or not session.items:
+        return None
+    share(session, option.forks)
+    return True
