@@ -27,6 +27,11 @@ from rules.session.snapshot import FleetSnapshot
 _DELETIONS_KEPT = 64
 
 
+def availability(node: NodeView) -> tuple[object, ...]:
+    """What the fleet rules read of a node."""
+    return node.spec.unschedulable, node.ready, node.labels
+
+
 def _nobody(*_: object) -> None:
     """Who hears of what is learned before anybody does."""
 

@@ -19,6 +19,7 @@ from remediator.cycle.work_queue import WorkQueue
 from remediator.edge import Edge, EdgePart
 from remediator.kube.api import IN_FLIGHT
 from remediator.kube.pace import PaceLane
+from remediator.world import availability
 from rules.api import writes as d
 from rules.api.mark import marked
 from rules.api.nodes import HealthView, NodeView, QuarantineView
@@ -125,12 +126,13 @@ class ControlLoop(EdgePart):
         """A node came, went or changed."""
         if after is not None and name in self._world.reserved and marked(after):
             self._world.reserved.discard(name)
-        if before is None or after is None or _availability(before) != _availability(after):
+        if before is None or after is None or availability(before) != availability(after):
             self._fleet_changed()
         if self._world.note_external(name, after):
             self.wake(name)
         changed = before is None or after is None or _of_note(before) != _of_note(after)
-        if changed and self._concerned(name, after):
+        # A marked node that vanishes may only have lost our label beside the selection.
+        if changed and self._concerned(name, after or before):
             self.wake(name)
 
     def _concerned(self, name: str, node: NodeView | None) -> bool:
@@ -233,10 +235,6 @@ class ControlLoop(EdgePart):
 def _same_version(one: QuarantineView, other: QuarantineView) -> bool:
     mine, theirs = one.metadata, other.metadata
     return (mine.uid, mine.resource_version) == (theirs.uid, theirs.resource_version)
-
-
-def _availability(node: NodeView) -> tuple[object, ...]:
-    return node.spec.unschedulable, node.ready, node.labels
 
 
 def _of_note(node: NodeView) -> tuple[object, ...]:

@@ -22,6 +22,7 @@ from remediator.kube.pace import PaceLane
 from remediator.kube.publisher_pods import PublisherPods
 from remediator.kube.repair_objects import RepairObjects
 from remediator.kube.resources import HEALTHS
+from remediator.world import availability
 from rules.api import writes as d
 from rules.api.backoff import backoff_s
 from rules.api.evidence.wire import EvidenceView
@@ -179,7 +180,7 @@ class NodeCycle(EdgePart):
         await self._read_evidence(name)
         fresh: FreshNode | None = None
         gone = False
-        if name in self._doubted:
+        if name in self._doubted or self._unwatched(name):
             fresh = await self._fresh(name)
             gone = fresh is None
             self._doubted.discard(name)
@@ -247,6 +248,14 @@ class NodeCycle(EdgePart):
             self._evidence_read.pop(session.name, None)
             self._active.pop(session.metadata.uid, None)
 
+    def _unwatched(self, name: str) -> bool:
+        """Whether no watch shows a node with an open session: it is beside the policy's selection
+        and does not carry our label (not yet, or somebody took it off). Changes there wake nobody.
+        """
+        caches = self._world.caches
+        shown = name in caches.nodes.items or name in caches.marked.items
+        return not shown and bool(self._world.open_sessions(name))
+
     def _judged(self, session: QuarantineView) -> bool:
         """Whether the fleet rules have an answer for a session that waits for one."""
         if session.status.phase not in {"", "Pending", "Marked"}:
@@ -302,7 +311,8 @@ class NodeCycle(EdgePart):
                 return None
             raise
         if name not in self._world.caches.nodes.items and self._world.open_sessions(name):
-            if name not in self._world.unselected:
+            known = self._world.unselected.get(name)
+            if known is None or availability(known) != availability(node):
                 self._senses.fleet_changed()
             self._world.node_seen(name, node)
         if not marked(node):

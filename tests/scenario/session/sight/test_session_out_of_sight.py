@@ -1,0 +1,254 @@
+"""Nodes that leave the policy's selection, our label, or both: no mark is forgotten for that, and
+no drain goes on.
+
+Two watches show nodes: those that the policy selects, and marked ones beside them. What is in
+neither is shown by nobody, and has to be asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from rules.api import writes as d
+from rules.api.names import LABEL_QUARANTINE, TAINT_QUARANTINE
+from tests.support.scenario.server.apiserver import encoded
+from tests.support.scenario.session_phases_reached import NODE, evictions_after
+from tests.support.scenario.session_world import ROOMY, World, policy_of
+
+POOL = "pool=gpu"
+SEVERAL = "pool=gpu,pool"
+"""Two requirements, of which no selector is the opposite."""
+SELECTORS = [POOL, SEVERAL, "pool in (gpu,other)", "!spare"]
+
+
+def selected_world(selector: str = POOL) -> World:
+    world = World(policy_of(budget=ROOMY, nodeSelector=selector))
+    world.add_nodes(5, pool="gpu")
+    return world
+
+
+def draining(selector: str = POOL) -> World:
+    """A drain in the middle: some pods are gone, more would go."""
+    world = selected_world(selector)
+    for number in range(6):
+        world.add_pod(f"slow-{number}", NODE, grace=600)
+    world.add_pdb("one", maxUnavailable=1)
+    world.incident(NODE)
+    world.run_until(NODE, "Draining", limit=30)
+    world.run(5)
+    return world
+
+
+def quarantined(selector: str = POOL) -> World:
+    world = selected_world(selector)
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=60)
+    return world
+
+
+def leave(world: World) -> None:
+    world.label(NODE, pool=None, spare="yes")
+
+
+def unlabel(world: World) -> None:
+    """Somebody sets the node's labels anew, ours are gone."""
+    world.nodes[NODE]["metadata"]["labels"].pop(LABEL_QUARANTINE, None)
+    world.touch(world.nodes[NODE])
+
+
+def unlabel_and_leave(world: World) -> None:
+    world.nodes[NODE]["metadata"]["labels"].pop(LABEL_QUARANTINE, None)
+    leave(world)
+
+
+def deselect(world: World) -> None:
+    """The policy is about others now."""
+    world.policy = policy_of(budget=ROOMY, nodeSelector="pool=elsewhere")
+
+
+def recreate(world: World) -> None:
+    """Another machine of the same name, beside the pool."""
+    world.add_node(NODE)
+
+
+OUT = [leave, unlabel_and_leave, deselect]
+
+
+@contextmanager
+def watches_forgotten(world: World) -> Iterator[None]:
+    """The server forgot the version of every watch (410), and what happens meanwhile no watch
+    shows.
+    """
+    world.run(2)
+    gone = {"kind": "Status", "code": 410, "reason": "Expired", "metadata": {}}
+    for shown in world._collections.values():
+        for watch in shown.watches:
+            watch.say("ERROR", encoded(gone))
+        shown.watches.clear()
+    yield
+    world.run(2)
+
+
+@pytest.mark.parametrize("selector", SELECTORS)
+@pytest.mark.parametrize("out", OUT)
+def test_a_drain_stops_and_goes_on_with_the_selection(
+    out: Callable[[World], None], selector: str
+) -> None:
+    world = draining(selector)
+    before = world.now
+    evicted = len(world.writes(d.EvictPod))
+    assert evicted
+    out(world)
+    world.pods = {key: pod for key, pod in world.pods.items() if "slow-0" not in key}
+    world.run(700, step=5)
+    assert evictions_after(world, before + 1) == 0
+    assert world.condition(NODE, "Paused") == "NotSelected"
+    assert world.is_marked(NODE)
+    world.label(NODE, pool="gpu", spare=None)
+    world.policy = policy_of(budget=ROOMY, nodeSelector=selector)
+    world.pods.clear()
+    world.run_until(NODE, "Quarantined", limit=200)
+
+
+@pytest.mark.parametrize("selector", SELECTORS)
+@pytest.mark.parametrize("out", OUT)
+@pytest.mark.parametrize("restarts", [False, True])
+def test_its_mark_comes_off_when_its_causes_close(
+    out: Callable[[World], None], selector: str, restarts: bool
+) -> None:
+    world = quarantined(selector)
+    out(world)
+    world.run(30, step=5)
+    if restarts:
+        world.restart()
+    world.close_all(NODE)
+    world.run_until(NODE, "Released", limit=900, step=10)
+    world.run(5)
+    assert not world.is_marked(NODE)
+    assert not world.unschedulable(NODE)
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["", "our-label-is-refused"])
+@pytest.mark.parametrize("out", OUT)
+@pytest.mark.parametrize(
+    "undo",
+    [
+        lambda world: world.cordon(NODE, on=False),
+        lambda world: world.untaint(NODE, TAINT_QUARANTINE),
+    ],
+    ids=["uncordoned", "untainted"],
+)
+def test_a_person_is_heard_there_too(
+    out: Callable[[World], None], undo: Callable[[World], None], refused: bool
+) -> None:
+    world = quarantined()
+    if refused:
+        world.refusing[d.RelabelNode] = (403, "nobody sets that label")
+    out(world)
+    world.run(30, step=5)
+    undo(world)
+    world.run(90, step=5)
+    assert world.phase(NODE) == "Cancelled"
+    assert not world.is_marked(NODE)
+
+
+@pytest.mark.parametrize("out", OUT)
+def test_a_namesake_inherits_nothing(out: Callable[[World], None]) -> None:
+    world = quarantined()
+    out(world)
+    world.run(30, step=5)
+    recreate(world)
+    world.run(90, step=5)
+    assert world.phase(NODE) == "NodeGone"
+    assert not world.is_marked(NODE)
+
+
+@pytest.mark.parametrize("selector", SELECTORS)
+@pytest.mark.parametrize("out", [*OUT, recreate])
+def test_watches_that_begin_anew_in_between_hide_nothing(
+    out: Callable[[World], None], selector: str
+) -> None:
+    world = draining(selector)
+    before = world.now
+    with watches_forgotten(world):
+        out(world)
+    world.run(120, step=5)
+    assert evictions_after(world, before + 3) == 0
+    assert world.phase(NODE) == ("NodeGone" if out is recreate else "Draining")
+    assert world.is_marked(NODE) == (out is not recreate)
+    with watches_forgotten(world):
+        world.close_all(NODE)
+    world.run(900, step=10)
+    assert not world.is_marked(NODE)
+    assert world.phase(NODE) in {"Released", "NodeGone"}
+
+
+def test_a_mark_that_may_not_come_off_is_not_forgotten_with_its_label() -> None:
+    world = quarantined()
+    world.refusing[d.UnmarkNode] = (403, "nobody uncordons")
+    leave(world)
+    world.run(5)
+    name = world.session(NODE).name
+    world.quarantines[name]["spec"]["release"] = {"by": "ada"}
+    world.run(10)
+    assert world.is_marked(NODE)
+    del world.quarantines[name]
+    world.run(5)
+    unlabel(world)
+    world.run(5)
+    world.refusing.clear()
+    world.run(900, step=10)
+    assert not world.is_marked(NODE)
+
+
+def test_a_node_that_could_not_be_read_is_looked_at_when_it_vanishes_from_its_watch() -> None:
+    world = quarantined()
+    leave(world)
+    world.run(5)
+    status = world.nodes[NODE]["status"]
+    info, status["nodeInfo"] = status["nodeInfo"], 7
+    world.touch(world.nodes[NODE])
+    world.run(5)
+    world.quarantines.clear()
+    world.close_all(NODE)
+    world.run(90, step=5)
+    assert world.unschedulable(NODE), "nothing is done to what is not understood"
+    status["nodeInfo"] = info
+    unlabel(world)
+    world.run(90, step=5)
+    assert not world.is_marked(NODE)
+
+
+class TestAPersonsSessionBesideTheSelection:
+    """Nobody watches such a node before it is marked."""
+
+    def waiting(self, **labels: str) -> World:
+        world = selected_world()
+        world.add_node("aside", labels=labels)
+        world.open_by_person("aside")
+        world.run(5)
+        return world
+
+    def test_what_held_it_up_is_over(self) -> None:
+        world = self.waiting(**{"gpuward.io/opt-out": "true"})
+        assert world.condition("aside", "Paused") == "OptOut"
+        del world.nodes["aside"]["metadata"]["labels"]["gpuward.io/opt-out"]
+        world.touch(world.nodes["aside"])
+        world.run(90, step=5)
+        assert world.is_marked("aside")
+
+    def test_it_was_deleted(self) -> None:
+        world = self.waiting(**{"gpuward.io/opt-out": "true"})
+        del world.nodes["aside"]
+        world.run(90, step=5)
+        assert world.phase("aside") == "NodeGone"
+
+    def test_another_machine_has_its_name(self) -> None:
+        world = self.waiting(**{"gpuward.io/opt-out": "true"})
+        world.add_node("aside")
+        world.run(90, step=5)
+        assert not world.is_marked("aside")
+        assert world.phase("aside") == "NodeGone"
