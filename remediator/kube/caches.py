@@ -25,11 +25,10 @@ from remediator.kube.watch import Reflector, Resource
 from rules.api.budgets import PdbView
 from rules.api.metadata import ObjectMeta
 from rules.api.names import GROUP, LABEL_QUARANTINE
-from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
+from rules.api.nodes import AgentPod, HealthView, NodeView, PauseView, QuarantineView
 from rules.api.pods import DaemonSetView
 from rules.api.selectors import opposite
 from rules.ledger.record import RecordView
-from rules.session.snapshot import AgentPod
 from rules.text.sharing import Sharing
 
 # A few objects that exist to stop us: listed again after this long without a word of the watch.

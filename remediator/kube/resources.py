@@ -5,14 +5,10 @@ Imports nothing heavy: a command that only lists must start at once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rules.api.metadata import ObjectMeta, View
 from rules.api.names import GROUP, VERSION
+from rules.api.nodes import AgentPod
 from rules.api.timestamps import parse_time
-
-if TYPE_CHECKING:
-    from rules.session.snapshot import AgentPod
 
 CUSTOM = f"/apis/{GROUP}/{VERSION}"
 NODES = "/api/v1/nodes"
@@ -49,8 +45,6 @@ class AgentPodObject(View, frozen=True, kw_only=True):
 
     def as_agent(self) -> AgentPod:
         """What the rules ask of it."""
-        from rules.session.snapshot import AgentPod
-
         ready = next((c for c in self.status.conditions if c.type == "Ready"), None)
         changed = parse_time(ready.last_transition_time or "") if ready else None
         return AgentPod(

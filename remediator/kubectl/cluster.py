@@ -27,7 +27,7 @@ from remediator.kubectl.command import OPERATOR, VIEWER, CommandError
 from rules.api.budgets import PdbView
 from rules.api.evidence.wire import EvidenceView
 from rules.api.names import API_VERSION, COMPONENT_VALIDATE
-from rules.api.nodes import FreshNode, HealthView, NodeView, PauseView, QuarantineView
+from rules.api.nodes import AgentPod, FreshNode, HealthView, NodeView, PauseView, QuarantineView
 from rules.api.object_name import api_path, field_selector
 from rules.api.pods import DaemonSetView, PodView
 from rules.api.sentences import some
@@ -36,7 +36,6 @@ from rules.ledger.record import RecordView
 if TYPE_CHECKING:  # what one command does not read it does not wait for
     from rules.api.requests import Request
     from rules.policy.policy import Policy
-    from rules.session.snapshot import AgentPod
 
 T = TypeVar("T")
 
@@ -169,6 +168,15 @@ class Cluster:
         if node:
             query["fieldSelector"] = field_selector("spec.nodeName", node)
         return [pod.as_agent() for pod in await self._list("/api/v1/pods", AgentPodObject, query)]
+
+    async def readable_agents(self) -> dict[str, AgentPod] | None:
+        """Every agent's pod by its UID; None where this person may not list pods."""
+        try:
+            return {pod.uid: pod for pod in await self.agents()}
+        except CommandError as error:
+            if not error.forbidden:
+                raise
+            return None
 
     async def pods_of_gpuward(self) -> list[str]:
         """namespace/name of every pod of our programs, in any namespace.

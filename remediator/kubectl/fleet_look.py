@@ -20,10 +20,11 @@ from remediator.view.people import (
 )
 from remediator.view.session_words import mark_stays, phase_words
 from remediator.view.text import columns, count, document
-from rules.api.names import LABEL_GPUS, LABEL_HEALTH
+from rules.api.names import LABEL_GPUS
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.sentences import some
 from rules.fleet.common import common_causes
+from rules.fleet.health_now import HealthNow, health_now
 from rules.session.observation import is_open
 from rules.session.status import blocked_by, is_true
 
@@ -39,6 +40,7 @@ class _Row:
     node: NodeView | None
     health: HealthView | None
     session: QuarantineView | None
+    now: HealthNow
     people: tuple[str, ...] = ()
     """What people decided about it, and what it needs them for."""
     lingering: QuarantineView | None = None
@@ -46,11 +48,8 @@ class _Row:
 
     @property
     def word(self) -> str:
-        """What the label says: the remediator sets it to unknown when the agent is silent."""
-        if self.node is not None:
-            label = self.node.labels.get(LABEL_HEALTH, "unknown")
-            return label.capitalize()
-        return self.health.status.health if self.health else "Unknown"
+        """What `why` says, too."""
+        return self.now.word
 
     @property
     def cordoned(self) -> bool:
@@ -76,6 +75,7 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     if options.selector:
         meant = {node.name for node in nodes or ()}
         sessions = {name: session for name, session in sessions.items() if name in meant}
+    agents = await cluster.readable_agents()
     now = cluster.now()
     by_name = {node.name: node for node in nodes or ()}
     names = by_name if nodes is not None else healths
@@ -86,6 +86,7 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
                 node=by_name.get(n),
                 health=healths.get(n),
                 session=sessions.get(n),
+                now=health_now(by_name.get(n), healths.get(n), agents, now),
                 lingering=lingering.get(n),
                 people=part_of_people(
                     by_name.get(n), sessions.get(n) or lingering.get(n), pauses, now
@@ -106,6 +107,8 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
         )
     wide = options.output == "wide"
     unseen = ["you may not list nodes: cordons and holds are not shown"] if nodes is None else []
+    if agents is None:
+        unseen.append("you may not list pods: that an agent is silent is known minutes later")
     elsewhere = sorted(sessions.keys() - names.keys()) if nodes is not None else []
     if elsewhere:
         unseen.append(f"open sessions of what is no GPU node, or gone: {some(elsewhere)}")
@@ -190,8 +193,8 @@ def _reason(row: _Row) -> str:
     """The verdict's reason where it is not well, else the session's cause."""
     if row.health is not None and row.health.status.health != "Healthy":
         return row.health.status.reason
-    if row.word != "Healthy":
-        return "AgentSilent" if row.health is not None else "NoVerdict"
+    if row.now.code:
+        return row.now.code
     if row.session is not None and row.session.spec.causes:
         return row.session.spec.causes[0].reason
     if row.session is None and row.lingering is not None:

@@ -14,9 +14,10 @@ from remediator.kubectl.command import CommandError
 from remediator.view.people import part_of_people
 from rules.api.health import IncidentStatus
 from rules.api.mark import marked
-from rules.api.nodes import FreshNode, HealthView, PauseView, QuarantineView
+from rules.api.nodes import AgentPod, FreshNode, HealthView, PauseView, QuarantineView
 from rules.api.quarantine import Mode
 from rules.drain.daemon_sets import untolerating
+from rules.fleet.health_now import health_now
 from rules.ledger.record import RecordStatus, record_names
 from rules.policy.policy import Policy
 from rules.session.causes import CauseSight
@@ -27,10 +28,8 @@ from rules.session.observation import (
     is_open,
     pause_covers,
     selects_node,
-    staleness,
 )
 from rules.session.owners import working_owner
-from rules.session.snapshot import AgentPod
 
 T = TypeVar("T")
 _MOST_GPUS: Final = 16
@@ -114,13 +113,11 @@ class NodeLook:
 
     @property
     def stale(self) -> str:
-        """Why the verdict cannot be believed; "" when it is fresh or nobody can tell."""
-        if self.health is None or self.node is None:
+        """Why the verdict cannot be believed; "" when it is fresh, and where there is none."""
+        if self.health is None:
             return ""
-        if self.agents is None and self.health.status.publisher.pod_uid:
-            return ""
-        agents = {agent.uid: agent for agent in self.agents or ()}
-        return staleness(self.health, self.node, agents, self.now)
+        agents = None if self.agents is None else {agent.uid: agent for agent in self.agents}
+        return health_now(self.node, self.health, agents, self.now).why
 
 
 def open_session(

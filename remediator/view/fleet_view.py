@@ -10,7 +10,7 @@ from remediator.view.people import pause_scope
 from remediator.view.session_words import mark_stays
 from remediator.view.state import PageState, mode_of, phase_of
 from rules.api.health import HealthStatus
-from rules.api.names import LABEL_GPUS, LABEL_GPUS_HEALTHY, LABEL_HEALTH
+from rules.api.names import LABEL_GPUS, LABEL_GPUS_HEALTHY
 from rules.api.nodes import NodeView
 from rules.api.timestamps import format_time
 from rules.fleet.common import common_causes
@@ -35,13 +35,12 @@ def node_row(node: NodeView, state: PageState) -> shapes.NodeRow:
     pool, rack = state.keys.group(node.labels)
     verdict = state.health(node.name)
     session = state.open_session(node.name)
-    word = node.labels.get(LABEL_HEALTH, "unknown")
     gpus = _count(node.labels.get(LABEL_GPUS))
     return shapes.NodeRow(
         name=node.name,
         pool=pool,
         rack=rack,
-        health=word if word in HEALTHS else "unknown",
+        health=state.health_now(node).word.lower(),
         gpus=gpus,
         gpus_healthy=_count(node.labels.get(LABEL_GPUS_HEALTHY)),
         marks=gpu_marks(verdict.status) if verdict is not None else (),

@@ -14,7 +14,7 @@ from rules.api.nodes import HealthView, NodeView
 from rules.fleet.happenings import records_by_now
 from rules.ledger.record import RecordView
 from rules.ledger.verdict import judge_record
-from rules.session.observation import opted_out, pause_covers, staleness
+from rules.session.observation import opted_out, pause_covers
 
 
 def node_detail(node: NodeView, state: PageState) -> NodeDetail:
@@ -25,7 +25,8 @@ def node_detail(node: NodeView, state: PageState) -> NodeDetail:
         node=node_row(node, state),
         verdict="live" if live else "read" if verdict else "none",
         health=verdict.status if verdict else None,
-        stale=_stale(node, verdict, state),
+        # Whoever looks must not take old words for new.
+        stale=state.health_now(node).why if verdict is not None else "",
         marks=node_marks(node),
         notes=tuple(_notes(node, state)),
         acts=acts_on(node.name, state),
@@ -40,17 +41,6 @@ def _timeline(node: NodeView, verdict: HealthView | None, state: PageState) -> N
         node.name, node, verdict, sessions, state.snapshot.records.values(), state.now
     )
     return node_timeline(node.name, sessions, verdict.status if verdict else None, records)
-
-
-def _stale(node: NodeView, verdict: HealthView | None, state: PageState) -> str:
-    """Of a node that counts as unknown, why; whoever looks must not take old words for new."""
-    if verdict is None:
-        return ""
-    doubted = node_row(node, state).health == "unknown" or bool(verdict.status.silent_since)
-    if not doubted:
-        return ""
-    why = staleness(verdict, node, state.snapshot.agents, state.now)
-    return why or "its agent was silent a moment ago"
 
 
 def _notes(node: NodeView, state: PageState) -> list[str]:

@@ -7,17 +7,22 @@ so that a page may be made in another thread while the watches go on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from remediator.view.grouping import GroupKeys
 from remediator.view.shapes import ReplicaShown
-from rules.api.nodes import HealthView, QuarantineView
+from rules.api.nodes import AgentPod, HealthView, NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import format_time, parse_time
+from rules.fleet.health_now import HealthNow, health_now, health_unread
 from rules.fleet.turns import FleetVerdict
 from rules.session.observation import is_open
 from rules.session.snapshot import FleetSnapshot
+
+_AGENTS_ON: Final = "agents by node"
+"""In `FleetSnapshot.memo`, among names of nodes: none has a blank in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +62,23 @@ class PageState:
     def known(self, node: str) -> HealthView | None:
         """The verdict of a node, watched or read."""
         return self.health(node) or self.read.get(node)
+
+    def health_now(self, node: NodeView) -> HealthNow:
+        """How the node's GPUs are, by its verdict where that was read."""
+        verdict = self.known(node.name)
+        if verdict is not None:
+            return health_now(node, verdict, self.snapshot.agents, self.now)
+        return health_unread(node, self._agents_on(node.name))
+
+    def _agents_on(self, node: str) -> Sequence[AgentPod]:
+        """The agents' pods on one node; indexed once for all nodes of a page."""
+        index: dict[str, list[AgentPod]] | None = self.snapshot.memo.get(_AGENTS_ON)
+        if index is None:
+            index = {}
+            for pod in self.snapshot.agents.values():
+                index.setdefault(pod.node, []).append(pod)
+            self.snapshot.memo[_AGENTS_ON] = index
+        return index.get(node, ())
 
     def open_session(self, node: str) -> QuarantineView | None:
         """The node's session that has not ended."""

@@ -169,7 +169,18 @@ class LeaseView(View, frozen=True, kw_only=True):
     spec: LeaseSpec = LeaseSpec()
 
 
+class AgentPod(msgspec.Struct, frozen=True, kw_only=True):
+    """The readiness of one agent pod, as a watch or a list showed it."""
+
+    uid: str
+    node: str
+    ready: bool
+    ready_changed_at: float
+    """Transition time of the pod's Ready condition, or the pod's creation."""
+
+
 __all__ = [
+    "AgentPod",
     "FreshMeta",
     "FreshNode",
     "HealthView",

@@ -12,8 +12,7 @@ import msgspec
 
 from rules.api.mark import marked, unmark_patch
 from rules.api.names import ANNOTATION_SESSION, LABEL_QUARANTINE
-from rules.api.nodes import NodeView
-from rules.session.snapshot import AgentPod
+from rules.api.nodes import AgentPod, NodeView
 
 
 def agent_of(node: str) -> AgentPod:

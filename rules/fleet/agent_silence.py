@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rules.api.names import CONDITION_HEALTHY, LABEL_HEALTH
-from rules.api.nodes import HealthView, NodeView
+from rules.api.nodes import AgentPod, HealthView, NodeView
 from rules.api.timestamps import format_time, utc
 from rules.api.writes import SetNodeUnknown, SetVerdictSilent
 from rules.session.observation import AGENT_GONE_S, publisher_silence
-from rules.session.snapshot import AgentPod
 
 
 def word_of(node: NodeView) -> tuple[str, str]:

@@ -18,7 +18,14 @@ import msgspec
 
 from rules.api.health import HealthStatus
 from rules.api.names import LABEL_OPT_OUT
-from rules.api.nodes import HealthView, LabelSelector, NodeView, PauseView, QuarantineView
+from rules.api.nodes import (
+    AgentPod,
+    HealthView,
+    LabelSelector,
+    NodeView,
+    PauseView,
+    QuarantineView,
+)
 from rules.api.object_name import is_object_name
 from rules.api.quarantine import PauseSpec
 from rules.api.selectors import Matcher, matcher, parse_selector
@@ -35,7 +42,7 @@ if TYPE_CHECKING:  # what stands in annotations alone, no command has to wait fo
     from rules.ledger.record import RecordView
     from rules.policy.policy import Policy
     from rules.repair.judging import ObjectSeen
-    from rules.session.snapshot import AgentPod, FleetSnapshot
+    from rules.session.snapshot import FleetSnapshot
     from rules.validate.jobs import JobSeen
 
 HEARTBEAT_FRESH_S: Final = 720.0
@@ -142,21 +149,32 @@ class Staleness(StrEnum):
     POD_GONE = "the agent's pod is gone"
     POD_NOT_READY = "the agent's pod is not Ready"
     NO_HEARTBEAT = "the agent's heartbeat stopped"
+    SILENT = "the remediator calls its agent silent"
+    """Of one whose pod may not be read."""
     BLIND = "the agent cannot see the GPUs"
 
 
 OF_THE_AGENT: Final = frozenset(
-    {Staleness.POD_GONE, Staleness.POD_NOT_READY, Staleness.NO_HEARTBEAT, Staleness.BLIND}
+    {
+        *(Staleness.POD_GONE, Staleness.POD_NOT_READY, Staleness.NO_HEARTBEAT, Staleness.SILENT),
+        Staleness.BLIND,
+    }
 )
 """Of these the agent of the node can be asked."""
 
 
 def publisher_silence(
-    health: HealthView, agents: Mapping[str, AgentPod], now: float
+    health: HealthView, agents: Mapping[str, AgentPod] | None, now: float
 ) -> tuple[str, float]:
-    """Why the publisher counts as silent and since when; ("", 0.0) while it is alive."""
+    """Why the publisher counts as silent and since when; ("", 0.0) while it is alive.
+
+    `agents` None: whoever asks may read no pods, and has the remediator's word alone.
+    """
     publisher = health.status.publisher
-    if publisher.pod_uid:
+    if publisher.pod_uid and agents is None:
+        since = health.status.silent_since
+        return (Staleness.SILENT, parse_time(since) or 0.0) if since else ("", 0.0)
+    if publisher.pod_uid and agents is not None:
         pod = agents.get(publisher.pod_uid)
         if pod is None:
             return Staleness.POD_GONE, parse_time(health.status.observed_at) or 0.0
@@ -172,7 +190,7 @@ def publisher_silence(
 
 
 def staleness(
-    health: HealthView | None, node: NodeView, agents: Mapping[str, AgentPod], now: float
+    health: HealthView | None, node: NodeView, agents: Mapping[str, AgentPod] | None, now: float
 ) -> str:
     """Why the verdict is not fresh; "" when it may be acted on.
 

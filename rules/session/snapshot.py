@@ -6,21 +6,17 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from rules.api.nodes import HealthView, LeaseView, NodeView, PauseView, QuarantineView
+from rules.api.nodes import (
+    AgentPod,
+    HealthView,
+    LeaseView,
+    NodeView,
+    PauseView,
+    QuarantineView,
+)
 from rules.drain.gangs import Gang
 from rules.ledger.record import RecordView
 from rules.policy.policy import Policy
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentPod:
-    """The readiness of one agent pod, as the edge sees it in its watch."""
-
-    uid: str
-    node: str
-    ready: bool
-    ready_changed_at: float
-    """Transition time of the pod's Ready condition, or the pod's creation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

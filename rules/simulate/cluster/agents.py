@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Final
 
 from rules.api.metadata import ObjectMeta
-from rules.api.nodes import HealthView
+from rules.api.nodes import AgentPod, HealthView
 from rules.judge.observation import SourceState
 from rules.judge.workload import Workload as Program
-from rules.session.snapshot import AgentPod
 from rules.simulate.cluster.sim_node import SimNode
 from rules.simulate.cluster.world import BEGIN, World
 from rules.simulate.node.machine import Machine

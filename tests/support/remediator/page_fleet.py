@@ -8,7 +8,13 @@ from typing import Any
 import msgspec
 
 from remediator.view.state import PageState, sessions_by_node
-from rules.api.health import GpuStatus, HealthStatus, IncidentStatus, SourceStatus
+from rules.api.health import (
+    GpuStatus,
+    HealthStatus,
+    IncidentStatus,
+    PublisherPod,
+    SourceStatus,
+)
 from rules.api.nodes import HealthView, NodeView, ObjectMeta, PauseView, QuarantineView
 from rules.api.quarantine import (
     BlockedBy,
@@ -72,6 +78,7 @@ def verdict(name: str, *, line: str = XID_79, **changes: Any) -> HealthView:
         health="Unhealthy",
         message="GPU 3 fell off the bus.",
         observed_at=ago(30),
+        publisher=PublisherPod(heartbeat=ago(30)),
         gpus_healthy="7/8",
         gpus=gpus,
         sources=(SourceStatus(name="kernel-log", state="Up", since=ago(900)),),

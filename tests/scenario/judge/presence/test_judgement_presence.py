@@ -7,7 +7,7 @@ import pytest
 
 from rules.api.health import PublisherPod
 from rules.api.metadata import ObjectMeta
-from rules.api.nodes import HealthView, NodeView
+from rules.api.nodes import AgentPod, HealthView, NodeView
 from rules.catalog.signals import Signal
 from rules.judge.observation import (
     EventKind,
@@ -19,7 +19,6 @@ from rules.judge.observation import (
 )
 from rules.publish.verdict import Health
 from rules.session.observation import staleness
-from rules.session.snapshot import AgentPod
 from tests.support.scenario.judgement_world import SOUND, World
 
 

@@ -15,14 +15,13 @@ from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.remedies import REMEDIES
 from remediator.kubectl.why.why import why
 from rules.api.health import plain
-from rules.api.nodes import FreshNode, HealthView, QuarantineView
+from rules.api.nodes import AgentPod, FreshNode, HealthView, QuarantineView
 from rules.api.quarantine import Mode
 from rules.catalog.why_not import WhyNot
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
 from rules.session.causes import cause_of
 from rules.session.external import external_of
-from rules.session.snapshot import AgentPod
 from tests.support.remediator.kubectl_cluster import REPOSITORY
 from tests.support.remediator.kubectl_objects import (
     NOW,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,14 +10,14 @@ import pytest
 
 from rules.api import writes as d
 from rules.api.names import ANNOTATION_SESSION
-from rules.api.nodes import HealthView, PauseView, QuarantineView
+from rules.api.nodes import AgentPod, HealthView, PauseView, QuarantineView
 from rules.api.timestamps import format_time, parse_time
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
 from rules.session.history import outlived
 from rules.session.observation import staleness
 from rules.session.recheck import recheck
-from rules.session.snapshot import AgentPod, FleetSnapshot
+from rules.session.snapshot import FleetSnapshot
 from tests.support.scenario.drain_objects import node
 
 NOW = parse_time("2026-06-01T00:00:00Z") or 0.0
@@ -164,7 +163,12 @@ class TestFreshness:
         [
             pytest.param(health(), {"pod-1": READY}, True, id="pod-ready"),
             pytest.param(health(), {}, False, id="pod-gone"),
-            pytest.param(health(), {"pod-1": replace(READY, ready=False)}, False, id="not-ready"),
+            pytest.param(
+                health(),
+                {"pod-1": msgspec.structs.replace(READY, ready=False)},
+                False,
+                id="not-ready",
+            ),
             pytest.param(health(bootID="boot-0"), {"pod-1": READY}, False, id="other-boot"),
             pytest.param(health(nodeUID="old"), {"pod-1": READY}, False, id="other-node"),
             pytest.param(None, {"pod-1": READY}, False, id="no-verdict"),

@@ -1,0 +1,103 @@
+"""One answer to how a node's GPUs are, from whatever was read of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from rules.api.health import HealthStatus, PublisherPod
+from rules.api.nodes import AgentPod, HealthView, NodeView, ObjectMeta
+from rules.api.timestamps import format_time
+from rules.fleet.health_now import HealthNow, health_now, health_unread
+from rules.session.observation import Staleness
+
+NOW = 1_700_000_000.0
+
+
+def node(label: str = "healthy", boot: str = "b1") -> NodeView:
+    raw = {
+        "metadata": {"name": "n", "uid": "u", "labels": {"gpuward.io/health": label}},
+        "spec": {},
+        "status": {"nodeInfo": {"bootID": boot}},
+    }
+    return msgspec.convert(raw, NodeView)
+
+
+def said(**changes: Any) -> HealthView:
+    status = HealthStatus(
+        health="Healthy", node_uid="u", boot_id="b1", publisher=PublisherPod(pod_uid="p")
+    )
+    return HealthView(
+        metadata=ObjectMeta(name="n"), status=msgspec.structs.replace(status, **changes)
+    )
+
+
+def pod(*, ready: bool = True) -> AgentPod:
+    return AgentPod(uid="p", node="n", ready=ready, ready_changed_at=NOW - 60)
+
+
+BEATS = PublisherPod(heartbeat=format_time(NOW - 60))
+STOPPED = PublisherPod(heartbeat=format_time(NOW - 6000))
+
+
+@pytest.mark.parametrize(
+    ("health", "agents", "word", "code"),
+    [
+        pytest.param(said(), [pod()], "Healthy", "", id="its agent lives"),
+        pytest.param(said(health="Degraded"), [pod()], "Degraded", "", id="not the label"),
+        pytest.param(said(), [pod(ready=False)], "Unknown", "AgentSilent", id="not Ready"),
+        pytest.param(said(), [], "Unknown", "AgentSilent", id="its pod is gone"),
+        pytest.param(said(publisher=BEATS), [], "Healthy", "", id="no pod, and it beats"),
+        pytest.param(said(publisher=STOPPED), [], "Unknown", "AgentSilent", id="no beat"),
+        pytest.param(said(boot_id="b0"), [pod()], "Unknown", "OtherBoot", id="of another boot"),
+        pytest.param(said(node_uid="x"), [pod()], "Unknown", "OtherNode", id="of another node"),
+        pytest.param(None, [pod()], "Unknown", "NoVerdict", id="no verdict"),
+        pytest.param(said(health="<b>Fine"), [pod()], "Unknown", "", id="no word of ours"),
+        pytest.param(said(), None, "Healthy", "", id="pods may not be read"),
+        pytest.param(
+            said(silent_since=format_time(NOW - 600)), None, "Unknown", "AgentSilent",
+            id="pods may not be read, and the remediator says it",
+        ),
+    ],
+)  # fmt: skip
+def test_a_verdict_counts_while_somebody_can_say_it_again(
+    health: HealthView | None, agents: list[AgentPod] | None, word: str, code: str
+) -> None:
+    known = None if agents is None else {agent.uid: agent for agent in agents}
+    found = health_now(node(), health, known, NOW)
+    assert (found.word, found.code) == (word, code)
+    assert bool(found.why) == bool(code)
+
+
+def test_a_verdict_that_cannot_be_read_in_full_is_not_believed() -> None:
+    health = msgspec.structs.replace(said(), doubt="a field is no list")
+    assert health_now(node(), health, {"p": pod()}, NOW).code == "VerdictUnreadable"
+
+
+def test_of_a_node_that_may_not_be_read_the_verdict_and_its_agent_tell() -> None:
+    assert health_now(None, said(), {"p": pod()}, NOW) == HealthNow("Healthy")
+    assert health_now(None, said(), {}, NOW).code == "AgentSilent"
+
+
+@pytest.mark.parametrize(
+    ("label", "pods", "word"),
+    [
+        ("healthy", [pod()], "Healthy"),
+        ("healthy", [], "Healthy"),
+        ("healthy", [pod(ready=False)], "Unknown"),
+        ("healthy", [pod(ready=False), pod()], "Healthy"),
+        ("unknown", [pod()], "Unknown"),
+        ("fine; really", [pod()], "Unknown"),
+        ("", [], "Unknown"),
+    ],
+)
+def test_where_nobody_read_the_verdict_label_and_pods_tell(
+    label: str, pods: list[AgentPod], word: str
+) -> None:
+    found = health_unread(node(label), pods)
+    assert found.word == word
+    assert (found.why == Staleness.POD_NOT_READY) is (
+        bool(pods) and not any(p.ready for p in pods)
+    )
