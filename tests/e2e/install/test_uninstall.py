@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from tests.support.remediator.remediator_process import (
     prepare,
     running,
 )
+from tests.support.run.warm_start import WarmProcess
 
 REPOSITORY = Path(__file__).parents[3]
 DESCRIPTION = REPOSITORY / "hack" / "sim" / "driver" / "nodes" / "h100-8-nvswitch.yaml"
@@ -37,17 +39,25 @@ MINE = {"key": "example.com/mine", "value": "x", "effect": "NoExecute"}
 OURS = ("GPUHealthy", "GPUDegraded")
 
 
-async def gpuward(kubeconfig: Path, *arguments: str) -> tuple[int, str, str]:
+async def gpuward(
+    kubeconfig: Path, *arguments: str, popen: type[subprocess.Popen[bytes]] = WarmProcess
+) -> tuple[int, str, str]:
     """The command as a person runs it."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "remediator.kubectl.cli", "--kubeconfig", str(kubeconfig),
-        *arguments,
-        cwd=REPOSITORY, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={k: v for k, v in os.environ.items() if not k.startswith(("KUBE", "GPUWARD_"))},
-    )  # fmt: skip
-    out, err = await process.communicate()
-    return process.returncode or 0, out.decode(), err.decode()
+
+    def ended() -> tuple[int, str, str]:
+        command = [sys.executable, "-m", "remediator.kubectl.cli", "--kubeconfig", str(kubeconfig)]
+        with popen(
+            [*command, *arguments],
+            cwd=REPOSITORY,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={k: v for k, v in os.environ.items() if not k.startswith(("KUBE", "GPUWARD_"))},
+        ) as process:
+            out, err = process.communicate()
+        return process.returncode, out.decode(), err.decode()
+
+    return await asyncio.to_thread(ended)
 
 
 async def pictures(cluster: Any) -> str:
@@ -114,8 +124,8 @@ async def test_uninstall_leaves_every_node_as_it_was_before_the_first_agent(clus
             await leads(cluster, "one")
             agents[0].kernel_line(XID79.format(pci=PCI))
             await phase(cluster, FAILING[0], "Quarantined")
-            code, out, _ = await gpuward(kubeconfig, "why", FAILING[0])
-            assert code == 0
+            code, out, err = await gpuward(kubeconfig, "why", FAILING[0])
+            assert code == 0, err
             assert "GPU has fallen off the bus" in out
             assert "it was cordoned before" in out
             marked = await pictures(cluster)
@@ -126,7 +136,7 @@ async def test_uninstall_leaves_every_node_as_it_was_before_the_first_agent(clus
             # A remediator that is asked to end gives the lease back.
             assert await asyncio.to_thread(one.stop) == 0
 
-    code, out, err = await gpuward(kubeconfig, "uninstall", "--yes")
+    code, out, err = await gpuward(kubeconfig, "uninstall", "--yes", popen=subprocess.Popen)
 
     assert code == 0, err
     assert "2 nodes cleaned" in out

@@ -38,7 +38,10 @@ IMPORTED: Final = {
         *("agent.daemon.run", "agent.nvml.life", "agent.validate.device", "agent.validate.reader"),
         *("agent.commands.validate", "agent.simulator", "hack.sim.driver", "hack.sim.cuda"),
     ),
-    "remediator": ("remediator.cli", "remediator.run", "remediator.serve.server"),
+    "remediator": (
+        *("remediator.cli", "remediator.run", "remediator.serve.server"),
+        *("remediator.kubectl.commands", "remediator.kubectl.cluster"),
+    ),
 }
 """By package: what its programs import. Each has a process of its own to fork from, since the
 agent keeps modules out that others need.
@@ -190,6 +193,10 @@ def _follow(line: socket.socket) -> None:
     for stream, wanted in zip(streams, (0, 1, 2), strict=True):
         os.dup2(stream, wanted)
         os.close(stream)
+    # Made anew: the old ones know what kind of file they had before.
+    sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     order = json.loads(said)
     if order["session"]:
         os.setsid()
