@@ -62,9 +62,9 @@ def cut_off_home(incidents: Sequence[Incident], finding: Finding) -> Incident | 
     lost = is_lost(Member(finding.row, finding.xid))
     if not lost and finding.row.reason != CONTAINMENT:
         return None
-    waits = finding.lookback or finding.needs_present
+    who, waits = finding.who, finding.lookback or finding.needs_present
     for incident in incidents:
-        if not incident.active or not incident.concerns(finding.who):
+        if not incident.active or not incident.concerns(who):
             continue
         if waits and incident.phase is not IncidentPhase.PRESENT:
             continue

@@ -306,7 +306,8 @@ def find_home(
     burst on the same GPU (Xids only): its last member within the context delay, its first within
     the grouping time, so that a program that fails all day never swallows a later fault.
     """
-    mine = [i for i in incidents if i.active and i.concerns(finding.who)]
+    who = finding.who
+    mine = [i for i in incidents if i.active and i.concerns(who)]
     if finding.caused_by is not None:
         for incident in reversed(mine):
             if finding.caused_by in incident.xids:

@@ -186,11 +186,11 @@ def _shut_off_home(state: NodeState, finding: Finding) -> Incident | None:
     lost = is_lost(Member(finding.row, finding.xid))
     if not lost and finding.xid != SECURITY_FAULT_XID:
         return None
-    waits = finding.lookback or finding.needs_present
+    who, waits = finding.who, finding.lookback or finding.needs_present
     for incident in state.incidents:
         if waits and incident.phase is not IncidentPhase.PRESENT:
             continue
-        if incident.active and incident.concerns(finding.who):
+        if incident.active and incident.concerns(who):
             other = any(map(is_lost, incident.members))
             if SECURITY_FAULT_XID in incident.xids if lost else other:
                 return incident

@@ -36,6 +36,8 @@ FABRIC_FAILED: Final = "FabricStateFailed"
 
 def merge_common(on: Judging) -> Judging:
     """Make one incident of scope Node of those that a common cause explains."""
+    if not on.state.gpus:
+        return on  # none is about known GPUs, and a flood of lines need not ask each of them
     alike: dict[str, list[Incident]] = {}
     for incident in on.state.incidents:
         if incident.active and _may_be_common(on.state, incident):
