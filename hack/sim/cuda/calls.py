@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import time
 from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 from typing import Any
 
@@ -31,6 +32,8 @@ NAMES = {
 }
 BLOCKS, THREADS = 1, 4
 """What is run of any grid: a kernel that strides over its grid does the same work with fewer."""
+WAITED = 3.0
+"""Times as long as its threads took here: a GPU computes by itself, who launched only waits."""
 
 OUT = POINTER(c_void_p)
 
@@ -235,6 +238,8 @@ def launch(library: SimulatedCuda, function: int, *given: Any) -> int:
     }
     memory = library.here()
     memory.refresh()
+    began_s = time.thread_time()
     for thread in range(THREADS):
         entry.run(values, memory, 0, THREADS, thread, BLOCKS)
+    time.sleep(WAITED * (time.thread_time() - began_s))
     return SUCCESS

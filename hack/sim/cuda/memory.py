@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hack.sim.cuda.ptx import to_bits, to_float
+from hack.sim.cuda.ptx import rounded, to_bits, to_float
 from hack.sim.driver.node import Gpu
 
 WORD = 8
@@ -69,8 +69,8 @@ class DeviceMemory:
 
     def fma(self, one: float, other: float, added: float) -> float:
         """Multiply and add in single precision; a faulty unit flips bits of what comes out."""
-        result = one * other + added
-        return to_float(to_bits(result) ^ self._faults.wrong_bits_of_fma)
+        result, wrong = one * other + added, self._faults.wrong_bits_of_fma
+        return to_float(to_bits(result) ^ wrong) if wrong else rounded(result)
 
     def read_bytes(self, address: int, size: int) -> bytes:
         """For a copy: whole words."""

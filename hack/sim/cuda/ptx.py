@@ -18,6 +18,8 @@ WIDTHS = {"pred": 1, "f32": 32, "b32": 32, "b64": 64}
 SPECIAL = {"%ctaid.x": "ctaid", "%ntid.x": "ntid", "%tid.x": "tid", "%nctaid.x": "nctaid"}
 COMPARED = {"ge": ">=", "eq": "==", "lt": "<", "ne": "!="}
 BITWISE = {"and": "&", "or": "|", "xor": "^"}
+_bytes_of, _single_of = struct.Struct("<f").pack, struct.Struct("<f").unpack
+_bytes_of_bits, _bits_of = struct.Struct("<I").pack, struct.Struct("<I").unpack
 M32, M64 = "0xFFFFFFFF", "0xFFFFFFFFFFFFFFFF"
 
 
@@ -205,11 +207,17 @@ class _Instruction:
 
 def to_float(bits: int) -> float:
     """The single precision number with these bits."""
-    found: float = struct.unpack("<f", struct.pack("<I", bits))[0]
+    found: float = _single_of(_bytes_of_bits(bits))[0]
     return found
 
 
 def to_bits(number: float) -> int:
     """The bits of a number in single precision."""
-    found: int = struct.unpack("<I", struct.pack("<f", number))[0]
+    found: int = _bits_of(_bytes_of(number))[0]
+    return found
+
+
+def rounded(number: float) -> float:
+    """The number in single precision."""
+    found: float = _single_of(_bytes_of(number))[0]
     return found
