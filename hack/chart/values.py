@@ -16,6 +16,7 @@ import yaml
 from hack.chart.builds import PROFILES, Identity, Object
 from hack.chart.emit import Template
 from hack.chart.merge import Condition
+from rules.policy.schema import policy_schema
 
 NAMESPACE: Final = "gpuward"
 KEEP: Final = ".Values.crds.keep"
@@ -163,7 +164,7 @@ def schema(switches: Mapping[str, str]) -> dict[str, Any]:
             {
                 "profile": {"enum": ["minimal", *PROFILES]},
                 "mode": {"enum": ["Shadow", "Enforce"]},
-                "policy": {"type": "object", "properties": {"mode": False}},
+                "policy": _policy(),
                 "images": _closed({"agent": image, "remediator": image, "pullSecrets": objects}),
                 "agent": _closed({"tolerations": objects}),
                 "remediator": _closed(
@@ -180,6 +181,33 @@ def schema(switches: Mapping[str, str]) -> dict[str, Any]:
                 "global": {"type": "object"},
             }
         ),
+    }
+
+
+def _policy() -> dict[str, Any]:
+    """The policy's own schema, so that a slip in a key or a duration is refused by Helm and not
+    found in the remediator's log. `mode` has a place of its own.
+    """
+    known = {
+        key: _bare(each)
+        for key, each in policy_schema()["properties"].items()
+        if key not in {"apiVersion", "kind", "mode"}
+    }
+    return _closed({**known, "mode": False})
+
+
+def _bare(schema: Any) -> Any:
+    """A schema without what only people read; a property may have any of those names."""
+    if isinstance(schema, list):
+        return [_bare(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: {name: _bare(each) for name, each in value.items()}
+        if key == "properties"
+        else _bare(value)
+        for key, value in schema.items()
+        if key not in {"description", "default", "title"}
     }
 
 

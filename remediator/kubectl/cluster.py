@@ -224,7 +224,7 @@ class Cluster:
         text = (found.get("data") or {}).get("policy.yaml", "")
         loaded = decode_policy(text, POLICY_MAP)
         if isinstance(loaded, list):
-            raise CommandError("; ".join(loaded))
+            raise CommandError("; ".join(loaded), unusable=True)
         return loaded
 
     async def pods_on(self, node: str) -> tuple[PodView, ...]:

@@ -16,11 +16,19 @@ class CommandError(Exception):
     """A command cannot do what was asked; the text says what and what to do about it."""
 
     def __init__(
-        self, sentence: str, exit_code: int = 1, *, forbidden: bool = False, report: str = ""
+        self,
+        sentence: str,
+        exit_code: int = 1,
+        *,
+        forbidden: bool = False,
+        unusable: bool = False,
+        report: str = "",
     ) -> None:
         super().__init__(sentence)
         self.exit_code = exit_code
         self.forbidden = forbidden
         """RBAC refused it: what else may be read is still worth telling."""
+        self.unusable = unusable
+        """The policy of the cluster is wrong: what does not rest on it may go on."""
         self.report = report
         """What was found all the same, for standard output."""

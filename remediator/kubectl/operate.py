@@ -11,6 +11,7 @@ from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.options import USAGE_ERROR
 from remediator.kubectl.planning import plan as plans
+from remediator.kubectl.ready.check import FAIL, Check
 from remediator.kubectl.removal import uninstall as removal
 from remediator.kubectl.terminal import Terminal
 from remediator.upkeep.policy_source import given_policy
@@ -29,13 +30,20 @@ async def plan(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> st
 
 async def preflight(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """Ready or not; CommandError with the report when not."""
-    policy, _source = await _policy(cluster, options)
-    found = await checks.preflight(cluster, policy, namespace=options.namespace)
+    wrong: list[Check] = []
+    try:
+        policy, _source = await _policy(cluster, options)
+    except CommandError as error:
+        if error.exit_code == USAGE_ERROR or not error.unusable:
+            raise
+        policy = Policy()
+        wrong = [Check(verdict=FAIL, name="policy", found=str(error))]
+    found = [*await checks.preflight(cluster, policy, namespace=options.namespace), *wrong]
     if options.output:
         report = document([msgspec.to_builtins(check) for check in found], options.output)
     else:
         report = checks.report(found)
-    failed = sum(check.verdict == checks.FAIL for check in found)
+    failed = sum(check.verdict == FAIL for check in found)
     if failed:
         raise CommandError(f"not ready: {failed} of {len(found)} checks failed", report=report)
     return report

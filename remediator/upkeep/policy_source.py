@@ -51,6 +51,8 @@ def given_policy(name: str) -> Policy | list[str]:
     data = sys.stdin.buffer.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
         return ["standard input: is larger than 1 MiB; a policy is a page of YAML"]
+    if not data.strip():  # what came before the pipe has failed: that is no policy of defaults
+        return ["standard input: is empty; give a policy, or a file by its name"]
     return decode_policy(data, "standard input", config_map=True)
 
 

@@ -25,6 +25,8 @@ def decode_policy(
 
     `config_map`: the text may be a ConfigMap that holds one, as it is in a cluster or a manifest.
     """
+    if config_map and (held := _only_policy(text)) is not None:
+        return decode_policy(held, f"{source}, {POLICY_KEY}")
     try:
         loader = yaml.SafeLoader(text)
         try:
@@ -52,3 +54,20 @@ def decode_policy(
     if isinstance(found, Policy):
         return found
     return [problem.sentence(source) for problem in found]
+
+
+def _only_policy(text: bytes | str) -> str | None:
+    """The one policy among several documents, such as what kustomize or helm print; None where the
+    text is one document, or does not hold exactly one.
+    """
+    several = b"\n---" in text if isinstance(text, bytes) else "\n---" in text
+    if not several:
+        return None
+    try:
+        documents = [one for one in yaml.safe_load_all(text) if isinstance(one, dict)]
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError):
+        return None
+    maps = [one.get("data") for one in documents if one.get("kind") == "ConfigMap"]
+    held = [data.get(POLICY_KEY) for data in maps if isinstance(data, dict)]
+    found = [one for one in held if isinstance(one, str)]
+    return found[0] if len(found) == 1 else None

@@ -94,7 +94,7 @@ def test_issue15_14_chart_and_kustomize_make_the_same(
 def test_issue15_14_values_reach_the_objects(tmp_path: Path) -> None:
     values = {
         "mode": "Enforce",
-        "policy": {"drain": {"timeout": "2h"}},
+        "policy": {"drain": {"fatalTimeout": "2h"}},
         "images": {
             "agent": {"repository": "registry.example/a", "tag": "7"},
             "pullSecrets": [{"name": "registry"}],
@@ -107,7 +107,7 @@ def test_issue15_14_values_reach_the_objects(tmp_path: Path) -> None:
         (o["kind"], o["metadata"]["name"]): o for o in rendered(values, tmp_path, "gpu-health")
     }
     policy = yaml.safe_load(objects["ConfigMap", "gpuward-policy"]["data"]["policy.yaml"])
-    assert (policy["mode"], policy["drain"]) == ("Enforce", {"timeout": "2h"})
+    assert (policy["mode"], policy["drain"]) == ("Enforce", {"fatalTimeout": "2h"})
     agent = objects["DaemonSet", "gpuward-agent"]
     assert agent["metadata"]["namespace"] == "gpu-health"
     pod = agent["spec"]["template"]["spec"]
@@ -139,6 +139,8 @@ def test_issue15_14_definitions_stay_when_the_chart_goes_unless_asked(tmp_path: 
         "mode=enforce",
         "components.forced=true",
         "policy.mode=Enforce",
+        "policy.budgt=2",
+        "policy.release.healthyFor=5min",
         "remediator.replicas=0",
     ],
 )

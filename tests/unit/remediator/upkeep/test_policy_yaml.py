@@ -40,3 +40,30 @@ def test_what_is_wrong_is_said_with_its_place(text: str, said: str) -> None:
 @pytest.mark.parametrize("text", ["", "# nothing\n", "mode: Enforce\n"])
 def test_what_is_right_is_a_policy(text: str) -> None:
     assert isinstance(decode_policy(text, "p"), Policy)
+
+
+STREAM = """apiVersion: v1
+kind: Service
+metadata: {name: s}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: gpuward-policy}
+data: {policy.yaml: "mode: %s"}
+"""
+
+
+def test_issue15_walk_the_policy_is_found_in_what_kustomize_prints() -> None:
+    found = decode_policy(STREAM % "Enforce", "p", config_map=True)
+    assert isinstance(found, Policy)
+    assert found.mode == "Enforce"
+    wrong = decode_policy(STREAM % "enforce", "p", config_map=True)
+    assert isinstance(wrong, list)
+    assert wrong[0].startswith("p, policy.yaml: mode is wrong")
+
+
+@pytest.mark.parametrize("text", [STREAM + "---\n" + STREAM, "a: 1\n---\nb: 2\n", "a: [\n---\n"])
+def test_issue15_walk_of_several_documents_none_or_two_policies_are_refused(text: str) -> None:
+    found = decode_policy(text.replace("%s", "Shadow"), "p", config_map=True)
+    assert isinstance(found, list)
+    assert found[0].startswith("p: is not YAML")

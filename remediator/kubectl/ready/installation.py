@@ -1,0 +1,130 @@
+"""Where gpuward is installed, whether its agents run, and whether its policy is as applied."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from remediator.kube.resources import AGENT_SELECTOR, DAEMON_SETS, REMEDIATOR_SELECTOR
+from remediator.kubectl.cluster import GROUP_PATH, POLICY_MAP, Cluster
+from remediator.kubectl.command import CommandError
+from remediator.kubectl.ready.check import FAIL, OK, WARN, Check
+from remediator.upkeep.policy_yaml import POLICY_KEY, decode_policy
+from rules.api.names import COMPONENT_AGENT
+from rules.api.object_name import api_path
+from rules.api.sentences import some
+from rules.policy.differences import differences
+from rules.policy.policy import Policy, effective_view
+
+_DEPLOYMENTS: Final = "/apis/apps/v1/deployments"
+APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """What of gpuward is in the cluster, as far as the person may see it."""
+
+    namespace: str
+    """Where the person says that it is."""
+    definitions: bool
+    spaces: frozenset[str] | None
+    """Where its workloads are; None where the person may not list them."""
+    agents: dict[str, Any]
+    """The agents' DaemonSet of the namespace; empty where there is none."""
+
+    @property
+    def fresh(self) -> bool:
+        """Nothing of ours is there: what is missing is what the installation brings."""
+        return self.spaces == frozenset() and not self.definitions
+
+    @property
+    def elsewhere(self) -> tuple[str, ...]:
+        """The namespaces it is installed in, where this one is none of them."""
+        spaces = self.spaces or frozenset()
+        return () if self.namespace in spaces else tuple(sorted(spaces))
+
+
+async def find_installation(cluster: Cluster, namespace: str) -> Installation:
+    """Look in all namespaces: a forgotten `-n` must not look like a broken installation."""
+    known = await cluster.get(GROUP_PATH) is not None
+    try:
+        agents = await cluster.everything(DAEMON_SETS, {"labelSelector": AGENT_SELECTOR})
+        others = await cluster.everything(_DEPLOYMENTS, {"labelSelector": REMEDIATOR_SELECTOR})
+    except CommandError as error:
+        if not error.forbidden:
+            raise
+        return Installation(namespace=namespace, definitions=known, spaces=None, agents={})
+    by_space = {str(one["metadata"].get("namespace")): one for one in agents}
+    spaces = {*by_space, *(str(one["metadata"].get("namespace")) for one in others)}
+    return Installation(
+        namespace=namespace,
+        definitions=known,
+        spaces=frozenset(spaces),
+        agents=by_space.get(namespace, {}),
+    )
+
+
+def place_check(here: Installation) -> list[Check]:
+    """That gpuward is somewhere else; nothing where it is here, or nowhere, or may not be seen."""
+    if not here.elsewhere:
+        return []
+    found = (
+        f"gpuward is installed in {some(here.elsewhere)}, not in {here.namespace}; what depends "
+        f"on that was not looked at, add -n {here.elsewhere[0]}"
+    )
+    return [Check(verdict=FAIL, name="namespace", found=found)]
+
+
+def agents_check(here: Installation) -> list[Check]:
+    """Whether the agents' pods are made and ready."""
+    if not here.agents:
+        return []  # none yet, not to be seen, or outside the cluster: their nodes tell
+    said = here.agents
+    status = said.get("status") or {}
+    wanted, made, ready = (
+        int(status.get(key) or 0)
+        for key in ("desiredNumberScheduled", "currentNumberScheduled", "numberReady")
+    )
+    if not wanted:
+        found = "the DaemonSet finds no node that has GPUs by its labels (docs/install.md)"
+        return [Check(verdict=WARN, name="agents", found=found)]
+    if ready >= wanted:
+        return [Check(verdict=OK, name="agents", found=f"{ready} of {wanted} are ready")]
+    template = ((said.get("spec") or {}).get("template") or {}).get("spec") or {}
+    runtime = template.get("runtimeClassName")
+    if made < wanted:
+        needs = f" (they need RuntimeClass {runtime})" if runtime else ""
+        lacks = f"{wanted - made} of {wanted} pods are not made{needs}"
+        look = f"get events --field-selector involvedObject.name={COMPONENT_AGENT}"
+    else:
+        lacks = f"{wanted - ready} of {wanted} are not ready"
+        look = f"get pods -o wide -l {AGENT_SELECTOR}"
+    found = f"{lacks}; see kubectl -n {here.namespace} {look}"
+    return [Check(verdict=WARN, name="agents", found=found)]
+
+
+async def policy_checks(cluster: Cluster, namespace: str) -> list[Check]:
+    """Whether the next `kubectl apply` would change the policy back: whoever enforces by editing
+    the ConfigMap in the cluster is in Shadow again after the next upgrade.
+    """
+    path = api_path("/api/v1/namespaces", namespace, "configmaps", POLICY_MAP)
+    found = await cluster.get(path) or {}
+    annotations = (found.get("metadata") or {}).get("annotations") or {}
+    try:
+        applied = json.loads(annotations.get(APPLIED, "null"))
+        before = applied["data"][POLICY_KEY] if applied else ""
+    except (ValueError, TypeError, LookupError):
+        return []
+    now = (found.get("data") or {}).get(POLICY_KEY, "")
+    old, new = decode_policy(before, "applied"), decode_policy(now, POLICY_MAP)
+    if not before or not isinstance(old, Policy) or not isinstance(new, Policy):
+        return []
+    back = differences(effective_view(new), effective_view(old))
+    if not back:
+        return []
+    text = (
+        f"edited in the cluster since it was applied; the next kubectl apply of your overlay sets "
+        f"it back ({some(back)}), put it into the overlay"
+    )
+    return [Check(verdict=WARN, name="policy", found=text)]
