@@ -83,7 +83,7 @@ class Cluster:
         self._api = api
         self._clock = clock
         self._role, self._least = manner.role, manner.least
-        self._say = manner.say
+        self.say = manner.say
         self._timeout_s = manner.timeout_s
         self.dry_run = manner.dry_run
         """Whether the API server only checks what is written."""
@@ -375,7 +375,7 @@ class Cluster:
         )
         if line not in self._left_out:
             self._left_out.add(line)
-            self._say(line)
+            self.say(line)
 
 
 @asynccontextmanager

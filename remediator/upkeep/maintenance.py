@@ -16,15 +16,13 @@ from remediator.edge import Edge, EdgePart
 from remediator.kube.answer import ApiError
 from remediator.kube.api_groups import ApiGroups
 from rules.api.nodes import LeaseView
+from rules.session.owners import MAINTENANCE_NAMESPACE, leases_by_node
 from rules.session.view_age import too_old
 
 _LOG = structlog.get_logger()
 
-NAMESPACE = "medik8s-leases"
-"""Where the medik8s operators keep their leases unless they are told otherwise."""
-LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{MAINTENANCE_NAMESPACE}/leases"
 _GROUP = ".medik8s.io"
-_PREFIX = "node-"
 _SWEEP_S = 5.0
 _REFUSED_S = 60.0
 _PAGE = 500
@@ -76,11 +74,7 @@ class MaintenanceLeases(EdgePart):
 
     async def _list(self) -> dict[str, LeaseView]:
         listed = await self._api.items(LEASES, LeaseView, limit=_PAGE)
-        return {
-            lease.metadata.name.removeprefix(_PREFIX): lease
-            for lease in listed.found
-            if lease.metadata.name.startswith(_PREFIX)
-        }
+        return leases_by_node(listed.found)
 
     def _take(self, found: dict[str, LeaseView]) -> None:
         self._read_at, self._failing_since, self._problem = self._clock.elapsed(), None, ""

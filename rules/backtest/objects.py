@@ -13,6 +13,7 @@ import msgspec
 from rules.api.mark import marked, unmark_patch
 from rules.api.names import ANNOTATION_SESSION, LABEL_QUARANTINE
 from rules.api.nodes import AgentPod, NodeView
+from rules.text.merge_patch import merged
 
 
 def agent_of(node: str) -> AgentPod:
@@ -35,19 +36,6 @@ def as_it_was(raw: dict[str, Any]) -> NodeView:
 
 def patched(node: NodeView, patch: Mapping[str, Any], version: int) -> NodeView:
     """The node after a merge patch; there is no other writer, so no version can be stale."""
-    stored = msgspec.to_builtins(node)
-    _merge(stored, json.loads(json.dumps(patch)))
+    stored = merged(msgspec.to_builtins(node), json.loads(json.dumps(patch)))
     stored["metadata"]["resourceVersion"] = str(version)
     return msgspec.convert(stored, NodeView)
-
-
-def _merge(target: dict[str, Any], patch: dict[str, Any]) -> None:
-    for key, value in patch.items():
-        if value is None:
-            target.pop(key, None)
-        elif isinstance(value, dict):
-            inner = target.get(key)
-            target[key] = inner if isinstance(inner, dict) else {}
-            _merge(target[key], value)
-        else:
-            target[key] = value

@@ -7,6 +7,7 @@ the Node maintenance Lease of medik8s.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from rules.api import names
@@ -18,6 +19,9 @@ _OWNER_TAINTS: Final = {
     "karpenter.sh/disrupted": "Karpenter is replacing the node",
     "medik8s.io/drain": "the node maintenance operator is draining the node",
 }
+MAINTENANCE_NAMESPACE: Final = "medik8s-leases"
+"""Where the medik8s operators keep their leases unless they are told otherwise."""
+_MAINTENANCE_PREFIX: Final = "node-"
 _KURED: Final = "weave.works/kured-reboot-in-progress"
 
 
@@ -45,6 +49,15 @@ def working_owner(node: NodeView, lease: LeaseView | None, now: float) -> str:
     if _KURED in node.annotations:
         return "kured is rebooting the node"
     return _lease_owner(lease, now)
+
+
+def leases_by_node(leases: Iterable[LeaseView]) -> dict[str, LeaseView]:
+    """The maintenance leases of that namespace, by the node that they are about."""
+    return {
+        lease.metadata.name.removeprefix(_MAINTENANCE_PREFIX): lease
+        for lease in leases
+        if lease.metadata.name.startswith(_MAINTENANCE_PREFIX)
+    }
 
 
 def _lease_owner(lease: LeaseView | None, now: float) -> str:

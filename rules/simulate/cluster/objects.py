@@ -32,6 +32,7 @@ from rules.api.pods import (
 from rules.api.timestamps import format_time
 from rules.api.workload.containers import Container
 from rules.simulate.cluster.work import GPUS_PER_NODE, Guard, Pod, Workload
+from rules.text import merge_patch
 
 NAMESPACE: Final = "work"
 RACK: Final = "topology.kubernetes.io/rack"
@@ -85,19 +86,7 @@ def merged(view: NodeView, patch: dict[str, Any]) -> NodeView | None:
     version = body["metadata"].pop("resourceVersion")
     if version != view.metadata.resource_version:
         return None
-    stored = msgspec.to_builtins(view)
-    _merge(stored, body)
-    return newer(msgspec.convert(stored, NodeView))
-
-
-def _merge(target: dict[str, Any], patch: dict[str, Any]) -> None:
-    for key, value in patch.items():
-        if value is None:
-            target.pop(key, None)
-        elif isinstance(value, dict):
-            _merge(target.setdefault(key, {}), value)
-        else:
-            target[key] = value
+    return newer(msgspec.convert(merge_patch.merged(msgspec.to_builtins(view), body), NodeView))
 
 
 def pod_view(pod: Pod) -> PodView:

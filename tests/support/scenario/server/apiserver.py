@@ -26,7 +26,7 @@ from rules.api.repair.writes import (
     SetValidated,
     WriteRepairObject,
 )
-from rules.api.requests import MERGE_PATCH, STRATEGIC_PATCH, Request
+from rules.api.requests import MERGE_PATCH, STRATEGIC_PATCH, Request, request
 from rules.api.timestamps import format_time, parse_time
 from rules.drain.budget import matching
 from rules.session.causes import CRD_CAUSES
@@ -163,6 +163,12 @@ class ApiServer(ProviderObjects):
         if isinstance(write, d.WriteSessionStatus):
             self._says(write)
         return answer_of(status, self._written(write))
+
+    def dry_run(self, eviction: d.EvictPod) -> Answer:
+        """What a person's dry run is answered: it changes nothing, and is no request of ours."""
+        answer = self._eviction_api(eviction, request(eviction))
+        self.sent.pop()
+        return answer
 
     def receive_lease(self, wire: Request) -> Answer:
         """The lease of our own namespace, made or written anew."""

@@ -15,8 +15,8 @@ from hack.sim.cluster.store.selectors import (
     parse_label_selector,
 )
 from remediator.kube.answer import Answer
-from remediator.upkeep.maintenance import NAMESPACE as MAINTENANCE
 from rules.repair.judging import Sight
+from rules.session.owners import MAINTENANCE_NAMESPACE as MAINTENANCE
 from tests.support.scenario.server.apiserver import OWN, ApiServer, answer_of, refusal
 
 Object = dict[str, Any]

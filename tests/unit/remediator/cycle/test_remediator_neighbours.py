@@ -8,8 +8,9 @@ from hack.sim.cluster.clients.client import ApiError
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, LEASES, NAMESPACES, Resource
 from remediator.drain.kueue import KueueWorkloads
 from remediator.kube.api_groups import ApiGroups
-from remediator.upkeep.maintenance import NAMESPACE, MaintenanceLeases
+from remediator.upkeep.maintenance import MaintenanceLeases
 from rules.drain.gangs import Gang
+from rules.session.owners import MAINTENANCE_NAMESPACE as NAMESPACE
 from tests.support.remediator.edge import edge
 from tests.support.remediator.some_edge import some_edge
 

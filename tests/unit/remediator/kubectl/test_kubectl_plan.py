@@ -135,8 +135,8 @@ COMBINATIONS: list[tuple[str, str, dict[str, str], str, str]] = [
     ("Draining", "True", OUT, AFTER, OUT_SAID),
     ("Draining", "True", {**OUT, **LULL}, AFTER, OUT_SAID),
     ("Draining", "Unknown", {}, AFTER, "kubelet is silent"),
-    ("Quarantined", "True", LULL, "stay Quarantined", "as it was then"),
-    ("Validating", "True", {}, "stay Validating", "as it was then"),
+    ("Quarantined", "True", LULL, "stay Quarantined", "waiting for the repair"),
+    ("Validating", "True", {}, "drain", ""),  # its fault came back
 ]
 
 
@@ -156,7 +156,7 @@ def test_plan_says_what_will_really_happen(tmp_path: Path) -> None:
         expected[name] = (would, because)
     sessions += [session(f"gone-{phase}", f"gone-{phase.lower()}", phase, "as it was then")
                  for phase in ("Pending", "Draining")]  # fmt: skip
-    gone = ("end, NodeGone", "there is no such node any more")
+    gone = ("end, NodeGone", "there is no node gone-")
     expected |= dict.fromkeys(("gone-pending", "gone-draining"), gone)
 
     def fill(hosted: HostedServer) -> None:

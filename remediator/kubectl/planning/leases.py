@@ -1,0 +1,23 @@
+"""The leases of other operators that keep the remediator from a node."""
+
+from __future__ import annotations
+
+import msgspec
+
+from remediator.kubectl.cluster import Cluster
+from remediator.kubectl.command import CommandError
+from remediator.upkeep.maintenance import LEASES
+from rules.api.nodes import LeaseView
+from rules.session.owners import leases_by_node
+
+
+async def maintenance_leases(cluster: Cluster) -> dict[str, LeaseView]:
+    """By node; none, and that is said, where this person may not list them."""
+    try:
+        found = await cluster.everything(LEASES, {})
+    except CommandError as error:
+        if not error.forbidden:
+            raise
+        cluster.say(f"not seen, whether node maintenance holds a node: {error}")
+        return {}
+    return leases_by_node(msgspec.convert(one, LeaseView, strict=False) for one in found)

@@ -1,0 +1,56 @@
+"""What a person asks of a World while its replica runs: `kubectl gpuward plan`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from remediator.kube.answer import Answer
+from remediator.kubectl.cluster import Cluster, Manner
+from remediator.kubectl.planning.plan import plan
+from rules.api import writes as d
+from rules.policy.policy import Policy
+from tests.support.scenario.session_world import World
+
+
+class _AskedApi:
+    """GETs, and dry runs of evictions; whatever else is asked is a mistake."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def call(
+        self, lane: object, method: str, path: str, *, query: Mapping[str, str] | None = None,
+        body: Any = None, **_: Any,
+    ) -> Answer:  # fmt: skip
+        if method == "GET":
+            return self._world.read(path, query or {})
+        assert path.endswith("/eviction"), (method, path)
+        assert (query or {}).get("dryRun") == "All" or body.get("deleteOptions", {}).get("dryRun")
+        namespace, name = path.split("/")[4], path.split("/")[6]
+        pod = self._world.pods[namespace, name]
+        asked = d.EvictPod(
+            node=pod["spec"]["nodeName"],
+            namespace=namespace,
+            name=name,
+            uid=pod["metadata"]["uid"],
+            dry_run=True,
+        )
+        return self._world.dry_run(asked)
+
+
+class _WorldTime:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def now(self) -> float:
+        return self._world.now
+
+
+def planned(world: World, policy: Policy | None = None) -> dict[str, dict[str, Any]]:
+    """What `plan -o json` says now, by node."""
+    cluster = Cluster(_AskedApi(world), _WorldTime(world), Manner())  # type: ignore[arg-type]
+    asked = plan(cluster, policy or world.policy, "policy", nodes=(), selector="", form="json")
+    return {one["node"]: one for one in json.loads(asyncio.run(asked))}
