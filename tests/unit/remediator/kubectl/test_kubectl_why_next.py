@@ -156,9 +156,8 @@ def test_a_fault_that_comes_and_goes_says_until_when_it_waits() -> None:
     ended = []
     for number in range(6):
         cause = {"source": "Detector", "incident": f"old-{number}", "severity": "Fatal"}
-        release = {"by": "ann", "reason": "look"}
-        spec = {"causes": [cause], "release": release}
-        one = session(f"{NAME}-{number}", NAME, "Released", "Released.", spec=spec)
+        over = {"spec": {"causes": [cause]}, "evidence": {"joined": "another"}}
+        one = session(f"{NAME}-{number}", NAME, "Cancelled", "Joined another.", **over)
         one["metadata"]["creationTimestamp"] = ago(14)
         ended.append(msgspec.convert(one, QuarantineView))
     seen = NodeLook(
