@@ -115,7 +115,10 @@ class World:
 
     def doubt(self) -> str:
         """Why no harm may rest on what is known now, a clause; empty when it may."""
-        return next(filter(None, (ask() for ask in self.doubts)), "")
+        for ask in self.doubts:
+            if why := ask():
+                return why
+        return ""
 
     def _nodes(self) -> Mapping[str, NodeView]:
         items = self.caches.nodes.items

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 
 import structlog
 
 from remediator.edge import Edge, EdgePart
+from remediator.kube.clock import heard
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import NOT_MARKED_YET
 from rules.fleet.common import CommonCause, common_causes
@@ -82,10 +82,7 @@ class Fleet(EdgePart):
     async def run(self) -> None:
         """Keep the verdict fresh until cancelled."""
         while True:
-            try:
-                async with asyncio.timeout(_LONGEST_S):
-                    await self._changed.wait()
-            except TimeoutError:
+            if not await heard(self._changed, _LONGEST_S):
                 self._dirty = True
             self._changed.clear()
             await self._pause()
@@ -117,9 +114,7 @@ class Fleet(EdgePart):
     async def _pause(self) -> None:
         while (left_s := self._left_s()) > 0:
             self._rest_changed.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left_s):
-                    await self._rest_changed.wait()
+            await heard(self._rest_changed, left_s)
 
     def _left_s(self) -> float:
         """Until the fleet may be judged again."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from remediator.kube.clock import Clock
+from remediator.kube.clock import Clock, heard
 
 _CROWDED_S: Final = 0.005
 """Between two names that are not urgent: none waits for ever behind an API server that hangs."""
@@ -73,11 +73,7 @@ class WorkQueue:
                     self._busy.add(name)
                     return name
             self._changed.clear()
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
+            await heard(self._changed, wait_s)
 
     async def _until_urgent(self) -> None:
         with suppress(TimeoutError):

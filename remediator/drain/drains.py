@@ -22,6 +22,7 @@ from remediator.drain.look import DrainLook
 from remediator.drain.pod_look import Listed, PodLook
 from remediator.edge import Edge, EdgePart
 from remediator.kube.answer import Answer, ApiError
+from remediator.kube.clock import heard
 from remediator.kube.gateway import Result
 from rules.api import writes as d
 from rules.api.backoff import backoff_s
@@ -121,11 +122,7 @@ class Drains(EdgePart):
                 while True:
                     wait_s = self._pump(group)
                     self._due.clear()
-                    try:
-                        async with asyncio.timeout(wait_s):
-                            await self._due.wait()
-                    except TimeoutError:
-                        continue
+                    await heard(self._due, wait_s)
         finally:
             # The passes ended with the group: the next looks start their drains anew.
             self._group, nodes = None, list(self._drains)
@@ -195,13 +192,9 @@ class Drains(EdgePart):
                 self._unseen(node, drain, failed(drain.memory, drain.plan, where))
                 wait_s = backoff_s(drain.failures, _WAITING_S, _LONGEST_S)
             drain.changed.clear()
-            try:
-                async with asyncio.timeout(wait_s):
-                    await drain.changed.wait()
+            if await heard(drain.changed, wait_s):
                 # Answers come in bursts; one list serves them all.
                 await self._clock.sleep(_SHORT_S)
-            except TimeoutError:
-                continue
 
     def _unseen(self, node: str, drain: _Drain, plan: DrainPlan) -> None:
         """The node cannot be looked at: nobody goes, and from the second time on that is said."""

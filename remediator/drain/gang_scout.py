@@ -9,7 +9,6 @@ every drain wait up to 10 s for a node that was not read yet.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 
 import structlog
@@ -18,6 +17,7 @@ from remediator.drain.kueue import KueueWorkloads
 from remediator.drain.look import DrainLook
 from remediator.edge import Edge, EdgePart
 from remediator.kube.answer import ApiError
+from remediator.kube.clock import heard
 from rules.api.nodes import QuarantineView
 from rules.catalog.reason import Level
 from rules.drain.gangs import Gang, gangs_of
@@ -62,9 +62,7 @@ class GangScout(EdgePart):
     async def run(self) -> None:
         """Sweep until cancelled."""
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_READ_AGAIN_S if self._failed else _SWEEP_S):
-                    await self._changed.wait()
+            await heard(self._changed, _READ_AGAIN_S if self._failed else _SWEEP_S)
             self._changed.clear()
             if self._ready() and await self.sweep():
                 self._changed.set()
@@ -119,13 +117,17 @@ class GangScout(EdgePart):
         return now != known
 
     def _waiting(self) -> set[str]:
-        snapshot = self._world.snapshot()
-        return {
-            name
-            for name in self._world.nodes_with_open_sessions()
-            for session in self._world.open_sessions(name)
-            if session.status.phase in _WAITING and _drains(session, snapshot)
-        }
+        world = self._world
+        waiting = [
+            session
+            for name in world.nodes_with_open_sessions()
+            for session in world.open_sessions(name)
+            if session.status.phase in _WAITING
+        ]
+        if not waiting:
+            return set()
+        snapshot = world.snapshot()
+        return {s.spec.node_name for s in waiting if _drains(s, snapshot)}
 
 
 def _drains(session: QuarantineView, snapshot: FleetSnapshot) -> bool:

@@ -213,7 +213,10 @@ class Caches:
 
     def too_old(self) -> str:
         """Why no harm may rest on the caches, a clause that names one; empty when it may."""
-        return next(filter(None, (cache.too_old() for cache in self.all)), "")
+        for cache in self.all:
+            if why := cache.too_old():
+                return why
+        return ""
 
     def _agent_changed(
         self, _: str, before: AgentPodObject | None, after: AgentPodObject | None

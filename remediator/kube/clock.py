@@ -16,6 +16,29 @@ from typing import Protocol
 from remediator.kube.clock_skew import SkewEstimate
 
 
+async def heard(event: asyncio.Event, within_s: float | None) -> bool:
+    """Wait until the event is set, at most that long (None: for ever); whether it was in time.
+
+    Otherwise it is set by the time that passed: for events that one waiter clears and waits for.
+    A quarter of what `asyncio.timeout` costs, which cancels whoever waits.
+    """
+    if event.is_set() or within_s is None:
+        return await event.wait()
+    in_time = True
+
+    def late() -> None:
+        nonlocal in_time
+        in_time = event.is_set()
+        event.set()
+
+    timer = asyncio.get_running_loop().call_later(within_s, late)
+    try:
+        await event.wait()
+    finally:
+        timer.cancel()
+    return in_time
+
+
 class Clock(Protocol):
     """What the remediator needs to know about time."""
 

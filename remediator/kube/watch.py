@@ -320,7 +320,8 @@ class Reflector(Generic[T]):
             said = decode_loosely(event.object)
             raise RelistError(f"the watch ended with {said.code} {said.message}"[:200])
         if event.type == "BOOKMARK":
-            self._advance(decode_loosely(event.object).metadata.resource_version)
+            version = version_of(event.object)[1].resource_version
+            self._advance(version or decode_loosely(event.object).metadata.resource_version)
             return
         if event.type == "DELETED":
             # Whatever it was: what is gone must not stay because it cannot be read.

@@ -157,7 +157,7 @@ async def _nodes(cluster: Cluster, policy: Policy, here: Installation) -> list[C
             + ("" if selected else "; agents label their nodes once they run"),
         )
     ]
-    pools = NodePools(selected)
+    pools = NodePools.of(selected)
     spared = sorted(n.name for n in selected if control_plane(n) or pools.alone(n))
     if spared:
         found = (

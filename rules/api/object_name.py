@@ -16,6 +16,8 @@ MAX_NAME: Final = 253
 _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
 _QUALIFIED: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
+_UNQUOTED: Final = re.compile(r"[-A-Za-z0-9_.~]+", re.ASCII)
+"""What a path holds as it is (RFC 3986, unreserved)."""
 _VERSION: Final = re.compile(r"[a-z0-9]{1,63}", re.ASCII)
 
 
@@ -55,7 +57,7 @@ def segment(name: str) -> str:
     """
     if name in {"", ".", ".."}:
         raise BadSegmentError(f"{name!r} cannot be a part of a path")
-    return quote(name, safe="")
+    return name if _UNQUOTED.fullmatch(name) else quote(name, safe="")
 
 
 def api_path(root: str, *names: str) -> str:

@@ -71,7 +71,7 @@ class NodeCensus:
 
     def pools(self) -> NodePools:
         """The pools of the selected nodes."""
-        return NodePools.of(self._pools)
+        return NodePools(self._pools)
 
     def book(self, taken: Set[str], policy: Policy, now: float) -> BudgetBook:
         """The budget's lines; `taken` are unavailable whatever the nodes say (marks under way,

@@ -42,15 +42,14 @@ def pool_of(node: NodeView) -> str:
 class NodePools:
     """The pools of the selected nodes."""
 
-    def __init__(self, selected: Iterable[NodeView]) -> None:
-        self._sizes = Counter(pool_of(node) for node in selected)
+    def __init__(self, sizes: Counter[str]) -> None:
+        """`sizes`: as somebody counts them, live."""
+        self._sizes = sizes
 
     @classmethod
-    def of(cls, sizes: Counter[str]) -> NodePools:
-        """The pools as somebody counted them, live."""
-        found = cls(())
-        found._sizes = sizes
-        return found
+    def of(cls, selected: Iterable[NodeView]) -> NodePools:
+        """The pools of these nodes."""
+        return cls(Counter(map(pool_of, selected)))
 
     def alone(self, node: NodeView) -> str:
         """Why the node is the only one of its pool, as a clause; "" when it has company."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,6 +13,8 @@ from rules.api.object_name import is_object_name
 from rules.text.tolerant import UNREADABLE
 
 _MAX_NOTE_BYTES: Final = 4096
+_KEPT: Final = 256
+"""Notes are read many times in each decision, and the same ones in the next."""
 
 
 class MarkNote(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -35,8 +38,11 @@ def note_of(annotations: Mapping[str, str]) -> MarkNote | None:
     there before.
     """
     text = annotations.get(ANNOTATION_SESSION)
-    if text is None or len(text) > _MAX_NOTE_BYTES:
-        return None
+    return _read(text) if text is not None and len(text) <= _MAX_NOTE_BYTES else None
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _read(text: str) -> MarkNote | None:
     try:
         note = msgspec.json.decode(text, type=MarkNote)
     except UNREADABLE:

@@ -7,25 +7,40 @@ machine's clock or sleeps.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextvars import Context
+from heapq import heappop, heappush
+from itertools import count
+from math import inf
+from typing import Any, TypeVarTuple
 
 from remediator.kube.clock import SystemClock
 
+Ts = TypeVarTuple("Ts")
+
+_SAME_S = 1e-6
+"""Moments closer than this are one."""
 _ROUNDS = 20_000
 """Rounds at one moment after which something never comes to rest."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Seconds since it was made; callbacks run in `work_until` and never otherwise."""
+    """Seconds since it was made; callbacks run in `work_until` and never otherwise.
+
+    Rounds and moments are its own: the base class asks in each round for what only threads,
+    sockets and a clock need.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._at = 0.0
-        self._until = 0.0
-        self._rounds = 0
-        self._selector = self
-        self._clock_resolution = 1e-6
+        self._soon: deque[asyncio.Handle] = deque()
+        self._later: list[tuple[float, int, asyncio.TimerHandle]] = []
+        """A heap; of one moment in the order in which they were asked for."""
+        self._asked = count()
+        self._stops = False
         self.surprises: list[BaseException] = []
         """What was raised where nobody waits for it."""
         self.set_exception_handler(self._surprised)
@@ -34,6 +49,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Virtual seconds."""
         return self._at
 
+    get_debug = staticmethod(bool)  # type: ignore[assignment]
+    """False, and soon: asked for with every callback."""
+
     def leap(self, to: float) -> None:
         """Time passes without anything being run: what falls due meanwhile is late."""
         assert to >= self._at, "time does not go back"
@@ -41,8 +59,18 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def work_until(self, at: float) -> None:
         """Run everything that is due up to then, and what follows from it at that moment."""
-        self._until = max(at, self._at)
-        self.run_forever()
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(
+            self._asyncgen_firstiter_hook,  # type: ignore[attr-defined]
+            self._asyncgen_finalizer_hook,  # type: ignore[attr-defined]
+        )
+        asyncio._set_running_loop(self)
+        try:
+            self._rounds_until(max(at, self._at))
+        finally:
+            self._stops = False
+            asyncio._set_running_loop(None)
+            sys.set_asyncgen_hooks(*hooks)
 
     def cancel_all(self) -> None:
         """End whatever runs."""
@@ -50,30 +78,65 @@ class VirtualLoop(asyncio.BaseEventLoop):
             task.cancel()
         self.work_until(self._at)
 
-    def select(self, timeout: float | None) -> list[Any]:
-        """Asked by the base class when nothing more is due now: go on to what is due next."""
-        if timeout == 0:
-            self._rounds += 1
-            assert self._rounds < _ROUNDS, "something never comes to rest"
-            return []
-        self._rounds = 0
-        due: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
-        if due and due[0].when() <= self._until:
-            self._at = max(self._at, due[0].when())
-        else:
-            self._at = self._until
-            self.stop()
-        return []
+    def stop(self) -> None:
+        """Not one round more."""
+        self._stops = True
+
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        """In the next round."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._soon.append(handle)
+        return handle
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """At this virtual second."""
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        heappush(self._later, (when, next(self._asked), handle))
+        return handle
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """After so many virtual seconds."""
+        return self.call_at(self._at + delay, callback, *args, context=context)
+
+    def _rounds_until(self, end: float) -> None:
+        soon, later = self._soon, self._later
+        rounds = 0
+        while True:
+            now = self._at + _SAME_S
+            while later and (later[0][0] < now or later[0][2]._cancelled):
+                soon.append(heappop(later)[2])
+            for _ in range(len(soon)):
+                handle = soon.popleft()
+                if not handle._cancelled:
+                    handle._run()
+            if self._stops:
+                return
+            due = later[0][0] if later else inf
+            if soon or due <= self._at:
+                rounds += 1
+                assert rounds < _ROUNDS, "something never comes to rest"
+            elif self._at < end:
+                self._at, rounds = min(due, end), 0
+            else:
+                return
 
     def _surprised(self, _: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
         error = context.get("exception")
         self.surprises.append(error or RuntimeError(context["message"]))
-
-    def _process_events(self, events: list[Any]) -> None:
-        """There are none."""
-
-    def _write_to_self(self) -> None:
-        """Nobody sleeps who would have to be woken."""
 
 
 class LoopClock(SystemClock):

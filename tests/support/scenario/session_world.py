@@ -94,7 +94,7 @@ class World(Watches):
             *(self._but_for_a_leap(doubt) for doubt in replica.world.doubts),
         ]
         for part in self._parts(replica):
-            self._loop.create_task(part)
+            self._loop.create_task(part).add_done_callback(process.ended)
         return replica
 
     def _but_for_a_leap(self, doubt: Callable[[], str]) -> Callable[[], str]:
@@ -277,14 +277,15 @@ class World(Watches):
         """Others act shortly before the end of the step, so that it is answered at its end."""
         if to - self.now > LEAPT_FROM_S:
             self.now = to - LEAPT_FROM_S
-        self._work(to - min(ANSWERED_S, (to - self.now) / 2))
+        self._work(to - min(ANSWERED_S, (to - self.now) / 2), others_acted=False)
         self._controllers()
         self._work(to)
 
-    def _work(self, until: float) -> None:
+    def _work(self, until: float, *, others_acted: bool = True) -> None:
         with _quiet():
             _, process = self.replica, self._process
-            self.show()
+            if others_acted:
+                self.show()
             if self._leapt:
                 self.say_nothing_changed()
                 self._loop.work_until(self._loop.time())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import cache, partial
 from typing import Any
+
+import msgspec
 
 from remediator.kube.answer import NO_ANSWER, Answer
 from remediator.kube.api import Api
@@ -61,6 +62,12 @@ class Process:
             elector=partial(_SeatedElector, self),
             isolation=partial(_StrictIsolation, self),
         )
+
+    def ended(self, part: asyncio.Task[None]) -> None:
+        """A part that goes on for ever does not any more."""
+        if not part.cancelled() and (error := part.exception()) is not None:
+            self.surprises.append(error)
+            self.stop()
 
     def answer(self, method: str, path: str, query: Mapping[str, str], wire: Request) -> Answer:
         """The server's answer; what a write changed is shown to the watches at once."""
@@ -121,7 +128,7 @@ class _MemoryApi(Api):
                 return Answer(code=NO_ANSWER, failure=f"nothing within {timeout_s:.0f} s")
             waited_s += _HANGS_S
             await asyncio.sleep(_HANGS_S)
-        body = json.loads(data) if data is not None else None
+        body = msgspec.json.decode(data) if data is not None else None
         wire = Request(method=method, path=path, body=body, content_type=media[0])
         try:
             answer = process.answer(method, path, query or {}, wire)

@@ -44,8 +44,8 @@ class Selection:
 
     def __init__(self, path: str, query: Mapping[str, str]) -> None:
         self.path = path
-        self.labels: LabelSelector = parse_label_selector(query.get("labelSelector"))
-        self.fields: FieldSelector = parse_field_selector(query.get("fieldSelector"), _FIELDS)
+        self.labels = _labels(query.get("labelSelector"))
+        self.fields = _fields(query.get("fieldSelector"))
 
     def has(self, item: Object) -> bool:
         """Whether the object is asked for."""
@@ -193,6 +193,16 @@ class Reads(ApiServer):
                 "status": {"unhealthyNodes": [{"name": node} for node in nodes]},
             }
         return {n: o for n, o in found.items() if o["metadata"]["namespace"] == namespace}
+
+
+@cache
+def _labels(text: str | None) -> LabelSelector:
+    return parse_label_selector(text)
+
+
+@cache
+def _fields(text: str | None) -> FieldSelector:
+    return parse_field_selector(text, _FIELDS)
 
 
 @cache
