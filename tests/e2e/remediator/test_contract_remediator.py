@@ -9,6 +9,8 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from hack.sim.cluster.resource import LEASES, NODES, Resource
 from tests.support.remediator.remediator_process import (
     QUARANTINES,
@@ -130,6 +132,35 @@ async def test_a_mark_left_on_an_unselected_node_is_taken_off_after_a_restart(cl
         await cluster.client.patch(NODES, "once-gpu", patch)
         one.start()
         await unmarked(cluster, "once-gpu")
+
+
+@pytest.mark.slow  # scenarios of session/sight hold the same in virtual time
+async def test_a_marked_node_whose_labels_are_gone_is_not_forgotten(cluster, tmp_path):
+    """In neither watch: beside the selection, and without the label that marked ones carry."""
+    await prepare(cluster)
+    await add_bare_node(cluster, "once-gpu", **{"gpuward.io/gpus": "8"})
+    gone = {"metadata": {"labels": {"gpuward.io/gpus": None, "gpuward.io/quarantine": None}}}
+
+    async def labelled():
+        return marks_of(await cluster.node("once-gpu"))["label"] == "quarantined"
+
+    one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig)
+    with running(one):
+        await ask(cluster, "mine", "once-gpu")
+        await phase(cluster, "once-gpu", "Quarantined")
+        await cluster.client.patch(NODES, "once-gpu", gone)
+        await cluster.until(labelled, "our label back")
+        await cluster.client.patch(NODES, "once-gpu", {"spec": {"unschedulable": None}})
+        await phase(cluster, "once-gpu", "Cancelled")
+        await unmarked(cluster, "once-gpu")
+
+        await ask(cluster, "again", "once-gpu")
+        await phase(cluster, "once-gpu", "Quarantined")
+        await cluster.client.patch(NODES, "once-gpu", gone)
+        await cluster.client.delete(NODES, "once-gpu")
+        await add_bare_node(cluster, "once-gpu")
+        await phase(cluster, "once-gpu", "NodeGone")
+    assert marks_of(await cluster.node("once-gpu")) == UNMARKED
 
 
 async def test_in_shadow_nodes_stay_as_they_are_and_an_old_mark_still_comes_off(cluster, tmp_path):
