@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from rules.api.health import HealthStatus, IncidentStatus
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.object_name import name_from
@@ -265,7 +267,8 @@ def appended(
     health: HealthView | None = None,
     external: Iterable[IncidentStatus] = (),
 ) -> tuple[Cause, ...]:
-    """`causes` with the missing ones of `new`, as many as there is room for.
+    """`causes` with the missing ones of `new`, as many as there is room for; a fault that became
+    graver since it came is as grave as that.
 
     Comes to rest: the same again changes nothing. Where there are too many, the first stays (its
     reason is on the taint), then people's, then what still holds by `health`, the gravest first,
@@ -273,8 +276,11 @@ def appended(
     """
     result = list(causes)
     for cause in new:
-        if not any(same_cause(cause, known) for known in result):
+        at = next((i for i, known in enumerate(result) if same_cause(cause, known)), None)
+        if at is None:
             result.append(cause)
+        elif cause.incident and severity_rank(cause.severity) > severity_rank(result[at].severity):
+            result[at] = msgspec.structs.replace(result[at], severity=cause.severity)
     room = min(CRD_CAUSES, max(MAX_CAUSES, len(causes)))
     if len(result) <= room:
         return tuple(result)

@@ -349,6 +349,20 @@ def test_s32_a_degraded_pod_without_room_stays(severity: str, leaves: bool) -> N
         world.run_until(NODE, "Quarantined", limit=60)
 
 
+def test_s32_a_fault_that_becomes_fatal_in_the_middle_of_its_drain_is_treated_as_that() -> None:
+    world = fleet()
+    world.add_pod("big", NODE, gpus=8)
+    for index in (1, 2, 3):
+        world.add_pod(f"busy-{index}", f"n{index}", gpus=8)
+    world.incident(NODE, severity="Degraded")
+    world.run(30)
+    assert world.condition(NODE, "Blocked") == "NoCapacity"
+    world.healths[NODE]["status"]["incidents"][0]["severity"] = "Fatal"
+    world.run_until(NODE, "Quarantined", limit=60)
+    assert evicted(world) == ["big"]
+    assert [cause.severity for cause in world.session(NODE).spec.causes] == ["Fatal"]
+
+
 def test_s45_a_clock_step_fires_no_deadline() -> None:
     world = fleet(drain={"fatalTimeout": "30m", "onTimeout": "Force"})
     world.add_pod("kept", NODE)
