@@ -38,10 +38,13 @@ def merge_common(on: Judging) -> Judging:
     """Make one incident of scope Node of those that a common cause explains."""
     if not on.state.gpus:
         return on  # none is about known GPUs, and a flood of lines need not ask each of them
-    alike: dict[str, list[Incident]] = {}
+    alike: dict[tuple[str, bool, bool], list[Incident]] = {}
+    repaired_at = on.state.node.repaired_at
     for incident in on.state.incidents:
         if incident.active and _may_be_common(on.state, incident):
-            alike.setdefault(incident.row.reason, []).append(incident)
+            # What ends those of before a reboot or a repair says nothing about those after it.
+            mended = incident.first_seen < repaired_at
+            alike.setdefault((incident.row.reason, incident.rebooted, mended), []).append(incident)
     most = _gpus_here(on.state)
     for group in alike.values():
         if len(group) > 1 and (together := _together(group, most, on.thresholds)):
@@ -109,7 +112,6 @@ def _merged(on: Judging, together: Sequence[Incident]) -> Judging:
         count=sum(i.count for i in together),
         evidence=tuple(dict.fromkeys(e for i in together for e in i.evidence))[:MAX_EVIDENCE],
         reset_at=None,
-        rebooted=any(i.rebooted for i in together),
     )
     home = settled(home, on.now, surroundings(on.state), on.thresholds)
     ended = {other.id: closed(other, on.now, COMMON) for other in others}
