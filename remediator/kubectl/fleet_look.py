@@ -22,6 +22,7 @@ from remediator.view.session_words import mark_stays, phase_words
 from remediator.view.text import columns, count, document
 from rules.api.names import LABEL_GPUS
 from rules.api.nodes import HealthView, NodeView, QuarantineView
+from rules.api.quarantine import gravest_reason
 from rules.api.sentences import some
 from rules.fleet.common import common_causes
 from rules.fleet.health_now import HealthNow, health_now
@@ -196,7 +197,7 @@ def _reason(row: _Row) -> str:
     if row.now.code:
         return row.now.code
     if row.session is not None and row.session.spec.causes:
-        return row.session.spec.causes[0].reason
+        return gravest_reason(row.session.spec.causes)
     if row.session is None and row.lingering is not None:
         return blocked_by(row.lingering.status) or "MarkStays"
     return "" if row.session is not None or not row.cordoned else "CordonedByOthers"

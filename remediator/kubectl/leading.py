@@ -38,16 +38,30 @@ async def without_leader(cluster: Cluster, namespace: str) -> str:
     return nobody_leads(lease, namespace, cluster.now()) if lease is not None else ""
 
 
+async def unled_since(cluster: Cluster, namespace: str) -> str:
+    """For how long nobody has led, as `for 31s`; "" where somebody does or nobody may know."""
+    try:
+        lease = await lease_of(cluster, namespace)
+    except CommandError:
+        return ""
+    return _unled(lease, cluster.now()) if lease is not None else ""
+
+
 def nobody_leads(lease: LeaseView, namespace: str, now: float) -> str:
     """The sentence about a Lease that nobody renews; "" of one that is held.
 
     Where there is no Lease none has led yet, which is no news before the installation.
     """
-    renewed = parse_time(lease.spec.renew_time or "")
-    if renewed is not None and now - renewed < UNRENEWED_S:
+    if not (since := _unled(lease, now)):
         return ""
-    since = f" for {age(lease.spec.renew_time, now)}" if renewed is not None else ""
     return (
-        f"no remediator has led{since}: nothing is taken out, repaired or given back, and what is "
-        f"asked for waits; see kubectl -n {namespace} get pods -l {REMEDIATOR_SELECTOR}"
+        f"no remediator has led {since}: nothing is taken out, repaired or given back, and what "
+        f"is asked for waits; see kubectl -n {namespace} get pods -l {REMEDIATOR_SELECTOR}"
     )
+
+
+def _unled(lease: LeaseView, now: float) -> str:
+    renewed = parse_time(lease.spec.renew_time or "")
+    if renewed is None:
+        return "so far"
+    return "" if now - renewed < UNRENEWED_S else f"for {age(lease.spec.renew_time, now)}"

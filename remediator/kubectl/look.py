@@ -12,7 +12,7 @@ from remediator.kubectl.command import CommandError
 from remediator.kubectl.fleet_look import breaker_lines, gpu_nodes
 from remediator.kubectl.terminal import Terminal
 from remediator.view.people import must_of, part_of_people, pause_lines
-from remediator.view.session_words import askers, first_reason, mark_stays, phase_words
+from remediator.view.session_words import askers, leading_reason, mark_stays, phase_words
 from remediator.view.text import age, columns, document, labelled, width_for
 from rules.api.health import plain
 from rules.api.names import ANNOTATION_HOLD, API_VERSION
@@ -54,7 +54,7 @@ async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Termin
             s.spec.node_name,
             phase_words(s),
             age(s.status.phase_since or s.metadata.creation_timestamp, now),
-            first_reason(s),
+            leading_reason(s),
             _blocked(s),
             _people(s, by_name.get(s.spec.node_name), pauses, now),
             s.name,

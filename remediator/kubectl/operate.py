@@ -23,7 +23,7 @@ async def plan(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> st
     """What would happen now."""
     policy, source = await _policy(cluster, options)
     return await plans.plan(
-        cluster, policy, source,
+        cluster, policy or Policy(), source, in_force=policy is not None,
         nodes=options.nodes, selector=options.selector or "", form=options.output,
     )  # fmt: skip
 
@@ -31,14 +31,17 @@ async def plan(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> st
 async def preflight(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """Ready or not; CommandError with the report when not."""
     wrong: list[Check] = []
+    policy: Policy | None = None
     try:
         policy, _source = await _policy(cluster, options)
     except CommandError as error:
         if error.exit_code == USAGE_ERROR or not error.unusable:
             raise
-        policy = Policy()
         wrong = [Check(verdict=FAIL, name="policy", found=str(error))]
-    found = [*await checks.preflight(cluster, policy, namespace=options.namespace), *wrong]
+    found = [
+        *await checks.preflight(cluster, policy or Policy(), namespace=options.namespace),
+        *wrong,
+    ]
     if options.output:
         report = document([msgspec.to_builtins(check) for check in found], options.output)
     else:
@@ -57,8 +60,8 @@ async def uninstall(cluster: Cluster, options: argparse.Namespace, terminal: Ter
     return await removal.uninstall(cluster, namespace=options.namespace, say=terminal.say)
 
 
-async def _policy(cluster: Cluster, options: argparse.Namespace) -> tuple[Policy, str]:
-    """The policy and where it is from."""
+async def _policy(cluster: Cluster, options: argparse.Namespace) -> tuple[Policy | None, str]:
+    """The policy and where it is from; None where the cluster has none: the defaults hold."""
     if options.policy:
         found = given_policy(options.policy)
         if isinstance(found, Policy):
@@ -67,4 +70,4 @@ async def _policy(cluster: Cluster, options: argparse.Namespace) -> tuple[Policy
     in_cluster = await cluster.policy(options.namespace)
     if in_cluster is not None:
         return in_cluster, f"policy of ConfigMap {options.namespace}/gpuward-policy"
-    return Policy(), f"default policy (there is no ConfigMap {options.namespace}/gpuward-policy)"
+    return None, f"default policy (there is no ConfigMap {options.namespace}/gpuward-policy)"

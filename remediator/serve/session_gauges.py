@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from remediator.metrics import Metrics
 from rules.api.names import ANNOTATION_HOLD
 from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
-from rules.api.quarantine import Mode, Phase
+from rules.api.quarantine import Mode, Phase, gravest_reason
 from rules.api.timestamps import parse_time
 from rules.ledger.record import GPU_SCOPE, NODE_SCOPE, RecordView
 from rules.policy.policy import Policy
@@ -56,7 +56,7 @@ def set_session_gauges(metrics: Metrics, sessions: Iterable[QuarantineView]) -> 
             metrics.session_tests.labels(test.provider, test.state).inc()
         if not opened:
             continue
-        reason = causes[0].reason if causes else ""
+        reason = gravest_reason(causes)
         metrics.open_session.labels(node, phase, mode, worst(causes), reason).set(1)
         for block in status.drain.blocked if status.drain else ():
             if block.pdb:

@@ -18,7 +18,7 @@ from remediator.view.shapes import (
 from remediator.view.state import PageState, seconds_between
 from rules.api.health import GpuStatus
 from rules.api.nodes import QuarantineView
-from rules.api.quarantine import Phase
+from rules.api.quarantine import Phase, gravest_reason
 from rules.session.observation import is_open
 from rules.session.status import is_true
 
@@ -78,8 +78,7 @@ def reasons(sessions: Iterable[QuarantineView]) -> tuple[ReasonCount, ...]:
 
 
 def _reason(session: QuarantineView) -> str:
-    causes = session.spec.causes
-    return (causes[0].reason or causes[0].source) if causes else "none given"
+    return gravest_reason(session.spec.causes) or "none given"
 
 
 def drain_seconds(session: QuarantineView) -> float | None:

@@ -13,7 +13,7 @@ from rules.api.health import GpuStatus, IncidentStatus
 from rules.api.mark import read_note
 from rules.api.names import TAINT_QUARANTINE
 from rules.api.nodes import NodeView, QuarantineView
-from rules.api.quarantine import Condition, DrainStatus
+from rules.api.quarantine import Condition, DrainStatus, gravest_reason
 from rules.api.timestamps import parse_time
 from rules.catalog.reason import severity_rank
 from rules.session.causes import open_causes, sight_of, worst
@@ -36,7 +36,7 @@ def session_row(session: QuarantineView) -> shapes.SessionRow:
         open=is_open(session),
         severity=worst(causes),
         level=session.spec.level,
-        reason=(causes[0].reason or causes[0].source) if causes else "",
+        reason=gravest_reason(causes),
         causes=len(causes),
         opened_at=session.metadata.creation_timestamp,
         phase_since=status.phase_since or session.metadata.creation_timestamp,

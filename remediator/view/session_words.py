@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rules.api.nodes import QuarantineView
-from rules.api.quarantine import Mode
+from rules.api.quarantine import Mode, gravest_reason
 from rules.session.observation import is_open
 from rules.session.status import is_true
 
@@ -19,11 +19,11 @@ def mark_stays(session: QuarantineView) -> bool:
     return not is_open(session) and is_true(session.status, "Blocked")
 
 
-def first_reason(session: QuarantineView) -> str:
-    """The first cause, and how many more there are."""
+def leading_reason(session: QuarantineView) -> str:
+    """The gravest cause, and how many more there are: what came first may be the least of it."""
     causes = session.spec.causes
     more = f" +{len(causes) - 1}" if len(causes) > 1 else ""
-    return f"{causes[0].reason or causes[0].source}{more}" if causes else ""
+    return f"{gravest_reason(causes)}{more}"
 
 
 def askers(session: QuarantineView) -> str:

@@ -8,11 +8,13 @@ in memory only.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
 from rules.api.health import Wire
+from rules.catalog.reason import severity_rank
 
 MAX_TIMELINE = 100
 MAX_RECENT = 20
@@ -58,6 +60,14 @@ class Cause(Wire, frozen=True):
     severity: str = "Degraded"
     message: str = ""
     by: str = ""
+
+
+def gravest_reason(causes: Iterable[Cause]) -> str:
+    """What to name where there is room for one cause: the reason of the gravest, of equals the
+    first, or who says so where it has none; "" where there is no cause.
+    """
+    first = max(causes, key=lambda cause: severity_rank(cause.severity), default=None)
+    return first.reason or first.source if first is not None else ""
 
 
 class ReleaseRequest(Wire, frozen=True):

@@ -12,7 +12,7 @@ from remediator.kubectl.node_look import NodeLook, look_at
 from remediator.kubectl.past.ledger_look import gpu_history
 from remediator.kubectl.terminal import Terminal
 from remediator.view.session_view import gpu_ids
-from remediator.view.session_words import askers, first_reason, phase_words
+from remediator.view.session_words import askers, leading_reason, phase_words
 from remediator.view.shapes import NodeTimeline, TimelineItem
 from remediator.view.text import NONE, columns, count, document, span
 from remediator.view.timeline import Lane, lasted, node_timeline
@@ -94,7 +94,7 @@ def _sessions(sessions: list[QuarantineView], now: float, *, wide: bool) -> str:
             utc_of(s.metadata.creation_timestamp, seconds=True) or NONE,
             phase_words(s),
             _lasted(s, now),
-            first_reason(s),
+            leading_reason(s),
             str(s.status.drain.evicted if s.status.drain else 0),
             s.name,
             *((askers(s), s.status.message) if wide else ()),

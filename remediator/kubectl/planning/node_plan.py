@@ -11,7 +11,7 @@ from remediator.kubectl.planning.probe import probe
 from remediator.view.people import part_of_people
 from rules.api.nodes import QuarantineView
 from rules.api.pods import PodView
-from rules.api.quarantine import Mode
+from rules.api.quarantine import Mode, gravest_reason
 from rules.drain.daemon_sets import untolerating
 from rules.drain.eviction import EvictionKind
 from rules.fleet.forecast import Foreseen
@@ -72,7 +72,7 @@ async def node_plan(
         node=name,
         would=step.would,
         then=step.then,
-        reason=session.spec.causes[0].reason if session.spec.causes else "",
+        reason=gravest_reason(session.spec.causes),
         because=step.because,
         blocked_by=step.blocked_by,
         people=people,

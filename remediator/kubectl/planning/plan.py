@@ -44,13 +44,14 @@ async def plan(
     policy: Policy,
     source: str,
     *,
+    in_force: bool,
     nodes: Sequence[str],
     selector: str,
     form: str,
 ) -> str:
     """The plan as text, or as JSON or YAML: of all nodes, of some, of those with some labels.
 
-    `source` says where the policy is from.
+    `source` says where the policy is from; `in_force` that it is the one a remediator goes by.
     """
     enforced = msgspec.structs.replace(policy, mode=Mode.ENFORCE)
     snapshot = await _snapshot(cluster, enforced)
@@ -88,7 +89,9 @@ async def plan(
     if form in {"json", "yaml"}:
         return document([msgspec.to_builtins(one) for one in planned], form)
     lines = [f"{source}, mode {policy.mode}; {count(verdict.selected, 'node')} selected"]
-    if policy.mode == Mode.SHADOW:
+    if not in_force:
+        lines.append(_BY_DEFAULTS)
+    elif policy.mode == Mode.SHADOW:
         lines.append(_IN_SHADOW)
     lines += [_budget_line(line) for line in verdict.lines]
     lines += _breaker_lines(verdict.breaker)
@@ -98,6 +101,10 @@ async def plan(
     return "\n".join([*lines, "", *plan_lines(planned, wide=form == "wide")])
 
 
+_BY_DEFAULTS = (
+    "this is what Enforce would do by the defaults; a remediator that runs goes on by the policy "
+    "it read last, which may enforce"
+)
 _IN_SHADOW = (
     "this is what Enforce would do; in Shadow no node is taken, and what is out only comes back"
 )

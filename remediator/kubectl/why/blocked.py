@@ -185,6 +185,8 @@ def next_lines(look: NodeLook, session: QuarantineView) -> Iterator[str]:
             )
         case Phase.QUARANTINED | Phase.MARKED if _only_people(session):
             yield "only people asked for this, so a person ends it: release"
+        case Phase.QUARANTINED | Phase.MARKED if not causes:
+            yield "its causes are closed: Validating, then it is given back by itself"
         case Phase.MARKED:
             yield "its pods run on; once the causes are closed it is given back by itself"
         case Phase.QUARANTINED if not is_true(status, "NeedsHuman"):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from remediator.kubectl.node_look import NodeLook
 from remediator.view.acts import resume_command
-from rules.api.names import COMPONENT_REMEDIATOR, LABEL_OPT_OUT
+from rules.api.names import LABEL_OPT_OUT
 from rules.api.nodes import FreshNode
 from rules.api.quarantine import Mode
 from rules.api.sentences import some
@@ -49,6 +49,15 @@ def left_to_people(look: NodeLook) -> bool:
     return wrong and _opening(look, look.node).not_opened is NotOpened.ENDED_BY_PERSON
 
 
+def is_awaited(look: NodeLook) -> bool:
+    """Whether a remediator that led would do something about the node without a session."""
+    if look.node is None:
+        return False
+    policy = look.policy or Policy()
+    acting = actionable(look.health, look.external, policy)
+    return bool(acting) and _opening(look, look.node).not_opened is None
+
+
 def _opening(look: NodeLook, node: FreshNode) -> Opening:
     policy = look.policy or Policy()
     return opening(look.observed(node, policy), look.now, policy)
@@ -89,7 +98,4 @@ def _reason(look: NodeLook, node: FreshNode, policy: Policy) -> str:
             "sessions ended before anything was done; to take it out now: "
             f'kubectl gpuward quarantine {look.name} --reason "..."'
         )
-    return (
-        "a session opens within seconds; if none does, the remediator does not run: "
-        f"kubectl get deploy -A | grep {COMPONENT_REMEDIATOR}"
-    )
+    return "a session opens within seconds"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from remediator.kube.resources import AGENT_SELECTOR
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.blocked import blocked_lines, next_lines
-from remediator.kubectl.why.calm import calm_lines, left_to_people
+from remediator.kubectl.why.calm import calm_lines, is_awaited, left_to_people
 from remediator.kubectl.why.effects import evicted_lines, goes_further
 from remediator.kubectl.why.marks import kept_lines, mark_lines
 from remediator.view.acts import node_acts, taking_out
@@ -66,7 +66,7 @@ def why(look: NodeLook, *, wide: bool = False, width: int = WIDTH) -> list[str]:
         ("ladder", _ladder(look, session)),
         ("tested", _tests(session, wide=wide)),
         ("blocked", blocked_lines(look, told)),
-        ("next", next_lines(look, session) if session else calm_lines(look)),
+        ("next", _next(look, session)),
         ("marks", mark_lines(look, session)),
         ("people", kept_lines(look)),
         ("before", _history(look)),
@@ -76,6 +76,14 @@ def why(look: NodeLook, *, wide: bool = False, width: int = WIDTH) -> list[str]:
     for label, text in sections:
         lines += labelled(label, text, width)
     return lines
+
+
+def _next(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
+    """What comes next, and that nothing does while there is nobody to do it."""
+    coming = list(next_lines(look, session) if session else calm_lines(look))
+    if look.unled and (session is not None or is_awaited(look)):
+        yield f"nothing while no remediator leads, and none has {look.unled}; once one does:"
+    yield from coming
 
 
 def _headline(look: NodeLook, session: QuarantineView | None) -> str:

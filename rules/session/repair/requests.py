@@ -10,7 +10,7 @@ from typing import Any, Final
 from rules.api.names import ANNOTATION_REPAIR
 from rules.api.nodes import NodeView
 from rules.api.object_name import name_from
-from rules.api.quarantine import RepairAttempt, RepairState
+from rules.api.quarantine import RepairAttempt, RepairState, gravest_reason
 from rules.api.repair.writes import SetRepairCondition, Verb, WriteRepairObject
 from rules.api.sentences import causes_clause
 from rules.policy.policy import Policy
@@ -61,7 +61,7 @@ def facts_of(case: Case, attempt: RepairAttempt) -> RequestFacts:
         boot_id=attempt.before.boot_id,
         # Never the others for want of one: a reset of all ends work that nobody accused.
         gpu_uuids=accused,
-        reason=causes[0].reason if causes else "",
+        reason=gravest_reason(causes),
         step=attempt.step,
     )
 

@@ -83,6 +83,23 @@ def test_a_node_that_the_policy_does_not_select_is_planned_for_a_person(tmp_path
     assert (found["node"], found["would"]) == ("stranger", "cordon and taint")
 
 
+def test_issue15_walk_a_sick_node_that_a_person_cordoned_is_planned_as_it_is_done(
+    tmp_path: Path,
+) -> None:
+    def fill(hosted: HostedServer) -> None:
+        by_hand = node("by-hand", "unhealthy", spec={"unschedulable": True})
+        load(hosted, NODES, by_hand, gpu_node("other"), gpu_node("third"))
+        load(hosted, HEALTHS, sick("by-hand"))
+
+    with cluster(tmp_path, fill) as kubectl:
+        _, out, _ = kubectl("plan", "by-hand", "-o", "json")
+        (one,) = json.loads(out)
+        assert (one["node"], one["would"]) == ("by-hand", "drain")
+        _, out, _ = kubectl("plan", "by-hand")
+    assert "may enforce" in out, "there is no ConfigMap: what is in force nobody can read"
+    assert "in Shadow nothing is done" not in out
+
+
 def test_a_release_that_was_asked_for_is_what_would_be_done(tmp_path: Path) -> None:
     asks = {"release": {"by": "ann", "reason": "tested"}}
     assert planned(tmp_path, [asked("sick", **asks)], [])["would"] == "release"

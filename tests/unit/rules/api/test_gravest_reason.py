@@ -1,0 +1,26 @@
+"""The one cause that a table or an alert has room for."""
+
+from __future__ import annotations
+
+import pytest
+
+from rules.api.quarantine import Cause, gravest_reason
+
+WEAR = Cause(source="Detector", reason="EccUncorrectableVolatile", severity="Degraded")
+LOST = Cause(source="Detector", reason="Xid79GPUFallenOffBus", severity="Fatal")
+WORSE = Cause(source="Detector", reason="Xid95UncontainedMemoryError", severity="Fatal")
+PERSON = Cause(source="Human", severity="Degraded")
+
+
+@pytest.mark.parametrize(
+    ("causes", "expected"),
+    [
+        pytest.param((), "", id="none"),
+        pytest.param((WEAR, LOST, WORSE), LOST.reason, id="the-gravest-and-of-equals-the-first"),
+        pytest.param((PERSON,), "Human", id="who-says-so"),
+    ],
+)
+def test_issue15_walk_a_drain_that_got_worse_is_named_by_the_worst(
+    causes: tuple[Cause, ...], expected: str
+) -> None:
+    assert gravest_reason(causes) == expected
