@@ -8,7 +8,7 @@ stale it stays as it was. What others say on the Node needs no verdict.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,7 +23,7 @@ from rules.policy.policy import Policy
 from rules.session.external import SOURCE as EXTERNAL
 from rules.session.external import holds, is_external, trigger_of
 from rules.session.observation import NodeObservation, is_open, staleness
-from rules.session.people.seen import beyond, read_seen
+from rules.session.people.seen import SeenFault, beyond, read_seen
 from rules.session.snapshot import FleetSnapshot
 from rules.session.validation import verdicts
 
@@ -170,7 +170,7 @@ def _holding(session: QuarantineView, sight: CauseSight) -> tuple[Cause, ...]:
     blind = bool(sight.stale) or sight.health is None
     said = read_seen(session.status.evidence.get(EVIDENCE_SAID))
     incidents = sight.health.status.incidents if sight.health is not None else ()
-    active = {i.id for i in incidents if i.active and (not said or beyond(said, i))}
+    active = {i.id for i in incidents if i.active and not _as_left(said, i, sight.policy)}
     uid = session.spec.node_uid
 
     def stands(cause: Cause) -> bool:
@@ -181,6 +181,16 @@ def _holding(session: QuarantineView, sight: CauseSight) -> tuple[Cause, ...]:
         return blind or cause.source == "Human" or cause.incident in active
 
     return tuple(cause for cause in session.spec.causes if stands(cause))
+
+
+def _as_left(said: Sequence[SeenFault], incident: IncidentStatus, policy: Policy) -> bool:
+    """Whether the incident is what a person left on the node, and no more. One that is only
+    reported is not judged to its end: an agent that just started says so of every fault.
+    """
+    if not said or incident.severity == Severity.INFO:
+        return False
+    acting = level_rank(level_of(incident, policy)) > Level.REPORT.rank
+    return acting and not beyond(said, incident)
 
 
 def active_ids(

@@ -74,7 +74,8 @@ def read_seen(kept: object) -> tuple[SeenFault, ...]:
 def beyond(seen: Iterable[SeenFault], incident: IncidentStatus) -> str:
     """What of the incident was not seen, a clause; "" where all of it was.
 
-    Two incidents of one reason may have become one since: what was seen of either counts.
+    Two incidents of one reason may have become one since: what was seen of either counts, where
+    its parts are among those of the one.
     """
     known = tuple(seen)
     same = [each for each in known if each.id == incident.id]
@@ -82,7 +83,7 @@ def beyond(seen: Iterable[SeenFault], incident: IncidentStatus) -> str:
         return f"{incident.reason} is a new fault"
     if not all(each.reason for each in same):
         return ""
-    alike = [each for each in known if each.id == incident.id or each.reason == incident.reason]
+    alike = [each for each in known if each in same or _became_part(each, incident)]
     severity, worst = severity_rank(incident.severity), max(_rank(each) for each in alike)
     if severity > worst:
         return f"{incident.reason} became {incident.severity}"
@@ -91,6 +92,11 @@ def beyond(seen: Iterable[SeenFault], incident: IncidentStatus) -> str:
     if joined := _other_parts(alike, incident):
         return f"{incident.reason} came to {some(joined)}"
     return ""
+
+
+def _became_part(seen: SeenFault, incident: IncidentStatus) -> bool:
+    shares = set(seen.gpus) & set(incident.gpus) or set(seen.pci) & set(incident.pci)
+    return seen.reason == incident.reason and bool(shares)
 
 
 def _rank(seen: SeenFault) -> int:

@@ -222,6 +222,26 @@ def test_once_what_came_since_is_gone_the_person_is_heard_again() -> None:
     assert len(world.sessions(NODE)) == 2
 
 
+def test_an_agent_that_starts_does_not_end_what_came_since() -> None:
+    """It says Info, or reports only, until the present agrees."""
+    world = ended()
+    CAME_SINCE["graver"](world)
+    world.run_until(NODE, "Quarantined", limit=30)
+    said = dict(fault(world))
+    for unsure in (
+        {"severity": "Info", "level": "Report"},
+        {"severity": "Degraded", "level": "Report"},
+    ):
+        fault(world).update(unsure)
+        world.run(900, step=10)
+        assert world.phase(NODE) == "Quarantined"
+    fault(world).update(said)
+    world.run(10)
+    assert [e.step for e in world.session(NODE).status.timeline].count("CauseReturned") == 0
+    fault(world).update(severity="Degraded")
+    world.run_until(NODE, "Released", limit=1200, step=10)
+
+
 def test_a_session_of_before_this_was_recorded_covers_its_incident_by_id() -> None:
     world = ended()
     status = world.quarantines[world.session(NODE).name]["status"]

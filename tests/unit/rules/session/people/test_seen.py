@@ -64,5 +64,8 @@ def test_what_was_seen_of_two_counts_for_the_one_they_became() -> None:
     other = SeenFault(id="b", reason="Xid48", severity="Fatal", gpus=("G1",), pci=("p1",))
     merged = {"severity": "Fatal", "gpus": ("G0", "G1"), "pci": ("p0", "p1")}
     assert beyond([ONE, other], now(**merged)) == ""
+    assert beyond([ONE, other], now(severity="Fatal")) == "Xid48 became Fatal", "not that GPU"
+    whole = msgspec.structs.replace(other, gpus=(), pci=())
+    assert beyond([ONE, whole], now(gpus=("G0", "G1"))) == "Xid48 came to G1"
     elsewhere = msgspec.structs.replace(other, reason="Xid95")
     assert beyond([ONE, elsewhere], now(**merged)) == "Xid48 became Fatal"
