@@ -23,6 +23,7 @@ from rules.api.sentences import some
 DEFAULT_NAMESPACE = "gpuward"
 """Where the manifests install us."""
 _SERVICE_HOST = "KUBERNETES_SERVICE_HOST"
+_REMEDY = "pass --kubeconfig FILE (or set KUBECONFIG) with a file kubectl can use"
 
 
 class AccessError(Exception):
@@ -74,7 +75,7 @@ class Access:
         if not in_cluster and self._load_plain():
             return
         if not in_cluster:
-            _has_context(kubeconfig_path(self._kubeconfig), self._context)
+            _check_readable(kubeconfig_path(self._kubeconfig), self._context)
         # Imported here: half a second that a plain kubeconfig does not cost.
         from kubernetes.aio.client import Configuration
 
@@ -172,8 +173,8 @@ def lacking_client(error: ModuleNotFoundError) -> str:
     if (error.name or "").partition(".")[0] not in {"aiohttp", "kubernetes", "yarl"}:
         raise error
     return (
-        f"This installation is the node agent's and lacks {error.name}; install the rest with "
-        "pip install 'gpuward[remediator]', or use the image gpuward-remediator."
+        f"This installation has only a part of gpuward and lacks {error.name}; install the rest "
+        "with pip install 'gpuward[remediator]', or use the image gpuward-remediator."
     )
 
 
@@ -197,9 +198,8 @@ def _load_service_account(configuration: Any) -> None:
 async def _load_kubeconfig(configuration: Any, path: str, context: str | None) -> None:
     from kubernetes.aio.config import ConfigException, load_kube_config
 
-    remedy = "pass --kubeconfig FILE (or set KUBECONFIG) with a file kubectl can use"
     if not _any_file(path):
-        raise AccessError(f"Kubeconfig {path} does not exist or is not a file; {remedy}.")
+        raise AccessError(f"Kubeconfig {path} does not exist or is not a file; {_REMEDY}.")
     try:
         await load_kube_config(
             config_file=path,
@@ -209,28 +209,38 @@ async def _load_kubeconfig(configuration: Any, path: str, context: str | None) -
         )
     except OSError as error:
         raise AccessError(
-            f"Kubeconfig {path} cannot be read: {error.strerror}; {remedy}."
+            f"Kubeconfig {path} cannot be read: {error.strerror}; {_REMEDY}."
         ) from error
     except (ConfigException, yaml.YAMLError, ValueError, TypeError, AttributeError, KeyError) as e:
         # The library stumbles over malformed files in many ways; all mean the file is not usable.
         said = " ".join(str(e).split())[:200]
-        raise AccessError(f"Kubeconfig {path} is not valid: {said}; {remedy}.") from e
+        raise AccessError(f"Kubeconfig {path} is not valid: {said}; {_REMEDY}.") from e
     if not configuration.host:
-        raise AccessError(f"Kubeconfig {path} names no server for its current context; {remedy}.")
+        raise AccessError(f"Kubeconfig {path} names no server for its current context; {_REMEDY}.")
 
 
-def _has_context(path: str, context: str | None) -> None:
-    """AccessError where the files are fine and nothing says which of their contexts is meant."""
-    if context is not None or not _any_file(path):
-        return
+def _check_readable(path: str, context: str | None) -> None:
+    """AccessError where there is no file, none of them is a kubeconfig, or nothing says which of
+    their contexts is meant: what is plain to see needs no library to find it out.
+    """
+    if not _any_file(path):
+        raise AccessError(f"Kubeconfig {path} does not exist or is not a file; {_REMEDY}.")
     with contextlib.suppress(OSError, yaml.YAMLError, ValueError, TypeError, AttributeError):
-        chosen = chosen_context(path, None)
-        if chosen.name or not chosen.known:
-            return
-        raise AccessError(
-            f"Kubeconfig {path} has no current-context; name one of its contexts with --context: "
-            f"{some(chosen.known)}"
-        )
+        chosen = chosen_context(path, context)
+        if not chosen.known:
+            raise AccessError(
+                f"Kubeconfig {path} is not valid: it describes no context; {_REMEDY}."
+            )
+        if context and context not in chosen.known:
+            raise AccessError(
+                f"Kubeconfig {path} has no context {context}; kubectl config get-contexts lists "
+                f"them: {some(chosen.known)}"
+            )
+        if chosen.name not in chosen.known:
+            raise AccessError(
+                f"Kubeconfig {path} has no current-context; name one of its contexts with "
+                f"--context: {some(chosen.known)}"
+            )
 
 
 def _chosen(path: str, context: str | None) -> ChosenContext:

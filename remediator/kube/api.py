@@ -8,6 +8,7 @@ retries a write, because only the caller knows whether that is safe.
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
@@ -56,6 +57,8 @@ _BEFORE_RECORDS = frozenset({PaceLane.MARK, PaceLane.STATUS})
 # but each no longer than this: what is done is to be said, and a drain waits for its record.
 _YIELD_S = 3.0
 _RELOAD_AFTER_401_S = 5.0
+_TLS_OBJECT = re.compile(r" ssl:(<[^>]*>|\w+)")
+"""What aiohttp prints of the TLS context: an address in memory."""
 _BODY_LIMIT = 256 * 1024 * 1024
 
 
@@ -396,5 +399,7 @@ def _seconds(header: str) -> float | None:
 
 
 def _why(error: Exception) -> str:
-    said = " ".join(str(error).split())
+    said = _TLS_OBJECT.sub("", " ".join(str(error).split()))
+    if isinstance(error, aiohttp.ClientConnectorError) and said:
+        return said[:200]  # it says all that there is to know, and its class nothing more
     return f"{type(error).__name__}: {said}"[:200] if said else type(error).__name__

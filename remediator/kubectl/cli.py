@@ -9,7 +9,8 @@ from functools import partial
 
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.commands import COMMANDS
-from remediator.kubectl.options import PROGRAM, Command, Parser, build, parsed, plainly
+from remediator.kubectl.options import PROGRAM, Command, Parser, build, parsed
+from remediator.kubectl.typed.habits import plain_words
 from remediator.view.text import coloured, wants_colour
 from rules.text.printable import printable
 
@@ -31,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     if (sys.argv[1:] if arguments is None else arguments)[:1] == ["__complete"]:
         return _complete((sys.argv[1:] if arguments is None else arguments)[1:])
     try:
-        given = plainly(sys.argv[1:] if arguments is None else arguments)
+        given = _asked(plain_words(sys.argv[1:] if arguments is None else arguments))
         top = build(COMMANDS, spoken_of=frozenset(given))
         options = parsed(top, given)
         if options is None:
@@ -65,6 +66,11 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{PROGRAM}: unexpected {what}; {remedy}", file=sys.stderr)
         return 1
     return 0
+
+
+def _asked(words: list[str]) -> list[str]:
+    """`help` and `help COMMAND`, as kubectl has them, in the words of the parser."""
+    return [*words[1:], "--help"] if words[:1] == ["help"] else words
 
 
 def _complete(words: list[str]) -> int:

@@ -394,11 +394,6 @@ async def connect(
     try:
         await access.load()
     except AccessError as error:
-        if context and f"name {context} " in str(error):
-            remedy = "kubectl config get-contexts lists them"
-            raise CommandError(
-                f"the kubeconfig has no context {context}; {remedy}", exit_code=64
-            ) from error
         raise CommandError(str(error), exit_code=64) from error
     api = Api(access, clock, Pace(Rates(per_second={}), clock))
     await api.open()

@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from remediator.kubectl.command import OPERATOR, VIEWER
+from remediator.kubectl.typed.habits import other_word, unknown_arguments
 
 if TYPE_CHECKING:
     from remediator.kubectl.cluster import Cluster
@@ -111,7 +112,8 @@ class Parser(argparse.ArgumentParser):
         if wrong and "COMMAND" in message:
             message = f"there is no command {wrong[1]!r:.60}"
             near = difflib.get_close_matches(wrong[1], self.words, n=1)
-            message += f"; did you mean {near[0]}?" if near else ""
+            guess = f"; did you mean {near[0]}?" if near else ""
+            message += other_word(wrong[1], PROGRAM) or guess
         sys.stderr.write(f"{self.prog}: {message}; see {self.prog} --help\n")
         raise SystemExit(USAGE_ERROR)
 
@@ -120,8 +122,9 @@ def object_name(text: str) -> str:
     """A name that an API object can have: nothing else may become part of an address."""
     if _NAME.fullmatch(text):
         return text
+    several = "; several are set apart by blanks" if "," in text else ""
     raise argparse.ArgumentTypeError(
-        f"{text!r:.80} cannot be a name in Kubernetes (letters, digits, - and . only)"
+        f"{text!r:.80} cannot be a name in Kubernetes (letters, digits, - and . only){several}"
     )
 
 
@@ -154,6 +157,13 @@ def duration(text: str) -> float:
         return parse_duration(f"{text}s" if text.isdigit() else text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r:.40} is no duration such as 5s") from error
+
+
+def user_name(text: str) -> str:
+    """Whom to act as: an empty one, such as a variable that is not set, must not mean oneself."""
+    if text.strip():
+        return text
+    raise argparse.ArgumentTypeError("is empty; name a user, or leave it out to act as yourself")
 
 
 def sentence(text: str) -> str:
@@ -260,7 +270,7 @@ def _shared(parser: Parser, forms: tuple[str, ...], *, suppress: bool) -> None:
         "--context", default=default(None), help="context of the kubeconfig (default: current)"
     )
     group.add_argument(
-        "--as", dest="acting", metavar="USER", default=default(None),
+        "--as", dest="acting", metavar="USER", type=user_name, default=default(None),
         help="act as this user, as kubectl does (default: what the kubeconfig says)",
     )  # fmt: skip
     group.add_argument(
@@ -284,12 +294,6 @@ def _shared(parser: Parser, forms: tuple[str, ...], *, suppress: bool) -> None:
         )  # fmt: skip
 
 
-def plainly(arguments: list[str]) -> list[str]:
-    """kubectl's `--dry-run=server` and its relatives as the flag that it is here."""
-    words = {"--dry-run=server": "--dry-run", "--dry-run=client": "--dry-run"}
-    return [words.get(word, word) for word in arguments if word != "--dry-run=none"]
-
-
 def parsed(top: Parser, arguments: list[str] | None) -> argparse.Namespace | None:
     """The options; None where only help was wanted; SystemExit 64 for wrong use."""
     options, unknown = top.parse_known_args(arguments)
@@ -299,7 +303,7 @@ def parsed(top: Parser, arguments: list[str] | None) -> argparse.Namespace | Non
         asked: Parser = getattr(options, "parser", top)
         if command is not None and command.unselected and not unknown[0].startswith("-"):
             asked.error(f"takes no NODE: {command.unselected}")
-        asked.error(f"unrecognized arguments: {' '.join(unknown)}")
+        asked.error(unknown_arguments(unknown, takes_node=command is not None and command.node))
     if command is None:
         return None
     if command.node and command.several and bool(options.nodes) == bool(options.selector):

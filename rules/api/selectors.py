@@ -105,8 +105,9 @@ def _requirement(part: str, text: str) -> Matcher:
     try:
         return _operator(key, operator, values)
     except ValueError as error:
+        where = f" in {text!r:.80}" if part.strip() != text.strip() else ""
         raise ValueError(
-            f"{part!r:.80} in {text!r:.80} is no label selector ({error}); write key=value, key, "
+            f"{part!r:.80}{where} is no label selector ({error}); write key=value, key, "
             "!key or key in (a,b)"
         ) from error
 

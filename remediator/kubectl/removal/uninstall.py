@@ -73,7 +73,9 @@ async def uninstall(cluster: Cluster, *, namespace: str, say: Say) -> str:
         lines += left_by_people(after.get(view.name, view) if cluster.dry_run else view)
     lines += await _records_left(cluster)
     lines += await _asked_objects(cluster)
-    return "\n".join([*lines, *await _agents_outside(cluster)])
+    # A dry run has stopped nobody: those that publish are the agents of the cluster.
+    outside = [] if cluster.dry_run else await _agents_outside(cluster)
+    return "\n".join([*lines, *outside])
 
 
 async def _moved(cluster: Cluster) -> dict[str, tuple[str, ...]]:

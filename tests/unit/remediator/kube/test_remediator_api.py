@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -127,7 +128,9 @@ async def test_an_unreachable_server_is_an_answer_too(tmp_path):
     answer = await api.call(PaceLane.READ, "GET", "/x")
     await api.close()
     assert answer.code == NO_ANSWER
-    assert answer.failure
+    # For a person: no class of a library, no address in memory.
+    assert answer.failure.startswith("Cannot connect to host 127.0.0.1:1 [")
+    assert "ssl" not in answer.failure
     assert api.last_answer_at is None
 
 
@@ -242,6 +245,31 @@ async def test_a_bad_kubeconfig_is_named_with_a_remedy(tmp_path, text, words):
     assert words in str(error.value)
     assert str(path) in str(error.value)
     assert "--kubeconfig" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "context", "words"),
+    [
+        pytest.param(None, None, "does not exist", id="missing"),
+        pytest.param("", None, "describes no context", id="empty"),
+        pytest.param("hello", None, "describes no context", id="some text"),
+        pytest.param("contexts: [{name: a}]", "b", "has no context b", id="unknown"),
+        pytest.param("contexts: [{name: a}]", None, "no current-context", id="none chosen"),
+        pytest.param(
+            "{current-context: b, contexts: [{name: a}]}", None, "no current-context", id="gone"
+        ),
+    ],
+)
+async def test_issue15_walk_what_is_plainly_wrong_is_said_without_the_library(
+    tmp_path, monkeypatch, text, context, words
+):
+    """The demo installs without it: a slip in --context said that the installation was a part."""
+    monkeypatch.setitem(sys.modules, "kubernetes.aio.client", None)
+    path = tmp_path / "kubeconfig"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(AccessError, match=words):
+        await Access(str(path), context).load()
 
 
 def test_an_answer_that_is_no_object_is_an_error_not_a_crash():

@@ -25,6 +25,7 @@ from hack.sim.cluster.http.threaded import HostedServer
 from hack.sim.manifests import post_manifests, read_manifests
 from remediator.kubectl.commands import COMMANDS
 from remediator.kubectl.terminal import Terminal
+from remediator.kubectl.typed.habits import plain_words
 from remediator.kubectl.typed.pause_words import end, moment
 from tests.support.remediator.kubectl_cluster import (
     REPOSITORY,
@@ -83,6 +84,18 @@ def test_options_are_accepted_before_and_after_the_command(fleet, arguments):
                      id="labels"),
         pytest.param(("quarantine", "n", "--level", "Nuke", "--reason", "x"), "'Nuke'",
                      id="level"),
+        pytest.param(("get", "gpu-7"), "it is kubectl gpuward list, or fleet, or why NODE",
+                     id="a word of kubectl"),
+        pytest.param(("explain", "79"), "it is gpuward-agent explain", id="a word of the agent"),
+        pytest.param(("policy", "check"), "it is gpuward-remediator policy", id="of the other"),
+        pytest.param(("list", "gpu-7"), "takes no NODE (gpu-7); about one node: why gpu-7",
+                     id="a node too many"),
+        pytest.param(("bundle", "a", "b"), "unrecognized arguments: b; it takes one NODE",
+                     id="two of one"),
+        pytest.param(("list", "--no-headers"), "take -o json, or kubectl get gq,gnh",
+                     id="a flag of kubectl"),
+        pytest.param(("why", "a,b"), "several are set apart by blanks", id="a comma"),
+        pytest.param(("list", "--as", ""), "--as: is empty; name a user", id="nobody"),
     ],
 )  # fmt: skip
 def test_wrong_use_is_one_line_with_the_remedy_and_64(arguments, said):
@@ -90,6 +103,29 @@ def test_wrong_use_is_one_line_with_the_remedy_and_64(arguments, said):
     assert (code, out) == (64, "")
     assert said in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [("help",), ("help", "why"), ("help", "list", "-A")], ids=" ".join
+)
+def test_issue15_walk_help_is_a_word_too(arguments: tuple[str, ...]) -> None:
+    code, out, err = run_command(*arguments)
+    assert (code, err) == (0, "")
+    assert out == run_command(*arguments[1:2], "--help")[1]
+
+
+def test_issue15_walk_all_namespaces_changes_nothing(fleet):
+    assert fleet("list", "-A") == fleet("list")
+
+
+def test_issue15_walk_a_reason_in_bytes_that_the_locale_cannot_read_is_kept_as_text(fleet):
+    """`--reason` from a terminal or a script of another encoding: Python has surrogates then."""
+    umlaut = "L\u00fcfter"
+    for raw in (umlaut.encode(), umlaut.encode("latin-1")):
+        typed = raw.decode("ascii", "surrogateescape")
+        code, _, err = fleet("pause", "--reason", typed, "--dry-run")
+        assert (code, err) == (0, "")
+        assert plain_words([typed]) == [umlaut]
 
 
 def test_without_a_command_it_shows_the_help():

@@ -15,7 +15,7 @@ from hack.sim.manifests import post_manifests, read_manifests
 from remediator.kubectl.preflight import ADMISSION_POLICIES
 from tests.support.remediator.kubectl_cluster import Kubectl, cluster
 
-DAEMONSET = Path(__file__).parents[4] / "daemonset"
+DAEMONSET = Path(__file__).parents[5] / "daemonset"
 CRDS = DAEMONSET / "crds"
 BASE = DAEMONSET / "base"
 
