@@ -35,6 +35,7 @@ from rules.api.quarantine import (
     Phase,
     QuarantineSpec,
     QuarantineStatus,
+    RepairState,
 )
 from rules.api.timestamps import format_time
 from rules.policy.policy import Policy
@@ -196,7 +197,19 @@ async def _given_back(
     else:
         wrong = "No fault is active."
     held = f" It is held; a release goes over that, {_STAYS}." if HELD in look.people else ""
-    return f"{what_comes_off(name, look.node)} {wrong}{held}"
+    return f"{what_comes_off(name, look.node)} {wrong}{_under_way(session)}{held}"
+
+
+def _under_way(session: QuarantineView) -> str:
+    """A repair that somebody was asked for: taken back is the request, not what has begun."""
+    asked = [one for one in session.status.repair if one.state == RepairState.ASKED]
+    if not asked:
+        return ""
+    last = asked[-1]
+    return (
+        f" {last.step} was asked of {last.adapter or 'somebody'}: the request is taken back, but "
+        "a step that has begun goes on, under whatever is scheduled there by then."
+    )
 
 
 async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:

@@ -29,6 +29,8 @@ from rules.fleet.health_now import HealthNow, health_now
 from rules.session.observation import is_open
 from rules.session.status import blocked_by, is_true
 
+GPU_PRESENT: Final = "nvidia.com/gpu.present"
+"""What GPU feature discovery sets."""
 _GRAVITY: Final = {"Unhealthy": 0, "Unknown": 1, "Degraded": 2, "Healthy": 3}
 _WORDS: Final = ("healthy", "degraded", "unhealthy", "unknown")
 
@@ -110,6 +112,7 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     unseen = ["you may not list nodes: cordons and holds are not shown"] if nodes is None else []
     if agents is None:
         unseen.append("you may not list pods: that an agent is silent is known minutes later")
+    unseen += await _without_agent(cluster, options.selector or "")
     elsewhere = sorted(sessions.keys() - names.keys()) if nodes is not None else []
     if elsewhere:
         unseen.append(f"open sessions of what is no GPU node, or gone: {some(elsewhere)}")
@@ -120,6 +123,19 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     if shown:
         lines += ["", _table(shown, wide=wide)]
     return "\n".join(lines)
+
+
+async def _without_agent(cluster: Cluster, selector: str) -> list[str]:
+    """Nodes that GPU feature discovery found GPUs on and no agent ever did: nobody watches them,
+    and no total counts them.
+    """
+    unlabelled = f"{GPU_PRESENT}=true,!{LABEL_GPUS}"
+    found = await cluster.readable_nodes(f"{unlabelled},{selector}" if selector else unlabelled)
+    names = sorted(node.name for node in found or ())
+    if not names:
+        return []
+    have = "has" if len(names) == 1 else "have"
+    return [f"{count(len(names), 'more node')} {have} GPUs that no agent has seen: {some(names)}"]
 
 
 def breaker_lines(sessions: Iterable[QuarantineView]) -> list[str]:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
+from msgspec import structs
+
 from remediator.view.shapes import NodeTimeline, TimelineItem
 from remediator.view.text import span
 from rules.api.health import HealthStatus
@@ -47,12 +49,24 @@ def node_timeline(
     `rules.fleet.happenings.records_by_now`: as written they are up to a minute old.
     """
     found = [item for session in sessions for item in _of_session(session)]
-    found += _faults(name, sessions, health, records)
+    found += (_while_it_was(item, sessions) for item in _faults(name, sessions, health, records))
     timed = [item for item in found if parse_time(item.at) is not None]
     # Sessions hold whole seconds: of one second, causes come before what follows from them.
     timed.sort(key=lambda item: (int(parse_time(item.at) or 0), list(Lane).index(Lane(item.lane))))
     return NodeTimeline(
         items=tuple(timed[-SHOWN_ITEMS:]), earlier=max(0, len(timed) - SHOWN_ITEMS)
+    )
+
+
+def _while_it_was(item: TimelineItem, sessions: Sequence[QuarantineView]) -> TimelineItem:
+    """A fault does not go on after its node: one that came back under the name is another."""
+    if item.until:
+        return item
+    began = parse_time(item.at) or 0.0
+    gone = [s.status.phase_since for s in sessions if s.status.phase == Phase.NODE_GONE]
+    after = [at for at in gone if (parse_time(at) or 0.0) >= began]
+    return structs.replace(
+        item, until=min(after, key=lambda at: parse_time(at) or 0.0, default="")
     )
 
 

@@ -17,7 +17,7 @@ from rules.drain.gangs import Gang
 
 _POD_NAMES: Final = 3
 _GANG_REMEDY: Final = (
-    "wait for the job to end (WaitCompleted), let its owner suspend it, or force it by policy"
+    "let the job's owner suspend or end it; a pods rule WaitCompleted waits for its end instead"
 )
 
 

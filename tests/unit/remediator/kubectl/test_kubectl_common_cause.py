@@ -1,4 +1,4 @@
-"""A rack that is too hot is drained by nobody: `fleet` says what its nodes have in common."""
+"""What `fleet` says above its table: what ill nodes have in common, and nodes nobody watches."""
 
 from __future__ import annotations
 
@@ -32,6 +32,10 @@ def fill(hosted: HostedServer) -> None:
         load(hosted, r.NODES, found)
         load(hosted, HEALTHS, hot(name) if ill else verdict(name))
 
+    blind = node("unseen")
+    blind["metadata"]["labels"] = {"nvidia.com/gpu.present": "true", RACK: "r9"}
+    load(hosted, r.NODES, blind)
+
 
 @pytest.fixture(scope="module")
 def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
@@ -42,7 +46,8 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
 def test_issue15_fleet_names_the_rack_above_the_table(kubectl: Kubectl) -> None:
     code, out, _ = kubectl("fleet")
     assert code == 0
-    assert out.splitlines()[1] == (
+    assert out.splitlines()[1] == "1 more node has GPUs that no agent has seen: unseen"
+    assert out.splitlines()[2] == (
         f"ThermalSlowdown on 8 of the 8 nodes with {RACK}=r3, none elsewhere: look at what they "
         "share first"
     )
@@ -51,3 +56,4 @@ def test_issue15_fleet_names_the_rack_above_the_table(kubectl: Kubectl) -> None:
 def test_of_one_rack_alone_nothing_can_be_told(kubectl: Kubectl) -> None:
     _, out, _ = kubectl("fleet", "-l", f"{RACK}=r3")
     assert "look at what they share" not in out
+    assert "no agent has seen" not in out, "it has other labels"

@@ -74,6 +74,29 @@ def test_issue13_01_the_proposed_step_is_let_go_by_name(tmp_path):
         assert "no adapter for PowerCycle; it has for RestartNode" in err
 
 
+def test_issue15_walk_a_release_says_that_a_repair_was_asked_for(tmp_path):
+    def fill(hosted: HostedServer) -> None:
+        proposed("Auto", tried=True)(hosted)
+        hosted.run(
+            hosted.server.client.patch(
+                QUARANTINES,
+                "drained",
+                {"status": {"phase": "Repairing", "repair": [
+                    {"step": "RestartNode", "adapter": "ClusterAPI", "state": "Asked"},
+                ]}},
+                subresource="status",
+            )
+        )  # fmt: skip
+
+    with cluster(tmp_path, fill) as kubectl:
+        code, _, err = kubectl("release", "gpu-healthy", "--reason", "we need it")
+        assert code != 0
+        assert "RestartNode was asked of ClusterAPI" in err
+        assert "a step that has begun goes on" in err
+    with cluster(tmp_path, proposed("Ask")) as kubectl:
+        assert "was asked of" not in kubectl("release", "gpu-healthy", "--reason", "x")[2]
+
+
 def test_issue15_the_reason_for_a_repair_is_kept_and_told(tmp_path):
     """Bounded, escaped where it is shown, and that of one request only."""
     hostile = "vendor on site \x1b[2J; kubectl delete node x " + "w" * 2000

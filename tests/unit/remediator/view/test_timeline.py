@@ -75,6 +75,24 @@ def test_issue14_phases_follow_each_other_and_the_last_one_goes_on() -> None:
     assert (ended.what, lasted(ended)) == ("Released", "")
 
 
+def test_issue15_walk_a_fault_does_not_go_on_after_its_node() -> None:
+    kept = {"incidents": [{"reason": "Xid79GPUFallenOffBus", "firstSeen": ago(300)}]}
+    there = session("n-1", NODE, "NodeGone")
+    there = msgspec.structs.replace(
+        there,
+        status=msgspec.structs.replace(there.status, evidence=kept, phase_since=ago(60)),
+    )
+    again = IncidentStatus(
+        id="new", reason="Xid95UncontainedMemoryError", active=True, first_seen=ago(20)
+    )
+    health = HealthStatus(incidents=(again,))
+    for seen in (None, health):
+        items = node_timeline(NODE, [there], seen, ()).items
+        faults = {i.what: lasted(i) for i in items if i.lane == "fault"}
+        assert faults.pop("Xid79GPUFallenOffBus") == "4m"
+        assert set(faults.values()) <= {"goes on"}, "the namesake is judged by itself"
+
+
 def test_issue14_the_page_draws_every_lane_and_has_the_same_as_a_table() -> None:
     page = render(document_of(eventful(), f"/nodes/{NODE}", {}))
     drawn = page[page.index('class="time"') :]
