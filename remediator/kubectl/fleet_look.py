@@ -19,6 +19,7 @@ from remediator.view.people import (
     pause_lines,
 )
 from remediator.view.session_words import mark_stays, phase_words
+from remediator.view.shared_waits import shared_waits
 from remediator.view.text import columns, count, document
 from rules.api.names import LABEL_GPUS
 from rules.api.nodes import HealthView, NodeView, QuarantineView
@@ -117,6 +118,7 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     if elsewhere:
         unseen.append(f"open sessions of what is no GPU node, or gone: {some(elsewhere)}")
     lines = [_totals(rows, sessions), *unseen, *breaker_lines(sessions.values())]
+    lines += [wait.line for wait in shared_waits(sessions.values()) if not wait.storm]
     lines += [cause.message for cause in common_causes(by_name, healths)]
     lines += pause_lines(pauses, now)
     shown = [row for row in rows if wide or row.notable]

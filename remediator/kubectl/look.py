@@ -13,6 +13,7 @@ from remediator.kubectl.fleet_look import breaker_lines, gpu_nodes
 from remediator.kubectl.terminal import Terminal
 from remediator.view.people import must_of, part_of_people, pause_lines
 from remediator.view.session_words import askers, leading_reason, mark_stays, phase_words
+from remediator.view.shared_waits import shared_waits, without
 from remediator.view.text import age, columns, document, labelled, width_for
 from rules.api.health import plain
 from rules.api.names import ANNOTATION_HOLD, API_VERSION
@@ -41,14 +42,17 @@ async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Termin
     if options.output in {"json", "yaml"}:
         return document(wire_list(found), options.output)
     now = cluster.now()
+    waits = shared_waits(found)
     said = [
         *breaker_lines(found),
+        *(wait.line for wait in waits if wide or not wait.storm),
         *pause_lines(pauses, now),
         *_held_without(by_name.values(), sessions),
     ]
     if not found:
         none = "no node is in quarantine" if not options.all else "there is no session yet"
         return "\n".join([*said, none])
+    clauses = [wait.clause for wait in waits]
     rows = [
         [
             s.spec.node_name,
@@ -58,7 +62,7 @@ async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Termin
             _blocked(s),
             _people(s, by_name.get(s.spec.node_name), pauses, now),
             s.name,
-            *((s.spec.level, askers(s), s.status.message) if wide else ()),
+            *((s.spec.level, askers(s), without(s.status.message, clauses)) if wide else ()),
         ]
         for s in found
     ]
@@ -101,7 +105,9 @@ async def why_node(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
         return document(_why_document(look), form)
     from remediator.kubectl.why.why import why
 
-    return "\n".join(why(look, wide=form == "wide", width=width_for(sys.stdout)))
+    # Of several nodes that one command is about, what holds all of them is said at the first.
+    said = getattr(options, "said", None)
+    return "\n".join(why(look, wide=form == "wide", width=width_for(sys.stdout), said=said))
 
 
 def _why_document(look: NodeLook) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from urllib.parse import quote
 
 from remediator.page.layout import page, trouble
@@ -18,6 +19,8 @@ from remediator.page.parts import (
     table,
 )
 from remediator.view.shapes import ReplicaShown, SessionPage, SessionRow
+from remediator.view.shared_waits import without
+from remediator.view.text import count
 
 _TELLING = ("NeedsHuman", "Storm", "Paused", "OptOut", "StandDown", "NotSelected",
             "NodeUnreachable", "Replace")  # fmt: skip
@@ -25,8 +28,12 @@ _TELLING = ("NeedsHuman", "Storm", "Paused", "OptOut", "StandDown", "NotSelected
 
 
 def open_table(rows: list[SessionRow] | tuple[SessionRow, ...], now: float) -> Element:
-    """Open sessions: node, phase, age, reason, the sentence."""
-    return table(
+    """Open sessions: node, phase, age, reason, the sentence; what several wait for is said once,
+    above.
+    """
+    held = Counter(row.waits_for for row in rows if row.waits_for)
+    shared = [(clause, nodes) for clause, nodes in held.most_common() if nodes > 1]
+    listed = table(
         "Open sessions, those that need a person first",
         ("Node", "Phase", "For", "Reason", "What was done, what is next, what blocks it"),
         [
@@ -35,12 +42,14 @@ def open_table(rows: list[SessionRow] | tuple[SessionRow, ...], now: float) -> E
                 _phase(row),
                 ago(row.phase_since, now),
                 [reason(row.reason), *_more_causes(row)],
-                row.message,
+                without(row.message, [clause for clause, _ in shared]),
             )
             for row in rows
         ],
         kind="sessions",
     )
+    told = [el("p", f"{count(nodes, 'node')} wait: {clause}.") for clause, nodes in shared]
+    return el("div", told, listed) if told else listed
 
 
 def ended_table(rows: list[SessionRow] | tuple[SessionRow, ...], now: float) -> Element:

@@ -8,6 +8,7 @@ from typing import Any
 from remediator.view import shapes
 from remediator.view.acts import acts_on
 from remediator.view.session_words import mark_stays
+from remediator.view.shared_waits import clause_of
 from remediator.view.state import PageState, mode_of, phase_of
 from rules.api.health import GpuStatus, IncidentStatus
 from rules.api.mark import read_note
@@ -45,6 +46,7 @@ def session_row(session: QuarantineView) -> shapes.SessionRow:
         evicted=drain.evicted,
         waiting=len(drain.waiting),
         blocked=len(drain.blocked),
+        waits_for=clause_of(session),
     )
 
 

@@ -87,6 +87,8 @@ class SessionRow(Shown, frozen=True, kw_only=True):
     waiting: int
     blocked: int
     """Things that block its drain."""
+    waits_for: str = ""
+    """What holds it for the sake of the fleet, a clause of its sentence that others may share."""
 
 
 class DrainShown(Shown, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 
 class WhyNot(StrEnum):
@@ -73,6 +74,20 @@ class WhyNot(StrEnum):
     WAIT_COMPLETED = "WaitCompleted"
     WAITING = "Waiting"
     WORKLOAD_UNHEALTHY = "WorkloadUnhealthy"
+
+
+FLEET_WIDE: Final = frozenset(
+    {
+        WhyNot.BUDGET,
+        WhyNot.CORRELATED_CAUSE,
+        WhyNot.MAX_NEW,
+        WhyNot.NODES_DRAINING,
+        WhyNot.PER_REASON,
+        WhyNot.POLICY_IS_SHADOW,
+        WhyNot.VIEW_TOO_OLD,
+    }
+)
+"""Reasons that hold a node for the sake of the fleet: the same sentence holds for many."""
 
 
 def runbook(reason: str) -> str:

@@ -24,6 +24,7 @@ from rules.api.nodes import QuarantineView
 from rules.api.pods import PodView
 from rules.api.quarantine import Mode, Phase
 from rules.api.selectors import parse_selector
+from rules.api.timestamps import utc
 from rules.drain.gangs import gangs_of
 from rules.fleet.breaker import Breaker
 from rules.fleet.budget import BudgetLine
@@ -75,7 +76,8 @@ async def plan(
     gangs = {name: gangs_of(its, {}) for name, its in pods.items()}
     verdict = forecast.judged(gangs)
     over = _over_budget(replace(opened, gangs=gangs), sessions)
-    now = _now(replace(snapshot, policy=policy, gangs=gangs)) if policy.mode == Mode.SHADOW else {}
+    in_shadow = in_force and policy.mode == Mode.SHADOW
+    now = _now(replace(snapshot, policy=policy, gangs=gangs)) if in_shadow else {}
     planned = []
     for name, found in sorted(forecast.foreseen().items()):
         if name not in shown and (nodes or selector):
@@ -91,7 +93,7 @@ async def plan(
     lines = [f"{source}, mode {policy.mode}; {count(verdict.selected, 'node')} selected"]
     if not in_force:
         lines.append(_BY_DEFAULTS)
-    elif policy.mode == Mode.SHADOW:
+    elif in_shadow:
         lines.append(_IN_SHADOW)
     lines += [_budget_line(line) for line in verdict.lines]
     lines += _breaker_lines(verdict.breaker)
@@ -142,7 +144,11 @@ def _budget_line(line: BudgetLine) -> str:
 
 
 def _breaker_lines(breaker: Breaker) -> list[str]:
-    return [f"the breaker is open: {breaker.refusal.why}"] if breaker.refusal is not None else []
+    """That it is open; the sentence stands with the nodes that it holds."""
+    if breaker.refusal is None:
+        return []
+    until = f" until {utc(breaker.refusal.until)}" if breaker.refusal.until is not None else ""
+    return [f"the breaker is open{until} ({breaker.refusal.reason})"]
 
 
 def _over_budget(snapshot: FleetSnapshot, sessions: Sequence[QuarantineView]) -> dict[str, str]:

@@ -47,6 +47,7 @@ async def _each(cluster: Cluster, options: argparse.Namespace, terminal: Termina
         return _told(options, [await carry_out(cluster, options, terminal)])
     answers: list[str] = []
     failed: list[str] = []
+    options.said = {}
     for name in names:
         options.node = name
         try:

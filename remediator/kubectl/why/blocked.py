@@ -13,7 +13,7 @@ from rules.api.nodes import QuarantineView
 from rules.api.quarantine import BlockedBy, Condition, Mode, Phase
 from rules.api.sentences import some
 from rules.catalog.reason import Level
-from rules.catalog.why_not import WhyNot, runbook
+from rules.catalog.why_not import FLEET_WIDE, WhyNot, runbook
 from rules.policy.policy import Policy
 from rules.session.case import Case
 from rules.session.causes import DETECTOR, level_in_effect, open_causes
@@ -39,8 +39,12 @@ _TOUCHED_AGAIN: Final[dict[WhyNot, str]] = {
 """When a halt ends (`rules.session.halts.halt_of`)."""
 
 
-def blocked_lines(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
-    """Each obstacle once: what, whose, why, whether waiting helps, the remedy."""
+def blocked_lines(
+    look: NodeLook, session: QuarantineView | None, as_of: str = ""
+) -> Iterator[str]:
+    """Each obstacle once: what, whose, why, whether waiting helps, the remedy. `as_of`: the node
+    at which it was told what holds this one, too.
+    """
     if session is None:
         return
     status = session.status
@@ -63,6 +67,9 @@ def blocked_lines(look: NodeLook, session: QuarantineView | None) -> Iterator[st
         if one.type == PROPOSED and WhyNot.APPROVAL in reasons:
             continue  # it waits for a person: said, with the command that lets it go
         reasons.add(one.reason)
+        if as_of and one.reason in FLEET_WIDE:
+            yield f"{one.reason}, as said of {as_of}"
+            continue
         for line in _condition(look.name, one, remedies):
             if line not in printed:
                 yield line

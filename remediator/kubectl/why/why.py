@@ -6,7 +6,7 @@ owns each mark, and what the reader can do; nothing twice. `why -o wide` says th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 
 from remediator.kube.resources import AGENT_SELECTOR
 from remediator.kubectl.node_look import NodeLook
@@ -16,6 +16,7 @@ from remediator.kubectl.why.effects import evicted_lines, goes_further
 from remediator.kubectl.why.marks import kept_lines, mark_lines
 from remediator.view.acts import node_acts, taking_out
 from remediator.view.people import MUSTS
+from remediator.view.shared_waits import clause_of, without
 from remediator.view.text import WIDTH, age, count, labelled, quoted
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.mark import marked, read_note
@@ -52,20 +53,30 @@ _STILL_MARKED = "taint and cordon are on still"
 _OVER = "the repair step is over, and the node is out still"
 
 
-def why(look: NodeLook, *, wide: bool = False, width: int = WIDTH) -> list[str]:
-    """The answer to "why is my node gone", line by line, for a terminal that is `width` wide."""
+def why(
+    look: NodeLook,
+    *,
+    wide: bool = False,
+    width: int = WIDTH,
+    said: MutableMapping[str, str] | None = None,
+) -> list[str]:
+    """The answer to "why is my node gone", line by line, for a terminal that is `width` wide.
+
+    `said`: at which node each sentence that holds several nodes was told already.
+    """
     session = look.session
     told = session or _unmarking(look)
     lines = [printable(_headline(look, session))]
+    clause, first = _told_at(look, told, said)
     sections: tuple[tuple[str, Iterator[str]], ...] = (
-        ("now", _now(told)),
+        ("now", _now(told, clause if first else "", first)),
         ("pods", evicted_lines(session)),
         ("health", _health(look)),
         ("cause", _causes(look, session, wide=wide)),
         ("done", _done(session, wide=wide)),
         ("ladder", _ladder(look, session)),
         ("tested", _tests(session, wide=wide)),
-        ("blocked", blocked_lines(look, told)),
+        ("blocked", blocked_lines(look, told, as_of=first)),
         ("next", _next(look, session)),
         ("marks", mark_lines(look, session)),
         ("people", kept_lines(look)),
@@ -112,7 +123,20 @@ def _unmarking(look: NodeLook) -> QuarantineView | None:
     )
 
 
-def _now(session: QuarantineView | None) -> Iterator[str]:
+def _told_at(
+    look: NodeLook, session: QuarantineView | None, said: MutableMapping[str, str] | None
+) -> tuple[str, str]:
+    """What holds the node as it may hold others, and at which other node that was told; "" where
+    it was not.
+    """
+    clause = clause_of(session) if session is not None and said is not None else ""
+    if not clause or said is None:
+        return clause, ""
+    first = said.setdefault(clause, look.name)
+    return clause, first if first != look.name else ""
+
+
+def _now(session: QuarantineView | None, clause: str, first: str) -> Iterator[str]:
     """The remediator's sentence; what the section `blocked` says in full is cut off."""
     if session is None:
         return
@@ -121,7 +145,9 @@ def _now(session: QuarantineView | None) -> Iterator[str]:
         yield "the remediator has not looked at it yet; does it run?"
         return
     blocked = blocked_clause(status.drain.blocked) if status.drain is not None else ""
-    yield status.message.removesuffix(f"; {blocked}.") or "the remediator said nothing"
+    message = status.message.removesuffix(f"; {blocked}.")
+    message = without(message, [clause], f"what {first} waits for, too") if clause else message
+    yield message or "the remediator said nothing"
 
 
 def _health(look: NodeLook) -> Iterator[str]:

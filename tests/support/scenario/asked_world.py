@@ -52,5 +52,13 @@ class _WorldTime:
 def planned(world: World, policy: Policy | None = None) -> dict[str, dict[str, Any]]:
     """What `plan -o json` says now, by node."""
     cluster = Cluster(_AskedApi(world), _WorldTime(world), Manner())  # type: ignore[arg-type]
-    asked = plan(cluster, policy or world.policy, "policy", nodes=(), selector="", form="json")
+    asked = plan(
+        cluster,
+        policy or world.policy,
+        "policy",
+        in_force=True,
+        nodes=(),
+        selector="",
+        form="json",
+    )
     return {one["node"]: one for one in json.loads(asyncio.run(asked))}

@@ -217,7 +217,9 @@ def test_plan_knows_gangs(tmp_path: Path) -> None:
             made = session(f"{on}-s", on, "Pending", "m")
             made["spec"]["causes"][0]["severity"] = "Degraded"  # a Fatal one goes in order
             load(hosted, QUARANTINES, made)
-            load(hosted, HEALTHS, sick(on))
+            verdict = sick(on)
+            verdict["status"]["incidents"][0]["severity"] = "Degraded"
+            load(hosted, HEALTHS, verdict)
         load(hosted, PODS, *members)
 
     with cluster(tmp_path, fill) as kubectl:
