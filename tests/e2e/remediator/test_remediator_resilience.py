@@ -24,6 +24,7 @@ from tests.support.remediator.remediator_process import (
     running,
     sessions,
 )
+from tests.support.run.warm_start import WarmProcess
 
 POOL = Pool(name="gpu", nodes=4)
 NAMES = [f"gpu-000{number}" for number in range(4)]
@@ -164,16 +165,14 @@ async def test_missing_definitions_are_named_with_the_remedy(tmp_path):
             await is_unready(one, "kubectl apply -k daemonset/crds")
 
 
-def test_a_program_used_wrongly_ends_with_64_and_one_sentence(tmp_path):
-    ended = subprocess.run(
+def test_a_program_used_wrongly_ends_with_64_and_one_sentence():
+    with WarmProcess(
         [sys.executable, "-m", "remediator.cli", "run", "--kubeconfig", "/nowhere"],
         cwd=REPOSITORY,
         env={"PATH": "/usr/bin"},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+        stderr=subprocess.PIPE,
+    ) as ended:
+        said = ended.communicate(timeout=30)[1].decode()
     assert ended.returncode == 64
-    assert "/nowhere does not exist" in ended.stderr
-    assert "Traceback" not in ended.stderr
+    assert "/nowhere does not exist" in said
+    assert "Traceback" not in said

@@ -12,6 +12,7 @@ import atexit
 import contextlib
 import gc
 import importlib
+import io
 import json
 import os
 import runpy
@@ -115,11 +116,17 @@ def _order(args: Any) -> dict[str, Any] | None:
 
 
 _ADDRESSES: Final[dict[str, str]] = {}
+"""Where a process that has imported everything listens, by package."""
 _starting: Final = threading.Lock()
 
 
+def begin() -> None:
+    """Start them now, for all processes that this one forks later as well."""
+    for package in IMPORTED:
+        _address(package)
+
+
 def _address(package: str) -> str:
-    """Where the process that has imported everything listens; it ends with this one."""
     with _starting:
         if package not in _ADDRESSES:
             _ADDRESSES[package] = _begin(package)
@@ -127,23 +134,27 @@ def _address(package: str) -> str:
 
 
 def _begin(package: str) -> str:
+    """Start one; it ends with this process. Whoever asks before it is ready waits."""
     folder = tempfile.TemporaryDirectory(prefix="warm")
     address = f"{folder.name}/socket"
-    server = subprocess.Popen(
-        [sys.executable, "-m", __name__, package, address],
-        cwd=REPOSITORY,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
+        door.bind(address)
+        door.listen()
+        server = subprocess.Popen(
+            [sys.executable, "-m", __name__, package, address, str(door.fileno())],
+            cwd=REPOSITORY,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[door.fileno()],
+        )
     atexit.register(folder.cleanup)
     atexit.register(server.communicate)
-    assert server.stdout is not None
-    assert server.stdout.readline() == b"ready\n"
     return address
 
 
-def _serve(package: str, address: str) -> None:
+def _serve(package: str, address: str, listening: str) -> None:
     """Fork a program for whoever asks, until nobody can ask any more; in that process alone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if package == "agent":
         memory = importlib.import_module("agent.memory")
         memory.stay_small(*memory.OF_DAEMON, *memory.OF_NVML_CHILD)
@@ -152,13 +163,9 @@ def _serve(package: str, address: str) -> None:
     # A collector of garbage that looks through what is shared would have it copied.
     gc.collect()
     gc.freeze()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, _reap)
     _ADDRESSES[package] = address
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
-        door.bind(address)
-        door.listen()
-        os.write(1, b"ready\n")
+    with socket.socket(fileno=int(listening)) as door:
         while door in select.select([door, sys.stdin], [], [])[0]:
             line, _ = door.accept()
             if os.fork() == 0:
@@ -196,7 +203,8 @@ def _follow(line: socket.socket) -> None:
     # Made anew: the old ones know what kind of file they had before.
     sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout = os.fdopen(1, "w", closefd=False)
-    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    unbuffered = os.fdopen(2, "wb", buffering=0, closefd=False)
+    sys.stderr = io.TextIOWrapper(unbuffered, errors="backslashreplace", line_buffering=True)
     order = json.loads(said)
     if order["session"]:
         os.setsid()

@@ -13,6 +13,7 @@ from typing import Final
 
 import pytest
 
+from tests.support.run import warm_start
 from tests.support.run.forks import share
 
 LOOK_AFTER: Final = 50_000
@@ -37,10 +38,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """On the first run, let another process compile the assertions from the other end."""
+    """Let programs be imported meanwhile; on the first run, let another process compile the
+    assertions from the other end.
+    """
     global _compiler
+    if session.config.option.forks < 2 or session.config.option.collectonly:
+        return
+    warm_start.begin()
     files = sorted(path for name in session.config.args for path in _files(Path(name)))
-    if session.config.option.forks < 2 or not files or _compiled(files[-1]):
+    if not files or _compiled(files[-1]):
         return
     _compiler = os.fork()
     if _compiler == 0:
