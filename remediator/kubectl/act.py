@@ -12,18 +12,17 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 
+from remediator.kubectl import questions
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.look import existing_node
 from remediator.kubectl.node_look import look_at, open_session
 from remediator.kubectl.planning.capacity import budget_warning
 from remediator.kubectl.terminal import Terminal
-from remediator.kubectl.why.marks import what_comes_off
-from remediator.kubectl.why.repaired import faults, objections
+from remediator.kubectl.why.repaired import objections
 from remediator.view.acts import resume_command
-from remediator.view.people import HELD
 from remediator.view.session_words import mark_stays
-from remediator.view.text import count, span
+from remediator.view.text import count
 from rules.api.health import plain
 from rules.api.mark import marked
 from rules.api.names import ANNOTATION_HOLD, ANNOTATION_REPAIRED, API_VERSION, LABEL_OPT_OUT
@@ -35,7 +34,6 @@ from rules.api.quarantine import (
     Phase,
     QuarantineSpec,
     QuarantineStatus,
-    RepairState,
 )
 from rules.api.timestamps import format_time
 from rules.policy.policy import Policy
@@ -43,32 +41,38 @@ from rules.repair.ladder import Step
 from rules.session.causes import MAX_CAUSES
 from rules.session.observation import opted_out, pause_covers
 from rules.session.owners import working_owner
-from rules.session.repair.wants import unfit
+from rules.session.repair.wants import unfit, word_for
 from rules.session.status import PROPOSED, condition
 
 HUMAN_REASON = "Requested"
-_MOST_NAMED = 6
 _UNKEPT = (
     "your reason was not kept, since the definitions in this cluster are of an older release; "
     "renew them with kubectl apply -k daemonset/crds"
 )
-_STAYS = "and the hold stays on the node for the next time"
 
 
 async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
     """Ask for a session on the node, or add a Human cause to the one that is open."""
     node = await existing_node(cluster, options.node)
     name = node.name
-    session = open_session(await cluster.sessions(name))
+    look = await look_at(cluster, name, namespace=options.namespace)
+    session = look.session
+    if session is not None and (asked := session.spec.release) is not None:
+        raise CommandError(
+            f"{name} is being given back, as {asked.by or 'a person'} asked: what is added to its "
+            "session now ends with it; ask again once the session has ended"
+        )
     warning = await budget_warning(cluster, options.namespace, name)
+    waits = await _in_the_way(cluster, options, node)
     if not options.yes:
-        said = await _consequence(cluster, name, options.level)
-        terminal.ask(f"{said} {warning}".rstrip())
+        pods = await _pods(cluster, name)
+        said = questions.of_quarantine(look, node, options.level, pods, waits)
+        terminal.ask(f"{said} {'' if look.shadow else warning}".rstrip())
     by = await cluster.who()
     cause = Cause(source="Human", reason=HUMAN_REASON, message=options.reason[:MAX_MESSAGE], by=by)
-    waits = await _in_the_way(cluster, options, node)
     if session is not None:
-        return f"{await _join(cluster, session, cause, options.level)}{waits}"
+        stops = look.policy is not None and not questions.drains_now(look, session)
+        return f"{await _join(cluster, session, cause, options.level, stops=stops)}{waits}"
     prefix = re.sub(r"[^a-z0-9.-]", "-", name)[:200]
     created = await cluster.create(
         "gpuquarantines",
@@ -87,31 +91,31 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
     )
 
 
-async def _consequence(cluster: Cluster, name: str, level: str) -> str:
-    if level == "Cordon":
-        return f"This cordons {name}: nothing new starts there."
+async def _pods(cluster: Cluster, name: str) -> str:
+    """How many pods a node has; those of a person who may not list them are some."""
     try:
-        pods = count(len(await cluster.pods_on(name)), "pod")
+        return count(len(await cluster.pods_on(name)), "pod")
     except CommandError:
-        pods = "some pods"
-    return (
-        f"This takes {name} out of service: {pods} on it, those that may go are evicted within "
-        "their budgets."
-    )
+        return "some pods"
 
 
-async def _join(cluster: Cluster, session: QuarantineView, cause: Cause, level: str) -> str:
+async def _join(
+    cluster: Cluster, session: QuarantineView, cause: Cause, level: str, *, stops: bool
+) -> str:
+    """Add the cause; `stops`: the session evicts nothing as things are, which a person's word of
+    no more than Cordon must not change.
+    """
     if len(session.spec.causes) >= MAX_CAUSES:
         raise CommandError(
             f"session {session.name} holds {MAX_CAUSES} causes already, no more fit"
         )
     causes = [plain(one) for one in (*session.spec.causes, cause)]
-    deeper = level == "Drain" and session.spec.level != "Drain"
+    deeper = level == "Drain" and (stops or session.spec.level != "Drain")
     await cluster.patch(
         f"{GROUP_PATH}/gpuquarantines/{session.name}",
         {
             "metadata": {"resourceVersion": session.metadata.resource_version},
-            "spec": {"causes": causes, **({"level": "Drain"} if deeper else {})},
+            "spec": {"causes": causes, **({"level": level} if deeper or stops else {})},
         },
     )
     drains = "; its pods are evicted, too" if deeper else ""
@@ -159,7 +163,8 @@ async def release(cluster: Cluster, options: argparse.Namespace, terminal: Termi
             f"{cordoned if node.spec.unschedulable else ''}"
         )
     if not options.yes:
-        terminal.ask(await _given_back(cluster, session, options))
+        look = await look_at(cluster, name, namespace=options.namespace)
+        terminal.ask(questions.of_release(look, session))
     asked = {"by": await cluster.who(), "reason": options.reason[:MAX_MESSAGE]}
     await cluster.patch(
         f"{GROUP_PATH}/gpuquarantines/{session.name}", {"spec": {"release": asked}}
@@ -176,40 +181,7 @@ async def _hold_left(cluster: Cluster, name: str) -> str:
         return ""
     if node is None or ANNOTATION_HOLD not in node.annotations:
         return ""
-    return f"\nit is held, {_STAYS}; take it back with: kubectl gpuward unhold {name}"
-
-
-async def _given_back(
-    cluster: Cluster, session: QuarantineView, options: argparse.Namespace
-) -> str:
-    """What a release means now, with the faults that are still there."""
-    name = session.spec.node_name
-    look = await look_at(cluster, name, namespace=options.namespace)
-    active = [f"{one.reason} ({one.severity})" for one in faults(look)]
-    if look.health is None:
-        wrong = "Nobody knows whether it is well: no agent has published."
-    elif active:
-        shown = ", ".join(active[:_MOST_NAMED]) + (", ..." if len(active) > _MOST_NAMED else "")
-        expiry = look.policy.release.cancel_expiry_s if look.policy is not None else None
-        unknown = "as long as release.cancelExpiry says"
-        lasts = f"{span(expiry)} (release.cancelExpiry)" if expiry else unknown
-        wrong = f"Still active: {shown}; as they are, nothing opens for them again for {lasts}."
-    else:
-        wrong = "No fault is active."
-    held = f" It is held; a release goes over that, {_STAYS}." if HELD in look.people else ""
-    return f"{what_comes_off(name, look.node)} {wrong}{_under_way(session)}{held}"
-
-
-def _under_way(session: QuarantineView) -> str:
-    """A repair that somebody was asked for: taken back is the request, not what has begun."""
-    asked = [one for one in session.status.repair if one.state == RepairState.ASKED]
-    if not asked:
-        return ""
-    last = asked[-1]
-    return (
-        f" {last.step} was asked of {last.adapter or 'somebody'}: the request is taken back, but "
-        "a step that has begun goes on, under whatever is scheduled there by then."
-    )
+    return f"\nit is held, {questions.STAYS}; take it back with: kubectl gpuward unhold {name}"
 
 
 async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
@@ -218,6 +190,11 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
     session = open_session(await cluster.sessions(name))
     if session is None:
         raise CommandError(f"{name} is not in quarantine, there is nothing to repair")
+    if session.status.mode == Mode.SHADOW:
+        raise CommandError(f"the session of {name} is Shadow: nothing is repaired there")
+    if (given := session.spec.release) is not None:
+        by = given.by or "a person"
+        raise CommandError(f"{name} is being given back, as {by} asked: nothing is repaired there")
     proposed = condition(session.status, PROPOSED)
     asked = proposed is not None and proposed.status == "True"
     step = options.step or (proposed.reason if proposed is not None and asked else "")
@@ -239,10 +216,10 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
         instead = "which is not what is proposed, "
     else:
         instead = ""
-    empty = "once nothing uses a GPU there"
-    if step == Step.POWER_CYCLE and _is_silent(session.status):
-        empty = "with its pods on it, since its kubelet is silent (repair.fence)"
-    terminal.ask(f"{name}: {step} begins, {instead}{empty}.")
+    silent = step == Step.POWER_CYCLE and _is_silent(session.status)
+    empty = questions.repair_begins(session, step, silent=silent)
+    waits = await _repair_waits(cluster, options, name)
+    terminal.ask(f"{name}: {step} {_begins(session, step)}, {instead}{empty}{waits}.")
     by = await cluster.who()
     reason = (options.reason or "")[:MAX_MESSAGE]
     written = await cluster.patch(
@@ -258,10 +235,25 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
         )
     kept = not reason or written["spec"]["repair"].get("reason") == reason
     return (
-        f"{name}: {step} may begin {empty}, as {by}\n"
+        f"{name}: {step} may begin {empty}, as {by}{waits}\n"
         + ("" if kept else f"{_UNKEPT}\n")
         + f"see how it goes with: kubectl gpuward why {name}"
     )
+
+
+def _begins(session: QuarantineView, step: str) -> str:
+    asked = word_for(session, step)
+    return (
+        "begins" if asked is None else f"was let go already by {asked.by or 'a person'}; it begins"
+    )
+
+
+async def _repair_waits(cluster: Cluster, options: argparse.Namespace, name: str) -> str:
+    """What keeps a step from beginning, as `_in_the_way`; "" where the node may not be read."""
+    with suppress(CommandError):
+        node = await cluster.node(name)
+        return await _in_the_way(cluster, options, node) if node is not None else ""
+    return ""
 
 
 def _is_silent(status: QuarantineStatus) -> bool:

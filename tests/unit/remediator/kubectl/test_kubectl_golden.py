@@ -56,7 +56,9 @@ LOOKS = {
     "preflight": (("preflight",), ("preflight", "-o", "json")),
 }
 ACTS = {
-    "quarantine": (*each("quarantine", after=(*REASON, "--yes")),
+    "quarantine": (("quarantine", "gpu-healthy", *REASON),
+                   ("quarantine", "gpu-blocked", *REASON),
+                   *each("quarantine", after=(*REASON, "--yes")),
                    ("quarantine", "gpu-healthy", *REASON)),
     "release": (("release", "gpu-blocked", *REASON), *each("release", after=(*REASON, "--yes"))),
     "repair": (

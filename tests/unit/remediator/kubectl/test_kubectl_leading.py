@@ -22,8 +22,8 @@ LINES = {
     "why": (BLOCKED,),
     "plan": (),
     "quarantine": (BLOCKED, "--reason", "x", "--yes"),
-    "release": (BLOCKED, "--reason", "x", "--yes"),
     "repair": (BLOCKED, "--step", "RestartNode", "--yes"),
+    "release": (BLOCKED, "--reason", "x", "--yes"),
     "unhold": ("gpu-held",),
 }
 

@@ -313,8 +313,8 @@ def test_a_stranger_is_refused_with_the_role_to_ask_for(tmp_path):
 def test_an_operator_acts_and_who_acted_is_recorded(tmp_path):
     options: dict[str, Any] = {"authorization": "RBAC", "tokens": {"secret": viewer()}}
     with cluster(tmp_path, grant("gpuward-operator"), **options) as kubectl:
-        assert kubectl("release", BLOCKED, "--reason", "tested", "--yes")[0] == 0
         assert kubectl("quarantine", BLOCKED, "--reason", "fan", "--yes")[0] == 0
+        assert kubectl("release", BLOCKED, "--reason", "tested", "--yes")[0] == 0
         assert kubectl("hold", BLOCKED, "--reason", "vendor")[0] == 0
         assert kubectl("repaired", BLOCKED, "--reason", "new GPU")[0] == 0
         assert kubectl("pause", "-l", "rack=a,pool=b", "--reason", "drill")[0] == 0
@@ -360,7 +360,7 @@ def test_it_asks_before_it_takes_capacity(tmp_path, monkeypatch, line, code):
         found, _, err = kubectl("quarantine", BLOCKED, "--reason", "x")
         causes = kubectl.get(QUARANTINES, f"{BLOCKED}-0badcafe")["spec"]["causes"]
     assert found == code
-    assert f"This takes {BLOCKED} out of service: 1 pod on it" in err
+    assert f"{BLOCKED} is out of service already (Draining): your reason is added" in err
     assert len(causes) == (1 if code else 2)
 
 
