@@ -163,6 +163,41 @@ async def test_a_marked_node_whose_labels_are_gone_is_not_forgotten(cluster, tmp
     assert marks_of(await cluster.node("once-gpu")) == UNMARKED
 
 
+@pytest.mark.slow  # scenarios of session/people hold the same in virtual time
+async def test_a_released_fault_that_comes_to_another_gpu_is_asked_about_once(cluster, tmp_path):
+    await prepare(cluster)
+    for name in ("gpu-1", "gpu-2"):
+        await add_bare_node(cluster, name, **{"gpuward.io/gpus": "8"})
+    one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig)
+
+    async def publish(*gpus: str) -> None:
+        health = await cluster.client.get(HEALTHS, "gpu-1")
+        health["status"]["incidents"][0]["gpus"] = list(gpus)
+        await cluster.client.update_status(HEALTHS, health)
+
+    async def release() -> None:
+        name = (await phase(cluster, "gpu-1", "Quarantined"))["metadata"]["name"]
+        patch = {"spec": {"release": {"by": "ada", "reason": "let it"}}}
+        await cluster.client.patch(QUARANTINES, name, patch)
+        await unmarked(cluster, "gpu-1")
+
+    with running(one):
+        await say_unhealthy(cluster, "gpu-1")
+        await publish("GPU-0")
+        await release()
+        await publish("GPU-0", "GPU-1")
+        await release()
+        await publish("GPU-1")
+        await asyncio.sleep(1)
+    first, second = await sessions(cluster, "gpu-1")
+    seen = [session["status"]["evidence"]["seenWhenEnded"] for session in (first, second)]
+    assert [each["gpus"] for (each,) in seen] == [["GPU-0"], ["GPU-0", "GPU-1"]]
+    opened = second["status"]["timeline"][0]["message"]
+    assert opened.endswith(
+        f"after a person ended {first['metadata']['name']}, SomethingNobodyKnows came to GPU-1"
+    )
+
+
 async def test_in_shadow_nodes_stay_as_they_are_and_an_old_mark_still_comes_off(cluster, tmp_path):
     await prepare(cluster)
     for name in ("bare-1", "bare-2"):
