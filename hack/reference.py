@@ -182,7 +182,7 @@ def _remediator() -> list[str]:
         "",
         (
             "Commands: `run`, `simulate`, `backtest`, `policy check FILE`, `policy diff A B`, "
-            "`policy rbac FILE`, `policy show`, `policy schema`."
+            "`policy rbac FILE`, `policy show [FILE]`, `policy schema`."
         ),
         "",
         *_table(("flag", "commands", "meaning"), _flags(make_parser({}))),

@@ -52,7 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _rbac(parsed.file, parsed.output)
     if parsed.action == "diff":
         return _diff(parsed.before, parsed.after)
-    return _schema() if parsed.action == "schema" else _show(parsed.policy)
+    return _schema() if parsed.action == "schema" else _show(parsed.file or parsed.policy)
+
+
+_ASK = "kubectl -n gpuward get configmap gpuward-policy -o yaml | gpuward-remediator policy show -"
 
 
 def _run(parsed: argparse.Namespace) -> int:
@@ -133,6 +136,8 @@ def _schema() -> int:
 
 
 def _show(path: str | None) -> int:
+    if not path:
+        sys.stderr.write(f"the defaults: no cluster was asked; what is in force there: {_ASK}\n")
     found = given_policy(path) if path else Policy()
     if not isinstance(found, Policy):
         return _wrong(found)

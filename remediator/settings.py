@@ -140,6 +140,7 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
         diff.add_argument(name, metavar="FILE", help="as for check; default: the defaults")
     actions.add_parser("schema", help="print the JSON Schema of a policy file, for editors")
     show = actions.add_parser("show", help="print the policy in effect, defaults included")
+    show.add_argument("file", metavar="FILE", nargs="?", help="as for check")
     _flag(show, env, "--policy", "FILE", "policy file; without one: the defaults")
     _add_simulate(commands)
     _add_backtest(commands)

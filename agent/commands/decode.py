@@ -187,6 +187,8 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         name = arguments.file or "standard input"
         return _usage(f"cannot read {name}: {error.strerror}; name a readable log file")
+    if not log.lines and arguments.file is None:
+        _say("nothing came in; dmesg and journalctl may need root")
     if not log.understood:
         lines = "1 line" if log.lines == 1 else f"{log.lines} lines"
         _say(f"{lines}, 0 understood; give a kernel log, as dmesg or journalctl has it")

@@ -113,8 +113,9 @@ def explanation(
     row = catalog().get(xid)
     reason = reason_for_xid(xid, driver=branch)
     if row is None:
+        switch = f" SXid {xid} is one: explain sxid {xid}." if xid in sxid_catalog() else ""
         return [
-            f"Xid {xid}: unknown to the catalog {catalog_version()}.",
+            f"Xid {xid}: unknown to the catalog {catalog_version()}.{switch}",
             "",
             _entry("What we do", _judgement(reason)),
             _entry(

@@ -1,7 +1,8 @@
-"""`hack/demo`: break and mend a simulated fleet in fourteen acts and watch what happens.
+"""Break and mend a simulated fleet in fourteen acts and watch what happens.
 
-Without --once it stays up after the last act, so that you can look around with kubectl; Ctrl-C
-ends it. With --once it ends by itself: 0 when every expected outcome came true, 1 when not.
+Without --once it stays up after the last act, so that you can look around with
+kubectl; Ctrl-C ends it. With --once it ends by itself: 0 when every expected
+outcome came true, 1 when not.
 """
 
 from __future__ import annotations
@@ -74,6 +75,12 @@ class _Parser(argparse.ArgumentParser):
         raise SystemExit(USAGE_ERROR)
 
 
+def _count(text: str) -> int:
+    if text.lstrip("-").isdecimal():
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r:.40} is no whole number")
+
+
 def _parser() -> argparse.ArgumentParser:
     listed = "\n".join(f"  {act.name:10} {act.title}\n{'':13}{act.expected}" for act in ACTS)
     parser = _Parser(
@@ -88,7 +95,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="play one act (default: all)",
     )
-    parser.add_argument("--nodes", type=int, default=NODES, help="size of the fleet (%(default)s)")
+    parser.add_argument(
+        "--nodes", type=_count, default=NODES, help="size of the fleet (%(default)s)"
+    )
     parser.add_argument("--once", action="store_true", help="end by itself, with a summary")
     return parser
 
@@ -121,14 +130,14 @@ async def _run(console: Console, acts: list[Act], *, nodes: int, once: bool) -> 
             await _play(stage, acts, done, began, view, console)
             if view is not None:
                 # The last frame and the table say the same.
-                view.update(screen.live(stage, acts, done, began), refresh=True)
+                view.update(screen.live(stage, acts, done, began, console), refresh=True)
             screen.summary(console, acts, done)
             came_true = all(act.name in done and done[act.name].true for act in acts)
             if not came_true:
                 _tell_logs(console, stage)
             if not once:
                 console.print("the fleet stays up; look around with kubectl, end with Ctrl-C")
-                await _stay(stage, acts, done, began, view)
+                await _stay(stage, acts, done, began, view, console)
                 _tell_logs(console, stage)
                 raise RuntimeError("a program of the demo ended by itself; its log says why")
         return 0 if came_true else 1
@@ -154,19 +163,24 @@ async def _play(
         tasks = [group.create_task(one(act)) for act in acts]
         while not all(task.done() for task in tasks):
             if view is not None:
-                view.update(screen.live(stage, acts, done, began))
+                view.update(screen.live(stage, acts, done, began, console))
             await asyncio.sleep(0.25)
 
 
 async def _stay(
-    stage: Stage, acts: list[Act], done: dict[str, Outcome], began: float, view: Live | None
+    stage: Stage,
+    acts: list[Act],
+    done: dict[str, Outcome],
+    began: float,
+    view: Live | None,
+    console: Console,
 ) -> None:
     """Until a program ends: people go on with kubectl, and the view shows what comes of it."""
     programs = [stage.remediator, *(agent.program for agent in stage.agents.values())]
     # A process that ends tells nobody; looking once a second is soon enough.
     while all(program.ended is None for program in programs):
         if view is not None:
-            view.update(screen.live(stage, acts, done, began))
+            view.update(screen.live(stage, acts, done, began, console))
         await asyncio.sleep(1.0)
 
 

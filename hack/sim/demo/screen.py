@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from rich.console import Console, Group
+from rich.console import Console, Group, OverflowMethod
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -26,6 +26,7 @@ COLOURS = {
     "Cancelled": "green",
     "NodeGone": "grey50",
 }
+ENDED = frozenset({"Released", "Cancelled", "NodeGone"})
 HEALTH_COLOURS = {
     "healthy": "green",
     "degraded": "yellow",
@@ -34,17 +35,48 @@ HEALTH_COLOURS = {
 }
 
 
-def live(stage: Stage, playing: list[Act], done: dict[str, Outcome], began: float) -> Group:
-    """The view while the demo runs."""
-    ledger = stage.ledger
-    return Group(
-        _fleet_line(ledger),
-        _nodes(stage),
-        _acts(playing, done),
-        Text(
-            f"{time.monotonic() - began:4.0f} s · kubectl --kubeconfig {stage.kubeconfig} get gq"
-        ),
-    )
+def live(
+    stage: Stage, playing: list[Act], done: dict[str, Outcome], began: float, console: Console
+) -> Group:
+    """The view while the demo runs, as much of it as the terminal is high: what is cut off at its
+    end would be the acts and the line to look around with.
+    """
+
+    look = f"kubectl --kubeconfig {stage.kubeconfig} get gq"
+
+    def view(rows: int | None, *, whole: bool) -> Group:
+        return Group(
+            _fleet_line(stage.ledger),
+            _nodes(stage, rows, whole=whole),
+            _acts(playing, done),
+            Text(f"{time.monotonic() - began:4.0f} s · {look}", overflow="ellipsis", no_wrap=True),
+        )
+
+    full = view(None, whole=True)
+    if _lines(full, console) <= console.height:
+        return full
+    short = view(None, whole=False)
+    over = _lines(short, console) - console.height
+    return short if over <= 0 else view(len(_shown(stage)) - over - 1, whole=False)
+
+
+def _lines(view: Group, console: Console) -> int:
+    return len(console.render_lines(view, pad=False))
+
+
+def _shown(stage: Stage) -> list[str]:
+    """The nodes of the table: with an agent or a session."""
+    with_sessions = {s["spec"]["nodeName"] for s in stage.ledger.sessions.values()}
+    return sorted({*stage.cast.with_agents, *with_sessions})
+
+
+def _matters(stage: Stage, name: str) -> int:
+    """What is to be seen first where not all fits: open sessions, then sick nodes."""
+    labels = stage.ledger.nodes.get(name, {}).get("metadata", {}).get("labels") or {}
+    phase = stage.ledger.status(name).get("phase", "")
+    if phase and phase not in ENDED:
+        return 0
+    return 1 if labels.get("gpuward.io/health") in {"unhealthy", "degraded"} else 2
 
 
 def _fleet_line(ledger: Ledger) -> Panel:
@@ -57,15 +89,22 @@ def _fleet_line(ledger: Ledger) -> Panel:
     return Panel(squares, title="fleet (▣ out of service)", title_align="left")
 
 
-def _nodes(stage: Stage) -> Table:
+def _nodes(stage: Stage, rows: int | None, *, whole: bool) -> Table:
+    """A row for each node; `rows` of them at most, the ones that matter; one line each unless
+    `whole`.
+    """
     table = Table(expand=True, box=None, pad_edge=False)
     for column, width in (("node", 12), ("health", 10), ("phase", 12)):
         table.add_column(column, min_width=width, no_wrap=True)
-    table.add_column("what is going on", overflow="fold", ratio=1)
+    how: OverflowMethod = "fold" if whole else "ellipsis"
+    table.add_column("what is going on", overflow=how, no_wrap=not whole, ratio=1)
     ledger = stage.ledger
-    with_sessions = {s["spec"]["nodeName"] for s in ledger.sessions.values()}
+    names = _shown(stage)
+    chosen = names
+    if rows is not None:
+        chosen = sorted(sorted(names, key=lambda name: _matters(stage, name))[: max(rows, 1)])
     before = ""
-    for name in sorted({*stage.cast.with_agents, *with_sessions}):
+    for name in chosen:
         labels = ledger.nodes.get(name, {}).get("metadata", {}).get("labels") or {}
         health = labels.get("gpuward.io/health", "-")
         status = ledger.status(name)
@@ -80,6 +119,8 @@ def _nodes(stage: Stage) -> Table:
             Text("the same" if said == before else said),
         )
         before = said
+    if len(chosen) < len(names):
+        table.add_row("...", "", "", f"and {len(names) - len(chosen)} more nodes")
     return table
 
 

@@ -50,3 +50,25 @@ def test_issue15_10_two_policies_are_compared_in_effect(tmp_path, capsys):
     assert main(["policy", "diff", str(path), str(path)]) == 0
     assert "the same policy is in effect" in capsys.readouterr().out
     assert main(["policy", "diff", str(path), str(tmp_path / "no")]) == 64
+
+
+def test_issue15_walk_show_takes_what_check_takes_and_says_when_it_shows_the_defaults(
+    tmp_path, capsys
+):
+    """Five runbooks took the defaults for the policy in force."""
+    path = tmp_path / "map.yaml"
+    path.write_text(MAP)
+    assert main(["policy", "show", str(path)]) == 0
+    said = capsys.readouterr()
+    assert "mode: Enforce" in said.out
+    assert said.err == ""
+    assert main(["policy", "show"]) == 0
+    said = capsys.readouterr()
+    assert "mode: Shadow" in said.out
+    assert said.err.startswith("the defaults: no cluster was asked")
+
+
+def test_issue15_walk_an_empty_pipe_is_no_valid_policy(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n")))
+    assert main(["policy", "check", "-"]) == 64
+    assert "standard input: is empty" in capsys.readouterr().err

@@ -12,15 +12,19 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from rich.console import Console
 
 from hack.sim.demo import stage
 from hack.sim.demo.__main__ import _parser, main
 from hack.sim.demo.acts import ACTS, NEEDS
 from hack.sim.demo.latency import waited_s
 from hack.sim.demo.outcome import Latency, Outcome
-from hack.sim.demo.screen import NARROW, summary
+from hack.sim.demo.screen import NARROW, live, summary
+from hack.sim.demo.stage import Stage
 from remediator.kubectl.preflight import ADMISSION_POLICIES
 from rules.repair.component import UNKNOWN_POLICY
 
@@ -34,7 +38,7 @@ def test_issue15_07_help_needs_nothing_and_says_what_the_program_says(monkeypatc
     monkeypatch.setenv("COLUMNS", "80")
     said = _parser().format_help()
     assert (ROOT / "hack" / "sim" / "demo" / "help.txt").read_text() == said
-    assert max(map(len, said.splitlines())) <= 100
+    assert max(map(len, said.splitlines())) <= 80
     done = subprocess.run(
         [ROOT / "hack" / "demo", "--help"], capture_output=True, text=True, check=False,
         env={"PATH": os.environ["PATH"], "GPUWARD_VENV": "/nonexistent"},
@@ -192,3 +196,46 @@ def test_issue15_the_first_start_says_what_it_is_at(tmp_path, code):
     assert "Obtaining file:///somewhere" in done.stderr
     assert (done.returncode, done.stdout) == (1, "")
     assert not (tmp_path / ".venv" / "gpuward.stamp").exists()
+
+
+class _Stage:
+    """What the live view reads of a stage: 24 nodes, some of them in trouble."""
+
+    kubeconfig = "/tmp/gpuward-demo-abcdefgh/kubeconfig"
+
+    def __init__(self, *, said: str) -> None:
+        names = [f"train-{number:04d}" for number in range(24)]
+        self.cast = SimpleNamespace(with_agents=tuple(names[:7]))
+        labels = {name: {"gpuward.io/health": "healthy"} for name in names}
+        labels["train-0003"] = {"gpuward.io/health": "unhealthy"}
+        nodes = {
+            name: {"metadata": {"labels": labels[name]}, "spec": {"unschedulable": False}}
+            for name in names
+        }
+        sessions = {
+            name: {"spec": {"nodeName": name}, "status": {"phase": phase, "message": said}}
+            for name, phase in ((names[20], "Draining"), *((n, "Released") for n in names[8:20]))
+        }
+
+        def status(name: str) -> dict[str, str]:
+            found: dict[str, str] = sessions.get(name, {}).get("status", {})
+            return found
+
+        self.ledger = SimpleNamespace(nodes=nodes, sessions=sessions, healths={}, status=status)
+
+
+@pytest.mark.parametrize("height", [24, 40, 12])
+def test_issue15_walk_the_live_view_fits_the_terminal_with_acts_and_address(height: int) -> None:
+    """What did not fit was cut off at the end: the acts, and the line to look around with."""
+    console = Console(width=80, height=height, force_terminal=True)
+    stage = cast("Stage", _Stage(said="Draining since 03:12: blocked by a budget " * 5))
+    view = live(stage, list(ACTS), {}, 0.0, console)
+    with console.capture() as shown:
+        console.print(view)
+    lines = shown.get().splitlines()
+    assert len(lines) <= height
+    assert "kubectl --kubeconfig" in lines[-1]
+    said = "\n".join(lines)
+    assert "train-0020" in said  # its session is open
+    assert "train-0003" in said  # it is sick
+    assert all(act.name in said for act in ACTS)

@@ -6,6 +6,7 @@ import pytest
 
 from agent.cli import main
 from agent.commands.explain import explanation
+from rules.catalog.sxid import sxid_catalog
 from rules.catalog.words import BUCKETS, PEERS, peer_sentence
 from rules.catalog.xid import RECOVERY_ACTION_XID, catalog, reason_for_xid
 
@@ -139,3 +140,8 @@ def test_issue15_08_a_product_is_named_as_it_was_asked_for(product, column, caps
     assert main(["explain", "79", "--gpu", product]) == 0
     last = " ".join(capsys.readouterr().out.split()).partition(f"On {product}")[2]
     assert f"by the column {column}, the nearest one published" in last
+
+
+def test_issue15_walk_a_number_that_is_no_xid_but_an_sxid_is_said() -> None:
+    number = next(one for one in sxid_catalog() if one not in catalog())
+    assert f"explain sxid {number}" in explanation(number)[0]
