@@ -282,14 +282,18 @@ class Reflector(Generic[T]):
                 self._tell(key, old, item)
 
     async def _watch(self) -> None:
+        resource = self.resource
         query = {
-            **self.resource.query,
+            **resource.query,
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": self._version,
             "timeoutSeconds": str(random.randint(*_WATCH_S)),
         }
-        async with self._api.stream(self.resource.path, query, self._silence_s) as response:
+        async with self._api.stream(resource.path, query, self._silence_s) as response:
+            if resource is not self.resource:
+                # It changed while the answer was on its way: that one is about the old part.
+                raise RelistError("the selection changed")
             if response.status != 200:
                 answer = await self._api.read_answer(response)
                 if answer.code == 410:
@@ -299,7 +303,7 @@ class Reflector(Generic[T]):
                     self._version = ""
                     self._refused_watches += 1
                 raise ApiError(answer)
-            resource, self._response = self.resource, response
+            self._response = response
             self.unfollowed_since, self._refused_watches = None, 0
             try:
                 async for line in lines(response.content):

@@ -292,6 +292,28 @@ async def test_a_changed_selection_is_listed_at_once(tmp_path):
         assert heard.changes == [("added", "a"), ("removed", "a"), ("added", "x")]
 
 
+async def test_a_selection_that_changes_while_its_watch_begins_is_listed(tmp_path):
+    """The answer to the old question must not pass for one to the new."""
+    asked, begins = asyncio.Event(), asyncio.Event()
+
+    async def handler(request):
+        other = request.query["labelSelector"] == "other"
+        if not is_watch(request):
+            return page([node("x" if other else "a", 1)], 5)
+        if not other:
+            asked.set()
+            await begins.wait()
+            return await stream(request, event("ADDED", node("b", 7)))
+        return await stream(request)
+
+    async with watching(tmp_path, handler) as (cache, _):
+        await asked.wait()
+        cache.use(Resource(name="nodes", path=NODES.path, query={"labelSelector": "other"}))
+        begins.set()
+        await until(lambda: cache.synced)
+        assert list(cache.items) == ["x"]
+
+
 async def test_issue10_12_a_watch_that_does_not_bring_what_was_just_written_is_old(tmp_path):
     late = asyncio.Event()
 
