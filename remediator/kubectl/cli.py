@@ -11,7 +11,7 @@ from remediator.kubectl.command import CommandError
 from remediator.kubectl.commands import COMMANDS
 from remediator.kubectl.options import PROGRAM, Command, Parser, build, parsed
 from remediator.kubectl.typed.habits import plain_words
-from remediator.view.text import coloured, wants_colour
+from remediator.view.text import coloured, fitted, wants_colour
 from rules.text.printable import printable
 
 INTERRUPTED = 130
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     except CommandError as error:
         if error.report:
             _print(error.report, None)
-        print(f"{PROGRAM}: {printable(str(error))}", file=sys.stderr)
+        print(fitted(f"{PROGRAM}: {printable(str(error))}", sys.stderr), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print(f"{PROGRAM}: interrupted", file=sys.stderr)
@@ -143,7 +143,7 @@ def _print(text: str, options: argparse.Namespace | None) -> None:
         return
     if options is None or getattr(options, "output", "") not in {"json", "yaml"}:
         # The commands escape each hostile text where they place it; this catches a forgotten one.
-        text = "\n".join(printable(line) for line in text.split("\n"))
+        text = fitted("\n".join(printable(line) for line in text.split("\n")), sys.stdout)
         if wants_colour(sys.stdout, os.environ):
             text = coloured(text)
     print(text, flush=True)

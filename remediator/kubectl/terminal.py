@@ -6,6 +6,7 @@ import signal
 import sys
 
 from remediator.kubectl.command import CommandError
+from remediator.view.text import fitted
 from rules.text.printable import printable
 
 
@@ -18,7 +19,7 @@ class Terminal:
 
     def say(self, line: str) -> None:
         """Progress, one line."""
-        sys.stderr.write(f"{printable(line)}\n")
+        sys.stderr.write(f"{fitted(printable(line), sys.stderr)}\n")
         sys.stderr.flush()
 
     def ask(self, question: str) -> None:
@@ -31,7 +32,7 @@ class Terminal:
             return
         if not sys.stdin.isatty():
             raise CommandError(f"{printable(question)} Nothing was done; agree with --yes")
-        sys.stderr.write(f"{printable(question)} [y/N] ")
+        sys.stderr.write(f"{fitted(f'{printable(question)} [y/N]', sys.stderr)} ")
         sys.stderr.flush()
         if self._answer() not in {"y", "yes"}:
             raise CommandError("nothing was done")

@@ -23,6 +23,12 @@ WIDTH: Final = 100
 _SCREEN: Final = {"Unhealthy": 31, "FAIL": 31, "Unknown": 33, "Degraded": 33, "warn": 33,
                   "Draining": 35, "Marked": 35, "Quarantined": 35, "Pending": 36, "Repairing": 36,
                   "Validating": 36, "Healthy": 32, "ok": 32}  # fmt: skip
+_COMMAND: Final = re.compile(r"\bkubectl [^;:,()]+?(?=[;:,()]|\.(?:\s|$)|$)")
+"""A command in a sentence, up to the end of its clause."""
+_BETWEEN: Final = "   "
+"""What stands between two columns, and in no sentence."""
+_UNBROKEN: Final = "\x00"
+"""Stands for a blank where no line may end; printable text has none."""
 _WORD: Final = re.compile(
     r"(?m)^(FAIL|warn|ok)\b|(?<=[ :])("
     + "|".join(word for word in _SCREEN if word[0].isupper() and word != "FAIL")
@@ -83,10 +89,33 @@ def fold(line: str, width: int = WIDTH) -> list[str]:
     if line.lstrip().startswith((_QUOTE, "kubectl ")):
         return [line]
     indent = " " * (len(line) - len(line.lstrip()))
-    return textwrap.wrap(
-        line, width - GUTTER, subsequent_indent=indent + "  ", break_long_words=False,
-        break_on_hyphens=False,
-    ) or [""]  # fmt: skip
+    room = width - GUTTER - len(indent) - 2
+
+    def kept(command: re.Match[str]) -> str:
+        # In a sentence too: half a command that is pasted does something else.
+        return command[0].replace(" ", _UNBROKEN) if len(command[0]) <= room else command[0]
+
+    folded = textwrap.wrap(
+        _COMMAND.sub(kept, line), width - GUTTER, subsequent_indent=indent + "  ",
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+    return [piece.replace(_UNBROKEN, " ") for piece in folded] or [""]
+
+
+def fitted(text: str, stream: TextIO) -> str:
+    """On a terminal, sentences that are wider than it are folded at words; rows of tables and
+    evidence stay whole, as does everything that goes elsewhere.
+    """
+    if not stream.isatty():
+        return text
+    width = max(NARROWEST, shutil.get_terminal_size((WIDTH, 24)).columns)
+    return "\n".join(
+        piece
+        for line in text.split("\n")
+        for piece in (
+            fold(line, width + GUTTER) if len(line) > width and _BETWEEN not in line else [line]
+        )
+    )
 
 
 def quoted(text: str) -> str:
