@@ -212,10 +212,8 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
         why = unfit(session, await cluster.health(name), policy).get(step)
         if why is not None:
             raise CommandError(f"{step} {why}; name another step with --step")
-    if options.step and options.step != (proposed.reason if proposed is not None else ""):
-        instead = "which is not what is proposed, "
-    else:
-        instead = ""
+    other = proposed.reason if proposed is not None and asked and proposed.reason != step else ""
+    instead = f"and not {other}, which is proposed, " if other else ""
     silent = step == Step.POWER_CYCLE and _is_silent(session.status)
     empty = questions.repair_begins(session, step, silent=silent)
     waits = await _repair_waits(cluster, options, name)

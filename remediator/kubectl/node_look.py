@@ -18,7 +18,7 @@ from rules.api.mark import marked
 from rules.api.nodes import AgentPod, FreshNode, HealthView, PauseView, QuarantineView
 from rules.api.quarantine import Mode
 from rules.drain.daemon_sets import untolerating
-from rules.fleet.health_now import health_now
+from rules.fleet.health_now import HealthNow, health_now
 from rules.ledger.record import RecordStatus, record_names
 from rules.policy.policy import Policy
 from rules.session.causes import CauseSight
@@ -116,11 +116,14 @@ class NodeLook:
 
     @property
     def stale(self) -> str:
-        """Why the verdict cannot be believed; "" when it is fresh, and where there is none."""
-        if self.health is None:
-            return ""
+        """Why the verdict cannot be acted on; "" when it can, and where there is none."""
+        return self.health_now.why if self.health is not None else ""
+
+    @property
+    def health_now(self) -> HealthNow:
+        """How its GPUs are, by the one rule."""
         agents = None if self.agents is None else {agent.uid: agent for agent in self.agents}
-        return health_now(self.node, self.health, agents, self.now).why
+        return health_now(self.node, self.health, agents, self.now)
 
 
 def open_session(

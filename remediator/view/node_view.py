@@ -12,6 +12,7 @@ from remediator.view.timeline import node_timeline
 from rules.api.names import ANNOTATION_HOLD
 from rules.api.nodes import HealthView, NodeView
 from rules.fleet.happenings import records_by_now
+from rules.fleet.health_now import UNKNOWN, HealthNow
 from rules.ledger.record import RecordView
 from rules.ledger.verdict import judge_record
 from rules.session.observation import opted_out, pause_covers
@@ -26,7 +27,7 @@ def node_detail(node: NodeView, state: PageState) -> NodeDetail:
         verdict="live" if live else "read" if verdict else "none",
         health=verdict.status if verdict else None,
         # Whoever looks must not take old words for new.
-        stale=state.health_now(node).why if verdict is not None else "",
+        stale=_stale(state.health_now(node)) if verdict is not None else "",
         marks=node_marks(node),
         notes=tuple(_notes(node, state)),
         acts=acts_on(node.name, state),
@@ -41,6 +42,10 @@ def _timeline(node: NodeView, verdict: HealthView | None, state: PageState) -> N
         node.name, node, verdict, sessions, state.snapshot.records.values(), state.now
     )
     return node_timeline(node.name, sessions, verdict.status if verdict else None, records)
+
+
+def _stale(now: HealthNow) -> str:
+    return now.why if now.word == UNKNOWN else ""
 
 
 def _notes(node: NodeView, state: PageState) -> list[str]:

@@ -17,6 +17,7 @@ from rules.session.observation import Staleness, publisher_silence, staleness
 
 UNKNOWN: Final = "Unknown"
 WORDS: Final = ("Healthy", "Degraded", "Unhealthy", UNKNOWN)
+_ILL: Final = ("Degraded", "Unhealthy")
 _CODES: Final = {
     Staleness.NO_VERDICT: "NoVerdict",
     Staleness.OTHER_NODE: "OtherNode",
@@ -27,7 +28,9 @@ _CODES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class HealthNow:
-    """One of `WORDS`; of a node that is Unknown why, as a clause, where that is known."""
+    """One of `WORDS`; `why` the verdict is not to be acted on, a clause: of a node that is
+    Unknown, and of one whose agent cannot see the GPUs that it calls ill; "" elsewhere.
+    """
 
     word: str
     why: str = ""
@@ -55,8 +58,12 @@ def health_now(
         why, _ = publisher_silence(health, agents, now)
     else:
         why = staleness(health, node, agents, now)
-    word = health.status.health
-    return HealthNow(UNKNOWN, why) if why else HealthNow(word if word in WORDS else UNKNOWN)
+    said = health.status.health
+    word = said if said in WORDS else UNKNOWN
+    if why == Staleness.BLIND and word in _ILL:
+        # It lives, and what it cannot see any more it has seen go wrong.
+        return HealthNow(word, why)
+    return HealthNow(UNKNOWN, why) if why else HealthNow(word)
 
 
 def health_unread(node: NodeView, agents: Iterable[AgentPod]) -> HealthNow:

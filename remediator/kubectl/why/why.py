@@ -25,6 +25,7 @@ from rules.api.quarantine import Cause, Mode, Phase, TimelineEntry, ValidationCh
 from rules.api.sentences import blocked_clause, let_go_by
 from rules.api.timestamps import utc_of
 from rules.catalog.plain_words import closes, decoded, repair, repair_command
+from rules.fleet.health_now import UNKNOWN
 from rules.policy.policy import Policy
 from rules.session.causes import open_causes
 from rules.session.external import SOURCE as EXTERNAL
@@ -168,7 +169,11 @@ def _health(look: NodeLook) -> Iterator[str]:
     written = age(status.observed_at, look.now)
     if look.stale:
         since = f" for {age(status.silent_since, look.now)}" if status.silent_since else ""
-        yield f"Unknown: {look.stale}{since}; the last verdict, {written} ago, was {said}"
+        word = look.health_now.word
+        if word == UNKNOWN:
+            yield f"{word}: {look.stale}{since}; the last verdict, {written} ago, was {said}"
+        else:
+            yield f"{said}; last changed {written} ago, and now {look.stale}"
         if look.stale in OF_THE_AGENT:
             yield from _see_agent(look)
     else:

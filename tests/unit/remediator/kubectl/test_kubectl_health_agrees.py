@@ -46,6 +46,9 @@ def agent(ready: str) -> Object:
     }
 
 
+DOWN = [{"name": "nvml", "state": "Down"}]
+
+
 def of_pod(**changes: Any) -> Object:
     return verdict(HEALTHY, publisher={"pod": "gpuward/agent-7", "podUID": "agent-7"}, **changes)
 
@@ -67,6 +70,10 @@ def of_pod(**changes: Any) -> Object:
         pytest.param(
             [agent("True")], [of_pod(health="Degraded", reason="Slow")], "Degraded", "Slow",
             id="the label lags",
+        ),
+        pytest.param(
+            [agent("True")], [of_pod(health="Unhealthy", reason="GPULost", sources=DOWN)],
+            "Unhealthy", "GPULost", id="blind, having seen it go wrong",
         ),
         pytest.param([agent("True")], [], "Unknown", "NoVerdict", id="no verdict"),
     ],

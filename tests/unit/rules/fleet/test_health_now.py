@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rules.api.health import HealthStatus, PublisherPod
+from rules.api.health import HealthStatus, PublisherPod, SourceStatus
 from rules.api.nodes import AgentPod, HealthView, NodeView, ObjectMeta
 from rules.api.timestamps import format_time
 from rules.fleet.health_now import HealthNow, health_now, health_unread
@@ -39,6 +39,7 @@ def pod(*, ready: bool = True) -> AgentPod:
 
 
 BEATS = PublisherPod(heartbeat=format_time(NOW - 60))
+DOWN = (SourceStatus(name="nvml", state="Down"),)
 STOPPED = PublisherPod(heartbeat=format_time(NOW - 6000))
 
 
@@ -53,6 +54,11 @@ STOPPED = PublisherPod(heartbeat=format_time(NOW - 6000))
         pytest.param(said(publisher=STOPPED), [], "Unknown", "AgentSilent", id="no beat"),
         pytest.param(said(boot_id="b0"), [pod()], "Unknown", "OtherBoot", id="of another boot"),
         pytest.param(said(node_uid="x"), [pod()], "Unknown", "OtherNode", id="of another node"),
+        pytest.param(
+            said(health="Unhealthy", sources=DOWN), [pod()], "Unhealthy", "AgentBlind",
+            id="it has seen it go wrong",
+        ),
+        pytest.param(said(sources=DOWN), [pod()], "Unknown", "AgentBlind", id="it sees no GPU"),
         pytest.param(None, [pod()], "Unknown", "NoVerdict", id="no verdict"),
         pytest.param(said(health="<b>Fine"), [pod()], "Unknown", "", id="no word of ours"),
         pytest.param(said(), None, "Healthy", "", id="pods may not be read"),
