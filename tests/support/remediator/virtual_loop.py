@@ -90,6 +90,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._soon.append(handle)
         return handle
 
+    def call_soon_threadsafe(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        """The same: there is one thread. Generators that nobody ended are ended so."""
+        return self.call_soon(callback, *args, context=context)
+
     def call_at(
         self,
         when: float,
