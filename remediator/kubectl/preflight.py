@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from remediator.kube.elector import LEASE_NAME
+from remediator.kube.resources import REMEDIATOR_SELECTOR
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import PLANNER, CommandError
 from remediator.kubectl.definitions import OPENAPI_PATH, unknown_fields
@@ -82,7 +83,7 @@ async def preflight(cluster: Cluster, policy: Policy, *, namespace: str) -> list
     )
     in_place: tuple[tuple[str, Callable[[], Awaitable[list[Check]]]], ...] = (
         ("policy", lambda: policy_checks(cluster, namespace)),
-        ("leader", lambda: _leader(cluster, namespace)),
+        ("leader", lambda: _leader(cluster, here)),
         ("permissions", lambda: _permissions(cluster, here)),
         ("admission policies", lambda: _admission(cluster, here)),
         ("repair", lambda: repair_checks(cluster, policy.repair, namespace)),
@@ -206,9 +207,14 @@ async def _rivals(cluster: Cluster) -> list[Check]:
     return [Check(verdict=WARN, name="other remediators", found=text)]
 
 
-async def _leader(cluster: Cluster, namespace: str) -> list[Check]:
+async def _leader(cluster: Cluster, here: Installation) -> list[Check]:
     """Whether anybody would act: before the installation nobody does."""
+    namespace = here.namespace
     lease = await lease_of(cluster, namespace)
+    if lease is None and namespace in (here.spaces or ()):
+        look = f"kubectl -n {namespace} get pods -l {REMEDIATOR_SELECTOR}"
+        found = f"gpuward is installed in {namespace} and none has led yet; see {look}"
+        return [Check(verdict=WARN, name="leader", found=found)]
     if lease is None:
         found = f"none has led in namespace {namespace} yet; once installed, one does"
         return [Check(verdict=WARN, name="leader", found=found)]

@@ -23,6 +23,16 @@ SHELLS: Final = ("bash", "zsh", "fish", "kubectl")
 WITHIN_S: Final = 2.0
 """Whoever presses Tab waits no longer for a cluster that is away."""
 
+_WANTED: Final = {
+    "show": "sessions",
+    "resume": "pauses",
+    "pause": "nodes",
+    "plan": "nodes",
+    "evidence": "evidence",
+    "keep": "records",
+}
+"""What commands name that take no nodes as the others do."""
+
 _SCRIPTS: Final = {
     "bash": """# source <(kubectl gpuward completion bash)
 _kubectl_gpuward() {
@@ -99,20 +109,23 @@ def _things(parser: argparse.ArgumentParser, command: Command, before: list[str]
     """Nodes, sessions or pauses of the cluster that the words so far name; none when it is
     away.
     """
-    wanted = {"show": "sessions", "resume": "pauses"}.get(command.name, "nodes")
-    if not command.node and command.name not in {"show", "resume", "pause", "plan"}:
+    wanted = _WANTED.get(command.name, "nodes" if command.node else "")
+    if not wanted:
         return []
     options, _ = parser.parse_known_args([*_connection(before), "fleet"])
     return asyncio.run(_named(options, wanted))
+
+
+_CONNECTION: Final = ("--kubeconfig", "--context", "--as", "--as-group")
 
 
 def _connection(before: list[str]) -> list[str]:
     """The words that say which cluster, as whom."""
     found: list[str] = []
     for word, value in itertools.pairwise(before):
-        if word in {"--kubeconfig", "--context", "--as"}:
+        if word in _CONNECTION:
             found += [word, value]
-        elif word.startswith(("--kubeconfig=", "--context=", "--as=")):
+        elif word.startswith(tuple(f"{option}=" for option in _CONNECTION)):
             found.append(word)
     return found
 
@@ -123,11 +136,19 @@ async def _named(options: argparse.Namespace, wanted: str) -> list[str]:
     from remediator.kubectl.cluster import Manner, connect
     from rules.session.observation import is_open
 
-    acting = Acting(user=options.acting) if options.acting else None
+    acting = None
+    if options.acting:
+        acting = Acting(user=options.acting, groups=tuple(options.acting_groups or ()))
     manner = Manner(timeout_s=WITHIN_S)
     async with connect(options.kubeconfig, options.context, manner, acting) as cluster:
         if wanted == "sessions":
-            return [session.name for session in await cluster.sessions() if is_open(session)]
+            found = await cluster.sessions()
+            # Of years of history only what is open, unless nothing is.
+            return [one.name for one in found if is_open(one)] or [one.name for one in found]
+        if wanted == "evidence":
+            return [one.metadata.name for one in await cluster.evidences()]
+        if wanted == "records":
+            return [one.status.uuid or one.name for one in await cluster.records()]
         if wanted == "pauses":
             return [pause.metadata.name for pause in await cluster.pauses()]
         return [node.name for node in await cluster.nodes("gpuward.io/gpus")]

@@ -24,6 +24,7 @@ from remediator.kubectl.typed.completion import SHELLS, complete
 from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluster, run_command
 from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY, QUARANTINES
+from tests.support.remediator.record_objects import LEMON
 
 REASON = ("--reason", "fan noise")
 
@@ -270,6 +271,12 @@ def test_issue15_09_names_of_the_cluster_are_completed(fleet):
     assert ask("why", "gpu-b") == ["gpu-blocked", "gpu-budget"]
     assert ask("show", "gpu-h") == ["gpu-held-0badcafe"]
     assert ask("resume", "") == ["pause-0badcafe"]
+
+
+def test_issue15_walk_evidence_and_records_are_completed_too(fleet):
+    place = ("--kubeconfig", str(fleet.kubeconfig))
+    assert run_command("__complete", *place, "evidence", "")[1].split() == [f"{BLOCKED}-0badcafe"]
+    assert LEMON in run_command("__complete", *place, "keep", "GPU")[1].split()
 
 
 def test_issue15_09_completion_never_fails(tmp_path):

@@ -64,6 +64,8 @@ def test_issue15_walk_another_namespace_is_named_and_its_own_checks_are_left_out
     assert "add -n other" in said["namespace"]
     assert "permissions" not in said
     assert "namespace" not in seen
+    # Installed, so "once installed, one does" would be no remedy.
+    assert "none has led yet; see kubectl -n other get pods" in seen["leader"]
 
 
 @pytest.mark.parametrize(
