@@ -280,13 +280,15 @@ def _acting(seen: NodeObservation, policy: Policy) -> tuple[IncidentStatus, ...]
 def _record_deletion(name: str, node: NodeView, seen: NodeObservation, policy: Policy) -> Decision:
     """Write the deleted session again as a released one, so that its incidents stay quiet.
 
-    A session that does exist answers 409: a lagging cache does no damage here.
+    A session that does exist answers 409: a lagging cache does no damage here. What its causes
+    had been is remembered as long as this process saw them.
     """
+    gone = next((session.spec.causes for session in seen.deleted if session.name == name), ())
     spec = QuarantineSpec(
         node_name=node.name,
         node_uid=node.uid,
         boot_id=node.boot_id,
-        causes=appended((), (cause_of(i) for i in _acting(seen, policy))),
+        causes=appended(gone, (cause_of(i) for i in _acting(seen, policy))),
         release=ReleaseRequest(by=DELETED_BY, reason="deleting the object cancels the session"),
     )
     return Decision(
