@@ -137,7 +137,7 @@ def test_an_alert_about_nodes_names_the_node_and_one_about_gpus_the_gpu(rule: di
     for asked in selectors(rule["expr"]):
         if asked.metric.startswith("gpu:"):
             kept |= METRICS[asked.metric]
-    if rule["alert"] == "GPUWardBudgetExhausted":
+    if rule["expr"].startswith("count"):
         kept -= {"node"}  # counts nodes
 
     for label, words in (("node", "$labels.node"), ("pci", "$labels.pci")):

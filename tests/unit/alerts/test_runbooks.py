@@ -55,7 +55,7 @@ def test_a_page_and_the_index_say_how_urgent_the_alert_is(alert: str) -> None:
     times = [f"{word}, after {wait}" if wait else f"{word}, at once" for word, wait in found]
     words = ", ".join(dict.fromkeys(word for word, _ in found))
 
-    assert f"Severity: {'; '.join(times)}." in " ".join(
+    assert f"Severity: {'; '.join(dict.fromkeys(times))}." in " ".join(
         (RUNBOOKS / f"{alert}.md").read_text().split()
     )
     assert f"| [{alert}]({alert}.md) | {words} |" in (RUNBOOKS / "README.md").read_text()
