@@ -108,9 +108,10 @@ async def _run(console: Console, acts: list[Act], *, nodes: int, once: bool) -> 
         for ends in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(ends, me.cancel)
     policy = f"hack/sim/demo/{POLICY_FILE.name}, read again within a minute when you change it"
-    console.print(f"policy of this demo ({policy}):", style="bold", soft_wrap=True)
+    whole = not console.is_terminal  # sentences are folded for eyes, never for a file
+    console.print(f"policy of this demo ({policy}):", style="bold", soft_wrap=whole)
     console.print(POLICY_FILE.read_text().strip(), markup=False, highlight=False, soft_wrap=True)
-    console.print(LEFT_OUT, soft_wrap=True)
+    console.print(LEFT_OUT, soft_wrap=whole)
     console.print(f"starting {nodes} simulated nodes, agents where faults come, a remediator ...")
     async with Stage(nodes=nodes) as stage:
         # Never folded: they are there to be copied.
