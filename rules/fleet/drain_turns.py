@@ -24,6 +24,8 @@ from rules.session.snapshot import FleetSnapshot
 
 _GOES_ON = Permit(start=True, drain=True, unjudged=None)
 _HALTED = Permit(start=True, unjudged=Unjudged.HALT_OVER)
+_NOT_ASKED = Permit(start=True, unjudged=Unjudged.FLEET)
+"""Of one whose level leaves the pods alone: once that is raised it needs a turn like others."""
 
 
 def drain_permits(
@@ -44,6 +46,11 @@ def drain_permits(
     ]
     draining = [s for s in sessions if s.status.phase == Phase.DRAINING]
     wanting = [s for s in waiting if s.status.phase == Phase.MARKED]
+    for session in sessions:
+        if session.status.phase == Phase.MARKED:
+            permits[session.name] = _NOT_ASKED
+    for session in wanting:
+        permits[session.name] = _GOES_ON
     for session in (*draining, *wanting):
         if _cannot(session, snapshot):
             permits[session.name] = _HALTED

@@ -92,6 +92,16 @@ def gone(world: World, name: str) -> None:
     del world.nodes[name]
 
 
+def cordoned(world: World, name: str) -> None:
+    world.cordon(name)
+
+
+def mute(world: World, name: str) -> None:
+    """Its agent stopped long ago, as far as one can see."""
+    world.silence(name)
+    world.healths[name]["status"]["publisher"]["heartbeat"] = format_time(world.now - 3600)
+
+
 def uncordoned(world: World, name: str) -> None:
     world.cordon(name, on=False)
 
@@ -118,7 +128,7 @@ class Row:
     before: Act
     at: Act = _nothing
     pods: str = "stays"
-    """`stays`: kept by its budget; `none`."""
+    """`stays`: it takes an hour to end; `none`."""
 
 
 STATES: dict[str, Row] = {
@@ -134,6 +144,8 @@ STATES: dict[str, Row] = {
     "new and leased": Row(leased, fault),
     "new and not selected": Row(unselected, fault),
     "new by hand, not selected": Row(unselected, by_person),
+    "new, cordoned by hand": Row(cordoned, fault),
+    "new, its agent silent": Row(_nothing, both(fault, mute)),
     # Pending, because something kept it there.
     "pending, paused": Row(both(lull, fault)),
     "pending, no longer paused": Row(both(lull, fault), lull_over),
@@ -151,6 +163,9 @@ STATES: dict[str, Row] = {
     "marked mild, now Fatal": Row(mild, fault),
     "marked mild, opted out": Row(mild, opted_out),
     "marked mild, uncordoned": Row(mild, uncordoned),
+    "marked mild, held": Row(mild, held),
+    "marked mild, well again": Row(mild, well),
+    "marked mild, silent agent": Row(mild, mute),
     "marked mild, given back": Row(mild, released),
     # Draining.
     "draining": Row(fault),
@@ -180,15 +195,16 @@ def world_of(mode: str, **budget: Any) -> World:
         name = f"n{number:02}"
         world.add_node(name, labels={"pool": "ours"})
         if row.pods == "stays":
-            world.add_pod(f"p-{name}", name, labels={"app": name}, gpus=8)
-            world.add_pdb(f"b-{name}", app=name, minAvailable=1)
+            world.add_pod(f"p-{name}", name, gpus=8, grace=3600)
     world.add_nodes(8, pool="ours")
     world.pause("lull", nodeSelector={"matchLabels": LULL})
     return world
 
 
-def _policy(mode: str, **budget: Any) -> Any:
-    return policy_of(mode=mode, nodeSelector="pool=ours", budget={**ROOMY, **budget})
+def _policy(mode: str, draining: int = 100, **budget: Any) -> Any:
+    limits = {"nodesDraining": draining}
+    budget = {**ROOMY, **budget}
+    return policy_of(mode=mode, nodeSelector="pool=ours", budget=budget, limits=limits)
 
 
 def _each() -> Iterator[tuple[str, str, Row]]:
@@ -253,7 +269,8 @@ def compared(plan: dict[str, dict[str, Any]], happened: dict[str, str]) -> dict[
 BUDGETS: dict[str, dict[str, Any]] = {
     "room": {},
     "full": {"maxUnavailable": {"percent": 100, "atMost": 1}},
-    "some": {"maxUnavailable": {"percent": 100, "atMost": 23}},
+    "some": {"maxUnavailable": {"percent": 100, "atMost": 27}},
+    "one drain": {"draining": 1},
     "tripped": {"maxNew": {"count": 3, "window": "10m"}, "cooldown": "30m"},
 }
 
@@ -328,7 +345,10 @@ def why_it_waits(world: World, name: str) -> str:
 def test_plan_foresees_that_faults_at_one_moment_open_the_breaker(
     mode: str, since_s: int, faults: int
 ) -> None:
-    storm = {"maxNew": {"count": 3, "window": "10m"}, "perReason": {"count": 9, "window": "1h"}}
+    storm: dict[str, Any] = {
+        "maxNew": {"count": 3, "window": "10m"},
+        "perReason": {"count": 9, "window": "1h"},
+    }
     world = World(_policy(mode, **storm))
     names = world.add_nodes(30, pool="ours")
     world.run(5)

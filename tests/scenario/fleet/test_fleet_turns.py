@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rules.api import writes as d
-from tests.support.scenario.fleet_under_budget import fleet, gang_pod, ours, share
+from tests.support.scenario.fleet_under_budget import fleet, gang_pod, ours, phases, share
 from tests.support.scenario.session_world import policy_of
 
 
@@ -238,3 +238,19 @@ def test_nodes_draining_at_once_are_limited() -> None:
     assert world.condition(waiting, "Blocked") == "NodesDraining"
     world.run(150)
     assert {world.phase(f"n{index}") for index in range(4)} == {"Quarantined"}
+
+
+def test_a_level_that_is_raised_waits_for_a_turn_to_drain() -> None:
+    """What was judged while its pods could stay is no leave to evict them."""
+    world = fleet(4, limits={"nodesDraining": 1})
+    for name in ("n0", "n1"):
+        world.add_pod(f"p-{name}", name, grace=3600)
+    world.incident("n1", "RowRemapFailure", severity="Degraded", level="Cordon")
+    world.incident("n0")
+    world.run(30)
+    assert phases(world, ["n0", "n1"]) == ["Draining", "Marked"]
+    world.incident("n1")
+    world.run(60)
+    assert phases(world, ["n0", "n1"]) == ["Draining", "Marked"]
+    assert world.condition("n1", "Blocked") == "NodesDraining"
+    assert {write.node for write in world.writes(d.EvictPod)} == {"n0"}
