@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TextIO
@@ -69,8 +70,11 @@ def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
 
 
-def labelled(label: str, lines: Iterable[str], width: int = WIDTH) -> list[str]:
-    """Lines under a label in the left gutter: `cause    Xid79 ...`. Long sentences are folded."""
+def labelled(label: str, lines: Iterable[str], width: int | None = None) -> list[str]:
+    """Lines under a label in the left gutter: `cause    Xid79 ...`. Long sentences are folded, to
+    `width` or to what standard output shows.
+    """
+    width = width_for(sys.stdout) if width is None else width
     found: list[str] = []
     for line in lines:
         found += fold(printable(line), width)
@@ -113,7 +117,9 @@ def fitted(text: str, stream: TextIO) -> str:
         piece
         for line in text.split("\n")
         for piece in (
-            fold(line, width + GUTTER) if len(line) > width and _BETWEEN not in line else [line]
+            fold(line, width + GUTTER)
+            if len(line) > width and _BETWEEN not in line.strip()
+            else [line]
         )
     )
 

@@ -68,6 +68,14 @@ def _plays(name: str, scenario: str | None) -> bool:
     return scenario is None or name == scenario or name in NEEDS.get(scenario, ())
 
 
+def _unplayed(acts: list[Act]) -> list[str]:
+    """The acts that mend what these have broken and that are not among them."""
+    played = {act.name for act in acts}
+    return [
+        name for name, needs in NEEDS.items() if name not in played and played.issuperset(needs)
+    ]
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -138,6 +146,12 @@ async def _run(console: Console, acts: list[Act], *, nodes: int, once: bool) -> 
                 _tell_logs(console, stage)
             if not once:
                 console.print("the fleet stays up; look around with kubectl, end with Ctrl-C")
+                for later in _unplayed(acts):
+                    console.print(
+                        f"nobody mends what was broken here, so its repair runs out of steps: "
+                        f"hack/demo --scenario {later} plays that, too",
+                        soft_wrap=whole,
+                    )
                 await _stay(stage, acts, done, began, view, console)
                 _tell_logs(console, stage)
                 raise RuntimeError("a program of the demo ended by itself; its log says why")

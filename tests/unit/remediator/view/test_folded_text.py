@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 
 import pytest
 
@@ -45,3 +46,15 @@ def test_issue15_walk_a_terminal_gets_sentences_at_its_width_and_tables_as_they_
     assert lines[-2:] == ["", ROW]
     assert max(map(len, lines[:-1])) <= 60
     assert fitted(LONG, io.StringIO()) == LONG
+
+
+def test_issue15_walk_what_stands_in_the_gutter_is_folded_to_the_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """plan and history folded at 100 columns on any terminal."""
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys, "stdout", Screen())
+    assert max(map(len, labelled("next", [LONG]))) <= 60
+    said = fitted(f"         {LONG}", Screen()).split("\n")
+    assert max(map(len, said)) <= 60
+    assert all(line.startswith("         ") for line in said)
