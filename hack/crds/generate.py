@@ -205,7 +205,7 @@ def crds() -> dict[str, dict[str, Any]]:
                 _column("Phase", ".status.phase"),
                 _column("Reason", ".spec.causes[0].reason"),
                 _column("Blocked", '.status.conditions[?(@.type=="Blocked")].reason'),
-                _column("Needs Person", '.status.conditions[?(@.type=="NeedsHuman")].reason'),
+                _column("Needs Person", '.status.conditions[?(@.type=="NeedsHuman")].status'),
                 _column("Evicted", ".status.drain.evicted", "integer", wide=True),
                 _column("Mode", ".status.mode", wide=True),
                 _column("Message", ".status.message", wide=True),
