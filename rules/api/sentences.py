@@ -112,11 +112,15 @@ def would_drain(drain: DrainStatus) -> str:
     )
 
 
-def draining(drain: DrainStatus, since: float, blocked_by: str) -> str:
-    """Where the drain stands, CAPI-shaped."""
+def draining(drain: DrainStatus, since: float, blocked_by: str, *, halted: bool = False) -> str:
+    """Where the drain stands, CAPI-shaped; `halted`: where it stood when it was last looked at,
+    since nobody looks at the pods of a drain that stands still.
+    """
     parts = [f"Draining since {utc(since)}: {drain.evicted} evicted"]
     if drain.waiting:
-        parts.append(f"{total(drain.waiting)} leaving or waiting ({_these(drain.waiting)})")
+        then = " when last looked at" if halted else ""
+        pods = f"{total(drain.waiting)} leaving or waiting{then} ({_these(drain.waiting)})"
+        parts.append(pods)
     if drain.left_by_policy:
         parts.append(f"{total(drain.left_by_policy)} left by policy")
     if drain.left_by_failure:

@@ -71,7 +71,7 @@ def draining(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
         status = touched(status, drain=drain)
         clause = f"nothing is evicted: {halt.why}"
         status = st.with_refusal(status, case.now, halt, st.sentence(clause))
-        sentence = draining_sentence(drain, case.phase_since, clause)
+        sentence = draining_sentence(drain, case.phase_since, clause, halted=True)
         status = st.enter(status, Phase.DRAINING, sentence, case.now)
         return case.decision("Halted", status, because=halt.why, blocked_by=halt.reason)
     if plan is None:

@@ -17,13 +17,13 @@ from remediator.kubectl.why.marks import kept_lines, mark_lines
 from remediator.view.acts import node_acts, taking_out
 from remediator.view.people import MUSTS
 from remediator.view.shared_waits import clause_of, without
-from remediator.view.text import WIDTH, age, count, labelled, quoted
+from remediator.view.text import WIDTH, age, count, labelled, quoted, span
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.mark import marked, read_note
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause, Mode, Phase, TimelineEntry, ValidationCheck
 from rules.api.sentences import blocked_clause, let_go_by
-from rules.api.timestamps import utc_of
+from rules.api.timestamps import parse_time, utc_of
 from rules.catalog.plain_words import closes, decoded, repair, repair_command
 from rules.fleet.health_now import UNKNOWN
 from rules.policy.policy import Policy
@@ -40,6 +40,8 @@ from rules.text.printable import printable
 SHOWN_INCIDENTS = 5
 SHOWN_EVIDENCE = 2
 SHOWN_STEPS = 8
+_CLOCKS_AGREE_S = 120.0
+"""Clocks that are kept agree far better; a time this far in the future is a clock that is not."""
 SHOWN_GPUS = 4
 _STEPS = {
     Phase.PENDING: "session opened",
@@ -178,12 +180,30 @@ def _health(look: NodeLook) -> Iterator[str]:
             yield from _see_agent(look)
     else:
         yield f"{said}; last changed {written} ago{_heard(look, status)}"
+    if (ahead_s := _ahead_s(look, status)) > 0:
+        yield (
+            f"the node's clock is {span(ahead_s)} ahead of the API server's: the times of its "
+            "faults are, too; see to its NTP"
+        )
     if status.message and status.health != "Healthy":
         yield status.message
     for source in status.sources:
         if source.state in {"Down", "Released"}:
             since = f" for {age(source.since, look.now)}" if source.since else ""
             yield f"source {source.name} is {source.state}{since}: {source.reason or 'no reason'}"
+
+
+def _ahead_s(look: NodeLook, status: HealthStatus) -> float:
+    """By how much the agent's clock is ahead, where it must be; 0.0 where nothing says so. One
+    that is behind looks like an agent that said it a while ago.
+    """
+    told = (
+        status.observed_at,
+        status.publisher.heartbeat,
+        *(i.last_seen for i in status.incidents),
+    )
+    latest = max((at for one in told if (at := parse_time(one or "")) is not None), default=0.0)
+    return latest - look.now if latest - look.now > _CLOCKS_AGREE_S else 0.0
 
 
 def _heard(look: NodeLook, status: HealthStatus) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from rules.api import writes as d
 from tests.support.scenario.drain_fleet import NODE, evicted, fleet
-from tests.support.scenario.session_world import World
+from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 
 def test_s03_a_pdb_is_honoured_to_the_end_and_named_on_the_first_pass() -> None:
@@ -155,6 +155,17 @@ def test_s20_grace_is_the_pods_own_and_a_terminating_pod_is_not_asked_again() ->
     assert world.phase(NODE) == "Draining"
     assert "1 leaving or waiting (team-a/slow)" in world.message(NODE)
     world.run_until(NODE, "Quarantined", limit=200)
+
+
+def test_issue15_walk_a_drain_that_stands_still_says_that_nobody_looks_at_its_pods() -> None:
+    world = fleet()
+    world.add_pod("slow", NODE, grace=60)
+    world.incident(NODE)
+    world.run(20)
+    world.policy = policy_of(mode="Shadow", budget=ROOMY)
+    world.run(120, step=10)
+    assert world.phase(NODE) == "Draining"
+    assert "1 leaving or waiting when last looked at (team-a/slow)" in world.message(NODE)
 
 
 def test_a_node_is_listed_each_second_while_pods_leave_and_rarely_while_it_takes_long() -> None:
