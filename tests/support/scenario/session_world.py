@@ -160,6 +160,7 @@ class World(Watches):
         other._loop = VirtualLoop()
         other._loop.leap(self._loop.time())
         other._collections, other._process, other._replica = {}, None, None
+        other._quiet_until = 0.0
         other.meddler = other.before_each = None
         other._observed, other._worked_at = self._observing_since(), self.now
         for lease in other.own_leases.values():

@@ -36,8 +36,8 @@ from tests.support.scenario.server.provider_objects import ProviderObjects, merg
 W = TypeVar("W", bound=d.Write)
 JSON = "application/json"
 _NO_UNICODE = re.compile("[\ud800-\udfff]")
-HEARTBEAT_S = 60.0
-"""How often an agent says that it lives; the real one does every 5 min."""
+HEARTBEAT_S = 300.0
+"""How often an agent says that it lives, as the real one does."""
 OWN = "gpuward"
 """Our own namespace."""
 

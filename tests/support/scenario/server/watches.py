@@ -49,9 +49,13 @@ class MemoryWatch:
         self._chunks.append(b'{"type":"%s","object":%s}\n' % (kind.encode(), item))
         self._more.set()
 
+    @property
+    def due_at(self) -> float:
+        """When something has to be said, so that the silence does not become too long."""
+        return self._said_at + self._silence_s / 2
+
     def is_due(self) -> bool:
-        """Whether something has to be said, so that the silence does not become too long."""
-        return self._clock() - self._said_at >= self._silence_s / 2
+        return self._clock() >= self.due_at
 
     def close(self) -> None:
         self._closed = True
@@ -74,6 +78,8 @@ class Watches(Reads):
     def __init__(self) -> None:
         super().__init__()
         self._collections: dict[str, _Shown] = {}
+        self._quiet_until = 0.0
+        """Before then none of the watches has waited long enough for a word."""
 
     def watch(self, path: str, query: Mapping[str, str], silence_s: float) -> MemoryWatch:
         """A watch that begins with what there is: whoever asks has listed it at this moment."""
@@ -83,6 +89,7 @@ class Watches(Reads):
         has = watch.selection.has
         watch.sent = {k: o for k, o in self.collection(path).items() if has(o)}
         shown.watches.append(watch)
+        self._quiet_until = min(self._quiet_until, watch.due_at)
         return watch
 
     def forget_watches(self) -> None:
@@ -99,11 +106,14 @@ class Watches(Reads):
 
     def say_nothing_changed(self) -> None:
         """A bookmark to everybody who has waited long enough for a word."""
-        due = [w for shown in self._collections.values() for w in shown.watches if w.is_due()]
-        if due:
+        if self.now < self._quiet_until:
+            return
+        watches = [watch for shown in self._collections.values() for watch in shown.watches]
+        if due := [watch for watch in watches if watch.is_due()]:
             mark = encoded({"metadata": {"resourceVersion": str(self.version)}})
             for watch in due:
                 watch.say("BOOKMARK", mark)
+        self._quiet_until = min((watch.due_at for watch in watches), default=self.now)
 
     async def say_now_and_then(self) -> None:
         """As an API server does, for as long as anybody watches."""
@@ -113,6 +123,8 @@ class Watches(Reads):
 
     def _show(self, shown: _Shown) -> None:
         found = self.collection(shown.path)
+        if not found and not shown.wires:
+            return
         whole = encoded(found)
         if whole == shown.whole:
             return
