@@ -12,7 +12,7 @@ import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import comb
+from math import comb, exp, log
 from typing import Final
 
 from rules.api.names import LABEL_DRIVER, LABEL_NVLINK_DOMAIN
@@ -38,7 +38,9 @@ UNLIKELY: Final = 1e-3
 it a fleet of ten racks that has three unrelated hot nodes names a rack once in some 10,000 times.
 """
 _MOST_WORKED_OUT: Final = 200
-"""Of more nodes than these the chance is that of as many in proportion: small all the same."""
+"""Of more nodes than these the chance is bounded instead of worked out: a fleet that is ill as a
+whole must not cost half a second of thinking.
+"""
 
 Shared = tuple[str, str]
 """A label's key and its value."""
@@ -103,19 +105,25 @@ def label_named(present: frozenset[str], key: str) -> str:
 
 def chance(hit: int, faulty: int, group: int, fleet: int) -> float:
     """How likely at least `hit` of `faulty` nodes are among the `group` nodes of a `fleet`, were
-    they spread by chance.
+    they spread by chance; 1.0 where that is as many as were to be expected.
     """
     if not 0 < group < fleet:
         return 1.0
-    if faulty > _MOST_WORKED_OUT:
-        hit, faulty = hit * _MOST_WORKED_OUT // faulty, _MOST_WORKED_OUT
     part = group / fleet
-    return min(
-        1.0,
-        sum(
-            comb(faulty, k) * part**k * (1 - part) ** (faulty - k) for k in range(hit, faulty + 1)
-        ),
-    )
+    if hit <= faulty * part:
+        return 1.0
+    if faulty > _MOST_WORKED_OUT:
+        return _bound(hit / faulty, part, faulty)
+    tail = range(hit, faulty + 1)
+    return sum(comb(faulty, k) * part**k * (1 - part) ** (faulty - k) for k in tail)
+
+
+def _bound(share: float, part: float, faulty: int) -> float:
+    """Chernoff's: never less than the chance itself."""
+    apart = share * log(share / part)
+    if share < 1:
+        apart += (1 - share) * log((1 - share) / (1 - part))
+    return exp(-faulty * apart)
 
 
 def common_causes(

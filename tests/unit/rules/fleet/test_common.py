@@ -95,7 +95,8 @@ def test_a_rack_is_found_under_any_prefix_and_once_only() -> None:
     ("hit", "faulty", "group", "fleet_size", "expected"),
     [
         pytest.param(3, 3, 5, 10, 0.125, id="three-coins"),
-        pytest.param(1, 2, 5, 10, 0.75, id="one-of-two"),
+        pytest.param(1, 2, 5, 10, 1.0, id="as-many-as-expected"),
+        pytest.param(3, 4, 5, 10, 0.3125, id="three-of-four-coins"),
         pytest.param(7, 7, 10, 10, 1.0, id="all-share-it"),
         pytest.param(7, 7, 0, 10, 1.0, id="nobody-is-known-to"),
     ],
@@ -104,5 +105,8 @@ def test_chance(hit: int, faulty: int, group: int, fleet_size: int, expected: fl
     assert chance(hit, faulty, group, fleet_size) == pytest.approx(expected)
 
 
-def test_the_chance_of_thousands_is_worked_out_at_once() -> None:
+def test_the_chance_of_thousands_is_bounded_and_never_below_what_it_is() -> None:
     assert chance(4000, 5000, 100, 10_000) < 1e-9
+    assert chance(201, 201, 500, 1000) == pytest.approx(0.5**201)
+    assert chance(120, 201, 500, 1000) > chance(119, 200, 500, 1000) / 10
+    assert 0 < chance(150, 201, 500, 1000) < chance(120, 201, 500, 1000) < 1
