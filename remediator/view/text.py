@@ -24,8 +24,10 @@ WIDTH: Final = 100
 _SCREEN: Final = {"Unhealthy": 31, "FAIL": 31, "Unknown": 33, "Degraded": 33, "warn": 33,
                   "Draining": 35, "Marked": 35, "Quarantined": 35, "Pending": 36, "Repairing": 36,
                   "Validating": 36, "Healthy": 32, "ok": 32}  # fmt: skip
-_COMMAND: Final = re.compile(r"\bkubectl [^;:,()]+?(?=[;:,()]|\.(?:\s|$)|$)")
-"""A command in a sentence, up to the end of its clause."""
+_WHOLE: Final = re.compile(
+    r"\bkubectl [^;:,()]+?(?=[;:,()]|\.(?:\s|$)|$)|\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)? UTC"
+)
+"""What is one word in a sentence: a command up to the end of its clause, a moment and its zone."""
 _BETWEEN: Final = "   "
 """What stands between two columns, and in no sentence."""
 _UNBROKEN: Final = "\x00"
@@ -95,12 +97,12 @@ def fold(line: str, width: int = WIDTH) -> list[str]:
     indent = " " * (len(line) - len(line.lstrip()))
     room = width - GUTTER - len(indent) - 2
 
-    def kept(command: re.Match[str]) -> str:
-        # In a sentence too: half a command that is pasted does something else.
-        return command[0].replace(" ", _UNBROKEN) if len(command[0]) <= room else command[0]
+    def kept(found: re.Match[str]) -> str:
+        # Half a command that is pasted does something else, and half a moment is another one.
+        return found[0].replace(" ", _UNBROKEN) if len(found[0]) <= room else found[0]
 
     folded = textwrap.wrap(
-        _COMMAND.sub(kept, line), width - GUTTER, subsequent_indent=indent + "  ",
+        _WHOLE.sub(kept, line), width - GUTTER, subsequent_indent=indent + "  ",
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
     return [piece.replace(_UNBROKEN, " ") for piece in folded] or [""]

@@ -58,3 +58,15 @@ def test_issue15_walk_what_stands_in_the_gutter_is_folded_to_the_terminal(
     said = fitted(f"         {LONG}", Screen()).split("\n")
     assert max(map(len, said)) <= 60
     assert all(line.startswith("         ") for line in said)
+
+
+@pytest.mark.parametrize("width", range(40, 100))
+def test_a_moment_and_its_zone_stay_on_one_line(width: int) -> None:
+    said = (
+        "RestartNode asked of NodeConditions at 2026-11-23 04:19 UTC for a fault, it has until "
+        "2026-11-23 04:20:59 UTC."
+    )
+    lines = fold(said, width)
+    assert " ".join(" ".join(lines).split()) == said
+    assert sum(line.count("2026-11-23 04:") for line in lines) == 2
+    assert all(line.count("UTC") == line.count("2026") for line in lines)
