@@ -18,6 +18,12 @@ from rules.api import writes as d
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import Mode, QuarantineSpec, QuarantineStatus
+from rules.api.repair.writes import (
+    DeleteTestJob,
+    SetRepairCondition,
+    SetValidated,
+    WriteRepairObject,
+)
 from rules.api.timestamps import format_time
 from rules.drain.gangs import Gang
 from rules.fleet.remembered import FleetMemory
@@ -142,7 +148,7 @@ class Forecast:
             decision = self._decide(name, session)
             self._decisions[session.name if session is not None else name] = decision
             for write in decision.writes:
-                if isinstance(write, d.EmitEvent):
+                if _ends_there(write):
                     continue
                 if not self._apply(name, write):
                     self._found[name].asks = write
@@ -217,6 +223,16 @@ class Forecast:
         stored = merged(msgspec.to_builtins(self._nodes[node]), msgspec.to_builtins(patch))
         stored["metadata"]["resourceVersion"] = f"f{self._serial}"
         self._nodes[node] = msgspec.convert(stored, NodeView)
+
+
+def _ends_there(write: d.Write) -> bool:
+    """Whether nothing more comes of the write: what is told, and requests that are taken back."""
+    match write:
+        case d.EmitEvent() | DeleteTestJob() | SetValidated():
+            return True
+        case SetRepairCondition() | WriteRepairObject():
+            return not write.asks
+    return False
 
 
 def _patched_spec(spec: QuarantineSpec, write: d.PatchSessionSpec) -> QuarantineSpec:

@@ -14,6 +14,7 @@ from rules.api import writes as d
 from rules.api.quarantine import Phase
 from rules.api.timestamps import format_time
 from tests.support.scenario.asked_world import planned
+from tests.support.scenario.repair_world import RepairWorld
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 GOES_ON_S: Final = 15.0
@@ -363,3 +364,15 @@ def test_plan_foresees_that_faults_at_one_moment_open_the_breaker(
     assert found == dict.fromkeys(names[:faults], ("wait" if opens else "drain", opens))
     marked = {name for name in names if world.is_marked(name)}
     assert marked == set(names[:faults] if not opens else ())
+
+
+def test_plan_foresees_a_release_in_the_middle_of_a_repair() -> None:
+    """The request is taken back first, and that is not all."""
+    world = RepairWorld(5, does="hangs")
+    world.incident("n0")
+    world.run_until("n0", "Repairing")
+    assert planned(world)["n0"]["would"] == "stay Repairing"
+    released(world, "n0")
+    assert planned(world)["n0"]["would"] == "release"
+    world.run(GOES_ON_S)
+    assert world.phase("n0") == "Released"
