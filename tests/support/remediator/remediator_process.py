@@ -203,10 +203,15 @@ async def leads(cluster: Any, name: str) -> None:
 
 
 async def sessions(cluster: Any, node: str) -> list[Object]:
-    """All sessions of a node, oldest first."""
+    """All sessions of a node, oldest first; of those of one second the open one last."""
     found, _ = await cluster.client.list(QUARANTINES)
     mine = [item for item in found if item["spec"]["nodeName"] == node]
-    return sorted(mine, key=lambda item: str(item["metadata"]["creationTimestamp"]))
+
+    def age(item: Object) -> tuple[str, bool]:
+        over = item.get("status", {}).get("phase") in {"Released", "Cancelled", "NodeGone"}
+        return str(item["metadata"]["creationTimestamp"]), not over
+
+    return sorted(mine, key=age)
 
 
 async def phase(cluster: Any, node: str, wanted: str) -> Object:
