@@ -32,6 +32,8 @@ from rules.session.status import blocked_by, is_true
 
 GPU_PRESENT: Final = "nvidia.com/gpu.present"
 """What GPU feature discovery sets."""
+GPU_LABELS: Final = (GPU_PRESENT, "feature.node.kubernetes.io/pci-10de.present")
+"""What says of a node that it has NVIDIA GPUs, before an agent does."""
 _GRAVITY: Final = {"Unhealthy": 0, "Unknown": 1, "Degraded": 2, "Healthy": 3}
 _WORDS: Final = ("healthy", "degraded", "unhealthy", "unknown")
 

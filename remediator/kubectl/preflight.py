@@ -13,7 +13,7 @@ from remediator.kube.resources import REMEDIATOR_SELECTOR
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import PLANNER, CommandError
 from remediator.kubectl.definitions import OPENAPI_PATH, unknown_fields
-from remediator.kubectl.fleet_look import GPU_PRESENT
+from remediator.kubectl.fleet_look import GPU_LABELS
 from remediator.kubectl.leading import lease_of, nobody_leads
 from remediator.kubectl.ready.adapters import repair_checks, validation_checks
 from remediator.kubectl.ready.check import ADMISSION_PATH, FAIL, OK, WARN, Check
@@ -33,7 +33,6 @@ from rules.text.printable import printable
 
 MINIMUM_MINOR = 32
 KINDS = ("gpuevidences", "gpunodehealths", "gpuquarantines", "gpurecords", "gpuwardpauses")
-GPU_LABELS = (GPU_PRESENT, "feature.node.kubernetes.io/pci-10de.present")
 RIVAL_WORKLOADS = {
     "fault-quarantine": "NVSentinel",
     "node-drainer": "NVSentinel",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, MutableMapping, Sequence
 
 from remediator.kube.resources import AGENT_SELECTOR
+from remediator.kubectl.fleet_look import GPU_LABELS
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.blocked import blocked_lines, next_lines
 from remediator.kubectl.why.calm import calm_lines, is_awaited, left_to_people
@@ -20,6 +21,7 @@ from remediator.view.shared_waits import clause_of, without
 from remediator.view.text import WIDTH, age, count, labelled, quoted, span
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.mark import marked, read_note
+from rules.api.names import LABEL_GPUS
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause, Mode, Phase, TimelineEntry, ValidationCheck
 from rules.api.sentences import blocked_clause, let_go_by
@@ -156,6 +158,8 @@ def _now(session: QuarantineView | None, clause: str, first: str) -> Iterator[st
 def _health(look: NodeLook) -> Iterator[str]:
     if look.health is None:
         yield "Unknown: no agent has ever published a verdict for this node"
+        if look.node is not None and not look.node.labels.keys() & {LABEL_GPUS, *GPU_LABELS}:
+            yield "no label says that it has NVIDIA GPUs: without any, no agent belongs there"
         yield from _see_agent(look)
         return
     status = look.health.status

@@ -168,6 +168,19 @@ def test_an_agent_that_is_not_there_says_where_to_look() -> None:
     assert "kubectl get daemonset -A -l app.kubernetes.io/name=gpuward" in text
 
 
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [({}, True), ({"gpuward.io/gpus": "8"}, False), ({"nvidia.com/gpu.present": "true"}, False)],
+)
+def test_issue15_walk_a_node_that_nobody_says_has_gpus_is_said_to_be_one(
+    labels: dict[str, str], said: bool
+) -> None:
+    """`why` of a node without GPUs read like a failure of gpuward."""
+    bare = {"metadata": {"name": NAME, "labels": labels}, "spec": {}, "status": {}}
+    seen = NodeLook(name=NAME, now=NOW, node=msgspec.convert(bare, FreshNode))
+    assert ("no label says that it has NVIDIA GPUs" in "\n".join(why(seen))) is said
+
+
 def test_a_pod_of_the_agent_that_is_there_but_silent_is_shown_by_a_command() -> None:
     pod = AgentPod(uid="u", node=NAME, ready=False, ready_changed_at=NOW - 600)
     text = "\n".join(why(look(sick(NAME, publisher={"podUID": "u"}), agents=(pod,))))
