@@ -6,7 +6,8 @@ from typing import TypeVar
 
 from remediator.kube.answer import Answer, ApiError
 from remediator.kubectl.command import OPERATOR, VIEWER, CommandError
-from rules.text.kube_status import Told, told
+from rules.api.sentences import some
+from rules.text.kube_status import Told, refused_fields, told
 
 T = TypeVar("T")
 
@@ -70,10 +71,10 @@ def checked(
             if "CERTIFICATE_VERIFY_FAILED" in said:
                 remedy = "check certificate-authority and tls-server-name of the kubeconfig"
             raise CommandError(f"{said}; {remedy}")
-        case 400 | 422 if Told.UNKNOWN_FIELD in told(said):
+        case 400 | 422 if lost := refused_fields(answer.body):
             raise CommandError(
-                f"the definitions in this cluster are older than this command ({said}); bring "
-                "them up to date with kubectl apply -k daemonset/crds"
+                f"the definitions in this cluster are older than this command and do not know "
+                f"{some(lost)}; bring them up to date with kubectl apply -k daemonset/crds"
             )
         case 409:
             raise CommandError(f"somebody else changed it at the same moment ({said}); try again")

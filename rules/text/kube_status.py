@@ -6,6 +6,7 @@ to be known stands here with where it comes from; what is passed on is a value.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
@@ -76,8 +77,6 @@ class Told(StrEnum):
     """A 409: another object has that name now."""
     BUSY = "Busy"
     """A 429 of the API server itself."""
-    UNKNOWN_FIELD = "UnknownField"
-    """A 400 or 422 of strict field validation: the served definition has no such field."""
 
 
 _PHRASES: Final[Mapping[Told, tuple[str, ...]]] = {
@@ -88,8 +87,20 @@ _PHRASES: Final[Mapping[Told, tuple[str, ...]]] = {
     Told.BUDGET_NEGATIVE: ("disruptions allowed is negative",),
     Told.OTHER_UID: ("UID in precondition", "UID in the precondition"),
     Told.BUSY: ("Too many requests",),
-    Told.UNKNOWN_FIELD: ("strict decoding error: unknown field",),
 }
+
+
+_STRICT: Final = b"strict decoding error: "
+_REFUSED_FIELD: Final = re.compile(rb'unknown field \\*"([A-Za-z0-9_.\[\]-]{1,200})\\*"')
+
+
+def refused_fields(body: bytes) -> tuple[str, ...]:
+    """Fields that strict field validation (a 400 or 422) found in no served definition. Read from
+    the body: to a patch the API server answers with the whole object before it comes to them.
+    """
+    at = body.rfind(_STRICT)
+    found = _REFUSED_FIELD.findall(body, at) if at >= 0 else []
+    return tuple(dict.fromkeys(field.decode("ascii") for field in found))
 
 
 def told(message: str) -> frozenset[Told]:
