@@ -10,6 +10,7 @@ import msgspec
 
 from rules.catalog.reason import Severity
 from rules.judge.change import Change, ChangeKind
+from rules.judge.facts.common import COMMON
 from rules.judge.state import NodeState
 from rules.publish.sentences import incident_sentence, subject
 
@@ -39,6 +40,8 @@ def _event(state: NodeState, change: Change) -> NodeEvent | None:
         if change.kind is ChangeKind.CLOSED:
             about = subject(state, incident)
             sentence = f"{about}: {change.reason} is over ({incident.closed_by})."
+            if incident.closed_by == COMMON:
+                sentence = f"{about}: {change.reason} goes on as one fault of the whole node."
             return NodeEvent(NORMAL, change.reason, sentence)
         if not incident.active:
             return None

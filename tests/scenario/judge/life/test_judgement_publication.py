@@ -232,6 +232,18 @@ def test_events_tell_a_person_and_records_make_none(world: World) -> None:
     assert (event.type, event.reason) == ("Normal", "Xid119GSPTimeout")
 
 
+def test_issue15_walk_what_becomes_one_fault_of_the_node_is_not_said_to_be_over() -> None:
+    world = World(8, architecture=10).start()
+    world.changes.clear()
+    for gpu in range(8):
+        world.xid(149, gpu)
+        world.advance(5)
+    told = [event.message for event in events_for(world.state, tuple(world.changes))]
+    merged = [message for message in told if "goes on as one fault of the whole node" in message]
+    assert merged
+    assert not [message for message in told if "is over" in message]
+
+
 @pytest.mark.parametrize(
     ("architecture", "switched", "together"),
     [(9, True, False), (7, True, True), (7, False, False), (6, False, True), (5, False, True)],
