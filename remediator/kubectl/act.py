@@ -43,6 +43,7 @@ from rules.session.observation import opted_out, pause_covers
 from rules.session.owners import working_owner
 from rules.session.repair.wants import unfit, word_for
 from rules.session.status import PROPOSED, condition
+from rules.text.printable import printable
 
 HUMAN_REASON = "Requested"
 _UNKEPT = (
@@ -61,6 +62,11 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
         raise CommandError(
             f"{name} is being given back, as {asked.by or 'a person'} asked: what is added to its "
             "session now ends with it; ask again once the session has ended"
+        )
+    if session is not None and look.ends_with_shadow:
+        raise CommandError(
+            f"session {session.name} of {name} is one of Shadow and ends, since the policy "
+            "enforces now: what is added to it now ends with it; ask again in a minute"
         )
     warning = await budget_warning(cluster, options.namespace, name)
     waits = await _in_the_way(cluster, options, node)
@@ -92,9 +98,10 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
 
 
 async def _pods(cluster: Cluster, name: str) -> str:
-    """How many pods a node has; those of a person who may not list them are some."""
+    """How many pods a node has, "" for none; those of a person who may not list them are some."""
     try:
-        return count(len(await cluster.pods_on(name)), "pod")
+        found = len(await cluster.pods_on(name))
+        return count(found, "pod") if found else ""
     except CommandError:
         return "some pods"
 
@@ -134,15 +141,21 @@ async def _in_the_way(cluster: Cluster, options: argparse.Namespace, node: NodeV
         return f"; the node is opted out, nothing is done to it before: {command}"
     if owner := working_owner(node, None, cluster.now()):
         return f"; {owner}, nothing is done before that is over"
+    unsure = ""
     with suppress(CommandError):
         policy = await cluster.policy(options.namespace)
-        if policy is not None and policy.mode == Mode.SHADOW:
+        if policy is None:
+            unsure = (
+                f"; there is no policy in namespace {options.namespace} (-n says where gpuward is "
+                "installed): nothing is touched, unless a remediator read one before"
+            )
+        elif policy.mode == Mode.SHADOW:
             return "; the policy is Shadow, so nothing is touched"
     with suppress(CommandError):
         now = cluster.now()
         if pauses := [p for p in await cluster.pauses() if pause_covers(p, node, now)]:
             return f"; it is paused, nothing is done before: {resume_command(pauses)}"
-    return ""
+    return unsure
 
 
 async def release(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
@@ -289,7 +302,7 @@ async def repaired(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
     return "\n".join(
         [
             f"{name}: noted, but so far the agent disagrees:",
-            *(f"  {line}" for line in against),
+            *(f"  {printable(line)}" for line in against),
             f"what it says then: kubectl gpuward why {name}",
         ]
     )
@@ -304,14 +317,23 @@ async def hold(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> st
     # The annotation also carries who holds and why; the session's flag survives its removal.
     await _annotate(cluster, name, ANNOTATION_HOLD, note)
     before = node.annotations.get(ANNOTATION_HOLD, "")
-    instead = f"\nthis stands instead of the hold before: {before}" if before else ""
+    instead = f"\nthis stands instead of the hold before: {printable(before)}" if before else ""
     if session is None:
         said = f"{name}: held; it is not in quarantine now, and would not be released from one"
         return f"{said}{instead}"
     with _second_write("the node is held"):
         await _flag(cluster, session, hold=True)
-    said = f"{name}: session {session.name} is held; a drain goes on, a release does not happen"
-    return f"{said}{instead}"
+    return f"{name}: session {session.name} is held; {_meanwhile(session)}{instead}"
+
+
+def _meanwhile(session: QuarantineView) -> str:
+    """What the hold changes for the session, a clause: nothing where a person gave it back."""
+    if (asked := session.spec.release) is not None:
+        by = printable(asked.by or "a person")
+        return f"its release goes over that, as {by} asked, {questions.STAYS}"
+    if session.status.mode == Mode.SHADOW:
+        return "in Shadow nothing is touched"
+    return "a drain goes on, a release does not happen"
 
 
 async def unhold(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:

@@ -23,12 +23,14 @@ from remediator.view.shared_waits import shared_waits
 from remediator.view.text import columns, count, document
 from rules.api.names import LABEL_GPUS
 from rules.api.nodes import HealthView, NodeView, QuarantineView
+from rules.api.object_name import is_object_name
 from rules.api.quarantine import gravest_reason
 from rules.api.sentences import some
 from rules.fleet.common import common_causes
 from rules.fleet.health_now import HealthNow, health_now
 from rules.session.observation import is_open
 from rules.session.status import blocked_by, is_true
+from rules.text.printable import printable
 
 GPU_PRESENT: Final = "nvidia.com/gpu.present"
 """What GPU feature discovery sets."""
@@ -124,9 +126,8 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     lines += [cause.message for cause in common_causes(by_name, healths)]
     lines += pause_lines(pauses, now)
     shown = [row for row in rows if wide or row.notable]
-    if shown:
-        lines += ["", _table(shown, wide=wide)]
-    return "\n".join(lines)
+    table = ["", _table(shown, wide=wide)] if shown else []
+    return "\n".join([*map(printable, lines), *table])
 
 
 async def _without_agent(cluster: Cluster, selector: str) -> list[str]:
@@ -148,7 +149,8 @@ def breaker_lines(sessions: Iterable[QuarantineView]) -> list[str]:
     if not held:
         return []
     reasons = some(c.reason for s in held for c in s.status.conditions if c.type == "Storm")
-    first = min(session.spec.node_name for session in held)
+    # A session can name what no node can be called: that is nothing to paste.
+    first = min(filter(is_object_name, (s.spec.node_name for s in held)), default="NODE")
     nodes = count(len(held), "node")
     then = "when it closes by itself, what fails still is taken within the budget"
     return [

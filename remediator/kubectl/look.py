@@ -20,6 +20,7 @@ from rules.api.names import ANNOTATION_HOLD, API_VERSION
 from rules.api.nodes import FreshNode, NodeView, PauseView, QuarantineView
 from rules.api.sentences import some
 from rules.session.observation import is_open, opted_out
+from rules.text.printable import printable
 
 if TYPE_CHECKING:
     from remediator.kubectl.node_look import NodeLook
@@ -43,12 +44,13 @@ async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Termin
         return document(wire_list(found), options.output)
     now = cluster.now()
     waits = shared_waits(found)
-    said = [
+    lines = [
         *breaker_lines(found),
         *(wait.line for wait in waits if wide or not wait.storm),
         *pause_lines(pauses, now),
         *_held_without(by_name.values(), sessions),
     ]
+    said = [printable(line) for line in lines]
     if not found:
         none = "no node is in quarantine" if not options.all else "there is no session yet"
         return "\n".join([*said, none])

@@ -74,6 +74,14 @@ class NodeLook:
         return (mode or (self.policy.mode if self.policy is not None else "")) == Mode.SHADOW
 
     @property
+    def ends_with_shadow(self) -> bool:
+        """Whether the open session is one of Shadow while the policy enforces: it ends, and takes
+        with it what people add.
+        """
+        enforces = self.policy is not None and self.policy.mode == Mode.ENFORCE
+        return self.session is not None and self.session.status.mode == Mode.SHADOW and enforces
+
+    @property
     def people(self) -> tuple[str, ...]:
         """What people decided about the node (held, paused, opted out), what waits for them."""
         return part_of_people(self.node, self.session, self.pauses, self.now)

@@ -94,7 +94,8 @@ class _NotTaken(argparse.Action):
     """An option that its neighbours take and this command cannot: says why."""
 
     def __init__(self, *arguments: Any, why: str, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+        # Whoever gives no value is told so, too, and not to give one.
+        super().__init__(*arguments, **{**options, "nargs": "?"})
         self._why = why
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:

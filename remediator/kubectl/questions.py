@@ -27,16 +27,19 @@ STAYS: Final = "and the hold stays on the node for the next time"
 _MOST_NAMED: Final = 6
 _DOES: Final = {"CordonAndTaint": "cordons and taints", "Taint": "taints", "Cordon": "cordons"}
 _NOTHING_EVICTED: Final = "nothing is evicted"
+_EMPTY: Final = "no pods are on it"
 _YOURS: Final = "only a person gives it back then"
 
 
 def of_quarantine(look: NodeLook, node: FreshNode, level: str, pods: str, waits: str) -> str:
-    """`level` is what is asked for, `pods` how many there are, `waits` what stands in the way."""
+    """`level` is what is asked for, `pods` how many there are ("" for none), `waits` what stands
+    in the way.
+    """
     session = look.session
     if look.shadow:
         where = f"its session {session.name}" if session is not None else "a session of its own"
         return f"This touches nothing of {look.name}: the policy is Shadow, and {where} says why."
-    leave = f"{pods} on it, those that may go are evicted within their budgets"
+    leave = f"{pods} on it, what may go is evicted within its budgets" if pods else _EMPTY
     if session is None:
         said = _anew(look, node, level, leave)
     elif session.status.phase in {"", Phase.PENDING}:
@@ -103,13 +106,19 @@ def of_release(look: NodeLook, session: QuarantineView) -> str:
         part
         for part in (
             _asked_before(session),
-            what_comes_off(look.name, look.node),
+            _comes_off(look),
             _in_the_middle(session),
             _still_wrong(look),
             f"It is held; a release goes over that, {STAYS}." if HELD in look.people else "",
         )
         if part
     )
+
+
+def _comes_off(look: NodeLook) -> str:
+    if look.node is None and not look.node_hidden:
+        return f"There is no node {look.name} any more: this only ends its session."
+    return what_comes_off(look.name, look.node)
 
 
 def _asked_before(session: QuarantineView) -> str:

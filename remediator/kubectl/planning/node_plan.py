@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.planning.next_step import next_step
 from remediator.kubectl.planning.probe import probe
+from remediator.kubectl.planning.surroundings import Surroundings
 from remediator.view.people import part_of_people
 from rules.api.nodes import QuarantineView
 from rules.api.pods import PodView
@@ -49,7 +49,7 @@ class NodePlan:
 
 
 async def node_plan(
-    cluster: Cluster,
+    around: Surroundings,
     found: Foreseen,
     snapshot: FleetSnapshot,
     pods: Mapping[str, tuple[PodView, ...]],
@@ -79,7 +79,7 @@ async def node_plan(
     )
     if not step.drains or node is None:
         return made
-    result = await probe(cluster, snapshot, session, pods.get(name, ()))
+    result = await probe(around, snapshot, session, pods.get(name, ()))
     outcomes = result.memory.outcomes.values()
     return replace(
         made,
@@ -89,7 +89,7 @@ async def node_plan(
             f"{b.pdb or ', '.join(b.pods)}: {b.why}; {b.remedy}" for b in result.blocked
         ),
         left=len(result.left_by_policy),
-        untolerating=untolerating(node, await cluster.daemon_sets()),
+        untolerating=untolerating(node, await around.daemon_sets()),
     )
 
 

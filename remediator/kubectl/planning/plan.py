@@ -18,6 +18,7 @@ from remediator.kubectl.look import existing_node
 from remediator.kubectl.planning.leases import maintenance_leases
 from remediator.kubectl.planning.node_plan import NodePlan, done_now, node_plan
 from remediator.kubectl.planning.shown import plan_lines
+from remediator.kubectl.planning.surroundings import Surroundings
 from remediator.view.people import pause_lines
 from remediator.view.text import count, document
 from rules.api.nodes import QuarantineView
@@ -79,10 +80,11 @@ async def plan(
     in_shadow = in_force and policy.mode == Mode.SHADOW
     now = _now(replace(snapshot, policy=policy, gangs=gangs)) if in_shadow else {}
     planned = []
+    around = Surroundings(cluster)
     for name, found in sorted(forecast.foreseen().items()):
         if name not in shown and (nodes or selector):
             continue
-        made = await node_plan(cluster, found, forecast.snapshot, pods)
+        made = await node_plan(around, found, forecast.snapshot, pods)
         if made is None and now.get(name, "nothing") != "nothing":
             made = NodePlan(node=name, would="nothing", reason="")
         if made is not None:

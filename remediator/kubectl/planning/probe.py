@@ -5,8 +5,8 @@ Dry runs do not add up, so each pod answers for itself. Called by `plan`.
 
 from __future__ import annotations
 
-from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import PLANNER, CommandError
+from remediator.kubectl.planning.surroundings import Surroundings
 from rules.api.nodes import QuarantineView
 from rules.api.pods import OwnerView, PodView
 from rules.api.requests import request
@@ -21,13 +21,13 @@ from rules.session.snapshot import FleetSnapshot
 
 
 async def probe(
-    cluster: Cluster,
+    around: Surroundings,
     snapshot: FleetSnapshot,
     session: QuarantineView,
     pods: tuple[PodView, ...],
 ) -> DrainPlan:
     """What the drain would come to now, with the API server's answer for each pod."""
-    pdbs = await cluster.pdbs()
+    pdbs = await around.pdbs()
     look = DrainInput(
         node=session.spec.node_name,
         session=session.name,
@@ -37,9 +37,9 @@ async def probe(
             ds.metadata.uid: OwnerView(
                 api_version="apps/v1", kind="DaemonSet", metadata=ds.metadata
             )
-            for ds in await cluster.daemon_sets()
+            for ds in await around.daemon_sets()
         },
-        no_room=await _no_room(cluster, snapshot, session, pods),
+        no_room=await _no_room(around, snapshot, session, pods),
         severity=worst(causes_in_effect(session, snapshot)),
         dry_run=True,
     )
@@ -48,7 +48,7 @@ async def probe(
     by_uid = {pod.metadata.uid: pod for pod in pods}
     for eviction in first.evict:
         pod = by_uid[eviction.uid]
-        answer = await cluster.send(request(eviction))
+        answer = await around.cluster.send(request(eviction))
         outcome = classify(answer.code, {}, answer.body, pod, matching(pod, pdbs), snapshot.now)
         if outcome.kind is EvictionKind.MISSING_PERMISSION:
             raise CommandError(
@@ -61,12 +61,15 @@ async def probe(
 
 
 async def _no_room(
-    cluster: Cluster, snapshot: FleetSnapshot, session: QuarantineView, pods: tuple[PodView, ...]
+    around: Surroundings,
+    snapshot: FleetSnapshot,
+    session: QuarantineView,
+    pods: tuple[PodView, ...],
 ) -> frozenset[str]:
     """UIDs of a Degraded node's GPU pods that would be kept, because they fit nowhere else."""
     if worst(causes_in_effect(session, snapshot)) == Severity.FATAL or not any(
         map(asks_for_room, pods)
     ):
         return frozenset()
-    free = free_gpus(snapshot.nodes.values(), await cluster.gpus_requested())
+    free = free_gpus(snapshot.nodes.values(), await around.gpus_requested())
     return without_room(pods, session.spec.node_name, free)

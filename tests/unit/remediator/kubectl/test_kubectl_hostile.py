@@ -22,6 +22,7 @@ from tests.support.remediator.kubectl_objects import (
     session,
     sick,
 )
+from tests.support.remediator.kubectl_objects import node as node_of
 
 EVIL = "\x1b[2J\x1b]0;owned\x07\r\nroot# \u202egnp.exe\u2028\U000e0041{0}%s[red]"
 NAME = "gpu-evil"
@@ -29,8 +30,11 @@ SESSION = f"{NAME}-0badcafe"
 COMMANDS = (
     ("why", NAME), ("why", NAME, "-o", "wide"), ("list", "-o", "wide"), ("fleet", "-o", "wide"),
     ("history", NAME, "-o", "wide"), ("plan",), ("plan", "-o", "wide"), ("why", "gone"),
-    ("resume", "--yes"),
+    ("resume", "--yes"), ("list",), ("fleet",), ("repaired", NAME, "--reason", "x"),
+    ("hold", "held", "--reason", "x"),
 )  # fmt: skip
+ANSWERS_OF_OURS = frozenset({"plan", "fleet", "hold"})
+"""What shows little or nothing of what others wrote."""
 
 
 def poisoned(value: Any, keep: frozenset[str]) -> Any:
@@ -71,6 +75,16 @@ def fill(hosted: HostedServer) -> None:
         obj["spec"] = poisoned(obj["spec"], KEPT)
         obj["status"] = poisoned(obj["status"], KEPT)
     load(hosted, QUARANTINES, one, gone)
+    waits = [
+        {"type": "Blocked", "status": "True", "reason": "Budget", "message": EVIL},
+        {"type": "Storm", "status": "True", "reason": f"CorrelatedCause{EVIL}", "message": "m"},
+    ]
+    held = ("held", "0; reboot", "1; reboot")
+    load(hosted, QUARANTINES, *(
+        session(f"waits-{number}", on, "Pending", "m", conditions=waits)
+        for number, on in enumerate(held)
+    ))  # fmt: skip
+    load(hosted, r.NODES, node_of("held", annotations={"gpuward.io/hold": EVIL}))
     spec = {"scope": {"all": True}, "by": EVIL, "reason": EVIL}
     pause = {
         "apiVersion": "gpuward.io/v1alpha1",
@@ -90,9 +104,18 @@ def evil(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
 def test_nothing_printed_can_drive_a_terminal(evil: Kubectl, command: tuple[str, ...]) -> None:
     code, out, err = evil(*command)
     assert code == 0
-    assert "root#" in out or command[0] in {"plan", "fleet"}
+    assert "root#" in out or command[0] in ANSWERS_OF_OURS
     assert [line for line in (out + err).split("\n") if not line.isprintable()] == []
-    assert not any(line.startswith("root#") for line in out.split("\n"))
+    assert not any(line.strip().startswith("root#") for line in out.split("\n"))
+
+
+@pytest.mark.parametrize("command", ["list", "fleet"])
+def test_no_command_to_paste_holds_what_no_node_can_be_called(evil: Kubectl, command: str) -> None:
+    """A session's nodeName is any text that whoever may create sessions gives."""
+    _, out, _ = evil(command)
+    assert "the breaker holds back 3 nodes" in out
+    assert "kubectl gpuward why held\n" in out
+    assert "why 0; reboot" not in out
 
 
 @pytest.mark.parametrize(

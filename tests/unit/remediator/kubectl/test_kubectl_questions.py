@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from remediator.kubectl.node_look import NodeLook
 from rules.api.nodes import FreshNode, HealthView, QuarantineView
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
-from tests.support.remediator.kubectl_cluster import cluster, load
+from tests.support.remediator.kubectl_cluster import cluster, load, run_command
 from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_objects import (
     BLOCKED,
@@ -35,7 +36,7 @@ from tests.support.remediator.kubectl_objects import (
 NAME = "gpu-7"
 SESSION = f"{NAME}-0badcafe"
 PODS = "4 pods"
-LEAVE = "4 pods on it, those that may go are evicted within their budgets"
+LEAVE = "4 pods on it, what may go is evicted within its budgets"
 CORDONED = node(NAME, spec={"unschedulable": True})
 OUT = marked(NAME, SESSION)
 BY_ANN = {"source": "Human", "reason": "Requested", "by": "ann"}
@@ -223,6 +224,67 @@ def test_what_is_given_back_takes_no_reason_and_no_repair(tmp_path: Path) -> Non
         spec = kubectl.get(QUARANTINES, "cordoned")["spec"]
         assert len(spec["causes"]) == 1
         assert "repair" not in spec
+
+
+def test_a_hold_promises_nothing_to_a_node_that_is_given_back(tmp_path: Path) -> None:
+    """A release goes over every hold: whoever is told otherwise looks away."""
+    asked = {"release": {"by": "ann", "reason": "need it"}}
+    with cluster(tmp_path, with_session(**asked)) as kubectl:
+        code, out, _ = kubectl("hold", HEALTHY, "--reason", "x")
+        shadow = kubectl("hold", "gpu-shadow", "--reason", "x")[1]
+    assert code == 0
+    assert "its release goes over that, as ann asked, and the hold stays on the node" in out
+    assert "a release does not happen" not in out
+    assert "a drain goes on" not in shadow
+
+
+def test_a_session_that_ends_with_shadow_takes_no_reason(tmp_path: Path) -> None:
+    """It would end with the session that the mode ends, and nobody would hear of it."""
+
+    def fill(hosted: HostedServer) -> None:
+        load_fleet(hosted)
+        policy = {"name": "gpuward-policy", "namespace": "gpuward"}
+        load(hosted, r.CONFIGMAPS, {"metadata": policy, "data": {"policy.yaml": "mode: Enforce"}})
+
+    with cluster(tmp_path, fill) as kubectl:
+        code, out, err = kubectl("quarantine", "gpu-shadow", "--reason", "x", "--yes")
+    assert (code, out) == (1, "")
+    assert "ends, since the policy enforces now" in err
+
+
+def test_without_a_policy_nobody_is_promised_that_something_is_done(tmp_path: Path) -> None:
+    """A namespace that was mistyped looks just the same."""
+    with cluster(tmp_path, load_fleet) as kubectl:
+        for words in (("quarantine", HEALTHY, "--reason", "x"),
+                      ("repair", BLOCKED, "--step", "RestartNode")):  # fmt: skip
+            _, _, question = kubectl(*words, "-n", "elsewhere")
+            _, answer, _ = kubectl(*words, "-n", "elsewhere", "--yes")
+            for said in (question, answer):
+                assert "there is no policy in namespace elsewhere (-n says where" in said
+
+
+def test_a_node_that_is_gone_has_nothing_that_comes_off() -> None:
+    gone = dataclasses.replace(look(node(NAME), case("Draining")), node=None)
+    assert gone.session is not None
+    said = questions.of_release(gone, gone.session)
+    assert "There is no node gpu-7 any more: this only ends its session." in said
+    hidden = dataclasses.replace(gone, node_hidden=True)
+    assert "taint and cordon come off" in questions.of_release(hidden, gone.session)
+
+
+def test_an_empty_node_has_no_pods_to_evict() -> None:
+    seen = look(node(NAME))
+    assert seen.node is not None
+    said = questions.of_quarantine(seen, seen.node, "Drain", "", "")
+    assert said == "This takes gpu-7 out of service: no pods are on it."
+
+
+@pytest.mark.parametrize("words", [("resume", "--reason"), ("resume", "--reason", "x")])
+def test_an_option_that_is_not_taken_is_told_so_with_and_without_a_value(
+    words: tuple[str, ...],
+) -> None:
+    code, _, err = run_command(*words)
+    assert (code, "takes no --reason: " in err) == (64, True)
 
 
 def test_nothing_is_let_go_in_shadow(tmp_path: Path) -> None:

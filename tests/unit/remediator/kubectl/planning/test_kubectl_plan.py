@@ -5,6 +5,7 @@ fleets.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -226,3 +227,26 @@ def test_plan_knows_gangs(tmp_path: Path) -> None:
         found = json.loads(kubectl("plan", "-o", "json")[1])
     assert [one["would"] for one in found] == ["wait", "wait"]
     assert all("gang Job default/llm has 2 bad nodes" in one["because"] for one in found)
+
+
+def test_what_drains_have_in_common_is_read_once_and_nothing_is_written(tmp_path: Path) -> None:
+    """A list of every pod per drained node would keep the API server of a large fleet busy."""
+    names = [f"n{number}" for number in range(6)]
+
+    def fill(hosted: HostedServer) -> None:
+        load(hosted, NODES, *map(gpu_node, names))
+        load(hosted, QUARANTINES, *map(asked, names[:4]))
+        load(hosted, PODS, *(gpu_pod(f"p-{name}", name) for name in names[:4]))
+
+    with cluster(tmp_path, fill) as kubectl:
+        before = len(kubectl.hosted.server.requests.all)
+        code, out, err = kubectl("plan", "-o", "json")
+        asked_for = list(kubectl.hosted.server.requests.all)[before:]
+        kept = [kubectl.get(QUARANTINES, f"{name}-by-hand")["status"] for name in names[:4]]
+    assert (code, err, [one["would"] for one in json.loads(out)]) == (0, "", ["drain"] * 4)
+    counted = Counter(one.resource for one in asked_for if one.verb != "create")
+    assert counted["daemonsets"] == counted["poddisruptionbudgets"] == 1
+    assert counted["pods"] == 4 + 1 + 1, "of each node, of the agents, and of the whole fleet"
+    assert "secrets" not in counted
+    assert {one.verb for one in asked_for} - {"create"} == {"get", "list"}
+    assert kept == [{}] * 4
