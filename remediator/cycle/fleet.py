@@ -17,7 +17,7 @@ from remediator.edge import Edge, EdgePart
 from remediator.kube.clock import heard
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import NOT_MARKED_YET
-from rules.fleet.common import CommonCause, common_causes
+from rules.fleet.common import CommonCause, common_causes_among
 from rules.fleet.remembered import FleetMemory
 from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.session.observation import Permit, is_open
@@ -94,15 +94,15 @@ class Fleet(EdgePart):
             await self._report_findings()
 
     def compare(self) -> None:
-        """Tell which nodes have a fault and its likely cause in common, drained for it or not."""
+        """Tell which nodes have a fault and its likely cause in common, drained for it or not. The
+        nodes are those of the last verdict, which has counted what they share.
+        """
         if self._clock.elapsed() - self._compared_at < _COMMON_EVERY_S:
             return
         self._compared_at = self._clock.elapsed()
-        snapshot, before = self._world.snapshot(), self._common
+        before, counted = self._common, self._memory.census.labels
         with self._isolation.guard("fleet", "common causes"):
-            self._common = common_causes(
-                snapshot.nodes, snapshot.healths, snapshot.policy.budget.per
-            )
+            self._common = common_causes_among(counted, self._world.healths)
         if self._common == before:
             return
         gauge = self._metrics.node_common_cause
@@ -151,7 +151,7 @@ class Fleet(EdgePart):
                 if self._is_sound(name, replace(snapshot, counting={name: session}))
             }
         with self._isolation.guard("fleet", "the whole fleet"):
-            return judge_fleet(replace(snapshot, counting=sound))
+            return judge_fleet(replace(snapshot, counting=sound), self._memory)
         return FleetVerdict()
 
     def _is_sound(self, name: str, alone: FleetSnapshot) -> bool:

@@ -106,7 +106,8 @@ class Caches:
             lambda *change: to.marked(*change),
             isolation=apart,
             sharing=sharing,
-            elsewhere=self.nodes.items.get,
+            # By the cache, not by its first map: each list brings a new one.
+            elsewhere=lambda name: self.nodes.items.get(name),
         )
         self.healths = Reflector(
             api,

@@ -24,6 +24,8 @@ from rules.session.observation import is_open
 from rules.session.snapshot import FleetSnapshot
 
 _LEAST_SPECIFIC: Final = 1000
+_TELLING: Final = 0.05
+"""What chance explains more often than this tells nothing; how many share it does."""
 _SEVERAL: Final = 2
 """Two nodes are the least that can have something in common."""
 
@@ -254,20 +256,21 @@ def _finding(
     reason: str, found: list[tuple[int, str, list[SessionFacts]]], memory: FleetMemory
 ) -> FleetFinding:
     """Of all that the nodes share what is the least likely by chance: an instance type that the
-    whole fleet has explains nothing, a driver that few have does. The breaker waits for the latest
-    of them all, whichever is named.
+    whole fleet has explains nothing, a driver that few have does; where nothing is unlikely, what
+    the most of them share. The breaker waits for the latest of them all, whichever is named.
     """
-    fleet, sharing = len(memory.census.selected), memory.census.sharing
+    fleet, groups = len(memory.census.selected), memory.census.labels.groups
     faulty = len({facts.node for _, _, burst in found for facts in burst})
 
     def order(one: tuple[int, str, list[SessionFacts]]) -> tuple[float, int, int]:
         rank, shared, burst = one
-        return chance(len(burst), faulty, sharing[_label(shared)], fleet), -len(burst), rank
+        odds = chance(len(burst), faulty, groups.get(_label(shared), 0), fleet)
+        return odds if odds < _TELLING else 1.0, -len(burst), rank
 
     best = min(found, key=order)
     shared = best[1]
     nodes = tuple(sorted({facts.node for facts in best[2]}))
-    group = sharing[_label(shared)]
+    group = groups.get(_label(shared), 0)
     of = f"{group} of {fleet} do, " if len(nodes) <= group < fleet else ""
     return FleetFinding(
         kind="CorrelatedCause",

@@ -14,7 +14,7 @@ from rules.api.nodes import NodeView
 from rules.api.selectors import Matcher, parse_selector
 from rules.drain.availability import being_built, is_unavailable
 from rules.fleet.budget import BudgetBook, LineKey, keys_of
-from rules.fleet.common import Shared, keys_for, shared_labels
+from rules.fleet.common import FleetLabels, Shared, keys_for, shared_labels
 from rules.fleet.pools import NodePools, pool_of
 from rules.policy.policy import Policy
 
@@ -28,8 +28,6 @@ class _Counted:
     """Empty where it is not selected."""
     pool: str = ""
     gone: bool = False
-    sharing: tuple[Shared | None, ...] = ()
-    """What it may have in common with others."""
     unready: bool = False
     """It may still be built: whether it counts depends on the time as well."""
 
@@ -48,8 +46,10 @@ class NodeCensus:
         """Those that the policy selects; not to be changed by who reads it."""
         self._counted: dict[str, _Counted] = {}
         self._keys = keys_for(per)
-        self.sharing: Counter[Shared] = Counter()
-        """How many of the selected nodes share what; not to be changed by who reads it."""
+        self._of: dict[str, tuple[Shared | None, ...]] = {}
+        self._groups: Counter[Shared] = Counter()
+        self.labels = FleetLabels(self._of, self._groups)
+        """What the selected nodes share, live."""
         self._totals: Counter[LineKey] = Counter()
         self._gone: dict[LineKey, set[str]] = {}
         self._pools: Counter[str] = Counter()
@@ -102,11 +102,11 @@ class NodeCensus:
             lines,
             pool_of(node),
             is_unavailable(node),
-            shared_labels(node.labels, self._keys),
             node.ready != "True",
         )
         self.selected[name] = node
-        self.sharing.update(one for one in counted.sharing if one is not None)
+        shared = self._of[name] = shared_labels(node.labels, self._keys)
+        self._groups.update(one for one in shared if one is not None)
         self._pools[counted.pool] += 1
         if counted.unready:
             self._unready[name] = node
@@ -120,8 +120,10 @@ class NodeCensus:
         counted = self._counted.pop(name, None)
         if counted is None or self.selected.pop(name, None) is None:
             return
-        for shared in filter(None, counted.sharing):
-            self.sharing[shared] -= 1
+        for shared in filter(None, self._of.pop(name)):
+            self._groups[shared] -= 1
+            if not self._groups[shared]:
+                del self._groups[shared]
         self._pools[counted.pool] -= 1
         if not self._pools[counted.pool]:
             del self._pools[counted.pool]

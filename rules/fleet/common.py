@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb, exp, log
 from typing import Final
@@ -81,13 +81,13 @@ def _keys(per: tuple[str, ...]) -> tuple[str, ...]:
 
 def shared_labels(labels: Mapping[str, str], keys: tuple[str, ...]) -> tuple[Shared | None, ...]:
     """For each key the label of a node that it names and its value; None where it has none."""
-    names = _named(frozenset(labels), keys)
+    names = _named(tuple(labels), keys)
     return tuple((name, labels[name]) if name and labels[name] else None for name in names)
 
 
 @functools.lru_cache(maxsize=4096)
-def _named(present: frozenset[str], keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Nodes of a fleet carry few different sets of keys."""
+def _named(present: tuple[str, ...], keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Nodes of a fleet carry few different sets of keys, which the API server sorts."""
     found: list[str] = []
     for key in keys:
         name = label_named(present, key)
@@ -95,7 +95,7 @@ def _named(present: frozenset[str], keys: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def label_named(present: frozenset[str], key: str) -> str:
+def label_named(present: Collection[str], key: str) -> str:
     """The label that `key` means on a node with these; `*/NAME` is one of any prefix or none."""
     if not key.startswith("*/"):
         return key if key in present else ""
@@ -126,26 +126,53 @@ def _bound(share: float, part: float, faulty: int) -> float:
     return exp(-faulty * apart)
 
 
+@dataclass(frozen=True, slots=True)
+class FleetLabels:
+    """What the nodes of a fleet may have in common, counted."""
+
+    of: Mapping[str, tuple[Shared | None, ...]]
+    """What each node shares, by its name; as `shared_labels` has it."""
+    groups: Mapping[Shared, int]
+    """How many share it."""
+
+
+def fleet_labels(nodes: Mapping[str, NodeView], per: tuple[str, ...] = ()) -> FleetLabels:
+    """Of nodes that nobody has counted yet; `per` as in the policy's budget."""
+    keys = keys_for(per)
+    of = {name: shared_labels(node.labels, keys) for name, node in nodes.items()}
+    return FleetLabels(of, Counter(one for labels in of.values() for one in labels if one))
+
+
 def common_causes(
     nodes: Mapping[str, NodeView], healths: Mapping[str, HealthView], per: tuple[str, ...] = ()
 ) -> tuple[CommonCause, ...]:
     """For each active fault of several nodes the most telling thing that they share, if any is."""
+    several = _faulty_of(nodes, healths)
+    return _found(several, fleet_labels(nodes, per)) if several else ()
+
+
+def common_causes_among(
+    fleet: FleetLabels, healths: Mapping[str, HealthView]
+) -> tuple[CommonCause, ...]:
+    """The same of a fleet that is counted already."""
+    return _found(_faulty_of(fleet.of, healths), fleet)
+
+
+def _faulty_of(
+    nodes: Container[str], healths: Mapping[str, HealthView]
+) -> Mapping[str, Sequence[str]]:
+    """The nodes with each fault that several have."""
     faulty: defaultdict[str, list[str]] = defaultdict(list)
     for name, health in healths.items():
         if name in nodes:
             for reason in _faults(health):
                 faulty[reason].append(name)
-    several = {reason: its for reason, its in faulty.items() if len(its) >= SEVERAL}
-    if not several:
-        return ()
-    keys = keys_for(per)
-    sharing = {name: shared_labels(node.labels, keys) for name, node in nodes.items()}
-    groups = Counter(one for labels in sharing.values() for one in labels if one is not None)
-    values = Counter(key for key, _ in groups)
-    found = (
-        _most_telling(reason, several[reason], sharing, groups, values)
-        for reason in sorted(several)
-    )
+    return {reason: its for reason, its in faulty.items() if len(its) >= SEVERAL}
+
+
+def _found(several: Mapping[str, Sequence[str]], fleet: FleetLabels) -> tuple[CommonCause, ...]:
+    values = Counter(key for key, _ in fleet.groups) if several else Counter[str]()
+    found = (_most_telling(reason, several[reason], fleet, values) for reason in sorted(several))
     return tuple(one for one in found if one is not None)
 
 
@@ -160,14 +187,13 @@ def _faults(health: HealthView) -> set[str]:
 def _most_telling(
     reason: str,
     faulty: Sequence[str],
-    sharing: Mapping[str, Iterable[Shared | None]],
-    groups: Mapping[Shared, int],
+    fleet: FleetLabels,
     values: Mapping[str, int],
 ) -> CommonCause | None:
     hits: defaultdict[Shared, list[str]] = defaultdict(list)
     rank: dict[Shared, int] = {}
     for name in faulty:
-        for place, shared in enumerate(sharing[name]):
+        for place, shared in enumerate(fleet.of[name]):
             if shared is not None:
                 hits[shared].append(name)
                 rank[shared] = place
@@ -175,7 +201,9 @@ def _most_telling(
     for shared, its in hits.items():
         if len(its) < SEVERAL:
             continue
-        odds = chance(len(its), len(faulty), groups[shared], len(sharing)) * values[shared[0]]
+        odds = (
+            chance(len(its), len(faulty), fleet.groups[shared], len(fleet.of)) * values[shared[0]]
+        )
         if odds < UNLIKELY and (best is None or (odds, rank[shared], shared) < best):
             best = odds, rank[shared], shared
     if best is None:
@@ -185,6 +213,6 @@ def _most_telling(
         reason=reason,
         shared="=".join(best[2]),
         nodes=tuple(sorted(its)),
-        group=groups[best[2]],
+        group=fleet.groups[best[2]],
         elsewhere=len(faulty) - len(its),
     )

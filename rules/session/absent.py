@@ -40,6 +40,7 @@ from rules.session.causes import (
 )
 from rules.session.observation import NodeObservation, is_open
 from rules.session.people.covered import covered_until
+from rules.session.people.lowered import EVIDENCE_LEVEL
 from rules.session.repair.ends import cleared, of_nobody
 from rules.session.reuse import NotOpened, Opening, opening
 
@@ -163,7 +164,12 @@ def _reopened(
         message=message,
         conditions=session.status.conditions,
         timeline=session.status.timeline,
-        evidence=evidence_of(seen.health, causes, seen.external.incidents),
+        # What it had been is over; a merge patch would keep what is only left out.
+        evidence={
+            **dict.fromkeys(session.status.evidence),
+            **evidence_of(seen.health, causes, seen.external.incidents),
+            EVIDENCE_LEVEL: level,
+        },
     )
     status = st.noted(begun, str(Phase.PENDING), message, now)
     return Decision(step="Reopen", because=because, writes=_written(session, status))

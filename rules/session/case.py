@@ -101,7 +101,8 @@ class Case:
         return st.noted(begun, "Pending", self._opening(), self.now)
 
     def _said(self) -> dict[str, object]:
-        return said_evidence(self.session, self.seen.siblings, self.policy, self.now)
+        seen = self.seen
+        return said_evidence(self.session, seen.health, seen.siblings, self.policy, self.now)
 
     def _opening(self) -> str:
         """That the session is opened, and what for where a person ended one for the same fault."""

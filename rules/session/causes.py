@@ -23,7 +23,7 @@ from rules.policy.policy import Policy
 from rules.session.external import SOURCE as EXTERNAL
 from rules.session.external import holds, is_external, trigger_of
 from rules.session.observation import NodeObservation, is_open, staleness
-from rules.session.people.seen import SeenFault, beyond, read_seen
+from rules.session.people.seen import SeenFault, beyond, in_force, read_seen
 from rules.session.snapshot import FleetSnapshot
 from rules.session.validation import verdicts
 
@@ -35,7 +35,7 @@ EVIDENCE_GANGS: Final = "gangs"
 """Key of the gang keys in a session's evidence, written when its drain begins."""
 EVIDENCE_SAID: Final = "saidBefore"
 """In `status.evidence`: what a person had seen of the session's faults when they ended an earlier
-one: that much of them keeps no later session open."""
+one: that much of them keeps no later session open, until their word is over."""
 DETECTOR: Final = "Detector"
 """`source` of a cause that an agent's verdict opens and closes."""
 DELETED_BY: Final = "deletion of the GPUQuarantine"
@@ -168,7 +168,7 @@ def _holding(session: QuarantineView, sight: CauseSight) -> tuple[Cause, ...]:
     so, a failed test until something was done about it.
     """
     blind = bool(sight.stale) or sight.health is None
-    said = read_seen(session.status.evidence.get(EVIDENCE_SAID))
+    said = in_force(read_seen(session.status.evidence.get(EVIDENCE_SAID)), sight.now)
     incidents = sight.health.status.incidents if sight.health is not None else ()
     active = {i.id for i in incidents if i.active and not _as_left(said, i, sight.policy)}
     uid = session.spec.node_uid

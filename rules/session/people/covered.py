@@ -5,18 +5,18 @@ Called wherever a session could be opened, or an incident become a cause of one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Final
 
 import msgspec
 
 from rules.api.health import IncidentStatus
-from rules.api.nodes import QuarantineView
-from rules.api.timestamps import parse_time
+from rules.api.nodes import HealthView, QuarantineView
+from rules.api.timestamps import format_time, parse_time
 from rules.policy.policy import Policy
 from rules.session.causes import EVIDENCE_SAID, ended_by_person
 from rules.session.observation import is_open
-from rules.session.people.seen import MAX_FAULTS, SeenFault, beyond, read_seen
+from rules.session.people.seen import MAX_FAULTS, SeenFault, alike_in, beyond, read_seen
 
 EVIDENCE_SEEN: Final = "seenWhenEnded"
 """In `status.evidence`: the faults of the causes, as they were when a person ended the session."""
@@ -34,9 +34,9 @@ def covered_until(
     words = _words(sessions, policy, now)
     until: dict[str, float] = {}
     for incident in incidents if words else ():
-        for moment in (now, *sorted(expires for expires, _ in words)):
-            in_force = [seen for expires, said in words if expires > moment for seen in said]
-            if beyond(in_force, incident):
+        about = [(expires, alike_in(said, incident)) for expires, said in words]
+        for moment in (now, *sorted({expires for expires, said in about if said})):
+            if beyond((s for expires, said in about if expires > moment for s in said), incident):
                 if moment > now:
                     until[incident.id] = moment
                 break
@@ -54,21 +54,47 @@ def since_word(incident: IncidentStatus, sessions: Iterable[QuarantineView]) -> 
 
 
 def said_evidence(
-    session: QuarantineView, siblings: Iterable[QuarantineView], policy: Policy, now: float
+    session: QuarantineView,
+    health: HealthView | None,
+    siblings: Iterable[QuarantineView],
+    policy: Policy,
+    now: float,
 ) -> dict[str, object]:
     """What a person had said of the session's faults before it was opened, for its evidence.
 
     It is open for what came since: once that is gone, what the person left on the node holds it
-    no longer. Empty where nobody said anything, or that is on record.
+    no longer, for as long as their word counts. Empty where nobody said anything, or that is on
+    record; or where a word that was over when the session was opened is made to last longer.
     """
     if session.status.evidence.get(EVIDENCE_SAID):
         return {}
     earlier = (s for s in siblings if s.metadata.created_at < session.metadata.created_at)
-    said = [seen for _, seen_then in _words(earlier, policy, now) for seen in seen_then]
-    ids = {cause.incident for cause in session.spec.causes}
-    if not any(seen.id in ids for seen in said):
+    said = [
+        msgspec.structs.replace(seen, until=format_time(expires))
+        for expires, seen_then in _words(earlier, policy, now)
+        for seen in seen_then
+    ]
+    ids = {cause.incident for cause in session.spec.causes} & {seen.id for seen in said}
+    if not ids or (session.status.phase and not _came_since(session, ids, health, said)):
         return {}
-    return {EVIDENCE_SAID: [msgspec.to_builtins(seen) for seen in said[:MAX_FAULTS]]}
+    # The others matter where they became parts of these.
+    first = sorted(dict.fromkeys(said), key=lambda seen: seen.id not in ids)
+    return {EVIDENCE_SAID: [msgspec.to_builtins(seen) for seen in first[:MAX_FAULTS]]}
+
+
+def _came_since(
+    session: QuarantineView,
+    ids: Set[str],
+    health: HealthView | None,
+    said: Sequence[SeenFault],
+) -> bool:
+    """Whether the session is against the word: for more than what it was said of."""
+    causes = (
+        IncidentStatus(id=cause.incident, reason=cause.reason, severity=cause.severity)
+        for cause in session.spec.causes
+    )
+    now = (i for i in (health.status.incidents if health is not None else ()) if i.active)
+    return any(beyond(said, each) for each in (*causes, *now) if each.id in ids)
 
 
 def seen_of(session: QuarantineView) -> tuple[SeenFault, ...]:

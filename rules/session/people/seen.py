@@ -16,6 +16,7 @@ import msgspec
 from rules.api.health import IncidentStatus, Wire
 from rules.api.nodes import HealthView
 from rules.api.sentences import some
+from rules.api.timestamps import parse_time
 from rules.catalog.reason import severity_rank
 from rules.session.external import is_external
 
@@ -24,7 +25,7 @@ _MAX_GPUS: Final = 32
 """A fault of more parts than this is remembered without them: it is covered wherever it is."""
 
 
-class SeenFault(Wire, frozen=True):
+class SeenFault(Wire, frozen=True, omit_defaults=True):
     """A fault as a person saw it; without a reason only its id is known, and all of it covered."""
 
     id: str
@@ -32,6 +33,8 @@ class SeenFault(Wire, frozen=True):
     severity: str = ""
     gpus: tuple[str, ...] = ()
     pci: tuple[str, ...] = ()
+    until: str = ""
+    """When what was said of it counts no more; "" where nobody limited it."""
 
 
 def seen_now(health: HealthView | None, ids: Set[str]) -> list[dict[str, Any]]:
@@ -71,19 +74,37 @@ def read_seen(kept: object) -> tuple[SeenFault, ...]:
     return tuple(found)
 
 
+def in_force(seen: Iterable[SeenFault], now: float) -> tuple[SeenFault, ...]:
+    """Those of which what was said counts still."""
+    return tuple(each for each in seen if now < (parse_time(each.until) or float("inf")))
+
+
+def alike_in(seen: Iterable[SeenFault], incident: IncidentStatus) -> tuple[SeenFault, ...]:
+    """Those that say something about the incident: it itself, and what became a part of it."""
+    gpus, pci = frozenset(incident.gpus), frozenset(incident.pci)
+    return tuple(
+        each
+        for each in dict.fromkeys(seen)
+        if each.id == incident.id
+        or (
+            each.reason == incident.reason
+            and not (gpus.isdisjoint(each.gpus) and pci.isdisjoint(each.pci))
+        )
+    )
+
+
 def beyond(seen: Iterable[SeenFault], incident: IncidentStatus) -> str:
     """What of the incident was not seen, a clause; "" where all of it was.
 
     Two incidents of one reason may have become one since: what was seen of either counts, where
     its parts are among those of the one.
     """
-    known = tuple(seen)
-    same = [each for each in known if each.id == incident.id]
+    alike = alike_in(seen, incident)
+    same = [each for each in alike if each.id == incident.id]
     if not same:
         return f"{incident.reason} is a new fault"
     if not all(each.reason for each in same):
         return ""
-    alike = [each for each in known if each in same or _became_part(each, incident)]
     severity, worst = severity_rank(incident.severity), max(_rank(each) for each in alike)
     if severity > worst:
         return f"{incident.reason} became {incident.severity}"
@@ -92,11 +113,6 @@ def beyond(seen: Iterable[SeenFault], incident: IncidentStatus) -> str:
     if joined := _other_parts(alike, incident):
         return f"{incident.reason} came to {some(joined)}"
     return ""
-
-
-def _became_part(seen: SeenFault, incident: IncidentStatus) -> bool:
-    shares = set(seen.gpus) & set(incident.gpus) or set(seen.pci) & set(incident.pci)
-    return seen.reason == incident.reason and bool(shares)
 
 
 def _rank(seen: SeenFault) -> int:

@@ -246,6 +246,23 @@ class TestCorrelatedCause:
         assert "no detector takes another node before" in said
         assert "unless somebody pauses it" in said
 
+    def test_a_type_that_chance_explains_is_not_named_before_what_all_of_them_share(self) -> None:
+        """Five of six are of the type that most have; all six report by one agent."""
+        world = World(policy_of(budget={**ROOMY, "maxNew": {"count": 3, "window": "10m"}}))
+        for index in range(30):
+            kind = "p4" if index == 5 or index > 25 else "p5"
+            labels = {"node.kubernetes.io/instance-type": kind, "example.com/row": "north"}
+            world.add_node(f"n{index}", labels=labels)
+        world.policy = policy_of(
+            budget={**ROOMY, "maxNew": {"count": 3, "window": "10m"}, "per": ["example.com/row"]}
+        )
+        for index in range(6):
+            world.incident(f"n{index}", reason="Xid119GSPTimeout")
+            world.run(1)
+        world.run(5)
+        (finding,) = judge_fleet(world.snapshot()).findings
+        assert (finding.shared, len(finding.nodes)) == ("example.com/row=north", 6)
+
     def test_a_rack_that_is_only_reported_has_a_common_cause_and_nobody_is_taken(self) -> None:
         world = World(policy_of(budget=ROOMY))
         for index in range(48):

@@ -9,6 +9,7 @@ import pytest
 from hack.sim.cluster.resource import NODES
 from remediator.cycle.fleet import Fleet
 from rules.api.health import HealthStatus, IncidentStatus
+from rules.api.names import LABEL_GPUS
 from rules.api.nodes import HealthView, ObjectMeta
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
@@ -69,7 +70,7 @@ async def test_what_faulty_nodes_share_is_a_metric_until_it_is_over(tmp_path):
     async with edge(tmp_path) as cluster:
         for index in range(40):
             await cluster.add_node(f"n{index}")
-            labels = {rack: f"r{index // 5}"}
+            labels = {rack: f"r{index // 5}", LABEL_GPUS: "8"}
             await cluster.client.patch(NODES, f"n{index}", {"metadata": {"labels": labels}})
         async with edge_world(cluster, Policy(mode=Mode.ENFORCE)) as setting:
             clock = VirtualClock()
@@ -77,6 +78,7 @@ async def test_what_faulty_nodes_share_is_a_metric_until_it_is_over(tmp_path):
             fleet = Fleet(parts, wake=lambda node: None, rest=lambda: 2.0)
             for name in hot:
                 setting.world.healths[name] = reported(name)
+            fleet.permit("")
             fleet.compare()
             assert told(parts) == {(name, "ThermalSlowdown", f"{rack}=r0") for name in hot}
             setting.world.healths.clear()
