@@ -52,8 +52,7 @@ async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Termin
     ]
     said = [printable(line) for line in lines]
     if not found:
-        none = "no node is in quarantine" if not options.all else "there is no session yet"
-        return "\n".join([*said, none])
+        return "\n".join([*said, _none(options, some_node=bool(by_name))])
     clauses = [wait.clause for wait in waits]
     rows = [
         [
@@ -71,6 +70,16 @@ async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Termin
     header = ["NODE", "PHASE", "SINCE", "REASON", "BLOCKED", "PEOPLE", "SESSION"]
     table = columns([*header, *(["LEVEL", "BY", "MESSAGE"] if wide else [])], rows)
     return "\n".join([*said, *([""] if said else []), table])
+
+
+def _none(options: argparse.Namespace, *, some_node: bool) -> str:
+    """A label that was mistyped must not look like a fleet that is well."""
+    if not options.selector:
+        return "there is no session yet" if options.all else "no node is in quarantine"
+    if not some_node:
+        return f"no GPU node has the labels {options.selector}"
+    what = "has a session" if options.all else "is in quarantine"
+    return f"no node with the labels {options.selector} {what}"
 
 
 def _people(

@@ -57,6 +57,8 @@ async def uninstall(cluster: Cluster, options: argparse.Namespace, terminal: Ter
     terminal.ask(
         f"This ends gpuward in namespace {options.namespace} and gives every node it holds back."
     )
+    if cluster.dry_run:
+        terminal.say("dry run: each line says what would be done, and nothing is changed")
     return await removal.uninstall(cluster, namespace=options.namespace, say=terminal.say)
 
 

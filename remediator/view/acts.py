@@ -91,6 +91,7 @@ def _session_acts(
     node: str, session: QuarantineView, sight: CauseSight, *, held: bool
 ) -> Iterator[PersonsAct]:
     asked_back = session.spec.release is not None
+    pending = session.status.phase in {"", Phase.PENDING}
     proposed = proposed_step(session.status.conditions)
     if proposed and not asked_back:
         yield _act(f"kubectl gpuward repair {node}", f"let {proposed} go")
@@ -100,17 +101,15 @@ def _session_acts(
     if held and there:
         yield _unhold(node)
     elif there and not asked_back and session.status.mode != Mode.SHADOW:
-        yield _act(
-            f'kubectl gpuward hold {node} --reason "..."',
-            "keep it out (a second cordon leaves no trace)",
-        )
+        keeps = "keep it out (a second cordon leaves no trace)"
+        does = "keep it out once it is taken out" if pending else keeps
+        yield _act(f'kubectl gpuward hold {node} --reason "..."', does)
     if asked_back:
         return  # it comes back whatever else is said
     if there and heeds_repaired(session, sight):
         yield _act(
             f'kubectl gpuward repaired {node} --reason "..."', "say that a part was replaced"
         )
-    pending = session.status.phase in {"", Phase.PENDING}
     untouched = pending or session.status.mode == Mode.SHADOW
     does = "leave it in service, end the session" if untouched else "give it back now"
     yield _act(f'kubectl gpuward release {node} --reason "..."', does)

@@ -9,6 +9,7 @@ from rules.api.repair.writes import CreateTestJob, SetRepairCondition, WriteRepa
 from rules.api.writes import Evicting
 from rules.fleet.forecast import Foreseen
 from rules.session.causes import drains_now
+from rules.session.observation import is_open
 from rules.session.snapshot import FleetSnapshot
 
 
@@ -40,7 +41,7 @@ def next_step(found: Foreseen, snapshot: FleetSnapshot) -> NextStep:
     phase = session.status.phase or Phase.PENDING
     if phase == Phase.RELEASED:
         return NextStep(would="release", because=why)
-    if Phase(phase).ended:
+    if not is_open(session):
         return NextStep(would=f"end, {phase}", because=why)
     if phase == Phase.PENDING:
         return NextStep(would="wait", because=why, blocked_by=code)

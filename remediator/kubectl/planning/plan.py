@@ -101,7 +101,9 @@ async def plan(
     lines += _breaker_lines(verdict.breaker)
     lines += pause_lines(snapshot.pauses.values(), snapshot.now)
     if not planned:
-        return "\n".join([*lines, "nothing would be done"])
+        # A label that was mistyped must not look like a fleet that is well.
+        none = f"no node that the policy selects has the labels {selector}"
+        return "\n".join([*lines, "nothing would be done" if shown or not selector else none])
     return "\n".join([*lines, "", *plan_lines(planned, wide=form == "wide")])
 
 

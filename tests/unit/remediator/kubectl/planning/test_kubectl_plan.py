@@ -250,3 +250,41 @@ def test_what_drains_have_in_common_is_read_once_and_nothing_is_written(tmp_path
     assert "secrets" not in counted
     assert {one.verb for one in asked_for} - {"create"} == {"get", "list"}
     assert kept == [{}] * 4
+
+
+def test_one_session_of_a_newer_release_does_not_end_the_plan_of_all(tmp_path: Path) -> None:
+    """A phase that this release does not know: its node says so, the others are planned."""
+    newer = session("sick-1", "sick", "Hibernating", "Asleep.")
+    with cluster(tmp_path, lambda hosted: _two(hosted, newer)) as kubectl:
+        code, out, err = kubectl("plan", "-o", "json")
+        first, second = json.loads(out)
+    assert (code, err) == (0, "")
+    assert (first["node"], first["would"]) == ("other", "drain")
+    assert (second["would"], second["blocked_by"]) == ("stay Hibernating", "SessionUnreadable")
+
+
+def _two(hosted: HostedServer, other: Object) -> None:
+    load(hosted, NODES, gpu_node("sick"), gpu_node("other"), gpu_node("third"))
+    load(hosted, QUARANTINES, other, asked("other"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("plan", "-l", "rack=a17"), "no node that the policy selects has the labels rack=a17"),
+        (("list", "-l", "rack=a17"), "no GPU node has the labels rack=a17"),
+        (("list", "-l", "rack=a1"), "no node with the labels rack=a1 is in quarantine"),
+        (("list", "-l", "rack=a1", "--all"), "no node with the labels rack=a1 has a session"),
+        (("plan", "-l", "rack=a1"), "nothing would be done"),
+    ],
+)
+def test_labels_that_no_node_has_are_not_taken_for_calm(
+    tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    def fill(hosted: HostedServer) -> None:
+        load(hosted, NODES, gpu_node("well", rack="a1"), gpu_node("sick"))
+        load(hosted, QUARANTINES, asked("sick"))
+
+    with cluster(tmp_path, fill) as kubectl:
+        code, out, _ = kubectl(*words)
+    assert (code, out.splitlines()[-1]) == (0, said)

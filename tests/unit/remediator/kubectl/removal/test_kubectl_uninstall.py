@@ -246,6 +246,9 @@ def test_issue15_a_dry_run_says_what_the_real_one_will(tmp_path: Path) -> None:
         storm(kubectl)
         marked = pictures(kubectl)
         code, would, err = kubectl("uninstall", "--dry-run")
+        question, first, *_ = err.splitlines()
+        assert question.startswith("This ends gpuward")
+        assert first == "dry run: each line says what would be done, and nothing is changed"
         assert code == 0, err
         assert pictures(kubectl) == marked
         _, does, _ = kubectl("uninstall", "--yes")
