@@ -168,6 +168,11 @@ async def test_a_whole_session_needs_what_is_granted_and_no_more(installed, tmp_
             return marks_of(await installed.node(node)) == UNMARKED
 
         await installed.until(unmarked, "the mark gone")
+
+        async def renewed() -> bool:
+            return ("update", "coordination.k8s.io/leases") in asked(installed, REMEDIATOR)
+
+        await installed.until(renewed, "the lease renewed")
     for name in (AGENT, REMEDIATOR):
         assert asked(installed, name, code=403) == set()
         assert asked(installed, name) <= granted(name) | {("list", "pods")}

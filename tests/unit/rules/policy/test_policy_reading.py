@@ -174,7 +174,7 @@ def _lists(value: Any) -> Any:
         ),
         pytest.param(
             {"pods": [{"selector": "a in b"}]},
-            "policy.yaml: pods[0].selector is wrong: 'a in b' in 'a in b' is no label selector "
+            "policy.yaml: pods[0].selector is wrong: 'a in b' is no label selector "
             "('a in b' is no label key); write key=value, key, !key or key in (a,b)",
             id="selector",
         ),
