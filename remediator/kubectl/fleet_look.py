@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from remediator.kubectl.cluster import Cluster
+from remediator.kubectl.command import CommandError
 from remediator.kubectl.terminal import Terminal
 from remediator.view.people import (
     HELD,
@@ -24,7 +26,7 @@ from remediator.view.text import columns, count, document
 from rules.api.names import LABEL_GPUS
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.object_name import is_object_name
-from rules.api.quarantine import gravest_reason
+from rules.api.quarantine import Mode, gravest_reason
 from rules.api.sentences import some
 from rules.fleet.common import common_causes
 from rules.fleet.health_now import HealthNow, health_now
@@ -37,6 +39,10 @@ GPU_PRESENT: Final = "nvidia.com/gpu.present"
 GPU_LABELS: Final = (GPU_PRESENT, "feature.node.kubernetes.io/pci-10de.present")
 """What says of a node that it has NVIDIA GPUs, before an agent does."""
 _GRAVITY: Final = {"Unhealthy": 0, "Unknown": 1, "Degraded": 2, "Healthy": 3}
+_IN_SHADOW: Final = (
+    "the policy is Shadow: no node is taken out of service; kubectl gpuward plan says what "
+    "Enforce would do, and mode: Enforce in the policy of your overlay makes it so"
+)
 _WORDS: Final = ("healthy", "degraded", "unhealthy", "unknown")
 
 
@@ -121,13 +127,23 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     elsewhere = sorted(sessions.keys() - names.keys()) if nodes is not None else []
     if elsewhere:
         unseen.append(f"open sessions of what is no GPU node, or gone: {some(elsewhere)}")
-    lines = [_totals(rows, sessions), *unseen, *breaker_lines(sessions.values())]
+    shadow = await _in_shadow(cluster, options.namespace)
+    lines = [_totals(rows, sessions), *shadow, *unseen, *breaker_lines(sessions.values())]
     lines += [wait.line for wait in shared_waits(sessions.values()) if not wait.storm]
     lines += [cause.message for cause in common_causes(by_name, healths)]
     lines += pause_lines(pauses, now)
     shown = [row for row in rows if wide or row.notable]
     table = ["", _table(shown, wide=wide)] if shown else []
     return "\n".join([*map(printable, lines), *table])
+
+
+async def _in_shadow(cluster: Cluster, namespace: str) -> list[str]:
+    """That nothing is done to any of them, where the policy can be read and says so."""
+    with suppress(CommandError):
+        policy = await cluster.policy(namespace)
+        if policy is not None and policy.mode == Mode.SHADOW:
+            return [_IN_SHADOW]
+    return []
 
 
 async def _without_agent(cluster: Cluster, selector: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -57,3 +58,22 @@ def test_of_one_rack_alone_nothing_can_be_told(kubectl: Kubectl) -> None:
     _, out, _ = kubectl("fleet", "-l", f"{RACK}=r3")
     assert "look at what they share" not in out
     assert "no agent has seen" not in out, "it has other labels"
+
+
+@pytest.mark.parametrize(("mode", "said"), [("Shadow", 1), ("Enforce", 0), ("Sometimes", 0)])
+def test_issue15_fleet_says_once_that_the_policy_is_shadow(
+    tmp_path: Path, mode: str, said: int
+) -> None:
+    def filled(hosted: HostedServer) -> None:
+        meta = {"name": "gpuward-policy", "namespace": "gpuward"}
+        load(hosted, r.NAMESPACES, {"metadata": {"name": "gpuward"}})
+        load(hosted, r.CONFIGMAPS, {"metadata": meta, "data": {"policy.yaml": f"mode: {mode}"}})
+        load(hosted, r.NODES, node("n0", "healthy"))
+        load(hosted, HEALTHS, verdict("n0"))
+
+    with cluster(tmp_path, filled) as kubectl:
+        code, out, _ = kubectl("fleet")
+    assert code == 0
+    assert out.startswith("1 GPU node: 1 healthy")
+    assert out.count("the policy is Shadow: no node is taken out of service") == said
+    assert out.count("mode: Enforce") == said, "with the remedy"
