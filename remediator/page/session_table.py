@@ -20,7 +20,6 @@ from remediator.page.parts import (
 )
 from remediator.view.shapes import ReplicaShown, SessionPage, SessionRow
 from remediator.view.shared_waits import without
-from remediator.view.text import count
 
 _TELLING = ("NeedsHuman", "Storm", "Paused", "OptOut", "StandDown", "NotSelected",
             "NodeUnreachable", "Replace")  # fmt: skip
@@ -48,7 +47,8 @@ def open_table(rows: list[SessionRow] | tuple[SessionRow, ...], now: float) -> E
         ],
         kind="sessions",
     )
-    told = [el("p", f"{count(nodes, 'node')} wait: {clause}.") for clause, nodes in shared]
+    # Of a list that is one page of several its own rows are counted, so it speaks of no others.
+    told = [el("p", f"{nodes} of those below wait: {clause}.") for clause, nodes in shared]
     return el("div", told, listed) if told else listed
 
 

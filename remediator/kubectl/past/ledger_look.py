@@ -36,6 +36,7 @@ from rules.ledger.record import (
     gpu_record_name,
     node_record_name,
 )
+from rules.text.printable import printable
 
 _SHOWN = 8
 _NEVER = "; it never failed, or longer than 90 days ago"
@@ -78,14 +79,14 @@ async def gpu_history(cluster: Cluster, options: argparse.Namespace) -> str:
     row = record_row(record, now)
     places = " -> ".join(f"{p.node} {p.slot} since {utc_of(p.since)}".replace("  ", " ")
                          for p in status.places)  # fmt: skip
-    lines = [row.message]
+    lines = [printable(row.message)]
     lines += labelled("where", [places] if places else [])
     lines += labelled("is", [" ".join(filter(None, (status.product, status.serial)))])
     lines += labelled("lemon", [f"since {utc_of(row.lemon_since)}"] if row.lemon else [])
     lines += labelled("said", [f"{w.word} at {utc_of(w.at)}: {w.reason}" for w in status.said])
     if status.forgotten_until:
         lines += labelled(
-            "before", [f"older events up to {utc_of(status.forgotten_until)} are counted"]
+            "before", [f"what was up to {utc_of(status.forgotten_until)} is only counted"]
         )
     if status.events:
         header = ["AT", "NODE", "REASON", "SEVERITY", "TIMES", "STEPS", "OUTCOME", "BACK AFTER",
@@ -142,7 +143,7 @@ def told(found: StatsShown) -> list[str]:
             else "no absence has ended yet"
         ),
         f"drains that a person undid: {_share(found.undone)}; lemons: {found.lemons}",
-        *(f"  {name}" for name in lemons),
+        *(f"  {printable(name)}" for name in lemons),
     ]
     for what, rows in (
         ("product", found.by_product),
@@ -203,7 +204,8 @@ async def keep(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> st
                 f"{record.status.called}: {error}", forbidden=error.forbidden,
                 report="\n".join(said),
             ) from error  # fmt: skip
-        said.append(f"{record.status.called}: what was before now makes no lemon of it")
+        called = printable(record.status.called)
+        said.append(f"{called}: what was before now makes no lemon of it")
     return "\n".join(said)
 
 

@@ -23,6 +23,7 @@ from tests.support.remediator.kubectl_objects import (
     sick,
 )
 from tests.support.remediator.kubectl_objects import node as node_of
+from tests.support.remediator.record_objects import LEMON, RECORDS, records
 
 EVIL = "\x1b[2J\x1b]0;owned\x07\r\nroot# \u202egnp.exe\u2028\U000e0041{0}%s[red]"
 NAME = "gpu-evil"
@@ -31,7 +32,8 @@ COMMANDS = (
     ("why", NAME), ("why", NAME, "-o", "wide"), ("list", "-o", "wide"), ("fleet", "-o", "wide"),
     ("history", NAME, "-o", "wide"), ("plan",), ("plan", "-o", "wide"), ("why", "gone"),
     ("resume", "--yes"), ("list",), ("fleet",), ("repaired", NAME, "--reason", "x"),
-    ("hold", "held", "--reason", "x"),
+    ("hold", "held", "--reason", "x"), ("lemons", "--all", "-o", "wide"), ("stats",),
+    ("history", "gpu", LEMON),
 )  # fmt: skip
 ANSWERS_OF_OURS = frozenset({"plan", "fleet", "hold"})
 """What shows little or nothing of what others wrote."""
@@ -50,6 +52,7 @@ KEPT = frozenset(
     {"phase", "mode", "phaseSince", "level", "severity", "source", "nodeName", "at", "status",
      "health", "firstSeen", "lastSeen", "observedAt", "publisher", "bootID", "type"}
 )  # fmt: skip
+KEPT_OF_RECORDS = KEPT | {"scope", "since", "lastAt", "endedAt", "outcome", "lemonSince"}
 
 
 def fill(hosted: HostedServer) -> None:
@@ -84,6 +87,8 @@ def fill(hosted: HostedServer) -> None:
         session(f"waits-{number}", on, "Pending", "m", conditions=waits)
         for number, on in enumerate(held)
     ))  # fmt: skip
+    record, *_ = records()
+    load(hosted, RECORDS, {**record, "status": poisoned(record["status"], KEPT_OF_RECORDS)})
     load(hosted, r.NODES, node_of("held", annotations={"gpuward.io/hold": EVIL}))
     spec = {"scope": {"all": True}, "by": EVIL, "reason": EVIL}
     pause = {

@@ -94,6 +94,6 @@ def test_the_page_says_it_above_the_table() -> None:
     rows = [session_row(one) for one in views(*held("m", "n"), waiting("x", "MaxNew", "by noon"))]
     drawn = render(open_table(rows, NOW))
     assert drawn.count(FULL) == 1
-    assert f"2 nodes wait: {FULL}." in drawn
+    assert f"2 of those below wait: {FULL}." in drawn
     assert "by noon" in drawn
     assert FULL in render(open_table(rows[:1], NOW))
