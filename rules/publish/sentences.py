@@ -72,6 +72,8 @@ _UNKNOWN: Final = {
                 "at the kernel log and at tasks in D state.",
     "ForeignPage": "The dcgm-exporter page describes another node's GPUs; make its Service "
                    "node-local.",
+    "BlankPage": "The dcgm-exporter page has no value of any GPU, so the GPUs cannot be seen; "
+                 "look at dcgm-exporter and its host engine on this node.",
     "DCGMDown": "dcgm-exporter does not answer, so the GPUs cannot be seen; look at its "
                 "pod on this node.",
 }  # fmt: skip

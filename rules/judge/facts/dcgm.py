@@ -1,7 +1,7 @@
 """Judge one page of dcgm-exporter: the source where NVML is off, a second opinion beside it.
 
 Called by `judge`. The page's last-Xid series is sticky: a change is an event, a value is not.
-A page about another node's GPUs is refused.
+A page about another node's GPUs, or one without a single value, is refused.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from rules.judge.state import GpuView, NodeState, identify, with_gpu
 from rules.text.pci_address import plain_address
 
 FOREIGN: Final = "ForeignPage"
+BLANK: Final = "BlankPage"
 DIFFERS: Final = "DiffersFromNVML"
 _NVML_TOO_OLD: Final = 6
 """What DCGM says of the fabric where it cannot ask: nothing about the fabric. Source: DCGM header.
@@ -37,6 +38,8 @@ def judge_page(on: Judging, seen: facts.DcgmSeen) -> Judging:
     """Take one good page."""
     if _is_foreign(on.state, seen):
         return _say(on, seen, facts.SourceState.DOWN, FOREIGN)
+    if _is_blank(seen):
+        return _say(on, seen, facts.SourceState.DOWN, BLANK)
     nvml_sees = on.state.source(facts.SourceName.NVML) is facts.SourceState.UP
     enumerated = {view.seen.uuid for view in on.state.gpus.values() if view.enumerated}
     differs = nvml_sees and set(seen.gpus) != enumerated
@@ -83,6 +86,16 @@ def _is_foreign(state: NodeState, seen: facts.DcgmSeen) -> bool:
     here |= {view.pci for view in state.gpus.values() if view.pci}
     told = {plain_address(pci) for pci in seen.pci.values() if pci}
     return bool(here and told) and here.isdisjoint(told)
+
+
+def _is_blank(seen: facts.DcgmSeen) -> bool:
+    """A page that has fields and no value of any: its exporter is there, what it asks is not.
+
+    Where a GPU has no field of its own (MIG: each instance has), that says nothing.
+    """
+    told = [value for values in seen.gpus.values() for value in values.values()]
+    asked = bool(told) and all(value is None for value in told)
+    return asked and not seen.xids and not seen.instance_xids
 
 
 def _judge_xids(on: Judging, seen: facts.DcgmSeen) -> Judging:
