@@ -219,7 +219,11 @@ def opened(finding: Finding, boot_id: str, now: float) -> Incident:
 
 
 def joined(incident: Incident, finding: Finding, now: float) -> Incident:
-    """Add a sighting to an incident: its count, times, members and evidence."""
+    """Add a sighting to an incident: its count, times, members and evidence. An Xid of this very
+    moment came after the reboot or the reset of its GPU that is known: that ends it no more.
+    """
+    again = finding.xid is not None and not finding.lookback and not finding.needs_present
+    reset_at = incident.reset_at
     members = incident.members
     if not any(m.xid == finding.xid and m.row == finding.row for m in members):
         members = (*members, Member(finding.row, finding.xid, finding.asks))[:MAX_MEMBERS]
@@ -241,6 +245,13 @@ def joined(incident: Incident, finding: Finding, now: float) -> Incident:
         touched_at=now,
         count=incident.count + (finding.counts or incident.held_at is not None),
         evidence=evidence,
+        rebooted=incident.rebooted and not again,
+        reset_at=None if again and reset_at is not None and reset_at <= finding.at else reset_at,
+        resets=tuple(
+            (key, at)
+            for key, at in incident.resets
+            if not (again and key in {finding.gpu, finding.pci} and at <= finding.at)
+        ),
         # What waits for the present is not judged bad by being seen again.
         held_at=now
         if incident.held_at is not None and incident.phase is IncidentPhase.PRESENT
