@@ -63,8 +63,9 @@ def repair_more(parser: argparse.ArgumentParser) -> None:
     from rules.repair.ladder import LADDER
 
     parser.add_argument(
-        "--step", choices=tuple(map(str, LADDER)), help="this step instead of the one proposed"
-    )
+        "--step", choices=tuple(map(str, LADDER)), metavar="STEP",
+        help="this step instead of the one proposed: " + ", ".join(map(str, LADDER)),
+    )  # fmt: skip
 
 
 def evidence_more(parser: argparse.ArgumentParser) -> None:

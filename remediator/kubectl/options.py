@@ -184,7 +184,7 @@ def build(commands: tuple[Command, ...], spoken_of: frozenset[str] | None = None
         epilog=(
             "Start here:\n"
             f"  {PROGRAM} fleet        how many GPU nodes are well, and which are not\n"
-            f"  {PROGRAM} why NODE     what happened to one node, what is next, what blocks it\n"
+            f"  {PROGRAM} why NODE     what happened to one node, what is next\n"
             f"  {PROGRAM} COMMAND -h   what a command does, with examples\n\n{_EXITS}"
         ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -314,7 +314,7 @@ def parsed(top: Parser, arguments: list[str] | None) -> argparse.Namespace | Non
             if options.nodes
             else "the following arguments are required: NODE"
         )
-    if command.writes and command.selects and options.nodes and options.selector:
+    if command.selects and getattr(options, "nodes", None) and options.selector:
         options.parser.error("name nodes or give --selector, not both")
     if options.acting_groups and not options.acting:
         top.error("--as-group needs --as USER beside it")

@@ -30,6 +30,8 @@ _WHOLE: Final = re.compile(
 """What is one word in a sentence: a command up to the end of its clause, a moment and its zone."""
 _BETWEEN: Final = "   "
 """What stands between two columns, and in no sentence."""
+_VERDICT: Final = re.compile(r"^(FAIL|warn|ok) +")
+"""The first word of a sentence of `preflight`, set apart as in a column."""
 _UNBROKEN: Final = "\x00"
 """Stands for a blank where no line may end; printable text has none."""
 _WORD: Final = re.compile(
@@ -120,7 +122,7 @@ def fitted(text: str, stream: TextIO) -> str:
         for line in text.split("\n")
         for piece in (
             fold(line, width + GUTTER)
-            if len(line) > width and _BETWEEN not in line.strip()
+            if len(line) > width and _BETWEEN not in _VERDICT.sub("", line.strip())
             else [line]
         )
     )

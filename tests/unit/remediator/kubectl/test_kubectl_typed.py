@@ -69,6 +69,7 @@ def test_issue15_09_nodes_are_chosen_by_label(fleet):
     ("words", "said"),
     [
         pytest.param(("why", HEALTHY, "-l", "a=b"), "not both", id="names and labels"),
+        pytest.param(("plan", HEALTHY, "-l", "a=b"), "not both", id="of what writes nothing"),
         pytest.param(("why", "-l", "a in"), "a in", id="no selector"),
         pytest.param(("list", "--request-timeout", "soon"), "no duration", id="no duration"),
         pytest.param(("list", "--dry-run"), "unrecognized", id="a look has no dry run"),

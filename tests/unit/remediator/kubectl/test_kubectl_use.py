@@ -142,6 +142,13 @@ def test_the_help_of_every_command_has_examples_that_can_be_typed(command):
     assert all(f"kubectl gpuward {text}" in out for text, _ in command.examples)
 
 
+@pytest.mark.parametrize("command", ["", *(command.name for command in COMMANDS)])
+def test_the_help_fits_a_terminal_of_80_columns(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = run_command(*filter(None, [command]), "--help")
+    assert [line for line in out.splitlines() if len(line) > 80] == []
+
+
 def test_an_api_server_that_is_away_is_said_in_one_line(tmp_path):
     with cluster(tmp_path) as kubectl:
         kubeconfig = str(kubectl.kubeconfig)

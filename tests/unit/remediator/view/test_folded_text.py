@@ -70,3 +70,16 @@ def test_a_moment_and_its_zone_stay_on_one_line(width: int) -> None:
     assert " ".join(" ".join(lines).split()) == said
     assert sum(line.count("2026-11-23 04:") for line in lines) == 2
     assert all(line.count("UTC") == line.count("2026") for line in lines)
+
+
+def test_a_check_that_was_not_passed_is_a_sentence_and_no_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    remedy = "kubectl apply -k daemonset/crds"
+    lines = fitted(f"FAIL  definitions: {LONG}; bring them up to date with {remedy}", Screen())
+    assert max(map(len, lines.split("\n"))) <= 60
+    assert remedy in lines
+    assert lines.startswith("FAIL  definitions: ")
+    passed = fitted(f"ok    definitions: {LONG}", Screen())
+    assert max(map(len, passed.split("\n"))) <= 60
