@@ -8,12 +8,10 @@ retries a write, because only the caller knows whether that is safe.
 from __future__ import annotations
 
 import asyncio
-import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
@@ -34,6 +32,7 @@ from remediator.kube.wire.exchange import (
     TooLargeError,
     user_agent,
 )
+from remediator.kube.wire.words import seconds, served_at, why
 
 T = TypeVar("T")
 
@@ -57,8 +56,6 @@ _BEFORE_RECORDS = frozenset({PaceLane.MARK, PaceLane.STATUS})
 # but each no longer than this: what is done is to be said, and a drain waits for its record.
 _YIELD_S = 3.0
 _RELOAD_AFTER_401_S = 5.0
-_TLS_OBJECT = re.compile(r" ssl:(<[^>]*>|\w+)")
-"""What aiohttp prints of the TLS context: an address in memory."""
 _BODY_LIMIT = 256 * 1024 * 1024
 
 
@@ -291,7 +288,7 @@ class Api:
         except TimeoutError:
             answer = Answer(code=NO_ANSWER, failure=f"nothing within {timeout_s:g} s")
         except EXCHANGE_ERRORS as error:
-            answer = Answer(code=NO_ANSWER, failure=_why(error))
+            answer = Answer(code=NO_ANSWER, failure=why(error))
         if self._observe is not None:
             self._observe(method, lane, answer.code, local.elapsed() - began)
         return answer
@@ -351,9 +348,9 @@ class Api:
     def _learn_date(self, date: str, sent_at: float) -> None:
         if not date:
             return
-        served_at = _served_at(date)
-        if served_at is not None:
-            self._clock.learn(served_at, sent_at)
+        at = served_at(date)
+        if at is not None:
+            self._clock.learn(at, sent_at)
 
     async def _renew_credentials(self) -> bool:
         """Read the credentials again after a 401; False when that was done a moment ago."""
@@ -369,15 +366,6 @@ class Api:
 
 
 @lru_cache(maxsize=16)
-def _served_at(date: str) -> float | None:
-    """The Date header in seconds since the epoch; it is the same for all answers of a second."""
-    try:
-        return parsedate_to_datetime(date).timestamp()
-    except (ValueError, TypeError):
-        return None
-
-
-@lru_cache(maxsize=16)
 def _timeout(total_s: float) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=total_s, sock_connect=10)
 
@@ -387,19 +375,5 @@ def _answer(answered: Exchanged) -> Answer:
         code=answered.code,
         body=answered.body,
         content_type=answered.headers.get("Content-Type", ""),
-        retry_after_s=_seconds(answered.headers.get("Retry-After", "")),
+        retry_after_s=seconds(answered.headers.get("Retry-After", "")),
     )
-
-
-def _seconds(header: str) -> float | None:
-    try:
-        return max(0.0, min(float(header), 3600.0))
-    except ValueError:
-        return None
-
-
-def _why(error: Exception) -> str:
-    said = _TLS_OBJECT.sub("", " ".join(str(error).split()))
-    if isinstance(error, aiohttp.ClientConnectorError) and said:
-        return said[:200]  # it says all that there is to know, and its class nothing more
-    return f"{type(error).__name__}: {said}"[:200] if said else type(error).__name__

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+import msgspec
+
 from remediator.kube.answer import Answer, ApiError
 from remediator.kubectl.command import OPERATOR, VIEWER, CommandError
 from rules.api.sentences import some
@@ -92,3 +94,17 @@ def _remedy(answer: Answer, role: str, least: str, writes: bool) -> str:
     if not wanted or (writes and not seen):
         return "this is for cluster administrators"
     return f"ask for the ClusterRole {wanted}"
+
+
+class _UserInfo(msgspec.Struct, frozen=True):
+    username: str = ""
+
+
+class _Reviewed(msgspec.Struct, frozen=True, rename="camel"):
+    user_info: _UserInfo = _UserInfo()
+
+
+class SelfSubjectReview(msgspec.Struct, frozen=True):
+    """Whom the API server takes somebody for."""
+
+    status: _Reviewed = _Reviewed()

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
-import msgspec
-
 from remediator.kube.access import Access, AccessError
 from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import CALL_TIMEOUT_S, JSON, MERGE_PATCH, Api
@@ -22,7 +20,7 @@ from remediator.kube.clock import SystemClock
 from remediator.kube.kubeconfig import Acting
 from remediator.kube.pace import Pace, PaceLane, Rates
 from remediator.kube.resources import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
-from remediator.kubectl.answers import checked, decoded, unreadable
+from remediator.kubectl.answers import SelfSubjectReview, checked, decoded, unreadable
 from remediator.kubectl.command import OPERATOR, VIEWER, CommandError
 from rules.api.budgets import PdbView
 from rules.api.evidence.wire import EvidenceView
@@ -47,18 +45,6 @@ MANAGER = "kubectl-gpuward"
 _NO_LIMIT_S = 86_400.0
 _STRICT = {"fieldValidation": "Strict"}
 _MANAGER = {"fieldManager": MANAGER}
-
-
-class _UserInfo(msgspec.Struct, frozen=True):
-    username: str = ""
-
-
-class _Reviewed(msgspec.Struct, frozen=True, rename="camel"):
-    user_info: _UserInfo = _UserInfo()
-
-
-class _SelfSubjectReview(msgspec.Struct, frozen=True):
-    status: _Reviewed = _Reviewed()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +88,7 @@ class Cluster:
         )
         if not answer.ok:
             return "unknown user"
-        found = decoded(answer, _SelfSubjectReview)
+        found = decoded(answer, SelfSubjectReview)
         return found.status.user_info.username or "unknown user"
 
     async def node(self, name: str) -> FreshNode | None:

@@ -13,38 +13,31 @@ from remediator.kubectl.fleet_look import GPU_LABELS
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.blocked import blocked_lines, next_lines
 from remediator.kubectl.why.calm import calm_lines, is_awaited, left_to_people
-from remediator.kubectl.why.effects import evicted_lines, goes_further
+from remediator.kubectl.why.causes import cause_lines
+from remediator.kubectl.why.effects import evicted_lines
 from remediator.kubectl.why.marks import kept_lines, mark_lines
 from remediator.view.acts import node_acts, taking_out
 from remediator.view.people import MUSTS
 from remediator.view.shared_waits import clause_of, without
-from remediator.view.text import WIDTH, age, count, labelled, quoted, span
-from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
+from remediator.view.text import WIDTH, age, count, labelled, span
+from rules.api.health import HealthStatus
 from rules.api.mark import marked, read_note
 from rules.api.names import LABEL_GPUS
 from rules.api.nodes import QuarantineView
-from rules.api.quarantine import Cause, Mode, Phase, TimelineEntry, ValidationCheck
+from rules.api.quarantine import Mode, Phase, TimelineEntry, ValidationCheck
 from rules.api.sentences import blocked_clause, let_go_by
 from rules.api.timestamps import parse_time, utc_of
-from rules.catalog.plain_words import closes, decoded, repair, repair_command
 from rules.fleet.health_now import UNKNOWN
 from rules.policy.policy import Policy
 from rules.session.causes import open_causes
-from rules.session.external import SOURCE as EXTERNAL
-from rules.session.external import is_external
 from rules.session.observation import OF_THE_AGENT, is_open
 from rules.session.repair.rungs import rungs
-from rules.session.repair.wants import under_way
 from rules.session.status import is_true
-from rules.session.validation import verdicts
 from rules.text.printable import printable
 
-SHOWN_INCIDENTS = 5
-SHOWN_EVIDENCE = 2
 SHOWN_STEPS = 8
 _CLOCKS_AGREE_S = 120.0
 """Clocks that are kept agree far better; a time this far in the future is a clock that is not."""
-SHOWN_GPUS = 4
 _STEPS = {
     Phase.PENDING: "session opened",
     Phase.MARKED: "taint and cordon put on",
@@ -77,7 +70,7 @@ def why(
         ("now", _now(told, clause if first else "", first)),
         ("pods", evicted_lines(session)),
         ("health", _health(look)),
-        ("cause", _causes(look, session, wide=wide)),
+        ("cause", cause_lines(look, session, wide=wide)),
         ("done", _done(session, wide=wide)),
         ("ladder", _ladder(look, session)),
         ("tested", _tests(session, wide=wide)),
@@ -233,92 +226,6 @@ def _see_agent(look: NodeLook) -> Iterator[str]:
         f"kubectl get pods -A -o wide -l {AGENT_SELECTOR} --field-selector "
         f"spec.nodeName={look.name}"
     )
-
-
-def _causes(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
-    """Requests of people, then the active incidents; then causes that only the session knows."""
-    status = look.health.status if look.health else HealthStatus()
-    active = [incident for incident in (*status.incidents, *look.external) if incident.active]
-    causes = session.spec.causes if session else ()
-    for cause in causes:
-        if cause.source == "Human":
-            yield f"asked for by {cause.by or 'a person'} ({cause.severity}): {cause.message}"
-    shown = active if wide else active[:SHOWN_INCIDENTS]
-    # Nobody is told to do by hand what is being done.
-    by_hand = session is None or under_way(session.status) is None
-    for incident in shown:
-        further = goes_further(incident, active)
-        yield from _incident(
-            incident, status, look.now, wide=wide, by_hand=by_hand, further=further
-        )
-    if len(active) > len(shown):
-        yield f"and {count(len(active) - len(shown), 'more active incident')}: -o wide"
-    ids = {incident.id for incident in active}
-    holding = open_causes(session, look.sight) if session is not None else ()
-    for cause in causes:
-        if cause.source == EXTERNAL and cause in holding and cause.incident not in ids:
-            yield f"{cause.reason} ({cause.severity}), said by others and not taken back"
-            yield f"  {quoted(cause.message)}"
-        elif cause.source == verdicts.SOURCE and cause in holding:
-            yield f"{cause.reason} ({cause.severity}), holds until something is done about it"
-            yield f"  {quoted(cause.message)}"
-        elif cause.source != "Human" and cause.incident not in ids:
-            yield from _closed(cause, status, look.now)
-
-
-def _incident(
-    incident: IncidentStatus, status: HealthStatus, now: float, *, wide: bool, by_hand: bool,
-    further: str,
-) -> Iterator[str]:  # fmt: skip
-    times = f", {incident.count} times" if incident.count > 1 else ""
-    yield (
-        f"{incident.reason} ({incident.severity}), first seen {age(incident.first_seen, now)} "
-        f"ago{times}"
-    )
-    gpus = {gpu.uuid: gpu for gpu in status.gpus}
-    uuids = incident.gpus if wide else incident.gpus[:SHOWN_GPUS]
-    for uuid in uuids:
-        yield f"  {_gpu(gpus.get(uuid), uuid, wide=wide)}"
-    if not incident.gpus:
-        yield from (f"  GPU at {address}" for address in incident.pci[:SHOWN_GPUS])
-    if len(incident.gpus) > len(uuids):
-        yield f"  and {count(len(incident.gpus) - len(uuids), 'more GPU')}"
-    evidence = incident.evidence if wide else incident.evidence[-SHOWN_EVIDENCE:]
-    for line in evidence:
-        yield f"  {quoted(line)}"
-        if said := decoded(line):
-            yield f"    that is, {said}"
-    pci = next((gpus[one].pci for one in incident.gpus if one in gpus), "")
-    pci = pci or next(iter(incident.pci), "")
-    if is_external(incident.id):
-        # Its reason is the policy's own word, and what ends it is up to whoever said it.
-        yield f"  repair: {repair(incident.recommended_action)}; closes when it is taken back"
-        return
-    ends = closes(incident.closes_on)
-    remedy = f"that of {further}" if further else repair(incident.recommended_action)
-    yield f"  repair: {remedy}{f'; {ends}' if ends else ''}"
-    if by_hand and not further and (command := repair_command(incident.recommended_action, pci)):
-        yield f"  on the node, once idle: {command}"
-    yield f"  more: gpuward-agent explain {incident.reason}"
-
-
-def _gpu(gpu: GpuStatus | None, uuid: str, *, wide: bool) -> str:
-    if gpu is None:
-        return f"GPU {uuid}"
-    parts = [f"GPU {gpu.index}" if gpu.index >= 0 else "GPU", gpu.pci, gpu.product]
-    parts += [f"serial {gpu.serial}"] if gpu.serial else []
-    parts += [uuid] if wide else []
-    return " ".join(part for part in parts if part)
-
-
-def _closed(cause: Cause, status: HealthStatus, now: float) -> Iterator[str]:
-    """A cause of the session that is not active any more: kept by it, with its evidence."""
-    closed = next((i for i in status.incidents if i.id == cause.incident), None)
-    by = f" by {closed.closed_by}" if closed and closed.closed_by else ""
-    when = f", closed {age(closed.closed_at, now)} ago{by}" if closed and closed.closed_at else ""
-    yield f"{cause.reason or cause.source} ({cause.severity}){when or ', not active any more'}"
-    if cause.message:
-        yield f"  {quoted(cause.message)}"
 
 
 def _done(session: QuarantineView | None, *, wide: bool) -> Iterator[str]:

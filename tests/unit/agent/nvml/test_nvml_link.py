@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import queue
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from agent.nvml import supervisor
@@ -19,8 +17,6 @@ from agent.nvml.link import NvmlLink
 from agent.nvml.messages import (
     Event,
     Fault,
-    Framer,
-    FromChild,
     Hello,
     Note,
     NvmlReadings,
@@ -61,13 +57,6 @@ class Listener:
 
     def status(self, state):
         return self.until(NvmlStatus, lambda status: status.state is state)
-
-
-@pytest.fixture
-def path(tmp_path):
-    copy = tmp_path / "node.yaml"
-    shutil.copy(NODES / "h100-8-nvswitch.yaml", copy)
-    return copy
 
 
 @pytest.fixture
@@ -341,70 +330,3 @@ def test_the_child_takes_nothing_from_where_the_agent_was_started(
     # Imports ignore what is no text there, and so do we.
     monkeypatch.setattr(sys, "path", [*(p for p in sys.path if p), tmp_path / "nowhere"])
     started_afresh(f"sim:{path}").status(SourceState.UP)
-
-
-def environment(folder=ROOT):
-    """Of a child of this installation; it runs no start-up files of site packages."""
-    packages = (path for path in sys.path if path.endswith("site-packages"))
-    return {**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), *packages))}
-
-
-def run_child(mode, folder=ROOT, **options):
-    command = [sys.executable, "-S", "-m", "agent.nvml.child", mode, "15"]
-    return subprocess.run(
-        command,
-        input=b"",
-        capture_output=True,
-        cwd=folder,
-        env=environment(folder),
-        check=False,
-        **options,
-    )
-
-
-def said(output):
-    bodies = Framer().feed(output)
-    return [msgspec.msgpack.decode(body, type=FromChild) for body in bodies]
-
-
-def test_a_child_whose_parent_is_gone_shuts_down_in_order(path):
-    ended = run_child(f"sim:{path}", timeout=PATIENCE_S)
-    assert ended.returncode == 0
-    assert ended.stderr == b""
-
-
-def test_an_installation_without_the_simulator_says_so(tmp_path):
-    for package in ("agent", "rules"):
-        shutil.copytree(ROOT / package, tmp_path / package)
-    ended = run_child("sim:node.yaml", tmp_path, timeout=PATIENCE_S)
-    assert ended.returncode == 64
-    assert "not part of this installation" in said(ended.stdout)[-1].text
-
-
-def test_a_machine_without_the_library_says_so():
-    ended = run_child("real", timeout=PATIENCE_S)
-    faults = [message for message in said(ended.stdout) if isinstance(message, Fault)]
-    if ended.returncode == 0:
-        pytest.skip("this machine has a working NVIDIA driver")
-    assert faults
-    assert faults[0].call == "nvmlInitWithFlags"
-
-
-def test_the_child_imports_next_to_nothing():
-    code = (
-        "import sys; from agent import memory; memory.stay_small(*memory.OF_NVML_CHILD);"
-        "import agent.nvml.life;"
-        "print(*(n for n, it in sys.modules.items() if not isinstance(it, memory.LaterModule)))"
-    )
-    listed = subprocess.run(
-        [sys.executable, "-S", "-c", code],
-        capture_output=True,
-        cwd=ROOT,
-        env=environment(),
-        text=True,
-        check=True,
-    ).stdout.split()
-    heavy = {"structlog", "prometheus_client", "kubernetes", "urllib3", "psutil", "yaml"}
-    heavy |= {"hack", "subprocess", "inspect", "logging", "json.decoder", "dataclasses", "asyncio"}
-    heavy.add("pathlib")
-    assert not heavy & set(listed)

@@ -7,7 +7,6 @@ code in this process; codes of the driver as a whole by a real child behind the 
 from __future__ import annotations
 
 import queue
-import shutil
 import time
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 
 from agent.nvml.link import NvmlLink
 from agent.nvml.messages import Absent, Hello, NvmlStatus, Tier
-from hack.sim.driver import NODES, set_gpu, set_node
+from hack.sim.driver import set_gpu, set_node
 from hack.sim.driver.library import CALLS
 from rules.catalog.signals import Signal
 from tests.support.agent.nvml_sense import Judged, Sense, polled
@@ -24,13 +23,6 @@ PATIENCE_S = 30.0
 FIELDS = "nvmlDeviceGetFieldValues"
 HANDLE = "nvmlDeviceGetHandleByIndex_v2"
 COUNT = "nvmlDeviceGetCount_v2"
-
-
-@pytest.fixture
-def path(tmp_path):
-    copy = tmp_path / "node.yaml"
-    shutil.copy(NODES / "h100-8-nvswitch.yaml", copy)
-    return copy
 
 
 MARGIN = "nvmlDeviceGetMarginTemperature"

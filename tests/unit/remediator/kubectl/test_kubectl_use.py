@@ -24,7 +24,6 @@ from hack.sim.cluster.clients.kubeconfig import kubeconfig_text
 from hack.sim.cluster.http.threaded import HostedServer
 from hack.sim.manifests import post_manifests, read_manifests
 from remediator.kubectl.commands import COMMANDS
-from remediator.kubectl.terminal import Terminal
 from remediator.kubectl.typed.habits import plain_words
 from remediator.kubectl.typed.pause_words import end, moment
 from tests.support.remediator.kubectl_cluster import (
@@ -336,57 +335,6 @@ def test_an_operator_acts_and_who_acted_is_recorded(tmp_path):
     made = next(one["spec"] for one in pauses if one["metadata"]["name"] != "pause-0badcafe")
     assert made["by"] == "ann"
     assert made["scope"]["nodeSelector"] == {"matchLabels": {"rack": "a", "pool": "b"}}
-
-
-class Typed:
-    """Standard input of somebody who types one line."""
-
-    def __init__(self, line: str) -> None:
-        self._line = line
-
-    def isatty(self) -> bool:
-        return True
-
-    def readline(self) -> str:
-        return self._line
-
-
-@pytest.mark.parametrize(
-    ("line", "code"),
-    [
-        pytest.param("y\n", 0, id="y"),
-        pytest.param("YES\n", 0, id="YES"),
-        pytest.param("\n", 1, id="return"),
-        pytest.param("n\n", 1, id="n"),
-        pytest.param("", 1, id="end of input"),
-    ],
-)
-def test_it_asks_before_it_takes_capacity(tmp_path, monkeypatch, line, code):
-    with cluster(tmp_path, load_fleet) as kubectl:
-        monkeypatch.setattr(sys, "stdin", Typed(line))
-        found, _, err = kubectl("quarantine", BLOCKED, "--reason", "x")
-        causes = kubectl.get(QUARANTINES, f"{BLOCKED}-0badcafe")["spec"]["causes"]
-    assert found == code
-    assert f"{BLOCKED} is out of service already (Draining): your reason is added" in err
-    assert len(causes) == (1 if code else 2)
-
-
-def test_ctrl_c_at_the_question_is_130_and_nothing_is_done(tmp_path, monkeypatch):
-    class Impatient(Typed):
-        def readline(self) -> str:
-            raise KeyboardInterrupt
-
-    with cluster(tmp_path, load_fleet) as kubectl:
-        monkeypatch.setattr(sys, "stdin", Impatient(""))
-        code, out, err = kubectl("quarantine", BLOCKED, "--reason", "x")
-        causes = kubectl.get(QUARANTINES, f"{BLOCKED}-0badcafe")["spec"]["causes"]
-    assert (code, out) == (130, "")
-    assert err.endswith("interrupted\n")
-    assert len(causes) == 1
-
-
-def test_nobody_is_asked_when_yes_was_said():
-    Terminal(agreed=True).ask("never shown")
 
 
 @pytest.mark.parametrize(

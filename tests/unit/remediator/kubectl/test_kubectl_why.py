@@ -6,7 +6,6 @@ What it prints for whole clusters is in tests/golden/kubectl; here are its rules
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import msgspec
 import pytest
@@ -14,18 +13,14 @@ import pytest
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.remedies import REMEDIES
 from remediator.kubectl.why.why import why
-from rules.api.health import plain
-from rules.api.nodes import AgentPod, FreshNode, HealthView, QuarantineView
-from rules.api.quarantine import Mode
+from rules.api.nodes import AgentPod, FreshNode
 from rules.catalog.why_not import WhyNot
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
-from rules.session.causes import cause_of
-from rules.session.external import external_of
 from tests.support.remediator.kubectl_cluster import REPOSITORY
+from tests.support.remediator.kubectl_looks import ENFORCE, NAME, look
 from tests.support.remediator.kubectl_objects import (
     NOW,
-    Object,
     ago,
     condition,
     marked,
@@ -35,24 +30,7 @@ from tests.support.remediator.kubectl_objects import (
     verdict,
 )
 
-NAME = "gpu-7"
 GOLDEN = REPOSITORY / "tests" / "golden" / "kubectl"
-ENFORCE = Policy(mode=Mode.ENFORCE)
-
-
-def look(
-    health: Object | None = None, *sessions: Object, on: Object | None = None, **changes: Any
-) -> NodeLook:
-    found: dict[str, Any] = {
-        "name": NAME,
-        "now": NOW,
-        "node": msgspec.convert(on or node(NAME), FreshNode),
-        "health": msgspec.convert(health, HealthView) if health else None,
-        "sessions": tuple(msgspec.convert(one, QuarantineView) for one in sessions),
-        "agents": (),
-        "policy": ENFORCE,
-    }
-    return NodeLook(**{**found, **changes})
 
 
 def test_issue12_1_every_reason_to_wait_has_a_line_that_says_what_would_end_it() -> None:
@@ -250,30 +228,6 @@ def test_a_mark_that_cannot_come_off_says_who_refuses_and_what_to_do() -> None:
     assert "ends with: whoever runs the admission policy or webhook" in text
 
 
-@pytest.mark.parametrize(
-    ("evidence", "said"),
-    [
-        pytest.param(
-            "clock_event_reasons=0x48", "hardware slowdown, heat, in hardware", id="bits"
-        ),
-        pytest.param(
-            "fabric_health_mask=0x11", "bandwidth degraded, route unhealthy", id="fields"
-        ),
-        pytest.param("something_else=0x48", "", id="a mask nobody published"),
-    ],
-)
-def test_issue15_08_bit_masks_are_said_in_words(evidence: str, said: str) -> None:
-    text = "\n".join(why(look(sick(NAME, line=evidence))))
-    assert f"> {evidence}" in text
-    assert (f": {said}" in text) if said else ("that is, " not in text)
-
-
-def test_issue15_08_the_repair_is_a_command_that_names_the_gpu() -> None:
-    text = "\n".join(why(look(sick(NAME))))
-    assert "on the node, once idle: nvidia-smi --gpu-reset -i 0000:9d:00.0" in text
-    assert "more: gpuward-agent explain Xid95UncontainedMemoryError" in text
-
-
 def test_issue15_08_what_blocks_names_its_runbook() -> None:
     for path in ("why.txt", "why-other-states.txt"):
         text = (GOLDEN / path).read_text(encoding="utf-8")
@@ -287,60 +241,6 @@ def test_issue15_08_lines_fit_the_terminal(width: int) -> None:
     one = session("s", NAME, "Draining", "word " * 60, steps=("Draining",))
     for line in why(look(sick(NAME), one), width=width)[1:]:
         assert len(line) <= width or re.search("> |kubectl |nvidia-smi|explain|20..-..-..T", line)
-
-
-SITE = {
-    "condition": {"type": "GpuBroken", "status": "True"}, "reason": "SiteGPUBroken",
-    "severity": "Fatal", "level": "Drain", "for": "1s",
-}  # fmt: skip
-
-
-def without_step(*sources: str, closes_on: str = "Reset", site: Object = SITE) -> str:
-    """What `why` says of a session that no repair step is left for, whose causes are of these."""
-    policy = load_policy({"mode": "Enforce", "external": [site]})
-    assert isinstance(policy, Policy)
-    uid = "uid-7"
-    on = marked(NAME, "gpu-7-1")
-    on["metadata"]["uid"] = uid
-    on["status"]["conditions"].append(
-        {"type": "GpuBroken", "status": "True", "lastTransitionTime": ago(20)}
-    )
-    said = external_of(msgspec.convert(on, FreshNode), policy, NOW, {}).incidents
-    others = cause_of(said[0]) if said else None
-    of = {
-        "Detector": {"source": "Detector", "incident": f"i-{NAME}", "reason": "Xid95"},
-        "External": plain(others) if others else {},
-    }
-    health = sick(NAME)
-    health["status"]["incidents"][0]["closesOn"] = closes_on
-    if "Detector" not in sources:
-        health["status"]["incidents"] = []
-    of_this = session(
-        "gpu-7-1", NAME, "Quarantined", "Quarantined; no repair step is left, a person decides.",
-        spec={"causes": [of[source] for source in sources], "nodeUID": uid},
-        conditions=[condition("NeedsHuman", "NoStepLeft", "no repair step is left")],
-    )  # fmt: skip
-    return "\n".join(why(look(health, of_this, on=on, policy=policy)))
-
-
-def test_issue15_without_a_step_left_what_ends_each_kind_of_cause_is_said() -> None:
-    """`repaired` closes nothing of others' detectors, and not what a reset closes."""
-    others = without_step("External")
-    assert "repaired" not in others
-    assert "condition GpuBroken of the Node becoming False" in " ".join(others.split())
-    by_reset = without_step("Detector")
-    assert "gpuward repaired" not in by_reset
-    assert "a repair by hand that the agent sees" in by_reset
-    by_word = without_step("Detector", closes_on="Human")
-    assert "kubectl gpuward repaired gpu-7 " in by_word
-    both = without_step("Detector", "External", closes_on="Human")
-    assert "kubectl gpuward repaired gpu-7 " in both
-    assert "condition GpuBroken of the Node becoming False" in " ".join(both.split())
-
-
-def test_issue15_what_others_say_has_no_page_of_ours_to_explain_it() -> None:
-    assert "gpuward-agent explain" not in without_step("External")
-    assert "closes when it is taken back" in " ".join(without_step("External").split())
 
 
 def test_issue15_daemon_sets_that_could_not_come_back_are_named_once() -> None:

@@ -1,0 +1,113 @@
+"""What is wrong with a node, for `why`: requests of people, active incidents with their
+evidence, and causes that only the session knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from remediator.kubectl.node_look import NodeLook
+from remediator.kubectl.why.effects import goes_further
+from remediator.view.text import age, count, quoted
+from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
+from rules.api.nodes import QuarantineView
+from rules.api.quarantine import Cause
+from rules.catalog.plain_words import closes, decoded, repair, repair_command
+from rules.session.causes import open_causes
+from rules.session.external import SOURCE as EXTERNAL
+from rules.session.external import is_external
+from rules.session.repair.wants import under_way
+from rules.session.validation import verdicts
+
+SHOWN_INCIDENTS = 5
+
+
+SHOWN_EVIDENCE = 2
+
+
+SHOWN_GPUS = 4
+
+
+def cause_lines(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
+    """Requests of people, then the active incidents; then causes that only the session knows."""
+    status = look.health.status if look.health else HealthStatus()
+    active = [incident for incident in (*status.incidents, *look.external) if incident.active]
+    causes = session.spec.causes if session else ()
+    for cause in causes:
+        if cause.source == "Human":
+            yield f"asked for by {cause.by or 'a person'} ({cause.severity}): {cause.message}"
+    shown = active if wide else active[:SHOWN_INCIDENTS]
+    # Nobody is told to do by hand what is being done.
+    by_hand = session is None or under_way(session.status) is None
+    for incident in shown:
+        further = goes_further(incident, active)
+        yield from _incident(
+            incident, status, look.now, wide=wide, by_hand=by_hand, further=further
+        )
+    if len(active) > len(shown):
+        yield f"and {count(len(active) - len(shown), 'more active incident')}: -o wide"
+    ids = {incident.id for incident in active}
+    holding = open_causes(session, look.sight) if session is not None else ()
+    for cause in causes:
+        if cause.source == EXTERNAL and cause in holding and cause.incident not in ids:
+            yield f"{cause.reason} ({cause.severity}), said by others and not taken back"
+            yield f"  {quoted(cause.message)}"
+        elif cause.source == verdicts.SOURCE and cause in holding:
+            yield f"{cause.reason} ({cause.severity}), holds until something is done about it"
+            yield f"  {quoted(cause.message)}"
+        elif cause.source != "Human" and cause.incident not in ids:
+            yield from _closed(cause, status, look.now)
+
+
+def _incident(
+    incident: IncidentStatus, status: HealthStatus, now: float, *, wide: bool, by_hand: bool,
+    further: str,
+) -> Iterator[str]:  # fmt: skip
+    times = f", {incident.count} times" if incident.count > 1 else ""
+    yield (
+        f"{incident.reason} ({incident.severity}), first seen {age(incident.first_seen, now)} "
+        f"ago{times}"
+    )
+    gpus = {gpu.uuid: gpu for gpu in status.gpus}
+    uuids = incident.gpus if wide else incident.gpus[:SHOWN_GPUS]
+    for uuid in uuids:
+        yield f"  {_gpu(gpus.get(uuid), uuid, wide=wide)}"
+    if not incident.gpus:
+        yield from (f"  GPU at {address}" for address in incident.pci[:SHOWN_GPUS])
+    if len(incident.gpus) > len(uuids):
+        yield f"  and {count(len(incident.gpus) - len(uuids), 'more GPU')}"
+    evidence = incident.evidence if wide else incident.evidence[-SHOWN_EVIDENCE:]
+    for line in evidence:
+        yield f"  {quoted(line)}"
+        if said := decoded(line):
+            yield f"    that is, {said}"
+    pci = next((gpus[one].pci for one in incident.gpus if one in gpus), "")
+    pci = pci or next(iter(incident.pci), "")
+    if is_external(incident.id):
+        # Its reason is the policy's own word, and what ends it is up to whoever said it.
+        yield f"  repair: {repair(incident.recommended_action)}; closes when it is taken back"
+        return
+    ends = closes(incident.closes_on)
+    remedy = f"that of {further}" if further else repair(incident.recommended_action)
+    yield f"  repair: {remedy}{f'; {ends}' if ends else ''}"
+    if by_hand and not further and (command := repair_command(incident.recommended_action, pci)):
+        yield f"  on the node, once idle: {command}"
+    yield f"  more: gpuward-agent explain {incident.reason}"
+
+
+def _gpu(gpu: GpuStatus | None, uuid: str, *, wide: bool) -> str:
+    if gpu is None:
+        return f"GPU {uuid}"
+    parts = [f"GPU {gpu.index}" if gpu.index >= 0 else "GPU", gpu.pci, gpu.product]
+    parts += [f"serial {gpu.serial}"] if gpu.serial else []
+    parts += [uuid] if wide else []
+    return " ".join(part for part in parts if part)
+
+
+def _closed(cause: Cause, status: HealthStatus, now: float) -> Iterator[str]:
+    """A cause of the session that is not active any more: kept by it, with its evidence."""
+    closed = next((i for i in status.incidents if i.id == cause.incident), None)
+    by = f" by {closed.closed_by}" if closed and closed.closed_by else ""
+    when = f", closed {age(closed.closed_at, now)} ago{by}" if closed and closed.closed_at else ""
+    yield f"{cause.reason or cause.source} ({cause.severity}){when or ', not active any more'}"
+    if cause.message:
+        yield f"  {quoted(cause.message)}"

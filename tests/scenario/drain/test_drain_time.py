@@ -1,0 +1,57 @@
+"""Time that no pod had: clock steps, outages, pauses."""
+
+from __future__ import annotations
+
+import pytest
+
+from rules.api import writes as d
+from tests.support.scenario.drain_fleet import NODE, evicted, fleet
+
+
+@pytest.mark.parametrize("absent", ["paused", "away"])
+def test_s46_a_bound_is_not_used_up_while_nothing_could_be_evicted(absent: str) -> None:
+    world = fleet()
+    world.add_pod("held", NODE, annotations={"karpenter.sh/do-not-disrupt": "true"})
+    world.incident(NODE)
+    world.run(60)
+    if absent == "paused":
+        world.pause()
+        world.run(1800, step=5)
+        world.pauses.clear()
+    else:
+        world.sleep(1800)
+    world.run(500, step=5)
+    assert evicted(world) == []
+    world.run(60, step=5)
+    assert evicted(world) == ["held"]
+
+
+def test_s45_a_clock_step_fires_no_deadline() -> None:
+    world = fleet(drain={"fatalTimeout": "30m", "onTimeout": "Force"})
+    world.add_pod("kept", NODE)
+    world.add_pdb("keep", minAvailable=1)
+    world.incident(NODE)
+    world.run(60)
+    world.now += 3600
+    world.run(60)
+    assert not world.writes(d.DeletePod)
+    assert world.condition(NODE, "NeedsHuman") != "DrainTimeout"
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_s46_an_outage_gives_pods_their_time_back(restart: bool) -> None:
+    world = fleet(drain={"fatalTimeout": "30m", "onTimeout": "Force"})
+    world.add_pod("kept", NODE)
+    world.add_pdb("keep", minAvailable=1)
+    world.incident(NODE)
+    world.run(600, step=5)
+    world.sleep(7200)
+    if restart:
+        world.restart()
+    world.run(1100, step=5)
+    assert not world.writes(d.DeletePod)
+    world.run(200, step=5)
+    assert world.writes(d.DeletePod)
+    drain = world.session(NODE).status.drain
+    assert drain is not None
+    assert abs(drain.suspended_seconds - 7200) <= 10

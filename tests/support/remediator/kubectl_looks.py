@@ -1,0 +1,36 @@
+"""What `why` is asked about: one node, with what was read of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from remediator.kubectl.node_look import NodeLook
+from rules.api.nodes import FreshNode, HealthView, QuarantineView
+from rules.api.quarantine import Mode
+from rules.policy.policy import Policy
+from tests.support.remediator.kubectl_objects import (
+    NOW,
+    Object,
+    node,
+)
+
+NAME = "gpu-7"
+ENFORCE = Policy(mode=Mode.ENFORCE)
+
+
+def look(
+    health: Object | None = None, *sessions: Object, on: Object | None = None, **changes: Any
+) -> NodeLook:
+    """Everything that is not said is of a node that nobody did anything to, under Enforce."""
+    found: dict[str, Any] = {
+        "name": NAME,
+        "now": NOW,
+        "node": msgspec.convert(on or node(NAME), FreshNode),
+        "health": msgspec.convert(health, HealthView) if health else None,
+        "sessions": tuple(msgspec.convert(one, QuarantineView) for one in sessions),
+        "agents": (),
+        "policy": ENFORCE,
+    }
+    return NodeLook(**{**found, **changes})

@@ -1,0 +1,102 @@
+"""What `why` says of causes: bit masks in words, the repair as a command, what ends each."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from remediator.kubectl.why.why import why
+from rules.api.health import plain
+from rules.api.nodes import FreshNode
+from rules.policy.policy import Policy
+from rules.policy.reader import load_policy
+from rules.session.causes import cause_of
+from rules.session.external import external_of
+from tests.support.remediator.kubectl_looks import NAME, look
+from tests.support.remediator.kubectl_objects import (
+    NOW,
+    Object,
+    ago,
+    condition,
+    marked,
+    session,
+    sick,
+)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "said"),
+    [
+        pytest.param(
+            "clock_event_reasons=0x48", "hardware slowdown, heat, in hardware", id="bits"
+        ),
+        pytest.param(
+            "fabric_health_mask=0x11", "bandwidth degraded, route unhealthy", id="fields"
+        ),
+        pytest.param("something_else=0x48", "", id="a mask nobody published"),
+    ],
+)
+def test_issue15_08_bit_masks_are_said_in_words(evidence: str, said: str) -> None:
+    text = "\n".join(why(look(sick(NAME, line=evidence))))
+    assert f"> {evidence}" in text
+    assert (f": {said}" in text) if said else ("that is, " not in text)
+
+
+def test_issue15_08_the_repair_is_a_command_that_names_the_gpu() -> None:
+    text = "\n".join(why(look(sick(NAME))))
+    assert "on the node, once idle: nvidia-smi --gpu-reset -i 0000:9d:00.0" in text
+    assert "more: gpuward-agent explain Xid95UncontainedMemoryError" in text
+
+
+SITE = {
+    "condition": {"type": "GpuBroken", "status": "True"}, "reason": "SiteGPUBroken",
+    "severity": "Fatal", "level": "Drain", "for": "1s",
+}  # fmt: skip
+
+
+def without_step(*sources: str, closes_on: str = "Reset", site: Object = SITE) -> str:
+    """What `why` says of a session that no repair step is left for, whose causes are of these."""
+    policy = load_policy({"mode": "Enforce", "external": [site]})
+    assert isinstance(policy, Policy)
+    uid = "uid-7"
+    on = marked(NAME, "gpu-7-1")
+    on["metadata"]["uid"] = uid
+    on["status"]["conditions"].append(
+        {"type": "GpuBroken", "status": "True", "lastTransitionTime": ago(20)}
+    )
+    said = external_of(msgspec.convert(on, FreshNode), policy, NOW, {}).incidents
+    others = cause_of(said[0]) if said else None
+    of = {
+        "Detector": {"source": "Detector", "incident": f"i-{NAME}", "reason": "Xid95"},
+        "External": plain(others) if others else {},
+    }
+    health = sick(NAME)
+    health["status"]["incidents"][0]["closesOn"] = closes_on
+    if "Detector" not in sources:
+        health["status"]["incidents"] = []
+    of_this = session(
+        "gpu-7-1", NAME, "Quarantined", "Quarantined; no repair step is left, a person decides.",
+        spec={"causes": [of[source] for source in sources], "nodeUID": uid},
+        conditions=[condition("NeedsHuman", "NoStepLeft", "no repair step is left")],
+    )  # fmt: skip
+    return "\n".join(why(look(health, of_this, on=on, policy=policy)))
+
+
+def test_issue15_without_a_step_left_what_ends_each_kind_of_cause_is_said() -> None:
+    """`repaired` closes nothing of others' detectors, and not what a reset closes."""
+    others = without_step("External")
+    assert "repaired" not in others
+    assert "condition GpuBroken of the Node becoming False" in " ".join(others.split())
+    by_reset = without_step("Detector")
+    assert "gpuward repaired" not in by_reset
+    assert "a repair by hand that the agent sees" in by_reset
+    by_word = without_step("Detector", closes_on="Human")
+    assert "kubectl gpuward repaired gpu-7 " in by_word
+    both = without_step("Detector", "External", closes_on="Human")
+    assert "kubectl gpuward repaired gpu-7 " in both
+    assert "condition GpuBroken of the Node becoming False" in " ".join(both.split())
+
+
+def test_issue15_what_others_say_has_no_page_of_ours_to_explain_it() -> None:
+    assert "gpuward-agent explain" not in without_step("External")
+    assert "closes when it is taken back" in " ".join(without_step("External").split())
