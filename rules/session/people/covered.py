@@ -16,7 +16,14 @@ from rules.api.timestamps import format_time, parse_time
 from rules.policy.policy import Policy
 from rules.session.causes import EVIDENCE_SAID, ended_by_person
 from rules.session.observation import is_open
-from rules.session.people.seen import MAX_FAULTS, SeenFault, alike_in, beyond, read_seen
+from rules.session.people.seen import (
+    MAX_FAULTS,
+    SeenFault,
+    alike_in,
+    as_it_came,
+    beyond,
+    read_seen,
+)
 
 EVIDENCE_SEEN: Final = "seenWhenEnded"
 """In `status.evidence`: the faults of the causes, as they were when a person ended the session."""
@@ -108,8 +115,7 @@ def seen_of(session: QuarantineView) -> tuple[SeenFault, ...]:
             continue
         seen = at_end.get(cause.incident, SeenFault(id=cause.incident))
         if seen.reason:
-            as_it_came = {"reason": cause.reason, "severity": cause.severity}
-            found.append(msgspec.structs.replace(seen, **as_it_came))
+            found.append(as_it_came(seen, cause))
         found.append(seen)
     return tuple(found)
 

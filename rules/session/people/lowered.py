@@ -9,7 +9,7 @@ from rules.api.health import IncidentStatus
 from rules.api.nodes import HealthView, QuarantineView
 from rules.catalog.reason import level_rank
 from rules.session.causes import active_ids
-from rules.session.people.seen import SeenFault, beyond, read_seen, seen_now
+from rules.session.people.seen import SeenFault, as_it_came, beyond, read_seen, seen_now
 
 EVIDENCE_LEVEL: Final = "level"
 """In `status.evidence`: the deepest level that the session has had."""
@@ -48,11 +48,11 @@ def known_when_lowered(session: QuarantineView, incident: IncidentStatus) -> boo
     kept = session.status.evidence.get(EVIDENCE_KNOWN)
     if not isinstance(kept, list):
         return True
-    known = read_seen(kept)
-    recorded = {each.id for each in known}
-    later = (
-        SeenFault(id=cause.incident, reason=cause.reason, severity=cause.severity)
+    recorded = {each.id: each for each in read_seen(kept)}
+    # An agent that just started said less of what it had said before.
+    as_they_came = (
+        as_it_came(recorded.get(cause.incident, SeenFault(id=cause.incident)), cause)
         for cause in session.spec.causes
-        if cause.incident and cause.incident not in recorded
+        if cause.incident
     )
-    return not beyond((*known, *later), incident)
+    return not beyond((*recorded.values(), *as_they_came), incident)

@@ -15,6 +15,7 @@ import msgspec
 
 from rules.api.health import IncidentStatus, Wire
 from rules.api.nodes import HealthView
+from rules.api.quarantine import Cause
 from rules.api.sentences import some
 from rules.api.timestamps import parse_time
 from rules.catalog.reason import severity_rank
@@ -72,6 +73,11 @@ def read_seen(kept: object) -> tuple[SeenFault, ...]:
             if isinstance(known, str):
                 found.append(SeenFault(id=known))
     return tuple(found)
+
+
+def as_it_came(seen: SeenFault, cause: Cause) -> SeenFault:
+    """The fault with the reason and the severity that it became a cause with."""
+    return msgspec.structs.replace(seen, reason=cause.reason, severity=cause.severity)
 
 
 def in_force(seen: Iterable[SeenFault], now: float) -> tuple[SeenFault, ...]:

@@ -89,3 +89,36 @@ def test_a_session_that_goes_on_was_lowered_by_nobody() -> None:
     world.healths[NODE]["status"]["incidents"][0].update(level="Drain")
     world.run(5)
     assert world.session(NODE).spec.level == "Drain"
+
+
+def lowered_while(unsure: dict[str, object]) -> World:
+    """A person takes the level down while the agent starts, and it says again what it had said."""
+    world = World(policy_of(budget=ROOMY))
+    world.add_nodes(5)
+    world.add_pod("kept", NODE)
+    world.add_pdb("keep", minAvailable=1)
+    world.incident(NODE)
+    world.run_until(NODE, "Draining", limit=30)
+    said = dict(fault(world))
+    fault(world).update(unsure)
+    world.run(2)
+    world.quarantines[world.session(NODE).name]["spec"]["level"] = "Cordon"
+    world.run(5)
+    fault(world).update(said)
+    world.run(600, step=10)
+    return world
+
+
+@pytest.mark.parametrize(
+    "unsure",
+    [
+        {"severity": "Info", "level": "Report"},
+        {"severity": "Degraded", "level": "Report", "reason": "Unconfirmed"},
+    ],
+)
+def test_a_level_taken_down_while_the_agent_starts_stays_down(unsure: dict[str, object]) -> None:
+    world = lowered_while(unsure)
+    assert world.session(NODE).spec.level == "Cordon"
+    fault(world)["gpus"].append(f"GPU-{NODE}-1")
+    world.run(10)
+    assert world.session(NODE).spec.level == "Drain", "a GPU that nobody saw"
