@@ -74,9 +74,13 @@ class Case:
 
     @cached_property
     def status(self) -> QuarantineStatus:
-        """The status as stored, with what its drain has done since; a session that has not begun
-        starts as Pending here.
+        """The status as stored, with what its drain has done since and which cause is graver by
+        now; a session that has not begun starts as Pending here.
         """
+        return st.with_graver(self._stored, self.session.spec.causes, self.now)
+
+    @property
+    def _stored(self) -> QuarantineStatus:
         stored = self.session.status
         if stored.phase == Phase.DRAINING and self.seen.plan is not None:
             return touched(stored, drain=self.seen.plan.status(stored.drain or DrainStatus()))

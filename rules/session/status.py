@@ -4,12 +4,14 @@ functions.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 import msgspec
 
 from rules.api.quarantine import (
     MAX_TIMELINE,
+    Cause,
     Condition,
     Mode,
     Phase,
@@ -18,6 +20,7 @@ from rules.api.quarantine import (
 )
 from rules.api.sentences import bounded
 from rules.api.timestamps import format_time, parse_time
+from rules.catalog.reason import severity_rank
 from rules.catalog.why_not import Refusal, WhyNot
 
 BY_GPUWARD: Final = "gpuward"
@@ -26,6 +29,10 @@ PROPOSED: Final = "RepairProposed"
 """Condition: a person is asked to let a repair step go; its reason is the step."""
 NEW_BOOT: Final = "NewBoot"
 """Timeline step: the moment a new boot was seen."""
+GRAVER: Final = "Graver"
+"""Timeline step: a cause is graver than the session's evidence had it."""
+EVIDENCE_INCIDENTS: Final = "incidents"
+"""In `status.evidence`: what the session keeps of the faults that it was opened for."""
 _REMEMBERED: Final = frozenset({"Paused"})
 """Conditions that keep their reason when they end: for a minute it matters who had paused. The
 others drop it, since the column Blocked of `kubectl get` prints it whatever the status is."""
@@ -60,6 +67,30 @@ def noted(
     if len(timeline) > MAX_TIMELINE:
         timeline = timeline[:_FIRST_KEPT] + timeline[_FIRST_KEPT - MAX_TIMELINE :]
     return msgspec.structs.replace(status, timeline=timeline)
+
+
+def with_graver(status: QuarantineStatus, causes: Iterable[Cause], now: float) -> QuarantineStatus:
+    """The timeline says of a cause that it became graver, and the evidence follows: so it says it
+    once. Of a cause that came after the opening no evidence is kept, and nothing is said.
+    """
+    kept: Any = status.evidence.get(EVIDENCE_INCIDENTS)
+    if not isinstance(kept, list):
+        return status
+    by_id = {cause.incident: cause for cause in causes if cause.incident}
+    told: list[Any] = []
+    for one in kept:
+        cause = by_id.get(str(one.get("id"))) if isinstance(one, dict) else None
+        was = str(one.get("severity")) if cause is not None else ""
+        if cause is None or severity_rank(cause.severity) <= severity_rank(was):
+            told.append(one)
+            continue
+        told.append({**one, "severity": cause.severity})
+        said = f"{cause.reason} is {cause.severity} now, it was {was}"
+        status = noted(status, GRAVER, said, now)
+    if told == kept:
+        return status
+    evidence = {**status.evidence, EVIDENCE_INCIDENTS: told}
+    return msgspec.structs.replace(status, evidence=evidence)
 
 
 def condition(status: QuarantineStatus, kind: str) -> Condition | None:

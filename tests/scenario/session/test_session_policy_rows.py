@@ -245,6 +245,30 @@ def test_a_graver_cause_turns_a_cordon_into_a_drain() -> None:
     assert ("team-a", "web-1") not in world.pods
 
 
+@pytest.mark.parametrize("mode", ["Shadow", "Enforce"])
+def test_issue15_the_timeline_says_once_that_a_cause_became_graver(mode: str) -> None:
+    world = World(policy_of(mode=mode, budget=ROOMY))
+    world.add_nodes(10)
+    world.incident(NODE, severity="Degraded", level="Cordon")
+    world.run_until(NODE, "Marked", limit=30)
+    world.healths[NODE]["status"]["incidents"][0].update(severity="Fatal", level="Drain")
+    world.run(60)
+
+    def graver() -> list[str]:
+        timeline = world.session(NODE).status.timeline
+        return [entry.message for entry in timeline if entry.step == "Graver"]
+
+    assert graver() == ["Xid79GPUFallenOffBus is Fatal now, it was Degraded"]
+    assert world.session(NODE).status.evidence["incidents"][0]["severity"] == "Fatal"
+    written = len(world.writes(d.WriteSessionStatus))
+    world.healths[NODE]["status"]["incidents"][0].update(severity="Degraded")
+    world.run(60)
+    assert len(world.writes(d.WriteSessionStatus)) == written, "milder again changes nothing"
+    world.healths[NODE]["status"]["incidents"][0].update(severity="Fatal")
+    world.run(60)
+    assert len(graver()) == 1
+
+
 def test_daemonsets_that_could_not_come_back_are_named() -> None:
     world = at("Marked")
     snapshot = world.snapshot()
