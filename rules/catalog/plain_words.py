@@ -8,6 +8,7 @@ import re
 from typing import Final
 
 from rules.catalog.reason import Action, ClosesKind, ClosesOn
+from rules.text.pasted import is_pasteable
 
 _CLOSES: Final = {
     ClosesKind.RESET: "closes once the agent sees that the GPU was reset (or the node rebooted) "
@@ -64,9 +65,9 @@ _COMMANDS: Final = {
 
 
 def repair_command(action: str, pci: str = "") -> str:
-    """The command on the node that repairs; "" where no command does."""
+    """The command on the node that repairs; "" where none does, or the address is none."""
     command = next((text for known, text in _COMMANDS.items() if known == action), "")
-    return "" if "{pci}" in command and not pci else command.format(pci=pci)
+    return "" if "{pci}" in command and not is_pasteable(pci) else command.format(pci=pci)
 
 
 _BITS: Final = {

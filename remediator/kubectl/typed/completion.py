@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from remediator.kubectl.options import Command, build
+from rules.text.pasted import is_pasteable
 
 if TYPE_CHECKING:
     from remediator.kubectl.cluster import Cluster
@@ -113,7 +114,8 @@ def _things(parser: argparse.ArgumentParser, command: Command, before: list[str]
     if not wanted:
         return []
     options, _ = parser.parse_known_args([*_connection(before), "fleet"])
-    return asyncio.run(_named(options, wanted))
+    # The shell puts them on the command line as they are.
+    return [word for word in asyncio.run(_named(options, wanted)) if is_pasteable(word)]
 
 
 _CONNECTION: Final = ("--kubeconfig", "--context", "--as", "--as-group")

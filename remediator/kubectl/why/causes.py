@@ -17,6 +17,7 @@ from rules.session.external import SOURCE as EXTERNAL
 from rules.session.external import is_external
 from rules.session.repair.wants import under_way
 from rules.session.validation import verdicts
+from rules.text.pasted import is_pasteable
 
 SHOWN_INCIDENTS = 5
 
@@ -91,7 +92,8 @@ def _incident(
     yield f"  repair: {remedy}{f'; {ends}' if ends else ''}"
     if by_hand and not further and (command := repair_command(incident.recommended_action, pci)):
         yield f"  on the node, once idle: {command}"
-    yield f"  more: gpuward-agent explain {incident.reason}"
+    if is_pasteable(incident.reason):
+        yield f"  more: gpuward-agent explain {incident.reason}"
 
 
 def _gpu(gpu: GpuStatus | None, uuid: str, *, wide: bool) -> str:

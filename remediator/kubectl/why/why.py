@@ -16,6 +16,7 @@ from remediator.kubectl.why.calm import calm_lines, is_awaited, left_to_people
 from remediator.kubectl.why.causes import cause_lines
 from remediator.kubectl.why.effects import evicted_lines
 from remediator.kubectl.why.marks import kept_lines, mark_lines
+from remediator.kubectl.why.tested import tested_lines
 from remediator.view.acts import node_acts, taking_out
 from remediator.view.people import MUSTS
 from remediator.view.shared_waits import clause_of, without
@@ -24,7 +25,7 @@ from rules.api.health import HealthStatus
 from rules.api.mark import marked, read_note
 from rules.api.names import LABEL_GPUS
 from rules.api.nodes import QuarantineView
-from rules.api.quarantine import Mode, Phase, TimelineEntry, ValidationCheck
+from rules.api.quarantine import Mode, Phase, TimelineEntry
 from rules.api.sentences import blocked_clause, let_go_by
 from rules.api.timestamps import parse_time, utc_of
 from rules.fleet.health_now import UNKNOWN
@@ -33,6 +34,7 @@ from rules.session.causes import open_causes
 from rules.session.observation import OF_THE_AGENT, is_open
 from rules.session.repair.rungs import rungs
 from rules.session.status import is_true
+from rules.text.pasted import is_pasteable
 from rules.text.printable import printable
 
 SHOWN_STEPS = 8
@@ -73,7 +75,7 @@ def why(
         ("cause", cause_lines(look, session, wide=wide)),
         ("done", _done(session, wide=wide)),
         ("ladder", _ladder(look, session)),
-        ("tested", _tests(session, wide=wide)),
+        ("tested", tested_lines(session, wide=wide)),
         ("blocked", blocked_lines(look, told, as_of=first)),
         ("next", _next(look, session)),
         ("marks", mark_lines(look, session)),
@@ -263,29 +265,6 @@ def _again(step: str, before: Sequence[TimelineEntry]) -> str:
     return _STILL_MARKED if step == Phase.MARKED and Phase.MARKED in phases else ""
 
 
-def _tests(session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
-    """The tests under load before the release: the last one, and what it found wrong."""
-    tests = session.status.validation if session is not None else ()
-    for test in tests if wide else tests[-1:]:
-        said = f": {test.message}" if test.message else ""
-        yield (
-            f"{utc_of(test.ended_at or test.started_at)} {test.state} by {test.provider}, Job "
-            f"{test.object}{said}"
-        )
-        for check in test.checks:
-            if wide or check.verdict != "pass":
-                yield f"  {_check(check)}"
-
-
-def _check(check: ValidationCheck) -> str:
-    index = "GPU " if check.gpu.isdecimal() else ""
-    gpu = f" on {index}{check.gpu}" if check.gpu else ""
-    value = f", {check.value:g} {check.unit}".rstrip() if check.value is not None else ""
-    floor = f", at least {check.floor:g}" if check.floor is not None else ""
-    note = f"; {check.note}" if check.note else ""
-    return f"{check.verdict}: {check.id}{gpu}{value}{floor}{note}"
-
-
 def _ladder(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
     """The repair step by step: tried, next, later."""
     if session is None:
@@ -300,7 +279,8 @@ def _ladder(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
 
 def _history(look: NodeLook) -> Iterator[str]:
     for record in look.lemons:
-        about = f"kubectl gpuward history gpu {record.uuid}" if record.uuid else ""
+        known = is_pasteable(record.uuid)
+        about = f"kubectl gpuward history gpu {record.uuid}" if known else ""
         yield f"lemon: {record.message}" + (f" {about}" if about else "")
     past = [session for session in look.sessions if not is_open(session)]
     if past:

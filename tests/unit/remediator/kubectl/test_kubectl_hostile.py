@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from hack.sim.cluster import resource as r
 from hack.sim.cluster.http.threaded import HostedServer
 from remediator.view.text import coloured, wants_colour
 from rules.text.printable import printable
-from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
+from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load, run_command
 from tests.support.remediator.kubectl_objects import (
     HEALTHS,
     PAUSES,
@@ -207,3 +208,32 @@ def test_issue10_05_objects_that_nobody_can_read_are_counted_and_named(
     assert err.count("\n") == 1
     assert "2 of gpuquarantines left out" in err
     assert "newer-1, newer-2" in err
+
+
+@pytest.mark.parametrize("words", [";id", "$(id)", " --yes", "`id`", "|sh", "&id", "\n", '"', "é"])
+def test_no_word_of_an_agent_stands_in_a_command_to_paste(tmp_path: Path, words: str) -> None:
+    """An agent that was taken over writes about its node, and a person pastes as somebody else."""
+    health = sick(NAME)
+    incident, gpu = health["status"]["incidents"][0], health["status"]["gpus"][0]
+    incident["reason"] += words
+    incident["gpus"] = [gpu["uuid"]]
+    gpu["pci"] = f"0:9d{words}"
+
+    def fill(hosted: HostedServer) -> None:
+        load(hosted, r.NODES, node_of(NAME))
+        load(hosted, HEALTHS, health)
+        record, *_ = records()
+        taken = {**record["status"], "uuid": f"{gpu['uuid']}{words}"}
+        load(hosted, RECORDS, {
+            **record, "metadata": {"name": gpu["uuid"].lower()}, "status": taken,
+        })  # fmt: skip
+
+    with cluster(tmp_path, fill) as kubectl:
+        code, out, _ = kubectl("why", NAME, "-o", "wide")
+        place = ("--kubeconfig", str(kubectl.kubeconfig))
+        _, offered, _ = run_command("__complete", *place, "keep", "")
+    shown = printable(words)
+    assert (code, offered.strip()) == (0, "")
+    assert f"Xid95UncontainedMemoryError{shown}" in out, "it is said, only not as a command"
+    commands = re.findall(r"(?:gpuward-agent explain|nvidia-smi|kubectl) .*", out)
+    assert [command for command in commands if shown.strip() in command] == []
