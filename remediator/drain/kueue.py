@@ -69,7 +69,7 @@ class KueueWorkloads:
         try:
             return await self._list(version, namespace)
         except ApiError as error:
-            if error.answer.code not in {401, 403, 404}:
+            if error.answer.code not in {403, 404}:
                 raise
             _LOG.warning("kueue workloads", namespace=namespace, why=str(error))
             return []

@@ -100,7 +100,7 @@ class RepairObjects:
         if answer.code == 404:
             return self._no(Sight.NOT_SERVED, f"nobody serves {address.words}")
         said = answer.sentence()
-        if answer.code in {401, 403}:
+        if answer.code == 403:
             why = f"the remediator may not read {address.words} ({said})"
             return self._no(Sight.FORBIDDEN, f"{why}, install the component of its adapter")
         return self._no(Sight.UNREAD, f"{address.words} cannot be read: {said}")

@@ -209,7 +209,12 @@ class Reflector(Generic[T]):
                 f"CustomResourceDefinition {self.resource.crd} is missing; install it with "
                 "`kubectl apply -k daemonset/crds`."
             )
-        if answer.code in {401, 403}:
+        if answer.code == 401:
+            return (
+                f"Listing {name}: the API server does not know the remediator any more "
+                f"({answer.sentence()}); trying again, check its service account and token."
+            )
+        if answer.code == 403:
             return (
                 f"Listing {name} is refused ({answer.sentence()}); check the remediator's "
                 "ClusterRole and its binding."

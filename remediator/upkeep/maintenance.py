@@ -68,7 +68,7 @@ class MaintenanceLeases(EdgePart):
             self._problem = str(error)
             if self._failing_since is None:
                 self._failing_since = self._clock.elapsed()
-            return _REFUSED_S if error.answer.code in {401, 403} else _SWEEP_S
+            return _REFUSED_S if error.answer.code == 403 else _SWEEP_S
         self._take(found)
         return _SWEEP_S
 

@@ -138,6 +138,9 @@ class TestMaintenance:
         _, keeper = self.keeper(leased, [])
         leased.server.faults.fail(ApiError(403, "Forbidden", "no"), path=".*leases")
         assert await keeper.sweep() >= 60
+        leased.server.faults.clear()
+        leased.server.faults.fail(ApiError(401, "Unauthorized", "no"), path=".*leases")
+        assert await keeper.sweep() < 60, "an expired token says nothing about rights"
 
     async def test_without_those_operators_nothing_of_theirs_is_read(self, cluster):
         _, keeper = self.keeper(cluster, [])
@@ -196,7 +199,10 @@ class TestKueue:
         queued.server.faults.fail(ApiError(403, "Forbidden", "no"), path=".*workloads")
         assert await self.reader(queued).unhealthy([LLM]) == {}
 
-    async def test_an_outage_is_not_health(self, queued):
-        queued.server.faults.fail(ApiError(503, "ServiceUnavailable", "x"), path=".*workloads")
-        with pytest.raises(Exception, match="503"):
+    @pytest.mark.parametrize(
+        ("code", "reason"), [(503, "ServiceUnavailable"), (401, "Unauthorized")]
+    )
+    async def test_an_outage_is_not_health(self, queued, code, reason):
+        queued.server.faults.fail(ApiError(code, reason, "x"), path=".*workloads")
+        with pytest.raises(Exception, match=str(code)):
             await self.reader(queued).unhealthy([LLM])

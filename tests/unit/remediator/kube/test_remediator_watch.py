@@ -256,6 +256,12 @@ async def test_s43_an_older_list_is_not_believed_at_once(tmp_path):
             ["nodes is forbidden", "ClusterRole"],
             id="permission missing",
         ),
+        pytest.param(
+            lambda: refusal(401, "Unauthorized", "Unauthorized"),
+            NODES,
+            ["does not know the remediator", "service account and token"],
+            id="token expired",
+        ),
     ],
 )
 async def test_a_refused_list_says_what_to_do_and_is_tried_again(

@@ -112,7 +112,7 @@ def answered(code: int, body: bytes = b"{}", kind: str = "application/json") -> 
         (answered(404, STATUS % (b"NotFound", b"other")), Sight.NOT_SERVED, "nobody serves"),
         (answered(404, b"404 page not found", "text/plain"), Sight.NOT_SERVED, "nobody serves"),
         (answered(403), Sight.FORBIDDEN, "install the component of its adapter"),
-        (answered(401), Sight.FORBIDDEN, "may not read"),
+        (answered(401), Sight.UNREAD, "cannot be read"),
         (answered(500), Sight.UNREAD, "cannot be read"),
         (answered(429), Sight.UNREAD, "cannot be read"),
         (Answer(code=0, failure="nothing within 30 s"), Sight.UNREAD, "nothing within 30 s"),
