@@ -6,6 +6,7 @@ gains members, so that bounds, grouping and the rule about the past hold everywh
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec.structs import replace
@@ -85,7 +86,7 @@ def record(on: Judging, finding: Finding) -> Judging:
     if finding.lookback and finding.sequence is None and _is_known(on.state, finding):
         return on
     on = _tallied(on, finding)
-    home = find_home(on.state.incidents, finding, on.thresholds)
+    home = find_home(_not_repaired(on.state, finding), finding, on.thresholds)
     if home is not None and _would_be_proof(home, finding):
         home = None
     home = home or cut_off_home(on.state.incidents, finding) or _shut_off_home(on.state, finding)
@@ -110,6 +111,21 @@ def record(on: Judging, finding: Finding) -> Judging:
         fresh = closed(fresh, finding.at, BEFORE_START)
     kept, gone = capped((*on.state.incidents, fresh))
     return on.then(replace(on.state, incidents=kept, dropped=on.state.dropped + gone))
+
+
+def _not_repaired(state: NodeState, finding: Finding) -> Iterable[Incident]:
+    """Without those that a person said are repaired, where this is an Xid from after that: it must
+    not end with them.
+    """
+    repaired_at = state.node.repaired_at
+    live = finding.xid is not None and not finding.lookback and not finding.needs_present
+    if not live or not 0 < repaired_at <= finding.at:
+        return state.incidents
+    return (
+        each
+        for each in state.incidents
+        if each.first_seen >= repaired_at or each.row.closes_on.kind is not ClosesKind.HUMAN
+    )
 
 
 def _tallied(on: Judging, finding: Finding) -> Judging:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rules.api.timestamps import format_time
 from rules.judge.observation import SourceName, SourceState
 from tests.support.scenario.judgement_world import World, uuid
 
@@ -64,3 +65,21 @@ def test_a_fault_after_a_reset_is_not_ended_by_it() -> None:
     world.xid(95, 0)
     world.advance(60, polling=True)
     assert world.only().gpus == (uuid(0),)
+
+
+def test_a_fault_after_a_repair_is_not_ended_by_it() -> None:
+    """Somebody says that it is repaired, and it fails again before the GPU looked sound."""
+    world = World(2).start()
+    world.xid(54, 0)
+    world.readings(0, remap_failure=1)
+    world.advance(10)
+    world.annotations["gpuward.io/repaired"] = f"{format_time(world.now)} cable"
+    world.node()
+    world.advance(10)
+    for _ in range(3):
+        world.xid(54, 0)
+        world.advance(30)
+    world.readings(0, remap_failure=0)
+    world.advance(60, polling=True)
+    (again,) = [each for each in world.active if 54 in each.xids]
+    assert (again.count, again.gpus) == (3, (uuid(0),))
