@@ -122,3 +122,21 @@ def test_a_level_taken_down_while_the_agent_starts_stays_down(unsure: dict[str, 
     fault(world)["gpus"].append(f"GPU-{NODE}-1")
     world.run(10)
     assert world.session(NODE).spec.level == "Drain", "a GPU that nobody saw"
+
+
+def versions(world: World) -> dict[str, str]:
+    """Whoever writes one of these leaves another version."""
+    objects = [*world.quarantines.values(), *world.nodes.values()]
+    return {each["metadata"]["uid"]: each["metadata"]["resourceVersion"] for each in objects}
+
+
+def test_what_a_person_said_is_written_once() -> None:
+    world = ended("24h")
+    more_gpus(world, 1)
+    world.run_until(NODE, "Quarantined", limit=30)
+    world.run(10)
+    before = versions(world)
+    world.run(1200, step=40)
+    world.restart()
+    world.run(1200, step=40)
+    assert versions(world) == before
