@@ -139,7 +139,7 @@ class TestMaintenance:
         leased.server.faults.fail(ApiError(403, "Forbidden", "no"), path=".*leases")
         assert await keeper.sweep() >= 60
         leased.server.faults.clear()
-        leased.server.faults.fail(ApiError(401, "Unauthorized", "no"), path=".*leases")
+        leased.server.faults.fail(ApiError(401, "Unauthorized", "no"), path=".*leases", times=2)
         assert await keeper.sweep() < 60, "an expired token says nothing about rights"
 
     async def test_without_those_operators_nothing_of_theirs_is_read(self, cluster):
@@ -203,6 +203,6 @@ class TestKueue:
         ("code", "reason"), [(503, "ServiceUnavailable"), (401, "Unauthorized")]
     )
     async def test_an_outage_is_not_health(self, queued, code, reason):
-        queued.server.faults.fail(ApiError(code, reason, "x"), path=".*workloads")
+        queued.server.faults.fail(ApiError(code, reason, "x"), path=".*workloads", times=2)
         with pytest.raises(Exception, match=str(code)):
             await self.reader(queued).unhealthy([LLM])
