@@ -28,7 +28,7 @@ from rules.api.repair.writes import (
 )
 from rules.api.timestamps import parse_time
 from rules.drain.memory import announced
-from rules.session.refused import not_recorded
+from rules.session.refused import lost_fields, not_kept, not_recorded
 
 _LOG = structlog.get_logger()
 
@@ -51,6 +51,8 @@ class Writes(EdgePart):
         self._telling: set[asyncio.Task[Sent]] = set()
         self._not_recorded: dict[str, str] = {}
         """Why the last status of a session was refused, by the session's name."""
+        self._not_kept: set[str] = set()
+        """Fields of a status that the API server was seen to drop, each said once."""
 
     def forget(self, session: QuarantineView) -> None:
         """The session is over."""
@@ -202,6 +204,17 @@ class Writes(EdgePart):
             self._stored_as.pop(session.metadata.uid, None)
         else:
             self._stored_as[session.metadata.uid] = (write.status, session.status)
+            self._note_lost(write, lost_fields(write.status, session.status))
+
+    def _note_lost(self, write: d.WriteSessionStatus, lost: tuple[str, ...]) -> None:
+        """Say of the cluster's definitions that they are old: on one node, and in the log."""
+        if self._not_kept.issuperset(lost):
+            return
+        self._not_kept.update(lost)
+        node = self._world.caches.nodes.items.get(write.node)
+        event = not_kept(write, lost, node.uid if node is not None else "", self._clock.now())
+        _LOG.warning("definitions", session=write.name, problem=event.message)
+        self._tell(event)
 
     async def _catch_up(self, write: d.Write, sent: Sent) -> None:
         """After a failed write: read what it was about, instead of waiting for the watch."""

@@ -8,14 +8,16 @@ the sentence without it, is kept in the session's evidence, so that both can be 
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import msgspec
 
+from rules.api.health import plain
 from rules.api.quarantine import QuarantineStatus
 from rules.api.refusal import NodeWrite
 from rules.api.repair.writes import CreateTestJob, SetRepairCondition, WriteRepairObject
-from rules.api.sentences import bounded
+from rules.api.sentences import bounded, some
 from rules.api.writes import (
     CreateSession,
     EmitEvent,
@@ -82,6 +84,44 @@ def not_recorded(
         message=f"Session {write.name} of this node does not go on: {refusal.why}."[:1024],
         at=now,
         key=f"{write.name}/{refusal.reason}/NotRecorded/{write.status.phase_since}",
+    )
+
+
+def lost_fields(sent: QuarantineStatus, stored: QuarantineStatus) -> tuple[str, ...]:
+    """Fields that were sent and that the API server did not keep, as `status.evidence`; what
+    stands inside free-form evidence is no field.
+    """
+    return tuple(sorted(set(_lost("status", plain(sent), plain(stored)))))
+
+
+def _lost(path: str, sent: Any, stored: Any) -> Iterator[str]:
+    if isinstance(sent, dict) and isinstance(stored, dict) and path != "status.evidence":
+        for name, value in sent.items():
+            if name not in stored:
+                yield f"{path}.{name}"
+            else:
+                yield from _lost(f"{path}.{name}", value, stored[name])
+    elif isinstance(sent, list) and isinstance(stored, list) and len(sent) == len(stored):
+        for one, other in zip(sent, stored, strict=True):
+            yield from _lost(path, one, other)
+
+
+def not_kept(
+    write: WriteSessionStatus, lost: tuple[str, ...], node_uid: str, now: float
+) -> EmitEvent:
+    """A definition of an older release drops what it does not know, and says so to nobody."""
+    return EmitEvent(
+        node=write.node,
+        node_uid=node_uid,
+        kind="Warning",
+        reason="QuarantineNeedsHuman",
+        message=(
+            f"The definitions in this cluster do not keep {some(lost)} of GPUQuarantine, so they "
+            "are older than the remediator: bring them up to date with kubectl apply -k "
+            "daemonset/crds."
+        )[:1024],
+        at=now,
+        key=f"{write.name}/NotKept/{','.join(lost)}"[:253],
     )
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS
+from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, EVENTS
 from rules.api import writes as d
-from rules.api.quarantine import Mode
+from rules.api.quarantine import Mode, QuarantineStatus, RepairAttempt
 from rules.policy.policy import Policy
+from rules.session.refused import lost_fields
 from tests.support.remediator.edge import QUARANTINES, edge
 from tests.support.remediator.edge_world import cycle_of, edge_world, open_session
 
@@ -43,3 +44,38 @@ async def test_issue10_31_a_field_that_the_server_does_not_keep_neither_stops_a_
         setting.cluster.clock.ahead_s += 2
         assert (await cycle.look("n1")).evicting is d.Evicting.GO
     assert setting.cluster.writes() == before
+
+
+async def test_issue15_what_an_older_definition_drops_is_said_once_on_the_node(setting):
+    cycle = cycle_of(setting, [])
+    await open_session(setting, "n1")
+    told: list[str] = []
+    for _ in range(20):
+        await cycle.look("n1")
+        setting.cluster.clock.ahead_s += 2
+        events, _ = await setting.client.list(EVENTS, "default")
+        told = [event["message"] for event in events if "do not keep" in event["message"]]
+    (message,) = told
+    assert "status.evidence, status.message" in message
+    assert "kubectl apply -k daemonset/crds" in message
+
+
+def test_issue15_fields_inside_lists_are_seen_to_be_lost_and_those_inside_evidence_are_none() -> (
+    None
+):
+    sent = QuarantineStatus(
+        phase="Marked",
+        repair=(RepairAttempt(step="ResetGPU", adapter="job", state="Done"),),
+        evidence={"level": "Drain", "taken": None},
+    )
+    stored = QuarantineStatus(
+        phase="Marked",
+        repair=(RepairAttempt(step="ResetGPU", state="Done"),),
+        evidence={"level": "Drain"},
+    )
+    assert lost_fields(sent, stored) == ("status.repair.adapter",)
+    assert lost_fields(stored, stored) == ()
+    assert lost_fields(sent, QuarantineStatus(phase="Marked")) == (
+        "status.evidence",
+        "status.repair",
+    )
