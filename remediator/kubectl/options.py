@@ -240,7 +240,7 @@ def _add(added: argparse._SubParsersAction[Parser], command: Command, *, whole: 
             "--reason", action=_NotTaken, why=command.unreasoned, help=argparse.SUPPRESS
         )
     if command.writes:
-        one.add_argument("--yes", action="store_true", help="do not ask")
+        one.add_argument("-y", "--yes", action="store_true", help="do not ask")
         one.add_argument(
             "--dry-run", action="store_true",
             help="let the API server check it and change nothing",

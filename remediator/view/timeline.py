@@ -155,7 +155,7 @@ def _acts(session: QuarantineView) -> Iterator[TimelineItem]:
         if let:
             yield act(
                 let[-1].started_at,
-                f"let {spec.repair.step} go",
+                f"{spec.repair.step} let go",
                 spec.repair.by or "a person",
                 spec.repair.reason,
             )

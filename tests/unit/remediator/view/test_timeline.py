@@ -64,7 +64,7 @@ def test_issue15_who_let_a_step_go_and_why_stands_in_the_lane_of_people() -> Non
     )
     items = node_timeline(NODE, [there], None, ()).items
     assert [(i.at, i.what, i.by, i.said) for i in items if i.lane == "person"] == [
-        (began, "let RestartNode go", "ann", "vendor on site")
+        (began, "RestartNode let go", "ann", "vendor on site")
     ]
 
 
