@@ -9,6 +9,18 @@ import argparse
 
 from remediator.kubectl.options import node_name, object_name
 
+_FORMS = frozenset({"json", "yaml", "wide", "name"})
+
+
+def _path(text: str) -> str:
+    """Where to write; one of kubectl's forms of output is hardly meant as a name."""
+    if text in _FORMS:
+        raise argparse.ArgumentTypeError(
+            f"{text} is no form that this command has, it writes files; for one of that name "
+            f"say ./{text}"
+        )
+    return text
+
 
 def list_more(parser: argparse.ArgumentParser) -> None:
     """What `list` takes."""
@@ -31,7 +43,7 @@ def export_more(parser: argparse.ArgumentParser) -> None:
     """What `export` takes."""
     parser.add_argument("--anonymise", action="store_true", help="no names, no words of people")
     parser.add_argument(
-        "--file", "-f", "-o", metavar="FILE", default="",
+        "--file", "-f", "-o", metavar="FILE", default="", type=_path,
         help="write here (default: standard output)",
     )  # fmt: skip
 
@@ -75,7 +87,7 @@ def evidence_more(parser: argparse.ArgumentParser) -> None:
         help="a session, or a node: then its newest evidence",
     )  # fmt: skip
     parser.add_argument(
-        "--output", "-o", dest="folder", metavar="DIR", default="",
+        "--output", "-o", dest="folder", metavar="DIR", default="", type=_path,
         help="the folder to write, new or empty (default: gpuward-evidence-SESSION)",
     )  # fmt: skip
 
@@ -115,7 +127,7 @@ def plan_more(parser: argparse.ArgumentParser) -> None:
 def bundle_more(parser: argparse.ArgumentParser) -> None:
     """What `bundle` takes."""
     parser.add_argument(
-        "--to", "-o", metavar="FILE", default="",
+        "--to", "-o", metavar="FILE", default="", type=_path,
         help="write this file (default: one in this folder)",
     )  # fmt: skip
 

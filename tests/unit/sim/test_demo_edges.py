@@ -46,6 +46,17 @@ def test_issue15_07_help_needs_nothing_and_says_what_the_program_says(monkeypatc
     assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
 
 
+def test_issue15_walk_a_wrong_option_is_said_before_anything_is_installed():
+    done = subprocess.run(
+        [ROOT / "hack" / "demo", "--onse", "--bad"], capture_output=True, text=True, check=False,
+        env={"PATH": os.environ["PATH"], "GPUWARD_VENV": "/nonexistent"},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (64, "")
+    assert (
+        done.stderr == "hack/demo: there is no option --bad; hack/demo --help says what there is\n"
+    )
+
+
 @pytest.mark.parametrize("nodes", ["3", "1000"])
 def test_issue15_07_a_size_that_does_not_work_is_a_sentence(nodes, capsys):
     assert main(["--nodes", nodes]) == 64

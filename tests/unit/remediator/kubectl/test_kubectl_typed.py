@@ -74,6 +74,7 @@ def test_issue15_09_nodes_are_chosen_by_label(fleet):
         pytest.param(("list", "--request-timeout", "soon"), "no duration", id="no duration"),
         pytest.param(("list", "--dry-run"), "unrecognized", id="a look has no dry run"),
         pytest.param(("hold", "-w", HEALTHY, *REASON), "unrecognized", id="an act is not watched"),
+        pytest.param(("evidence", HEALTHY, "-o", "json"), "./json", id="a form that is a folder"),
     ],
 )
 def test_issue15_09_wrong_use_is_said_in_one_line(words, said):
