@@ -85,7 +85,8 @@ def share(session: pytest.Session, processes: int) -> None:
         for fork in forks:
             fork.give(lanes, forks)
         while forks:
-            for fork in [fork for fork in forks if fork.pipe in wait([f.pipe for f in forks])]:
+            ready = wait([fork.pipe for fork in forks])
+            for fork in [fork for fork in forks if fork.pipe in ready]:
                 _hear(session, fork, lanes, forks)
                 if session.shouldfail:
                     raise session.Failed(session.shouldfail)
@@ -99,13 +100,12 @@ def share(session: pytest.Session, processes: int) -> None:
 
 def _hear(session: pytest.Session, fork: Fork, lanes: Lanes, forks: list[Fork]) -> None:
     """Take in what a fork has to tell; one that is over takes its place in `forks` with it."""
+    hook = session.config.hook
     try:
         told = fork.pipe.recv()
     except (EOFError, ConnectionResetError):
-        told = EOFError
-    hook = session.config.hook
-    if told is EOFError:
         forks.remove(fork)
+    if fork not in forks:
         _over(session, fork, lanes)
         if lanes:
             forks.append(Fork(session, fork.number))
