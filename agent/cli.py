@@ -14,6 +14,8 @@ import sys
 from importlib import import_module
 from typing import Final, NoReturn
 
+from rules.text.typed import CommandParser, as_parsed, known_options, misplaced, no_command
+
 EXIT_USAGE: Final = 64
 EXIT_INTERRUPTED: Final = 130
 
@@ -34,17 +36,17 @@ Exit status: 0 well; check: 0 healthy, 1 degraded, 2 unhealthy, 3 unknown; valid
 1 degraded, 2 fail, 3 unknown; reset-gpu, restart-node: 1 failed, 3 refused; 64 wrong use."""
 
 
-class _AgentParser(argparse.ArgumentParser):
+class _AgentParser(CommandParser):
     """A parser whose errors are one sentence and the exit status 64."""
 
     def error(self, message: str) -> NoReturn:
         """End the program because of wrong use."""
+        _, message = no_command(message, self.commands())
         self.exit(EXIT_USAGE, f"{self.prog}: {message}; see {self.prog} --help.\n")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command that `arguments` (default: of the process) name."""
-    given = sys.argv[1:] if arguments is None else arguments
     parser = _AgentParser(
         prog="gpuward-agent",
         description="Finds failing GPUs on this machine and says so in words Kubernetes "
@@ -52,13 +54,17 @@ def main(arguments: list[str] | None = None) -> int:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="store_true", help="print the version")
+    known = known_options(parser)
+    given = as_parsed(sys.argv[1:] if arguments is None else arguments, known)
     if given[:1] == ["--version"]:
         # Imported here: the daemon's start has no use for it.
         from agent.version import VERSION
 
         sys.stdout.write(f"gpuward {VERSION}\n")
         return 0
-    parser.add_argument("--version", action="store_true", help="print the version")
+    if wrong := misplaced(given, known):
+        parser.error(wrong)
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     named = next((argument for argument in given if not argument.startswith("-")), "")
     for command, (module, summary) in _COMMANDS.items():

@@ -25,15 +25,20 @@ from rules.policy.policy import Policy, effective_view
 from rules.policy.reasons import unknown_reasons
 from rules.policy.repair_rights import repair_needs
 from rules.policy.schema import policy_schema
+from rules.text.typed import as_parsed, known_options, misplaced
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
+    parser = make_parser(os.environ)
+    known = known_options(parser)
+    given = as_parsed(sys.argv[1:] if arguments is None else arguments, known)
     if given[:1] == ["--version"]:
         sys.stdout.write(f"gpuward {release_version()}\n")
         return 0
-    parsed = make_parser(os.environ).parse_args(given)
+    if wrong := misplaced(given, known):
+        parser.error(wrong)
+    parsed = parser.parse_args(given)
     if parsed.command == "run":
         return _run(parsed)
     if parsed.command == "simulate":

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from rules.text.typed import CommandParser, no_command
+
 EX_USAGE = 64
 """Wrong use or configuration (sysexits.h); 2 would read as an unhealthy node in the agent."""
 
@@ -55,13 +57,14 @@ class _WholeWords(argparse.HelpFormatter):
         return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
 
-class _RemediatorParser(argparse.ArgumentParser):
+class _RemediatorParser(CommandParser):
     """An argument parser that ends wrong use with 64."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": _WholeWords, **options})
 
     def error(self, message: str) -> NoReturn:
+        _, message = no_command(message, self.commands())
         self.exit(EX_USAGE, f"{self.prog}: {message}; see {self.prog} --help.\n")
 
 

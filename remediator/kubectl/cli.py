@@ -13,6 +13,7 @@ from remediator.kubectl.options import PROGRAM, Command, Parser, build, parsed
 from remediator.kubectl.typed.habits import plain_words
 from remediator.view.text import coloured, fitted, wants_colour
 from rules.text.printable import printable
+from rules.text.typed import as_parsed, known_options
 
 INTERRUPTED = 130
 TRACEBACK = "GPUWARD_TRACEBACK"
@@ -32,8 +33,9 @@ def main(arguments: list[str] | None = None) -> int:
     if (sys.argv[1:] if arguments is None else arguments)[:1] == ["__complete"]:
         return _complete((sys.argv[1:] if arguments is None else arguments)[1:])
     try:
-        given = _asked(plain_words(sys.argv[1:] if arguments is None else arguments))
-        top = build(COMMANDS, spoken_of=frozenset(given))
+        words = plain_words(sys.argv[1:] if arguments is None else arguments)
+        top = build(COMMANDS, spoken_of=frozenset(words))
+        given = as_parsed(words, known_options(top))
         options = parsed(top, given)
         if options is None:
             top.print_help()
@@ -66,11 +68,6 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{PROGRAM}: unexpected {what}; {remedy}", file=sys.stderr)
         return 1
     return 0
-
-
-def _asked(words: list[str]) -> list[str]:
-    """`help` and `help COMMAND`, as kubectl has them, in the words of the parser."""
-    return [*words[1:], "--help"] if words[:1] == ["help"] else words
 
 
 def _complete(words: list[str]) -> int:

@@ -7,16 +7,16 @@ line that names the remedy, and 64.
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from remediator.kubectl.command import OPERATOR, VIEWER
-from remediator.kubectl.typed.habits import other_word, unknown_arguments
+from remediator.kubectl.typed.habits import kubectls_form, no_node, other_word
+from rules.text.typed import CommandParser, known_options, misplaced, no_command
 
 if TYPE_CHECKING:
     from remediator.kubectl.cluster import Cluster
@@ -26,7 +26,6 @@ USAGE_ERROR: Final = 64
 PROGRAM: Final = "kubectl gpuward"
 LOOKS: Final = ("json", "yaml", "wide")
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
-_CHOICE: Final = re.compile(r"invalid choice: '([^']*)'")
 _EXITS: Final = "Exit status: 0 done, 1 could not be done, 64 wrong use, 130 interrupted."
 
 Run = Callable[["Cluster", argparse.Namespace, "Terminal"], Awaitable[str]]
@@ -102,19 +101,27 @@ class _NotTaken(argparse.Action):
         parser.error(f"takes no {'/'.join(self.option_strings)}: {self._why}")
 
 
-class Parser(argparse.ArgumentParser):
+class Parser(CommandParser):
     """Says what is wrong in one line, with the nearest right word, and ends with 64."""
 
-    words: tuple[str, ...] = ()
+    command: Command | None = None
+    """The one whose parser this is; None of that of all commands."""
+
+    def not_understood(self, unknown: Sequence[str]) -> str:
+        """With what is meant by a node, or by a flag of kubectl."""
+        command = self.command
+        if command is not None and not any(word.startswith("-") for word in unknown):
+            if command.unselected:
+                return f"takes no NODE: {command.unselected}"
+            if not self.words():
+                return no_node(unknown[0])
+        return kubectls_form(unknown) or super().not_understood(unknown)
 
     def error(self, message: str) -> NoReturn:
         """One line, and where the help is."""
-        wrong = _CHOICE.search(message)
-        if wrong and "COMMAND" in message:
-            message = f"there is no command {wrong[1]!r:.60}"
-            near = difflib.get_close_matches(wrong[1], self.words, n=1)
-            guess = f"; did you mean {near[0]}?" if near else ""
-            message += other_word(wrong[1], PROGRAM) or guess
+        word, message = no_command(message, self.commands())
+        if elsewhere := other_word(word, PROGRAM):
+            message = f"there is no command {word!r:.60}{elsewhere}"
         sys.stderr.write(f"{self.prog}: {message}; see {self.prog} --help\n")
         raise SystemExit(USAGE_ERROR)
 
@@ -190,7 +197,6 @@ def build(commands: tuple[Command, ...], spoken_of: frozenset[str] | None = None
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    top.words = tuple(command.name for command in commands)
     _shared(top, LOOKS, suppress=False)
     added = top.add_subparsers(metavar="COMMAND", dest="name", parser_class=Parser)
     for command in commands:
@@ -214,6 +220,7 @@ def _add(added: argparse._SubParsersAction[Parser], command: Command, *, whole: 
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    one.command = command
     if command.node and not command.several:
         one.add_argument("node", metavar="NODE", type=node_name, help="name of the node")
     elif command.node:
@@ -295,16 +302,12 @@ def _shared(parser: Parser, forms: tuple[str, ...], *, suppress: bool) -> None:
         )  # fmt: skip
 
 
-def parsed(top: Parser, arguments: list[str] | None) -> argparse.Namespace | None:
+def parsed(top: Parser, arguments: list[str]) -> argparse.Namespace | None:
     """The options; None where only help was wanted; SystemExit 64 for wrong use."""
-    options, unknown = top.parse_known_args(arguments)
+    if wrong := misplaced(arguments, known_options(top)):
+        top.error(wrong)
+    options = top.parse_args(arguments)
     command: Command | None = getattr(options, "command", None)
-    if unknown:
-        # The help of the command that was meant, not the list of all commands.
-        asked: Parser = getattr(options, "parser", top)
-        if command is not None and command.unselected and not unknown[0].startswith("-"):
-            asked.error(f"takes no NODE: {command.unselected}")
-        asked.error(unknown_arguments(unknown, takes_node=command is not None and command.node))
     if command is None:
         return None
     if command.node and command.several and bool(options.nodes) == bool(options.selector):

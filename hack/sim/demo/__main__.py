@@ -23,6 +23,7 @@ from hack.sim.demo import screen
 from hack.sim.demo.acts import ACTS, NEEDS
 from hack.sim.demo.outcome import Act, Outcome
 from hack.sim.demo.stage import MINIMUM_NODES, MOST_NODES, POLICY_FILE, Stage, sweep
+from rules.text.typed import CommandParser
 
 NODES = 24
 USAGE_ERROR = 64
@@ -76,7 +77,7 @@ def _unplayed(acts: list[Act]) -> list[str]:
     ]
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(CommandParser):
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
         print(f"{self.prog}: {message}; see --help", file=sys.stderr)

@@ -23,7 +23,6 @@ _HERE: Final = {
     "delete": "uninstall",
     "logs": "bundle NODE",
     "support": "bundle NODE",
-    "version": "--version",
 }
 _AGENT: Final = ("check", "decode", "explain", "validate", "reset-gpu", "restart-node")
 _REMEDIATOR: Final = ("backtest", "policy", "run", "simulate")
@@ -42,17 +41,17 @@ def other_word(word: str, program: str) -> str:
     return f"; it is {program} {here}" if here else ""
 
 
-def unknown_arguments(words: Sequence[str], *, takes_node: bool) -> str:
-    """What a command does not take, with what is meant."""
-    first = words[0]
+def kubectls_form(words: Sequence[str]) -> str:
+    """What to take instead of kubectl's ways to print a table; "" where none of them is there."""
+    if not any(word.startswith(_FORMED) for word in words):
+        return ""
     said = f"unrecognized arguments: {' '.join(words)}"
-    if first.startswith(_FORMED):
-        return f"{said}; for other forms take -o json, or kubectl get gq,gnh"
-    if first.startswith("-"):
-        return said
-    if takes_node:
-        return f"{said}; it takes one NODE"
-    return f"takes no NODE ({first[:80]}); about one node: why {first[:80]}"
+    return f"{said}; for other forms take -o json, or kubectl get gq,gnh"
+
+
+def no_node(word: str) -> str:
+    """What to say of a word where none is taken: a node more often than not."""
+    return f"takes no NODE ({word[:80]}); about one node: why {word[:80]}"
 
 
 def plain_words(arguments: Sequence[str]) -> list[str]:

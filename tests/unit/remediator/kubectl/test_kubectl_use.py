@@ -76,7 +76,8 @@ def test_options_are_accepted_before_and_after_the_command(fleet, arguments):
                      id="form unknown here"),
         pytest.param(("list", "-o", "xml"), "invalid choice: 'xml'", id="form unknown anywhere"),
         pytest.param(("list", "--al"),
-                     "unrecognized arguments: --al; see kubectl gpuward list --help",
+                     "kubectl gpuward list: unrecognized arguments: --al; did you mean --all?; "
+                     "see kubectl gpuward list --help",
                      id="no abbreviations"),
         pytest.param(("pause", "--until", "soon", "--reason", "x"), "neither a time", id="until"),
         pytest.param(("pause", "-l", "a in b", "--reason", "x"), "is no label selector",
@@ -91,6 +92,12 @@ def test_options_are_accepted_before_and_after_the_command(fleet, arguments):
                      id="a node too many"),
         pytest.param(("bundle", "a", "b"), "unrecognized arguments: b; it takes one NODE",
                      id="two of one"),
+        pytest.param(("show", "a", "b"), "unrecognized arguments: b; it takes one SESSION",
+                     id="two sessions"),
+        pytest.param(("--contxt", "x", "list"), "no option --contxt of every command; did you "
+                     "mean --context?", id="an option before the command"),
+        pytest.param(("--all", "list"), "what only a command takes stands after it",
+                     id="an option of the command before it"),
         pytest.param(("list", "--no-headers"), "take -o json, or kubectl get gq,gnh",
                      id="a flag of kubectl"),
         pytest.param(("why", "a,b"), "several are set apart by blanks", id="a comma"),
@@ -111,6 +118,21 @@ def test_issue15_walk_help_is_a_word_too(arguments: tuple[str, ...]) -> None:
     code, out, err = run_command(*arguments)
     assert (code, err) == (0, "")
     assert out == run_command(*arguments[1:2], "--help")[1]
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        pytest.param("--context x help why", "why --help", id="options before help"),
+        pytest.param("-n help help why", "why --help", id="a namespace of that name"),
+        pytest.param("help -nx why", "why --help", id="options between"),
+        pytest.param("--context=x --help", "--help", id="no command"),
+        pytest.param("-h -n x why gpu-7", "why --help", id="help first"),
+        pytest.param("-n x version", "--version", id="version"),
+    ],
+)
+def test_issue15_walk_help_stands_where_people_put_it(typed: str, meant: str) -> None:
+    assert run_command(*typed.split()) == run_command(*meant.split())
 
 
 def test_issue15_walk_all_namespaces_changes_nothing(fleet):

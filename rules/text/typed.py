@@ -1,0 +1,133 @@
+"""What people type to our programs, and what to say where it is not understood.
+
+argparse lets the program, not the command, complain about a stray word, and of what precedes a
+command it takes the value of a misspelled option for the command. Agent, remediator and plugin
+say it with these instead. Pure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+_HELP: Final = frozenset({"-h", "--help"})
+_CHOICE: Final = re.compile(r"argument (COMMAND|ACTION): invalid choice: '([^']*)'")
+_SHOWN: Final = 80
+_ALIKE: Final = 0.7
+"""How alike two words are where one is taken for the other: `lits`, not `--all` for `--as`."""
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser whose commands complain themselves about what they do not take."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """What is known; anything else is wrong use."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(self.not_understood(unknown))
+        return found, unknown
+
+    def not_understood(self, unknown: Sequence[str]) -> str:
+        """What the command does not take, with the option that was meant where one is spelled
+        alike, or with what it takes besides options.
+        """
+        strange = next((word for word in unknown if word.startswith("-")), "")
+        said = f"unrecognized arguments: {_cut(' '.join(unknown))}"
+        if strange:
+            return said + nearest(strange.partition("=")[0], known_options(self))
+        taken = self.words()
+        one = "one " if len(taken) == 1 else ""
+        return (
+            f"{said}; it takes {one}{' and '.join(taken)}" if taken else f"{said}; it takes none"
+        )
+
+    def words(self) -> tuple[str, ...]:
+        """What the command takes besides options, as its help calls them."""
+        return tuple(
+            str(action.metavar or action.dest.upper())
+            for action in _actions(self)
+            if not action.option_strings
+        )
+
+    def commands(self) -> tuple[str, ...]:
+        """The commands that it knows; none where it is one's own."""
+        return tuple(
+            name
+            for action in _actions(self)
+            if action.nargs == argparse.PARSER
+            for name in action.choices or ()
+        )
+
+
+def known_options(parser: argparse.ArgumentParser) -> dict[str, bool]:
+    """The options that a parser tells people of, and whether a value follows each."""
+    return {
+        option: action.nargs != 0
+        for action in _actions(parser)
+        if action.help != argparse.SUPPRESS
+        for option in action.option_strings
+    }
+
+
+def as_parsed(words: Sequence[str], known: Mapping[str, bool]) -> list[str]:
+    """The words as a parser takes them: `help`, `help COMMAND` and `version` as kubectl has them,
+    behind options that are said before, and a `--help` before the command as one of it.
+    """
+    lead, rest = _led(words, known)
+    asked = any(word in _HELP for word in lead)
+    lead = [word for word in lead if word not in _HELP]
+    while rest[:1] == ["help"]:
+        asked, rest = True, rest[1:]
+    if rest[:1] == ["version"]:
+        return [*lead, "--version"]
+    return [*lead, *rest, *(["--help"] if asked else [])]
+
+
+def misplaced(words: Sequence[str], known: Mapping[str, bool]) -> str:
+    """That an option before the command is none of the program; "" where all of them are."""
+    for word in _led(words, known)[0]:
+        option = word.partition("=")[0]
+        if option.startswith("--") and option not in known:
+            near = nearest(option, known) or "; what only a command takes stands after it"
+            return f"there is no option {_cut(option)} of every command{near}"
+    return ""
+
+
+def _led(words: Sequence[str], known: Mapping[str, bool]) -> tuple[list[str], list[str]]:
+    """What stands before the command, with the values of its options, and the rest."""
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        at += 2 if known.get(words[at]) else 1
+    return list(words[:at]), list(words[at:])
+
+
+def no_command(message: str, words: Iterable[str]) -> tuple[str, str]:
+    """Of argparse's complaint about a word that is no command: the word, and a sentence instead;
+    ("", the complaint) of any other.
+    """
+    wrong = _CHOICE.search(message)
+    if wrong is None:
+        return "", message
+    kind, word = wrong.groups()
+    return word, f"there is no {kind.lower()} {_cut(word)!r}{nearest(word, words)}"
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """`; did you mean WORD?` of the one that is spelled most alike; "" where none is."""
+    # Imported here: what is typed right needs none of it.
+    import difflib
+
+    near = difflib.get_close_matches(word, list(words), n=1, cutoff=_ALIKE)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    return parser._actions  # noqa: SLF001  # argparse offers no other way to list them
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
