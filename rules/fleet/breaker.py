@@ -11,20 +11,22 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from math import log
 from typing import Final, NamedTuple
 
 from rules.api.nodes import QuarantineView
 from rules.api.sentences import some
 from rules.api.timestamps import utc
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.fleet.common import chance, keys_for
+from rules.fleet.alike import Found, Shared, found_alike
+from rules.fleet.common import keys_for
 from rules.fleet.remembered import FleetMemory, ReasonKey, SessionFacts
 from rules.policy.policy import Policy
 from rules.session.observation import is_open
 from rules.session.snapshot import FleetSnapshot
 
 _LEAST_SPECIFIC: Final = 1000
-_TELLING: Final = 0.05
+_TELLING: Final = log(0.05)
 """What chance explains more often than this tells nothing; how many share it does."""
 _SEVERAL: Final = 2
 """Two nodes are the least that can have something in common."""
@@ -38,7 +40,7 @@ class FleetFinding:
     """`CorrelatedCause` or `AgentsSilent`."""
     reason: str
     shared: str
-    """What they share, as `key=value`."""
+    """What they share, by a name that stays while further nodes join."""
     nodes: tuple[str, ...]
     at: float
     message: str
@@ -243,48 +245,55 @@ def correlated_findings(
         # What others say comes from one program on all nodes: that is what they share at least.
         for reason in facts.external:
             groups[(reason, _LEAST_SPECIFIC, "detector=External")].append(facts)
-    found: defaultdict[str, list[tuple[int, str, list[SessionFacts]]]] = defaultdict(list)
+    found: defaultdict[str, list[_Burst]] = defaultdict(list)
     for reason, rank, shared in sorted(groups):
         once = _once_per_node(groups[reason, rank, shared], rate.window_s)
         burst = _last_burst(once, several, rate.window_s)
         if burst is not None:
-            found[reason].append((rank, shared, burst))
+            key, _, value = shared.partition("=")
+            found[reason].append(_Burst(rank, (key, value), burst))
     return tuple(_finding(reason, found[reason], memory) for reason in sorted(found))
 
 
-def _finding(
-    reason: str, found: list[tuple[int, str, list[SessionFacts]]], memory: FleetMemory
-) -> FleetFinding:
+class _Burst(NamedTuple):
+    """Sessions of nodes that share one thing."""
+
+    rank: int
+    shared: Shared
+    sessions: list[SessionFacts]
+
+
+def _finding(reason: str, bursts: list[_Burst], memory: FleetMemory) -> FleetFinding:
     """Of all that the nodes share what is the least likely by chance: an instance type that the
     whole fleet has explains nothing, a driver that few have does; where nothing is unlikely, what
     the most of them share. The breaker waits for the latest of them all, whichever is named.
     """
     fleet, groups = len(memory.census.selected), memory.census.labels.groups
-    faulty = len({facts.node for _, _, burst in found for facts in burst})
+    hits = {one.shared: {facts.node for facts in one.sessions} for one in bursts}
+    ranks = {one.shared[0]: one.rank for one in bursts}
+    faulty = len(set().union(*hits.values()))
 
-    def order(one: tuple[int, str, list[SessionFacts]]) -> tuple[float, int, int]:
-        rank, shared, burst = one
-        odds = chance(len(burst), faulty, groups.get(_label(shared), 0), fleet)
-        return odds if odds < _TELLING else 1.0, -len(burst), rank
+    def order(found: Found) -> tuple[float, int, int]:
+        odds = found.odds if found.odds < _TELLING else 0.0
+        return odds, -len(found.nodes), ranks[found.alike.key]
 
-    best = min(found, key=order)
-    shared = best[1]
-    nodes = tuple(sorted({facts.node for facts in best[2]}))
-    group = groups.get(_label(shared), 0)
-    of = f"{group} of {fleet} do, " if len(nodes) <= group < fleet else ""
+    best = min(found_alike(hits, faulty, groups, fleet), key=order)
     return FleetFinding(
         kind="CorrelatedCause",
         reason=reason,
-        shared=shared,
-        nodes=nodes,
-        at=max(burst[-1].wanted_at for _, _, burst in found),
-        message=f"{reason} on {len(nodes)} nodes that share {shared} ({of}{some(nodes)})",
+        shared=best.alike.name,
+        nodes=best.nodes,
+        at=max(one.sessions[-1].wanted_at for one in bursts),
+        message=f"{reason} on {_who(best, fleet)}",
     )
 
 
-def _label(shared: str) -> tuple[str, str]:
-    key, _, value = shared.partition("=")
-    return key, value
+def _who(found: Found, fleet: int) -> str:
+    """Which nodes, and what they share."""
+    if len(found.alike.values) > 1:
+        return found.alike.among(len(found.nodes), found.group)
+    of = f"{found.group} of {fleet} do, " if len(found.nodes) <= found.group < fleet else ""
+    return f"{len(found.nodes)} nodes that share {found.alike.name} ({of}{some(found.nodes)})"
 
 
 def _last_burst(

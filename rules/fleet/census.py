@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from rules.api.nodes import NodeView
 from rules.api.selectors import Matcher, parse_selector
 from rules.drain.availability import being_built, is_unavailable
+from rules.fleet.alike import Shared
 from rules.fleet.budget import BudgetBook, LineKey, keys_of
-from rules.fleet.common import FleetLabels, Shared, keys_for, shared_labels
+from rules.fleet.common import FleetLabels, keys_for, shared_labels
 from rules.fleet.pools import NodePools, pool_of
 from rules.policy.policy import Policy
 

@@ -12,12 +12,13 @@ import functools
 from collections import Counter, defaultdict
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
-from math import comb, exp, log
+from math import log
 from typing import Final
 
 from rules.api.names import LABEL_DRIVER, LABEL_NVLINK_DOMAIN
 from rules.api.nodes import HealthView, NodeView
 from rules.catalog.reason import Severity
+from rules.fleet.alike import Alike, Shared, found_alike
 
 SHARED_LABELS: Final = (
     "topology.kubernetes.io/rack",
@@ -33,17 +34,10 @@ SHARED_LABELS: Final = (
 """
 SEVERAL: Final = 3
 """Fewer nodes than these are a coincidence, whatever they share."""
-UNLIKELY: Final = 1e-3
+_UNLIKELY: Final = log(1e-3)
 """Less likely than this by chance, over all the values that a label has, is a common cause. With
 it a fleet of ten racks that has three unrelated hot nodes names a rack once in some 10,000 times.
 """
-_MOST_WORKED_OUT: Final = 200
-"""Of more nodes than these the chance is bounded instead of worked out: a fleet that is ill as a
-whole must not cost half a second of thinking.
-"""
-
-Shared = tuple[str, str]
-"""A label's key and its value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,21 +45,25 @@ class CommonCause:
     """Nodes with the same active fault that share what few others have."""
 
     reason: str
-    shared: str
-    """As `key=value`."""
+    alike: Alike
     nodes: tuple[str, ...]
     group: int
-    """How many nodes share it, well or not."""
+    """How many nodes are alike in that, well or not."""
     elsewhere: int
-    """How many nodes have the fault and do not share it."""
+    """How many nodes have the fault and are not alike."""
+
+    @property
+    def shared(self) -> str:
+        """What they share, as metrics name it."""
+        return self.alike.name
 
     @property
     def message(self) -> str:
         """What a person is told."""
         others = f"{self.elsewhere} elsewhere" if self.elsewhere else "none elsewhere"
         return (
-            f"{self.reason} on {len(self.nodes)} of the {self.group} nodes with {self.shared}, "
-            f"{others}: look at what they share first"
+            f"{self.reason} on {self.alike.among(len(self.nodes), self.group)}, {others}: look at "
+            "what they share first"
         )
 
 
@@ -101,29 +99,6 @@ def label_named(present: Collection[str], key: str) -> str:
         return key if key in present else ""
     name = key[2:]
     return min((one for one in present if one == name or one.endswith(f"/{name}")), default="")
-
-
-def chance(hit: int, faulty: int, group: int, fleet: int) -> float:
-    """How likely at least `hit` of `faulty` nodes are among the `group` nodes of a `fleet`, were
-    they spread by chance; 1.0 where that is as many as were to be expected.
-    """
-    if not 0 < group < fleet:
-        return 1.0
-    part = group / fleet
-    if hit <= faulty * part:
-        return 1.0
-    if faulty > _MOST_WORKED_OUT:
-        return _bound(hit / faulty, part, faulty)
-    tail = range(hit, faulty + 1)
-    return sum(comb(faulty, k) * part**k * (1 - part) ** (faulty - k) for k in tail)
-
-
-def _bound(share: float, part: float, faulty: int) -> float:
-    """Chernoff's: never less than the chance itself."""
-    apart = share * log(share / part)
-    if share < 1:
-        apart += (1 - share) * log((1 - share) / (1 - part))
-    return exp(-faulty * apart)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +146,7 @@ def _faulty_of(
 
 
 def _found(several: Mapping[str, Sequence[str]], fleet: FleetLabels) -> tuple[CommonCause, ...]:
-    values = Counter(key for key, _ in fleet.groups) if several else Counter[str]()
-    found = (_most_telling(reason, several[reason], fleet, values) for reason in sorted(several))
+    found = (_most_telling(reason, several[reason], fleet) for reason in sorted(several))
     return tuple(one for one in found if one is not None)
 
 
@@ -184,35 +158,26 @@ def _faults(health: HealthView) -> set[str]:
     }
 
 
-def _most_telling(
-    reason: str,
-    faulty: Sequence[str],
-    fleet: FleetLabels,
-    values: Mapping[str, int],
-) -> CommonCause | None:
+def _most_telling(reason: str, faulty: Sequence[str], fleet: FleetLabels) -> CommonCause | None:
     hits: defaultdict[Shared, list[str]] = defaultdict(list)
-    rank: dict[Shared, int] = {}
+    rank: dict[str, int] = {}
     for name in faulty:
         for place, shared in enumerate(fleet.of[name]):
             if shared is not None:
                 hits[shared].append(name)
-                rank[shared] = place
-    best: tuple[float, int, Shared] | None = None
-    for shared, its in hits.items():
-        if len(its) < SEVERAL:
-            continue
-        odds = (
-            chance(len(its), len(faulty), fleet.groups[shared], len(fleet.of)) * values[shared[0]]
-        )
-        if odds < UNLIKELY and (best is None or (odds, rank[shared], shared) < best):
-            best = odds, rank[shared], shared
-    if best is None:
+                rank[shared[0]] = place
+    telling = [
+        (found.odds, rank[found.alike.key], found)
+        for found in found_alike(hits, len(faulty), fleet.groups, len(fleet.of))
+        if len(found.nodes) >= SEVERAL and found.odds < _UNLIKELY
+    ]
+    if not telling:
         return None
-    its = hits[best[2]]
+    best = min(telling)[2]
     return CommonCause(
         reason=reason,
-        shared="=".join(best[2]),
-        nodes=tuple(sorted(its)),
-        group=fleet.groups[best[2]],
-        elsewhere=len(faulty) - len(its),
+        alike=best.alike,
+        nodes=best.nodes,
+        group=best.group,
+        elsewhere=len(faulty) - len(best.nodes),
     )

@@ -49,7 +49,7 @@ def test_issue15_fleet_names_the_rack_above_the_table(kubectl: Kubectl) -> None:
     assert code == 0
     assert out.splitlines()[1] == "1 more node has GPUs that no agent has seen: unseen"
     assert out.splitlines()[2] == (
-        f"ThermalSlowdown on 8 of the 8 nodes with {RACK}=r3, none elsewhere: look at what they "
+        f"ThermalSlowdown on all 8 nodes with {RACK}=r3, none elsewhere: look at what they "
         "share first"
     )
 

@@ -6,9 +6,11 @@ import pytest
 
 from rules.api.health import HealthStatus, IncidentStatus
 from rules.api.nodes import HealthView, NodeView, ObjectMeta
-from rules.fleet.common import CommonCause, chance, common_causes, keys_for, shared_labels
+from rules.fleet.alike import Alike, chance
+from rules.fleet.common import CommonCause, common_causes, keys_for, shared_labels
 
 HOT = "ThermalSlowdown"
+SEVERAL_RACKS = "one of several values of example.com/rack"
 
 
 def fleet(count: int, rack_of: int, **labels: str) -> dict[str, NodeView]:
@@ -50,6 +52,10 @@ def several(*indices: int) -> tuple[str, ...]:
         pytest.param(10, several(0, 11, 21, 31, 41, 51), None, id="spread"),
         pytest.param(2, several(0, 1, 8, 9), None, id="everywhere"),
         pytest.param(1, several(*range(8)), None, id="nothing-but-one-rack"),
+        pytest.param(10, several(*range(24)), SEVERAL_RACKS, id="three-whole-racks"),
+        pytest.param(10, several(*range(22), 40), SEVERAL_RACKS, id="nearly-whole-and-another"),
+        pytest.param(10, several(*range(0, 80, 2)), None, id="half-of-each"),
+        pytest.param(3, several(*range(24)), None, id="the-whole-fleet"),
     ],
 )
 def test_a_common_cause_is_what_chance_does_not_explain(
@@ -75,12 +81,38 @@ def test_only_faults_that_go_on_are_compared(healths: dict[str, HealthView]) -> 
 
 def test_the_sentence_says_how_many_share_it_and_how_many_are_elsewhere() -> None:
     cause = CommonCause(
-        reason=HOT, shared="example.com/rack=r0", nodes=several(0, 1, 2), group=8, elsewhere=0
+        reason=HOT,
+        alike=Alike("example.com/rack", ("r0",)),
+        nodes=several(0, 1, 2),
+        group=8,
+        elsewhere=0,
     )
     assert cause.message == (
         "ThermalSlowdown on 3 of the 8 nodes with example.com/rack=r0, none elsewhere: look at "
         "what they share first"
     )
+
+
+@pytest.mark.parametrize(
+    ("racks", "named"),
+    [
+        pytest.param(3, "one of 3 values of example.com/rack (r0, r1, r2)", id="three"),
+        pytest.param(7, "one of 7 values of example.com/rack (r0, r1, r2 and 4 more)", id="seven"),
+    ],
+)
+def test_several_whole_racks_are_counted_and_three_of_them_named(racks: int, named: str) -> None:
+    (cause,) = common_causes(fleet(160, 8), verdicts(*several(*range(racks * 8))))
+    assert cause.message == (
+        f"ThermalSlowdown on all {racks * 8} nodes with {named}, none elsewhere: look at what "
+        "they share first"
+    )
+
+
+def test_the_pool_that_a_fault_takes_as_a_whole_is_named_before_its_racks() -> None:
+    north = fleet(400, 8, **{"example.com/pool": "north"})
+    south = {f"s{name}": node for name, node in fleet(400, 8, **{"example.com/pool": "s"}).items()}
+    causes = common_causes({**north, **south}, verdicts(*north), ("example.com/pool",))
+    assert [cause.shared for cause in causes] == ["example.com/pool=north"]
 
 
 def test_a_rack_is_found_under_any_prefix_and_once_only() -> None:
