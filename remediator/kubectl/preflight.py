@@ -22,8 +22,8 @@ from remediator.kubectl.ready.installation import (
     agents_check,
     find_installation,
     place_check,
-    policy_checks,
 )
+from remediator.kubectl.ready.policy_edited import policy_checks
 from rules.api.names import COMPONENT_REMEDIATOR
 from rules.api.sentences import some
 from rules.drain.daemon_sets import untolerating

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -75,6 +76,15 @@ class ManagedField(View, frozen=True, kw_only=True):
     time: str = ""
     subresource: str = ""
     fields_v1: dict[str, Any] = msgspec.field(name="fieldsV1", default_factory=dict)
+
+    def claims(self, path: Sequence[str]) -> bool:
+        """Whether the field at `path`, each step as `f:NAME`, is one of these."""
+        fields: object = self.fields_v1
+        for step in path:
+            if not isinstance(fields, dict) or step not in fields:
+                return False
+            fields = fields[step]
+        return True
 
 
 class FreshMeta(ObjectMeta, frozen=True, kw_only=True):

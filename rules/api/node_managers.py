@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from rules.api.names import COMPONENT_REMEDIATOR
-from rules.api.nodes import FreshNode, ManagedField, NodeView
+from rules.api.nodes import FreshNode, NodeView
 from rules.api.timestamps import parse_time
 
-_MERGED: Final = "ancient-changes"
+MERGED: Final = "ancient-changes"
 """What the API server calls the oldest of more than ten updating managers, put into one entry."""
 
 
@@ -28,11 +28,11 @@ def claimed_by_another(node: NodeView, path: Sequence[str], since: float) -> str
     """
     if not isinstance(node, FreshNode):
         return ""
-    claims = [entry for entry in node.metadata.managed_fields if _claims(entry, path)]
+    claims = [entry for entry in node.metadata.managed_fields if entry.claims(path)]
     ours = any(entry.manager == COMPONENT_REMEDIATOR for entry in claims)
     for entry in claims:
         # Our own claim may have been put into the merged entry.
-        if entry.manager == COMPONENT_REMEDIATOR or (entry.manager == _MERGED and not ours):
+        if entry.manager == COMPONENT_REMEDIATOR or (entry.manager == MERGED and not ours):
             continue
         at = parse_time(entry.time)
         if at is None or at >= since:
@@ -45,13 +45,4 @@ def claimed_by_us_at(node: FreshNode, path: Sequence[str]) -> float | None:
     when. Whoever sets a value that is there already, as a second cordon, becomes no owner.
     """
     ours = (e for e in node.metadata.managed_fields if e.manager == COMPONENT_REMEDIATOR)
-    return next((parse_time(entry.time) for entry in ours if _claims(entry, path)), None)
-
-
-def _claims(entry: ManagedField, path: Sequence[str]) -> bool:
-    fields: object = entry.fields_v1
-    for step in path:
-        if not isinstance(fields, dict) or step not in fields:
-            return False
-        fields = fields[step]
-    return True
+    return next((parse_time(entry.time) for entry in ours if entry.claims(path)), None)

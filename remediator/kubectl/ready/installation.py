@@ -1,24 +1,18 @@
-"""Where gpuward is installed, whether its agents run, and whether its policy is as applied."""
+"""Where gpuward is installed, and whether its agents run."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any, Final
 
 from remediator.kube.resources import AGENT_SELECTOR, DAEMON_SETS, REMEDIATOR_SELECTOR
-from remediator.kubectl.cluster import GROUP_PATH, POLICY_MAP, Cluster
+from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.ready.check import FAIL, OK, WARN, Check
-from remediator.upkeep.policy_yaml import POLICY_KEY, decode_policy
 from rules.api.names import COMPONENT_AGENT
-from rules.api.object_name import api_path
 from rules.api.sentences import some
-from rules.policy.differences import differences
-from rules.policy.policy import Policy, effective_view
 
 _DEPLOYMENTS: Final = "/apis/apps/v1/deployments"
-APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,29 +96,3 @@ def agents_check(here: Installation) -> list[Check]:
         look = f"get pods -o wide -l {AGENT_SELECTOR}"
     found = f"{lacks}; see kubectl -n {here.namespace} {look}"
     return [Check(verdict=WARN, name="agents", found=found)]
-
-
-async def policy_checks(cluster: Cluster, namespace: str) -> list[Check]:
-    """Whether the next `kubectl apply` would change the policy back: whoever enforces by editing
-    the ConfigMap in the cluster is in Shadow again after the next upgrade.
-    """
-    path = api_path("/api/v1/namespaces", namespace, "configmaps", POLICY_MAP)
-    found = await cluster.get(path) or {}
-    annotations = (found.get("metadata") or {}).get("annotations") or {}
-    try:
-        applied = json.loads(annotations.get(APPLIED, "null"))
-        before = applied["data"][POLICY_KEY] if applied else ""
-    except (ValueError, TypeError, LookupError):
-        return []
-    now = (found.get("data") or {}).get(POLICY_KEY, "")
-    old, new = decode_policy(before, "applied"), decode_policy(now, POLICY_MAP)
-    if not before or not isinstance(old, Policy) or not isinstance(new, Policy):
-        return []
-    back = differences(effective_view(new), effective_view(old))
-    if not back:
-        return []
-    text = (
-        f"edited in the cluster since it was applied; the next kubectl apply of your overlay sets "
-        f"it back ({some(back)}), put it into the overlay"
-    )
-    return [Check(verdict=WARN, name="policy", found=text)]

@@ -11,7 +11,8 @@ import pytest
 from hack.sim.cluster.calls import Caller
 from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
 from hack.sim.cluster.resource import CONFIGMAPS, DAEMON_SETS, NAMESPACES
-from remediator.kubectl.ready.installation import APPLIED, Installation, agents_check
+from remediator.kubectl.ready.installation import Installation, agents_check
+from remediator.kubectl.ready.policy_edited import APPLIED
 from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
 
 LABELS = {"app.kubernetes.io/name": "gpuward", "app.kubernetes.io/component": "agent"}
