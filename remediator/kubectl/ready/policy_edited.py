@@ -78,7 +78,7 @@ def _by_managers(entries: Sequence[ManagedField]) -> str | None:
 
 
 def _next(applier: ManagedField, writer: ManagedField) -> str:
-    """What becomes of it, as tests/e2e/install/test_policy_edited.py tries it."""
+    """What becomes of it, as tests/e2e/install/test_install_policy_edited.py tries it."""
     forces = applier.manager in _FORCE
     then, source, differs = "the next apply", "your overlay", "your overlay differs"
     if applier.claims(_RELEASE):

@@ -1,6 +1,6 @@
 """Who wrote the policy last, by managedFields as kube-apiserver 1.36 keeps them.
 
-What becomes of each edit is tried in tests/e2e/install/test_policy_edited.py.
+What becomes of each edit is tried in tests/e2e/install/test_install_policy_edited.py.
 """
 
 from __future__ import annotations
