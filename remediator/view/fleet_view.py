@@ -13,7 +13,6 @@ from rules.api.health import HealthStatus
 from rules.api.names import LABEL_GPUS, LABEL_GPUS_HEALTHY
 from rules.api.nodes import NodeView
 from rules.api.timestamps import format_time
-from rules.fleet.common import common_causes
 from rules.session.observation import is_open, pause_over
 from rules.session.status import is_true
 
@@ -102,12 +101,11 @@ def summary(state: PageState, rows: Iterable[shapes.NodeRow]) -> shapes.FleetSum
 
 def _findings(state: PageState) -> tuple[str, ...]:
     """What the breaker found in sessions, then what verdicts have in common besides."""
-    found, snapshot = state.verdict.findings, state.snapshot
+    found = state.verdict.findings
     told = {finding.reason for finding in found}
-    common = common_causes(snapshot.nodes, snapshot.healths, snapshot.policy.budget.per)
     return (
         *(finding.message for finding in found),
-        *(cause.message for cause in common if cause.reason not in told),
+        *(cause.message for cause in state.common if cause.reason not in told),
     )
 
 

@@ -16,6 +16,7 @@ from remediator.view.grouping import GroupKeys
 from remediator.view.state import PageState, sessions_by_node
 from remediator.view.verdict_reader import VerdictReader
 from rules.api.nodes import HealthView
+from rules.fleet.common import common_causes_among
 from rules.fleet.remembered import FleetMemory
 from rules.fleet.turns import judge_fleet
 from rules.session.snapshot import FleetSnapshot
@@ -85,6 +86,7 @@ class LiveSource:
         return PageState(
             snapshot=snapshot,
             verdict=verdict,
+            common=common_causes_among(memory.census.labels, snapshot.healths),
             identity=self._identity,
             leading=leading,
             problem=problem,

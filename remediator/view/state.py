@@ -16,6 +16,7 @@ from remediator.view.shapes import ReplicaShown
 from rules.api.nodes import AgentPod, HealthView, NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import format_time, parse_time
+from rules.fleet.common import CommonCause
 from rules.fleet.health_now import HealthNow, health_now, health_unread
 from rules.fleet.turns import FleetVerdict
 from rules.session.observation import is_open
@@ -31,6 +32,8 @@ class PageState:
 
     snapshot: FleetSnapshot
     verdict: FleetVerdict = field(default_factory=FleetVerdict)
+    common: tuple[CommonCause, ...] = ()
+    """What nodes with the same fault share, of the nodes that the verdict counted."""
     identity: str = ""
     leading: bool = False
     problem: str = ""

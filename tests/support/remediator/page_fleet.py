@@ -27,6 +27,8 @@ from rules.api.quarantine import (
     TimelineEntry,
 )
 from rules.api.timestamps import format_time, parse_time
+from rules.fleet.common import common_causes_among
+from rules.fleet.remembered import FleetMemory
 from rules.fleet.turns import judge_fleet
 from rules.policy.policy import Policy
 from rules.session.snapshot import FleetSnapshot
@@ -168,9 +170,11 @@ def state(
         quarantines=quarantines,
         pauses={one.metadata.name: one for one in pauses},
     )
+    memory = FleetMemory()
     return PageState(
         snapshot=snapshot,
-        verdict=judge_fleet(snapshot),
+        verdict=judge_fleet(snapshot, memory),
+        common=common_causes_among(memory.census.labels, snapshot.healths),
         identity="replica-a",
         leading=True,
         by_node=sessions_by_node(quarantines),

@@ -37,11 +37,16 @@ class Caches:
         self.taken = 0
         self.nodes = {"a": node("a")}
         self.quarantines = {"a-1": session("a-1", "a")}
+        self.healths: dict[str, HealthView] = {}
 
     def snapshot(self) -> FleetSnapshot:
         self.taken += 1
         return FleetSnapshot(
-            now=NOW, policy=Policy(), nodes=self.nodes, quarantines=self.quarantines
+            now=NOW,
+            policy=Policy(),
+            nodes=self.nodes,
+            quarantines=self.quarantines,
+            healths=self.healths,
         )
 
 
@@ -88,6 +93,25 @@ async def test_a_state_does_not_change_under_a_page() -> None:
 
     assert list(shown.snapshot.nodes) == ["a"]
     assert list(shown.snapshot.quarantines) == ["a-1"]
+
+
+async def test_what_ill_nodes_share_follows_every_node_that_changes() -> None:
+    caches, clock = Caches(), VirtualClock()
+    source = live(caches, clock)
+    caches.nodes = {f"n{i:02}": node(f"n{i:02}", rack=f"r{i // 8}") for i in range(48)}
+    caches.healths = {name: verdict(name) for name in list(caches.nodes)[:8]}
+    assert [one.shared for one in (await source.state()).common] == [
+        "topology.example.com/rack=r0"
+    ]
+
+    caches.nodes |= {f"n{i:02}": node(f"n{i:02}", rack="moved") for i in range(8)}
+    clock.at += KEPT_S
+    found = (await source.state()).common
+    assert [one.shared for one in found] == ["topology.example.com/rack=moved"]
+
+    caches.healths = {}
+    clock.at += KEPT_S
+    assert (await source.state()).common == ()
 
 
 async def test_a_verdict_is_kept_for_a_while() -> None:
