@@ -185,6 +185,9 @@ FIELDS: dict[str, Field] = {
     "QuarantineStatus.phase": Field("Where the session stands.", 32),
     "QuarantineStatus.phaseSince": Field("Since when it stands there.", 40),
     "QuarantineStatus.bootID": Field("The boot being validated.", 64),
+    "QuarantineStatus.reason": Field(
+        "Stable CamelCase code of the gravest cause, or who asked where it has none.", 63
+    ),
     "QuarantineStatus.message": Field(
         "One sentence: what was done, what is next, what blocks it.", 1024
     ),

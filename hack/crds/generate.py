@@ -203,7 +203,7 @@ def crds() -> dict[str, dict[str, Any]]:
             columns=[
                 _column("Node", ".spec.nodeName", wide=True),
                 _column("Phase", ".status.phase"),
-                _column("Reason", ".spec.causes[0].reason"),
+                _column("Reason", ".status.reason"),
                 _column("Blocked", '.status.conditions[?(@.type=="Blocked")].reason'),
                 _column("Needs Person", '.status.conditions[?(@.type=="NeedsHuman")].status'),
                 _column("Evicted", ".status.drain.evicted", "integer", wide=True),

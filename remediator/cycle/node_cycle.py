@@ -37,7 +37,7 @@ from rules.session.decide import decide
 from rules.session.observation import NodeObservation, Permit, observe
 from rules.session.refused import saying
 from rules.session.repair.evidence import look_again_s, wanted_of
-from rules.session.status import steady
+from rules.session.status import named, steady
 
 _LOG = structlog.get_logger()
 
@@ -166,7 +166,7 @@ class NodeCycle(EdgePart):
                         name=session.name,
                         node=name,
                         resource_version=session.metadata.resource_version,
-                        status=status,
+                        status=named(status, session.spec.causes),
                     )
                     self._writes.learn(write, await self._gateway.send(write))
         return Looked(again_in_s=wait_s, evicting=d.Evicting.NO)

@@ -294,6 +294,9 @@ class QuarantineStatus(Wire, frozen=True):
     phase: str = ""
     phase_since: str = ""
     boot_id: str = msgspec.field(name="bootID", default="")
+    reason: str = ""
+    """`gravest_reason` of the causes, for whoever prints one path; "" in what an older release
+    wrote."""
     message: str = ""
     conditions: tuple[Condition, ...] = ()
     drain: DrainStatus | None = None

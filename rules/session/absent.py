@@ -260,6 +260,9 @@ def _settled(session: QuarantineView, now: float) -> WriteSessionStatus | None:
 
 
 def _written(session: QuarantineView, status: QuarantineStatus) -> tuple[WriteSessionStatus, ...]:
+    """That session's status where something changed; its reason alone is no change, since a
+    definition of an older release drops it, and nobody remembers that of a session that is over.
+    """
     if status == session.status:
         return ()
     return (
@@ -267,7 +270,7 @@ def _written(session: QuarantineView, status: QuarantineStatus) -> tuple[WriteSe
             name=session.name,
             node=session.spec.node_name,
             resource_version=session.metadata.resource_version,
-            status=status,
+            status=st.named(status, session.spec.causes),
         ),
     )
 

@@ -237,6 +237,7 @@ class Case:
             wake_at = min(wake_at or again_at, again_at)
         else:
             status = session_refused.silent(status, self.now)
+        status = st.named(status, self.session.spec.causes)
         status = st.steady(status, self.session.status)
         if status != self.session.status:
             writes.append(

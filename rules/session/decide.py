@@ -89,7 +89,7 @@ def _unreadable(case: Case) -> Decision | None:
         name=case.session.name,
         node=case.seen.name,
         resource_version=case.session.metadata.resource_version,
-        status=status,
+        status=st.named(status, case.session.spec.causes),
     )
     return Decision(
         step="Unreadable",

@@ -17,6 +17,7 @@ from rules.api.quarantine import (
     Phase,
     QuarantineStatus,
     TimelineEntry,
+    gravest_reason,
 )
 from rules.api.sentences import bounded
 from rules.api.timestamps import format_time, parse_time
@@ -67,6 +68,11 @@ def noted(
     if len(timeline) > MAX_TIMELINE:
         timeline = timeline[:_FIRST_KEPT] + timeline[_FIRST_KEPT - MAX_TIMELINE :]
     return msgspec.structs.replace(status, timeline=timeline)
+
+
+def named(status: QuarantineStatus, causes: Iterable[Cause]) -> QuarantineStatus:
+    """`status` that names the gravest of `causes`, as each one that is written does."""
+    return msgspec.structs.replace(status, reason=gravest_reason(causes))
 
 
 def with_graver(status: QuarantineStatus, causes: Iterable[Cause], now: float) -> QuarantineStatus:

@@ -12,7 +12,7 @@ from rules.session.refused import lost_fields
 from tests.support.remediator.edge import QUARANTINES, edge
 from tests.support.remediator.edge_world import cycle_of, edge_world, open_session
 
-LATER_FIELDS = ("evidence", "message")
+LATER_FIELDS = ("evidence", "message", "reason")
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ async def test_issue15_what_an_older_definition_drops_is_said_once_on_the_node(s
         events, _ = await setting.client.list(EVENTS, "default")
         told = [event["message"] for event in events if "do not keep" in event["message"]]
     (message,) = told
-    assert "status.evidence, status.message" in message
+    assert "status.evidence, status.message, status.reason" in message
     assert "kubectl apply -k daemonset/crds" in message
 
 
