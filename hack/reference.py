@@ -26,7 +26,8 @@ MEANINGS = {
     "LABEL_HEALTH": "`healthy`, `degraded`, `unhealthy` or `unknown` (agent; "
     "`unknown` also by the remediator when the agent is gone)",
     "LABEL_GPUS": "expected GPUs (agent)",
-    "LABEL_GPUS_HEALTHY": "healthy GPUs (agent)",
+    "LABEL_GPUS_HEALTHY": "usable GPUs: healthy or degraded, so that work may run on them; "
+    "what people read as `usable`, and the fields and metric of this name count (agent)",
     "LABEL_INTERCONNECT": "`nvswitch`, `nvlink-mesh`, `nvlink-partial`, `pcie` or "
     "`single`: the design, not its present state (agent)",
     "LABEL_NVLINK_DOMAIN": "cluster UUID and clique of the NVLink domain (agent)",

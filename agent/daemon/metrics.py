@@ -85,7 +85,8 @@ def _node(now: Snapshot) -> Iterator[Metric]:
         value=now.verdict.gpus_expected,
     )
     healthy = GaugeMetricFamily(
-        "gpuward_node_gpus_healthy", "GPUs that are healthy or degraded; absent while unknown."
+        "gpuward_node_gpus_healthy",
+        "Usable GPUs: those that are healthy or degraded; absent while unknown.",
     )
     if now.verdict.gpus_healthy is not None:
         healthy.add_metric([], now.verdict.gpus_healthy)

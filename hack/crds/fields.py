@@ -64,7 +64,9 @@ FIELDS: dict[str, Field] = {
     ),
     "HealthStatus.reason": Field("Stable CamelCase code of the gravest finding.", 63),
     "HealthStatus.message": Field("One sentence for people.", 1024),
-    "HealthStatus.gpusHealthy": Field("Healthy GPUs of expected GPUs, as in 7/8.", 16),
+    "HealthStatus.gpusHealthy": Field(
+        "Usable GPUs (healthy or degraded) of expected GPUs, as in 7/8.", 16
+    ),
     "HealthStatus.expectedGPUs": Field("How many GPUs this node should have."),
     "ExpectedGpus.count": Field("Number of GPUs."),
     "ExpectedGpus.source": Field("Where the number comes from: Config, Annotation, Learned.", 32),

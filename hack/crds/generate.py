@@ -183,7 +183,7 @@ def crds() -> dict[str, dict[str, Any]]:
             status=schema_of(HealthStatus),
             columns=[
                 _column("Health", ".status.health"),
-                _column("GPUs", ".status.gpusHealthy"),
+                _column("Usable", ".status.gpusHealthy"),
                 _column("Reason", ".status.reason"),
                 _column("Changed", ".status.observedAt", "date"),
                 _column("Silent", ".status.silentSince", "date"),

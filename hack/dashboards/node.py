@@ -48,7 +48,7 @@ _NOW = Section(
     panels=(
         table("Health", f"max by (health) (gpuward_node_health{{{_N}}}) == 1", width=6, height=5),
         number("GPUs expected", f"max(gpuward_node_gpus_expected{{{_N}}})", width=3, height=5),
-        number("GPUs healthy", f"max(gpuward_node_gpus_healthy{{{_N}}})", width=3, height=5,
+        number("Usable GPUs", f"max(gpuward_node_gpus_healthy{{{_N}}})", width=3, height=5,
                help="No value while the GPUs cannot be seen."),
         table("Session", f"max by (phase, mode, severity, reason) (gpuward_open_session{{{_N}}})",
               width=6, height=5),

@@ -199,7 +199,7 @@ def _totals(rows: Sequence[_Row], sessions: dict[str, QuarantineView]) -> str:
 
 
 def _table(rows: Sequence[_Row], *, wide: bool) -> str:
-    header = ["NODE", "HEALTH", "GPUS", "PHASE", "PEOPLE", "REASON"]
+    header = ["NODE", "HEALTH", "USABLE", "PHASE", "PEOPLE", "REASON"]
     extra = ["CORDONED", "PRODUCT", "DRIVER", "INTERCONNECT", "SESSION"] if wide else []
     return columns([*header, *extra], [_cells(row, wide=wide) for row in rows])
 

@@ -87,7 +87,7 @@ def _node(row: NodeRow) -> Element:
 
 def described(row: NodeRow) -> str:
     """A node in words: what the square shows, for those who do not see it."""
-    parts = [f"{row.name}: {row.health}", f"{row.gpus_healthy} of {row.gpus} GPUs healthy"]
+    parts = [f"{row.name}: {row.health}", f"{row.gpus_healthy} of {row.gpus} GPUs usable"]
     if row.phase:
         parts.append(row.phase if row.mode == "Enforce" else f"{row.phase} (Shadow)")
     elif row.unschedulable:

@@ -21,6 +21,7 @@ from remediator.page.parts import (
 from remediator.page.session_page import commands, marks_list
 from remediator.page.session_table import ended_table, open_table
 from remediator.page.timeline_plot import timeline_parts
+from remediator.view.session_words import degraded_of
 from remediator.view.shapes import NodeDetail, NodeTimeline, ReplicaShown, SessionRow
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 
@@ -91,6 +92,7 @@ def _state(detail: NodeDetail, now: float) -> list[Element | None]:
         said = f"Nobody knows how its GPUs are now: {detail.stale}. Its last word was: {said}"
     if not health:
         said = "No verdict is at hand: the agent published none, or it could not be read just now."
+    worn = degraded_of(health) if health else ""
     last = " when last seen" if detail.stale else ""
     silent = health.silent_since if health else ""
     return [
@@ -99,7 +101,7 @@ def _state(detail: NodeDetail, now: float) -> list[Element | None]:
         el("ul.notes", [el("li", note) for note in detail.notes]) if detail.notes else None,
         facts(
             [
-                ("GPUs healthy", f"{node.gpus_healthy} of {node.gpus}{last}"),
+                ("Usable GPUs", f"{node.gpus_healthy} of {node.gpus}{worn}{last}"),
                 ("Session", session_link(node.session) if node.session else None),
                 ("Kubelet ready", {"True": "yes", "False": "no"}.get(node.ready, "not known")),
                 ("Driver", health.driver_version if health else ""),

@@ -9,7 +9,7 @@ from remediator.page.markup import Child, Content, Element, el
 from remediator.page.parts import chip, live, node_link, nothing, reason, section, table
 from remediator.view.shapes import FoundRow, NodeRow, ReplicaShown
 
-_ROWS = ("Node", "Health", "GPUs healthy", "Session", "Rack")
+_ROWS = ("Node", "Health", "Usable GPUs", "Session", "Rack")
 
 
 def nodes_page(

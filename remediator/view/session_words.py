@@ -1,7 +1,8 @@
-"""A session in the few words of a table's cell. Pure; no command has to wait for its imports."""
+"""A session, and GPUs, in the few words of a table. Pure; no command waits for its imports."""
 
 from __future__ import annotations
 
+from rules.api.health import HealthStatus
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, gravest_reason
 from rules.session.observation import is_open
@@ -30,3 +31,9 @@ def askers(session: QuarantineView) -> str:
     """Who asked for it: people by name, else gpuward."""
     people = {cause.by or "a person" for cause in session.spec.causes if cause.source == "Human"}
     return ", ".join(sorted(people)) or "gpuward"
+
+
+def degraded_of(status: HealthStatus) -> str:
+    """What follows "8/8 GPUs usable", where the verdict tells how many of them are degraded."""
+    degraded = sum(gpu.health == "Degraded" for gpu in status.gpus)
+    return f", {degraded} of them degraded" if degraded else ""

@@ -77,7 +77,7 @@ async def test_from_the_fleet_to_the_evidence_and_the_blocking_budget(
     await browser.go(f"{stage.page_url}/")
 
     square = await browser.js(f"document.querySelector('a.n[href=\"/nodes/{node}\"]').ariaLabel")
-    assert square == f"{node}: unhealthy, 7 of 8 GPUs healthy, Draining"
+    assert square == f"{node}: unhealthy, 7 of 8 GPUs usable, Draining"
     assert "needs a person" in await browser.text(".part-open")
 
     await browser.click(f'.part-map a[href="/nodes/{node}"]')

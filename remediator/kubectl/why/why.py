@@ -19,6 +19,7 @@ from remediator.kubectl.why.marks import kept_lines, mark_lines
 from remediator.kubectl.why.tested import tested_lines
 from remediator.view.acts import node_acts, taking_out
 from remediator.view.people import MUSTS
+from remediator.view.session_words import degraded_of
 from remediator.view.shared_waits import clause_of, without
 from remediator.view.text import WIDTH, age, count, labelled, span
 from rules.api.health import HealthStatus
@@ -162,7 +163,7 @@ def _health(look: NodeLook) -> Iterator[str]:
         part
         for part in (
             status.health,
-            status.gpus_healthy and f"{status.gpus_healthy} GPUs healthy",
+            status.gpus_healthy and f"{status.gpus_healthy} GPUs usable{degraded_of(status)}",
             status.driver_version and f"driver {status.driver_version}",
         )
         if part

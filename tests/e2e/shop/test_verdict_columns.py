@@ -34,7 +34,7 @@ async def test_issue15_04_silent_agents_are_shown_and_can_be_selected(cluster) -
 
     assert status == 0, err
     header, loud, quiet = (line.split() for line in out.splitlines())
-    assert header == ["NAME", "HEALTH", "GPUS", "REASON", "CHANGED", "SILENT", "AGE"]
+    assert header == ["NAME", "HEALTH", "USABLE", "REASON", "CHANGED", "SILENT", "AGE"]
     assert "7m" in [word[:2] for word in quiet]
     assert "7m" not in [word[:2] for word in loud]
     status, out, err = await cluster.kubectl(

@@ -59,10 +59,16 @@ def test_a_healthy_node_says_so_in_two_lines() -> None:
     assert why(look(verdict(NAME))) == [
         "gpu-7: in service",
         (
-            "health   Healthy, 8/8 GPUs healthy, driver 580.95.05; last changed 60m ago, "
+            "health   Healthy, 8/8 GPUs usable, driver 580.95.05; last changed 60m ago, "
             "agent heard 90s ago"
         ),
     ]
+
+
+def test_of_usable_gpus_it_says_how_many_are_degraded() -> None:
+    gpus = [{"uuid": f"GPU-{n}", "health": "Degraded" if n < 2 else "Healthy"} for n in range(8)]
+    worn = verdict(NAME, health="Degraded", gpus=gpus)
+    assert "Degraded, 8/8 GPUs usable, 2 of them degraded, driver" in why(look(worn))[1]
 
 
 @pytest.mark.parametrize(

@@ -106,9 +106,9 @@ def test_the_fleet_in_one_sentence(changes: dict[str, int], expected: str) -> No
 def test_every_square_says_its_state_in_words() -> None:
     rows = {row.name: row for row in node_rows(small())}
 
-    assert described(rows["a"]) == "a: healthy, 8 of 8 GPUs healthy"
-    assert described(rows["b"]) == "b: unhealthy, 7 of 8 GPUs healthy, Draining"
-    assert described(rows["c"]) == "c: healthy, 8 of 8 GPUs healthy, kubelet not ready"
+    assert described(rows["a"]) == "a: healthy, 8 of 8 GPUs usable"
+    assert described(rows["b"]) == "b: unhealthy, 7 of 8 GPUs usable, Draining"
+    assert described(rows["c"]) == "c: healthy, 8 of 8 GPUs usable, kubelet not ready"
 
 
 def test_only_a_node_that_is_not_even_draws_its_gpus_one_by_one() -> None:
@@ -128,8 +128,8 @@ def test_a_cordon_of_others_and_a_shadow_session_look_different() -> None:
         )
     )
 
-    assert "a: healthy, 8 of 8 GPUs healthy, cordoned, not by gpuward" in page
-    assert "b: healthy, 8 of 8 GPUs healthy, Pending (Shadow)" in page
+    assert "a: healthy, 8 of 8 GPUs usable, cordoned, not by gpuward" in page
+    assert "b: healthy, 8 of 8 GPUs usable, Pending (Shadow)" in page
     assert 'class="n healthy cordoned g8 even"' in page
     assert 'class="n healthy shadow g8 even"' in page
 

@@ -8,7 +8,7 @@ from remediator.page.answers import NotThereError, api_node, document_of
 from remediator.page.markup import render
 from remediator.page.node_page import aligned
 from remediator.view.state import PageState
-from rules.api.health import IncidentStatus, PublisherPod, Topology
+from rules.api.health import GpuStatus, IncidentStatus, PublisherPod, Topology
 from rules.api.nodes import ObjectMeta, PauseView
 from rules.api.quarantine import PauseScope, PauseSpec
 from tests.support.remediator.page_fleet import XID_79, ago, node, session, sick, state, verdict
@@ -35,6 +35,15 @@ def test_a_healthy_node_shows_the_verdict_that_was_read() -> None:
 
     assert api_node(of, "a").verdict == "read"
     assert "All checks pass." in page(of, "a")
+
+
+def test_of_usable_gpus_it_says_how_many_are_degraded() -> None:
+    gpus = tuple(
+        GpuStatus(uuid=f"GPU-{n}", health="Healthy" if n else "Degraded") for n in range(8)
+    )
+    read = verdict("a", health="Degraded", gpus=gpus)
+    of = state([node("a", labels={"gpuward.io/health": "degraded"})], read={"a": read})
+    assert "<dt>Usable GPUs</dt><dd>8 of 8, 1 of them degraded</dd>" in page(of, "a")
 
 
 def test_without_a_verdict_the_page_says_so() -> None:
