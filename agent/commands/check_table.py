@@ -36,7 +36,9 @@ def plain_text(status: HealthStatus, host: str, width: int | None = None) -> str
     parts = [_headline(status, host), printable(status.message)]
     if status.gpus:
         parts += ["", _hardware(status), ""]
-        parts += aligned(columns(status, width))
+        found = columns(status)
+        kept = fitting(found, width)
+        parts += [*aligned(kept), *left_out(found, kept)]
     for incident in _active(status):
         parts += ["", _incident(status, incident), *_details(incident)]
     return "\n".join((*parts, "", *_senses(status), ""))
@@ -54,11 +56,15 @@ def rich_text(status: HealthStatus, host: str) -> str:
         console.print(Text(printable(status.message)))
         if status.gpus:
             console.print(Text(f"\n{_hardware(status)}\n", "dim"))
-            head, *lines = aligned(columns(status, console.width))
+            found = columns(status)
+            kept = fitting(found, console.width)
+            head, *lines = aligned(kept)
             console.print(Text(head, "bold"), soft_wrap=True)
             for gpu, line in zip(status.gpus, lines, strict=True):
                 style = STYLES.get(gpu.health, "")
                 console.print(Text(line, style), soft_wrap=True)
+            for line in left_out(found, kept):
+                console.print(Text(line, "dim"))
         for incident in _active(status):
             console.print(Text(f"\n{_incident(status, incident)}", "bold"))
             for line in _details(incident):
@@ -67,8 +73,8 @@ def rich_text(status: HealthStatus, host: str) -> str:
     return captured.get()
 
 
-def columns(status: HealthStatus, width: int | None) -> list[Column]:
-    """The columns that say something here and fit in `width` characters."""
+def columns(status: HealthStatus) -> list[Column]:
+    """The columns that say something here."""
     gpus = status.gpus
     found = [
         column_of("GPU", (str(gpu.index) if gpu.index >= 0 else "?" for gpu in gpus)),
@@ -84,12 +90,24 @@ def columns(status: HealthStatus, width: int | None) -> list[Column]:
     found.insert(2, column_of("SERIAL", (gpu.serial or "-" for gpu in gpus), spare=True))
     if not _one_product(gpus):
         found.insert(2, column_of("PRODUCT", (gpu.product or "-" for gpu in gpus), spare=True))
-    while width is not None and _total(found) > width:
-        spare = [column for column in found if column.spare]
-        if not spare:
-            break
-        found.remove(spare[-1])
     return found
+
+
+def fitting(found: Sequence[Column], width: int | None) -> list[Column]:
+    """Without so many of the spare ones, the last first, that the others fit in `width`; all of
+    them where nobody looks.
+    """
+    kept = list(found)
+    spare = [column for column in found if column.spare]
+    while width is not None and spare and _total(kept) > width:
+        kept.remove(spare.pop())
+    return kept
+
+
+def left_out(found: Sequence[Column], kept: Sequence[Column]) -> list[str]:
+    """A line that names the columns that a terminal has no room for, and what shows them."""
+    gone = [column.title for column in found if column not in kept]
+    return [f"left out to fit; | cat shows: {', '.join(gone)}"] if gone else []
 
 
 def column_of(title: str, cells: Iterable[str], *, spare: bool = False) -> Column:

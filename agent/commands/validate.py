@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import sys
 import time
@@ -136,7 +137,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_out(msgspec.json.encode(result).decode() + "\n", PROGRAM)
     else:
-        print_out(text_of(result, subjects, host_name()), PROGRAM)
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        print_out(text_of(result, subjects, host_name(), width), PROGRAM)
     return EXIT_STATUS[result.verdict]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from agent.commands.check_table import aligned, column_of
+from agent.commands.check_table import aligned, column_of, fitting, left_out
 from rules.text.printable import printable
 from rules.validate.contract import Check, Result, Verdict, worst
 from rules.validate.findings import CheckId, Subject
@@ -16,12 +16,16 @@ from rules.validate.judge import NOT_FOUND
 from rules.validate.sentences import sentence_of
 
 _NONE: Final = "-"
+_ALL_IN: Final = "TO GPU, ALL"
+_ALL_OUT: Final = "TO HOST, ALL"
+_SPARE: Final = frozenset({_ALL_IN, _ALL_OUT})
+"""Where a terminal is narrow: what is wrong with them stands below the table, too."""
 _COLUMNS: Final = (
     ("MEMORY", CheckId.MEMORY),
     ("TO GPU", CheckId.HOST_TO_DEVICE),
     ("TO HOST", CheckId.DEVICE_TO_HOST),
-    ("TO GPU, ALL", CheckId.HOST_TO_DEVICE_TOGETHER),
-    ("TO HOST, ALL", CheckId.DEVICE_TO_HOST_TOGETHER),
+    (_ALL_IN, CheckId.HOST_TO_DEVICE_TOGETHER),
+    (_ALL_OUT, CheckId.DEVICE_TO_HOST_TOGETHER),
     ("PEERS", CheckId.PEER),
     ("CHECKSUM", CheckId.CHECKSUM),
 )
@@ -30,13 +34,15 @@ _COUNTS: Final = (CheckId.MEMORY, CheckId.CHECKSUM)
 _SHOWN: Final = 40
 
 
-def text_of(result: Result, subjects: Sequence[Subject], host: str) -> str:
-    """Everything without colour."""
+def text_of(
+    result: Result, subjects: Sequence[Subject], host: str, width: int | None = None
+) -> str:
+    """Everything without colour; `width` is that of a terminal, None for pipes and logs."""
     lines = [f"{host}: {result.verdict}", printable(result.message)]
     tested = {check.gpu for check in result.checks if check.gpu}
     gpus = [subject for subject in subjects if subject.uuid in tested]
     if gpus:
-        lines += ["", *_table(result.checks, gpus)]
+        lines += ["", *_table(result.checks, gpus, width)]
     odd = [check for check in result.checks if check.verdict is not Verdict.PASS]
     if odd:
         names = {subject.uuid: f"GPU {subject.index}" for subject in subjects}
@@ -55,23 +61,28 @@ def text_of(result: Result, subjects: Sequence[Subject], host: str) -> str:
     return "\n".join((*lines, ""))
 
 
-def _table(checks: Sequence[Check], gpus: Sequence[Subject]) -> Iterator[str]:
+def _table(checks: Sequence[Check], gpus: Sequence[Subject], width: int | None) -> Iterator[str]:
     """A pair counts for both of its ends, and the slowest is shown."""
     by_gpu = {
         subject.uuid: [check for check in checks if subject.uuid in (check.gpu, check.peer)]
         for subject in gpus
     }
-    yield from aligned(
-        [
-            column_of("GPU", (str(subject.index) for subject in gpus)),
-            column_of("PCI", (subject.pci for subject in gpus)),
-            column_of("VERDICT", (worst(c.verdict for c in by_gpu[g.uuid]) for g in gpus)),
-            *(
-                column_of(title, (_cell(by_gpu[subject.uuid], check) for subject in gpus))
-                for title, check in _COLUMNS
-            ),
-        ]
-    )
+    found = [
+        column_of("GPU", (str(subject.index) for subject in gpus)),
+        column_of("PCI", (subject.pci for subject in gpus)),
+        column_of("VERDICT", (worst(c.verdict for c in by_gpu[g.uuid]) for g in gpus)),
+        *(
+            column_of(
+                title,
+                (_cell(by_gpu[subject.uuid], check) for subject in gpus),
+                spare=title in _SPARE,
+            )
+            for title, check in _COLUMNS
+        ),
+    ]
+    kept = fitting(found, width)
+    yield from aligned(kept)
+    yield from left_out(found, kept)
 
 
 def _cell(checks: Sequence[Check], wanted: CheckId) -> str:

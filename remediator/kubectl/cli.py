@@ -86,7 +86,7 @@ async def _run(options: argparse.Namespace) -> None:
     from remediator.kube.answer import ApiError
     from remediator.kube.kubeconfig import Acting
     from remediator.kubectl.cluster import Manner, connect
-    from remediator.kubectl.leading import without_leader
+    from remediator.kubectl.leading import stop_unless_led, without_leader
     from remediator.kubectl.terminal import Terminal
     from remediator.kubectl.typed.running import run, watch
 
@@ -110,7 +110,14 @@ async def _run(options: argparse.Namespace) -> None:
         async with connect(options.kubeconfig, options.context, manner, acting) as cluster:
 
             async def beside() -> str:
-                return await without_leader(cluster, options.namespace) if command.leader else ""
+                if not command.leader:
+                    return ""
+                ever = command.leader == "ever"
+                return await without_leader(cluster, options.namespace, ever=ever)
+
+            if command.unled != "said":
+                ask = terminal.ask if command.unled == "asked" else None
+                await stop_unless_led(cluster, options.namespace, ask=ask)
 
             if getattr(options, "watch", False):
                 again = partial(_again, options=options)

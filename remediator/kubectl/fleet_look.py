@@ -22,7 +22,7 @@ from remediator.view.people import (
 )
 from remediator.view.session_words import mark_stays, phase_words
 from remediator.view.shared_waits import shared_waits
-from remediator.view.text import columns, count, document
+from remediator.view.text import count, document, table
 from rules.api.names import LABEL_GPUS
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.object_name import is_object_name
@@ -133,8 +133,8 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     lines += [cause.message for cause in common_causes(by_name, healths)]
     lines += pause_lines(pauses, now)
     shown = [row for row in rows if wide or row.notable]
-    table = ["", _table(shown, wide=wide)] if shown else []
-    return "\n".join([*map(printable, lines), *table])
+    told = ["", _table(shown, wide=wide)] if shown else []
+    return "\n".join([*map(printable, lines), *told])
 
 
 async def _in_shadow(cluster: Cluster, namespace: str) -> list[str]:
@@ -201,7 +201,8 @@ def _totals(rows: Sequence[_Row], sessions: dict[str, QuarantineView]) -> str:
 def _table(rows: Sequence[_Row], *, wide: bool) -> str:
     header = ["NODE", "HEALTH", "USABLE", "PHASE", "PEOPLE", "REASON"]
     extra = ["CORDONED", "PRODUCT", "DRIVER", "INTERCONNECT", "SESSION"] if wide else []
-    return columns([*header, *extra], [_cells(row, wide=wide) for row in rows])
+    cells = [_cells(row, wide=wide) for row in rows]
+    return table([*header, *extra], cells, spare=("GPUS", "PEOPLE", "PHASE"), wide=wide)
 
 
 def _cells(row: _Row, *, wide: bool) -> list[str]:

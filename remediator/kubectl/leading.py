@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -12,7 +14,8 @@ from remediator.kubectl.command import CommandError
 from remediator.view.text import age
 from rules.api.names import COMPONENT_REMEDIATOR
 from rules.api.nodes import LeaseView
-from rules.api.object_name import api_path
+from rules.api.object_name import api_path, is_object_name
+from rules.api.sentences import some
 from rules.api.timestamps import parse_time
 
 UNRENEWED_S: Final = 30.0
@@ -29,13 +32,88 @@ async def lease_of(cluster: Cluster, namespace: str) -> LeaseView | None:
         raise CommandError(f"the Lease {COMPONENT_REMEDIATOR} is unreadable: {error}") from error
 
 
-async def without_leader(cluster: Cluster, namespace: str) -> str:
-    """That no remediator leads, and what that means; "" where one does or nobody may know."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeverLed:
+    """No remediator ever led in the namespace that a person means."""
+
+    namespace: str
+    spaces: tuple[str, ...] | None
+    """Where pods of one are; None where the person may not list them."""
+
+    @property
+    def awaited(self) -> bool:
+        """It is installed there and has yet to lead."""
+        return self.namespace in (self.spaces or ())
+
+    @property
+    def sentence(self) -> str:
+        """What that means, and how to find the right namespace."""
+        said = f"no remediator has ever led in namespace {self.namespace}"
+        if self.awaited:
+            look = f"kubectl -n {self.namespace} get pods -l {REMEDIATOR_SELECTOR}"
+            return f"{said}, though its pods are there; see {look}"
+        if self.spaces:
+            return (
+                f"{said}, one runs in {some(self.spaces)} by a policy that was not looked at; "
+                f"name it with -n {self.spaces[0]}"
+            )
+        known = ", and none runs in this cluster" if self.spaces is not None else ""
+        return (
+            f"{said}{known}: nothing is taken out, repaired or given back from there; "
+            f"kubectl get deploy -A -l {REMEDIATOR_SELECTOR} finds where it is installed (-n), "
+            "--context names another cluster"
+        )
+
+
+async def without_leader(cluster: Cluster, namespace: str, *, ever: bool = False) -> str:
+    """That no remediator leads, or `ever` did, and what that means; "" where one does or nobody
+    may know.
+    """
     try:
         lease = await lease_of(cluster, namespace)
+        if lease is None:
+            return (await _never_led(cluster, namespace)).sentence
     except CommandError:
         return ""
-    return nobody_leads(lease, namespace, cluster.now()) if lease is not None else ""
+    return "" if ever else nobody_leads(lease, namespace, cluster.now())
+
+
+async def stop_unless_led(
+    cluster: Cluster, namespace: str, *, ask: Callable[[str], None] | None
+) -> None:
+    """Before a write that only a remediator carries out: where none ever led in the namespace,
+    `ask` whether to go on, or without it do nothing.
+
+    A request is of the whole cluster: a remediator in another namespace carries it out, by a
+    policy that the person was not told of. A pause holds for that one too, so it is only
+    questioned where there is none at all and whoever gave it would believe that all stands still.
+    """
+    try:
+        if await lease_of(cluster, namespace) is not None:
+            return
+    except CommandError as error:
+        if not error.forbidden:
+            raise
+        return
+    never = await _never_led(cluster, namespace)
+    if never.awaited:
+        return
+    if ask is None:
+        raise CommandError(f"nothing was asked for: {never.sentence}")
+    if never.spaces == ():
+        ask(f"{never.sentence}. Nobody obeys this now; write it all the same?")
+
+
+async def _never_led(cluster: Cluster, namespace: str) -> NeverLed:
+    query = {"labelSelector": REMEDIATOR_SELECTOR}
+    try:
+        pods = await cluster.everything("/api/v1/pods", query)
+    except CommandError as error:
+        if not error.forbidden:
+            raise
+        return NeverLed(namespace=namespace, spaces=None)
+    found = {str((pod.get("metadata") or {}).get("namespace") or "") for pod in pods}
+    return NeverLed(namespace=namespace, spaces=tuple(sorted(filter(is_object_name, found))))
 
 
 async def unled_since(cluster: Cluster, namespace: str) -> str:
@@ -48,10 +126,7 @@ async def unled_since(cluster: Cluster, namespace: str) -> str:
 
 
 def nobody_leads(lease: LeaseView, namespace: str, now: float) -> str:
-    """The sentence about a Lease that nobody renews; "" of one that is held.
-
-    Where there is no Lease none has led yet, which is no news before the installation.
-    """
+    """The sentence about a Lease that nobody renews; "" of one that is held."""
     if not (since := _unled(lease, now)):
         return ""
     return (

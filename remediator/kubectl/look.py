@@ -14,7 +14,7 @@ from remediator.kubectl.terminal import Terminal
 from remediator.view.people import must_of, part_of_people, pause_lines
 from remediator.view.session_words import askers, leading_reason, mark_stays, phase_words
 from remediator.view.shared_waits import shared_waits, without
-from remediator.view.text import age, columns, document, labelled, width_for
+from remediator.view.text import age, document, labelled, table, width_for
 from rules.api.health import plain
 from rules.api.names import ANNOTATION_HOLD, API_VERSION
 from rules.api.nodes import FreshNode, NodeView, PauseView, QuarantineView
@@ -68,8 +68,9 @@ async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Termin
         for s in found
     ]
     header = ["NODE", "PHASE", "SINCE", "REASON", "BLOCKED", "PEOPLE", "SESSION"]
-    table = columns([*header, *(["LEVEL", "BY", "MESSAGE"] if wide else [])], rows)
-    return "\n".join([*said, *([""] if said else []), table])
+    header += ["LEVEL", "BY", "MESSAGE"] if wide else []
+    told = table(header, rows, spare=("SESSION", "SINCE", "BLOCKED", "PEOPLE"), wide=wide)
+    return "\n".join([*said, *([""] if said else []), told])
 
 
 def _none(options: argparse.Namespace, *, some_node: bool) -> str:

@@ -61,8 +61,12 @@ class Command:
     watches: bool = False
     connects: bool = True
     """Whether it asks the cluster anything."""
-    leader: bool = False
-    """Its answer is worth little while no remediator leads, so that is said then."""
+    leader: Literal["", "ever", "now"] = ""
+    """Whether its answer is worth little while no remediator leads, or only where none ever did,
+    which is a mistyped or forgotten `-n` more often than not; that is said then.
+    """
+    unled: Literal["said", "asked", "refused"] = "said"
+    """What becomes of it where none ever led: it asks first, or does nothing at all."""
     role: str = OPERATOR
     """The ClusterRole that allows what a viewer may not; "": only administrators have it."""
     more: Callable[[argparse.ArgumentParser], None] | None = None

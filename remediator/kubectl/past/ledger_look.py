@@ -20,7 +20,7 @@ from remediator.view.ledger_view import (
     record_rows,
     stats,
 )
-from remediator.view.text import NONE, age, columns, count, document, labelled, span
+from remediator.view.text import NONE, age, count, document, labelled, span, table
 from rules.api.health import plain
 from rules.api.names import API_VERSION, LABEL_GPUS
 from rules.api.nodes import NodeView
@@ -53,7 +53,8 @@ async def lemons(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> 
     wide = options.output == "wide"
     header = ["WHAT", "NODE", "FAULTS", "BACK", "RETURN", "LAST", "REASON", "LEMON"]
     lines = [_cells(row, cluster.now(), wide=wide) for row in rows]
-    return columns([*header, *(["SERIAL", "MESSAGE"] if wide else [])], lines)
+    header += ["SERIAL", "MESSAGE"] if wide else []
+    return table(header, lines, spare=("LAST", "BACK", "RETURN", "FAULTS"), wide=wide)
 
 
 def _cells(row: RecordRow, now: float, *, wide: bool) -> list[str]:
@@ -91,7 +92,9 @@ async def gpu_history(cluster: Cluster, options: argparse.Namespace) -> str:
     if status.events:
         header = ["AT", "NODE", "REASON", "SEVERITY", "TIMES", "STEPS", "OUTCOME", "BACK AFTER",
                   "SESSION"]  # fmt: skip
-        lines += ["", columns(header, [_event(event) for event in status.events])]
+        spare = ("SESSION", "TIMES", "BACK AFTER", "STEPS", "SEVERITY")
+        cells = [_event(event) for event in status.events]
+        lines += ["", table(header, cells, spare=spare, wide=options.output == "wide")]
     return "\n".join(lines)
 
 
@@ -155,13 +158,13 @@ def told(found: StatsShown) -> list[str]:
             header = [what.upper(), "FAULTS", "GPU-DAYS", "PER 1,000 GPU-DAYS"]
             cells = [_rate(row) for row in rows[:_SHOWN]]
             shown = len(header) - found.young  # a rate of hours would be any number
-            lines += ["", columns(header[:shown], [row[:shown] for row in cells])]
+            lines += ["", table(header[:shown], [row[:shown] for row in cells])]
     if found.steps:
         held = [[step.what, _share(step)] for step in found.steps]
-        lines += ["", columns(["STEP", "HELD FOR A WEEK"], held)]
+        lines += ["", table(["STEP", "HELD FOR A WEEK"], held)]
     if found.survival:
         header = ["STEP", "REPAIRS", "WELL AFTER 1 DAY", "7 DAYS", "28 DAYS", "HALF BACK AFTER"]
-        lines += ["", columns(header, [_lasting(row) for row in found.survival])]
+        lines += ["", table(header, [_lasting(row) for row in found.survival])]
     return lines
 
 

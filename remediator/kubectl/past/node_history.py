@@ -14,7 +14,7 @@ from remediator.kubectl.terminal import Terminal
 from remediator.view.session_view import gpu_ids
 from remediator.view.session_words import askers, leading_reason, phase_words
 from remediator.view.shapes import NodeTimeline, TimelineItem
-from remediator.view.text import NONE, columns, count, document, span
+from remediator.view.text import NONE, count, document, span, table
 from remediator.view.timeline import Lane, lasted, node_timeline
 from rules.api.health import HealthStatus
 from rules.api.nodes import QuarantineView
@@ -102,7 +102,8 @@ def _sessions(sessions: list[QuarantineView], now: float, *, wide: bool) -> str:
         for s in sessions
     ]
     header = ["OPENED", "PHASE", "LASTED", "REASON", "EVICTED", "SESSION"]
-    return columns([*header, *(["BY", "MESSAGE"] if wide else [])], rows)
+    header += ["BY", "MESSAGE"] if wide else []
+    return table(header, rows, spare=("SESSION", "EVICTED", "LASTED"), wide=wide)
 
 
 def _lasted(session: QuarantineView, now: float) -> str:
@@ -116,7 +117,7 @@ def _timeline(timeline: NodeTimeline, *, wide: bool) -> str:
     shown = timeline.items if wide else timeline.items[-_SHOWN:]
     left_out = timeline.earlier + len(timeline.items) - len(shown)
     header = ["AT", "KIND", "FOR", "WHAT", *(["SAID"] if wide else [])]
-    told = columns(header, [_line(item, wide=wide) for item in shown])
+    told = table(header, [_line(item, wide=wide) for item in shown], wide=wide)
     more = "; -o wide shows more" if len(shown) < len(timeline.items) else ""
     return f"{told}\n{count(left_out, 'older line')} left out{more}" if left_out else told
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from remediator.kubectl.planning.node_plan import NodePlan
-from remediator.view.text import columns, count, labelled
+from remediator.view.text import count, labelled, table
 from rules.api.sentences import some
 from rules.text.printable import printable
 
@@ -26,7 +26,7 @@ def plan_lines(planned: Sequence[NodePlan], *, wide: bool) -> list[str]:
         for text in texts:
             nodes.setdefault(_of_any(text, name), []).append(name)
     shared = {text: names for text, names in nodes.items() if len(names) >= _SHARED}
-    lines = [_table(planned)]
+    lines = [_table(planned, wide=wide)]
     for text, names in shared.items():
         named = ", ".join(names) if wide else some(names)
         lines += ["", *labelled("", [f"{count(len(names), 'node')}: {text}", f"  {named}"])]
@@ -43,7 +43,7 @@ def _of_any(text: str, node: str) -> str:
     return re.sub(command, rf"\1{_NODE}", text)
 
 
-def _table(planned: Sequence[NodePlan]) -> str:
+def _table(planned: Sequence[NodePlan], *, wide: bool) -> str:
     held_back = any(one.blocked_by for one in planned)
     shadow = any(one.now not in {"", "nothing"} for one in planned)
     header = ["REASON", "PEOPLE", "EVICT", "BLOCKED", "LEFT"]
@@ -62,7 +62,8 @@ def _table(planned: Sequence[NodePlan]) -> str:
         ]
         for one in planned
     ]
-    return columns([*header, *(["NOW"] if shadow else [])], rows)
+    header += ["NOW"] if shadow else []
+    return table(header, rows, spare=("LEFT", "EVICT", "PEOPLE", "BLOCKED"), wide=wide)
 
 
 def _details(one: NodePlan, *, wide: bool) -> list[str]:

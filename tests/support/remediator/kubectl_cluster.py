@@ -15,9 +15,10 @@ from typing import Any
 
 from hack.sim.cluster.calls import Caller
 from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
-from hack.sim.cluster.resource import Resource
+from hack.sim.cluster.resource import LEASES, NAMESPACES, Resource
 from hack.sim.manifests import post_manifests, read_manifests
 from remediator.kubectl.cli import main
+from rules.api.timestamps import format_micro_time
 from tests.support.remediator.kubectl_objects import NOW, Object
 
 REPOSITORY = Path(__file__).parents[3]
@@ -77,11 +78,12 @@ def cluster(
     fill: Callable[[HostedServer], None] = lambda hosted: None,
     *,
     crds: bool = True,
+    led: bool = False,
     **options: Any,
 ) -> Iterator[Kubectl]:
     """A server whose clock stands still; options as SimulatedApiServer takes them.
 
-    Everything is made at LOADED, and read at NOW.
+    Everything is made at LOADED, and read at NOW. `led`: a remediator leads in namespace gpuward.
     """
     moment = [LOADED]
     with run_in_thread(clock=lambda: moment[0], **options) as hosted:
@@ -89,8 +91,17 @@ def cluster(
             manifests = read_manifests(REPOSITORY / "daemonset" / "crds")
             hosted.run(post_manifests(hosted.server.client, manifests))
         fill(hosted)
+        if led:
+            load(hosted, NAMESPACES, {"metadata": {"name": "gpuward"}})
+            load(hosted, LEASES, lease(NOW))
         moment[0] = NOW
         yield Kubectl(hosted, folder)
+
+
+def lease(at: float, holder: str = "", namespace: str = "gpuward") -> Object:
+    """The remediators', renewed at that moment; without a holder it is being handed over."""
+    spec = {"holderIdentity": holder, "renewTime": format_micro_time(at)}
+    return {"metadata": {"name": "gpuward-remediator", "namespace": namespace}, "spec": spec}
 
 
 def viewer(name: str = "ann") -> Caller:

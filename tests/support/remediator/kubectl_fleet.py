@@ -5,13 +5,14 @@ from __future__ import annotations
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.http.threaded import HostedServer
 from hack.sim.manifests import read_manifests
-from tests.support.remediator.kubectl_cluster import REPOSITORY, load
+from tests.support.remediator.kubectl_cluster import REPOSITORY, lease, load
 from tests.support.remediator.kubectl_evidence import EVIDENCES, kept
 from tests.support.remediator.kubectl_objects import (
     BLOCKED,
     GONE,
     HEALTHS,
     HEALTHY,
+    NOW,
     PAUSES,
     QUARANTINES,
     UNKNOWN,
@@ -46,6 +47,7 @@ def load_fleet(hosted: HostedServer) -> None:
     pods, _ = hosted.run(hosted.server.client.list(r.PODS, "gpuward"))
     load(hosted, HEALTHS, *_verdicts(pods[0]["metadata"]["uid"]))
     load(hosted, QUARANTINES, *_sessions())
+    load(hosted, r.LEASES, lease(NOW))
     load(hosted, RECORDS, *records())
     load(hosted, EVIDENCES, kept(f"{BLOCKED}-0badcafe", BLOCKED))
     load(

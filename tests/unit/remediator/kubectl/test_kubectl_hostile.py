@@ -200,7 +200,7 @@ def test_issue10_05_objects_that_nobody_can_read_are_counted_and_named(
             stranger = session(name, NAME, "Marked", "m")
             load(hosted, QUARANTINES, {**stranger, "spec": 5})
 
-    with cluster(tmp_path, with_strangers) as kubectl:
+    with cluster(tmp_path, with_strangers, led=True) as kubectl:
         code, out, err = kubectl("list")
 
     assert code == 0

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hack.sim.cluster.http.threaded import HostedServer
-from hack.sim.cluster.resource import LEASES
+from hack.sim.cluster.resource import LEASES, NAMESPACES, PODS
 from remediator.kubectl.commands import COMMANDS
-from rules.api.timestamps import format_micro_time
-from tests.support.remediator.kubectl_cluster import cluster, load
+from tests.support.remediator.kubectl_cluster import cluster, lease, load, viewer
 from tests.support.remediator.kubectl_fleet import load_fleet
-from tests.support.remediator.kubectl_objects import BLOCKED, NOW
+from tests.support.remediator.kubectl_objects import BLOCKED, NOW, QUARANTINES
 
 SAID = "no remediator has led for 20m: nothing is taken out, repaired or given back"
 LINES = {
@@ -31,16 +31,13 @@ LINES = {
 def renewed(seconds_ago: float, holder: str = "r-1") -> Callable[[HostedServer], None]:
     def fill(hosted: HostedServer) -> None:
         load_fleet(hosted)
-        at = format_micro_time(NOW - seconds_ago)
-        spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": at}
-        metadata = {"name": "gpuward-remediator", "namespace": "gpuward"}
-        load(hosted, LEASES, {"metadata": metadata, "spec": spec})
+        load(hosted, LEASES, lease(NOW - seconds_ago, holder))
 
     return fill
 
 
 def test_issue15_walk_each_command_that_rests_on_a_leader_is_tried() -> None:
-    assert {command.name for command in COMMANDS if command.leader} == set(LINES)
+    assert {command.name for command in COMMANDS if command.leader == "now"} == set(LINES)
 
 
 def test_issue15_walk_without_a_leader_what_is_asked_for_waits_and_that_is_said(
@@ -79,3 +76,89 @@ def test_issue15_walk_a_hand_over_is_no_absence(tmp_path: Path, seconds_ago: flo
     with cluster(tmp_path, renewed(seconds_ago, holder="")) as kubectl:
         assert kubectl("list")[2] == ""
         assert "ok    leader: a remediator leads" in kubectl("preflight")[1]
+
+
+OF_A_REMEDIATOR = {
+    "app.kubernetes.io/name": "gpuward", "app.kubernetes.io/component": "remediator",
+}  # fmt: skip
+NEVER = "no remediator has ever led in namespace wrong"
+FIND = "kubectl get deploy -A -l app.kubernetes.io/name=gpuward,app.kubernetes.io/component="
+EVER = {
+    "pause": ("--reason", "x", "--yes"),
+    "hold": (BLOCKED, "--reason", "x"),
+    "repaired": (BLOCKED, "--reason", "x"),
+    "export": ("-f", "export.tar.gz"),
+    "bundle": (BLOCKED, "-o", "bundle.tar.gz"),
+}
+
+
+def pod_in(namespace: str) -> Callable[[HostedServer], None]:
+    """The fleet, and a remediator's pod in a namespace."""
+
+    def fill(hosted: HostedServer) -> None:
+        load_fleet(hosted)
+        metadata = {"name": "r-1", "namespace": namespace, "labels": OF_A_REMEDIATOR}
+        load(hosted, NAMESPACES, {"metadata": {"name": namespace}})
+        load(hosted, PODS, {"metadata": metadata, "spec": {"nodeName": "cpu-1"}})
+
+    return fill
+
+
+def test_each_command_whose_answer_depends_on_the_namespace_is_tried() -> None:
+    assert {command.name for command in COMMANDS if command.leader == "ever"} == set(EVER)
+    refused = {command.name for command in COMMANDS if command.unled == "refused"}
+    assert refused == {"quarantine", "repair"}
+
+
+def test_a_namespace_where_none_ever_led_is_named_with_how_to_find_the_right_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with cluster(tmp_path, load_fleet) as kubectl:
+        for name, arguments in {**LINES, **EVER}.items():
+            _, out, err = kubectl(name, *arguments, "-n", "wrong")
+            assert NEVER in err, name
+            assert FIND in err, name
+            assert NEVER not in out
+            assert NEVER not in kubectl(name, *arguments)[2], "in the right one it is no news"
+
+
+@pytest.mark.parametrize("name", ["quarantine", "repair"])
+def test_what_is_judged_by_the_policy_of_no_remediator_is_not_asked_for(
+    tmp_path: Path, name: str
+) -> None:
+    """In the wrong namespace there is no policy, so it would say that nothing is touched, while
+    the remediator in the right one evicts.
+    """
+    with cluster(tmp_path, pod_in("right")) as kubectl:
+        before = kubectl.get(QUARANTINES, f"{BLOCKED}-0badcafe")
+        code, out, err = kubectl(name, *LINES[name], "-n", "wrong")
+        assert (code, out) == (1, "")
+        assert f"nothing was asked for: {NEVER}, one runs in right by a policy" in err
+        assert "name it with -n right" in err
+        assert kubectl.get(QUARANTINES, f"{BLOCKED}-0badcafe") == before
+    with cluster(tmp_path, pod_in("wrong")) as kubectl:
+        code, _, err = kubectl(name, *LINES[name], "-n", "wrong")
+        assert (code, f"{NEVER}, though its pods are there; see" in err) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("runs_in", "code"),
+    [pytest.param("", 1, id="nobody obeys"), pytest.param("right", 0, id="obeyed elsewhere")],
+)
+def test_a_pause_that_nobody_obeys_is_not_believed_unasked(
+    tmp_path: Path, runs_in: str, code: int
+) -> None:
+    with cluster(tmp_path, pod_in(runs_in) if runs_in else load_fleet) as kubectl:
+        found, out, err = kubectl("pause", "--reason", "x", "-n", "wrong")
+    assert (found, bool(out)) == (code, not code)
+    assert NEVER in err
+    assert ("Nothing was done; agree with --yes" in err) is bool(code)
+
+
+def test_who_may_not_read_the_lease_is_told_nothing_of_it(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"authorization": "RBAC", "tokens": {"secret": viewer("bob")}}
+    with cluster(tmp_path, load_fleet, **options) as kubectl:
+        code, _, err = kubectl("quarantine", BLOCKED, "--reason", "x", "--yes", "-n", "wrong")
+    assert (code, NEVER in err) == (1, False)
+    assert "ask for the ClusterRole gpuward-operator" in err

@@ -18,7 +18,7 @@ from remediator.kubectl.node_look import NodeLook
 from rules.api.nodes import FreshNode, HealthView, QuarantineView
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
-from tests.support.remediator.kubectl_cluster import cluster, load, run_command
+from tests.support.remediator.kubectl_cluster import cluster, lease, load, run_command
 from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_objects import (
     BLOCKED,
@@ -253,8 +253,12 @@ def test_a_session_that_ends_with_shadow_takes_no_reason(tmp_path: Path) -> None
 
 
 def test_without_a_policy_nobody_is_promised_that_something_is_done(tmp_path: Path) -> None:
-    """A namespace that was mistyped looks just the same."""
-    with cluster(tmp_path, load_fleet) as kubectl:
+    def fill(hosted: HostedServer) -> None:
+        load_fleet(hosted)
+        load(hosted, r.NAMESPACES, {"metadata": {"name": "elsewhere"}})
+        load(hosted, r.LEASES, lease(NOW, namespace="elsewhere"))
+
+    with cluster(tmp_path, fill) as kubectl:
         for words in (("quarantine", HEALTHY, "--reason", "x"),
                       ("repair", BLOCKED, "--step", "RestartNode")):  # fmt: skip
             _, _, question = kubectl(*words, "-n", "elsewhere")

@@ -92,7 +92,7 @@ def test_issue15_walk_a_sick_node_that_a_person_cordoned_is_planned_as_it_is_don
         load(hosted, NODES, by_hand, gpu_node("other"), gpu_node("third"))
         load(hosted, HEALTHS, sick("by-hand"))
 
-    with cluster(tmp_path, fill) as kubectl:
+    with cluster(tmp_path, fill, led=True) as kubectl:
         _, out, _ = kubectl("plan", "by-hand", "-o", "json")
         (one,) = json.loads(out)
         assert (one["node"], one["would"]) == ("by-hand", "drain")
@@ -186,7 +186,7 @@ def test_plan_says_what_will_really_happen(tmp_path: Path) -> None:
         load(hosted, PAUSES, PAUSED)
         load(hosted, CONFIGMAPS, ROOM)
 
-    with cluster(tmp_path, fill) as kubectl:
+    with cluster(tmp_path, fill, led=True) as kubectl:
         code, out, err = kubectl("plan", "-o", "json")
         told = kubectl("fleet")[1]
     assert (code, err) == (0, "")
@@ -223,7 +223,7 @@ def test_plan_knows_gangs(tmp_path: Path) -> None:
             load(hosted, HEALTHS, verdict)
         load(hosted, PODS, *members)
 
-    with cluster(tmp_path, fill) as kubectl:
+    with cluster(tmp_path, fill, led=True) as kubectl:
         found = json.loads(kubectl("plan", "-o", "json")[1])
     assert [one["would"] for one in found] == ["wait", "wait"]
     assert all("gang Job default/llm has 2 bad nodes" in one["because"] for one in found)
@@ -238,7 +238,7 @@ def test_what_drains_have_in_common_is_read_once_and_nothing_is_written(tmp_path
         load(hosted, QUARANTINES, *map(asked, names[:4]))
         load(hosted, PODS, *(gpu_pod(f"p-{name}", name) for name in names[:4]))
 
-    with cluster(tmp_path, fill) as kubectl:
+    with cluster(tmp_path, fill, led=True) as kubectl:
         before = len(kubectl.hosted.server.requests.all)
         code, out, err = kubectl("plan", "-o", "json")
         asked_for = list(kubectl.hosted.server.requests.all)[before:]
@@ -255,7 +255,7 @@ def test_what_drains_have_in_common_is_read_once_and_nothing_is_written(tmp_path
 def test_one_session_of_a_newer_release_does_not_end_the_plan_of_all(tmp_path: Path) -> None:
     """A phase that this release does not know: its node says so, the others are planned."""
     newer = session("sick-1", "sick", "Hibernating", "Asleep.")
-    with cluster(tmp_path, lambda hosted: _two(hosted, newer)) as kubectl:
+    with cluster(tmp_path, lambda hosted: _two(hosted, newer), led=True) as kubectl:
         code, out, err = kubectl("plan", "-o", "json")
         first, second = json.loads(out)
     assert (code, err) == (0, "")
@@ -285,6 +285,6 @@ def test_labels_that_no_node_has_are_not_taken_for_calm(
         load(hosted, NODES, gpu_node("well", rack="a1"), gpu_node("sick"))
         load(hosted, QUARANTINES, asked("sick"))
 
-    with cluster(tmp_path, fill) as kubectl:
+    with cluster(tmp_path, fill, led=True) as kubectl:
         code, out, _ = kubectl(*words)
     assert (code, out.splitlines()[-1]) == (0, said)
