@@ -16,8 +16,8 @@ from remediator.kubectl import questions
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.look import existing_node
-from remediator.kubectl.node_look import look_at, open_session
-from remediator.kubectl.planning.capacity import budget_warning
+from remediator.kubectl.node_look import look_at, open_session, policy_of
+from remediator.kubectl.planning.capacity import capacity
 from remediator.kubectl.terminal import Terminal
 from remediator.kubectl.why.repaired import objections
 from remediator.view.acts import resume_command
@@ -68,7 +68,8 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
             f"session {session.name} of {name} is one of Shadow and ends, since the policy "
             "enforces now: what is added to it now ends with it; ask again in a minute"
         )
-    warning = await budget_warning(cluster, options.namespace, name)
+    room = await capacity(cluster, options.namespace)
+    warning = room.warning(name)
     waits = await _in_the_way(cluster, options, node)
     if not options.yes:
         pods = await _pods(cluster, name)
@@ -77,6 +78,7 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
     by = await cluster.who()
     cause = Cause(source="Human", reason=HUMAN_REASON, message=options.reason[:MAX_MESSAGE], by=by)
     if session is not None:
+        room.take(name)
         stops = look.policy is not None and not questions.drains_now(look, session)
         return f"{await _join(cluster, session, cause, options.level, stops=stops)}{waits}"
     prefix = re.sub(r"[^a-z0-9.-]", "-", name)[:200]
@@ -89,6 +91,7 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
             "spec": plain(QuarantineSpec(node_name=name, causes=(cause,), level=options.level)),
         },
     )
+    room.take(name)
     opened = created["metadata"]["name"]
     return (
         f"{name}: session {opened} is open{waits}\n"
@@ -143,7 +146,7 @@ async def _in_the_way(cluster: Cluster, options: argparse.Namespace, node: NodeV
         return f"; {owner}, nothing is done before that is over"
     unsure = ""
     with suppress(CommandError):
-        policy = await cluster.policy(options.namespace)
+        policy = await policy_of(cluster, options.namespace)
         if policy is None:
             unsure = (
                 f"; there is no policy in namespace {options.namespace} (-n says where gpuward is "
@@ -152,8 +155,8 @@ async def _in_the_way(cluster: Cluster, options: argparse.Namespace, node: NodeV
         elif policy.mode == Mode.SHADOW:
             return "; the policy is Shadow, so nothing is touched"
     with suppress(CommandError):
-        now = cluster.now()
-        if pauses := [p for p in await cluster.pauses() if pause_covers(p, node, now)]:
+        paused = await cluster.once("pauses", cluster.pauses)
+        if pauses := [p for p in paused if pause_covers(p, node, cluster.now())]:
             return f"; it is paused, nothing is done before: {resume_command(pauses)}"
     return unsure
 
@@ -277,7 +280,7 @@ async def _with_adapter(cluster: Cluster, options: argparse.Namespace, step: str
     step.
     """
     try:
-        policy = await cluster.policy(options.namespace)
+        policy = await policy_of(cluster, options.namespace)
     except CommandError:
         return None
     if policy is not None and policy.repair.mode == "Off":

@@ -7,9 +7,8 @@ asked for and nothing else; RBAC of that person decides.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -21,7 +20,7 @@ from remediator.kube.kubeconfig import Acting
 from remediator.kube.pace import Pace, PaceLane, Rates
 from remediator.kube.resources import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
 from remediator.kubectl.answers import SelfSubjectReview, checked, decoded, unreadable
-from remediator.kubectl.command import OPERATOR, VIEWER, CommandError
+from remediator.kubectl.command import CommandError, Manner
 from rules.api.budgets import PdbView
 from rules.api.evidence.wire import EvidenceView
 from rules.api.names import API_VERSION, COMPONENT_VALIDATE
@@ -47,21 +46,6 @@ _STRICT = {"fieldValidation": "Strict"}
 _MANAGER = {"fieldManager": MANAGER}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
-    """How a command speaks with the API server."""
-
-    role: str = OPERATOR
-    """The ClusterRole that a refusal names where a viewer's is not enough."""
-    least: str = VIEWER
-    """The one that it names where a viewer's would do: nobody wants to ask twice."""
-    dry_run: bool = False
-    timeout_s: float | None = None
-    """For one request; None for the usual, 0 for no limit."""
-    say: Callable[[str], None] = lambda _: None
-    """Takes what a person should know beside the answer."""
-
-
 class Cluster:
     """One API server on behalf of one person."""
 
@@ -75,6 +59,18 @@ class Cluster:
         """Whether the API server only checks what is written."""
         self._left_out: set[str] = set()
         """What was said already of objects that nobody can read."""
+        self._once: dict[str, Any] = {}
+
+    async def once(self, what: str, read: Callable[[], Awaitable[T]]) -> T:
+        """What is the same for all nodes of a command, read at the first of them."""
+        if what not in self._once:
+            self._once[what] = await read()
+        found: T = self._once[what]
+        return found
+
+    def look_again(self) -> None:
+        """Another command, or another look of one, reads all of it anew."""
+        self._once.clear()
 
     def now(self) -> float:
         """Seconds since the epoch, in the API server's time."""
@@ -82,6 +78,9 @@ class Cluster:
 
     async def who(self) -> str:
         """The name the API server knows us by, for the record of who acted."""
+        return await self.once("who", self._who)
+
+    async def _who(self) -> str:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         answer = await self._call(
             PaceLane.READ, "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=review

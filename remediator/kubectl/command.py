@@ -1,10 +1,14 @@
-"""What every command of `kubectl gpuward` rests on: how it fails, and which role allows it.
+"""What every command of `kubectl gpuward` rests on: how it fails, how it speaks with the
+API server, and which role allows it.
 
-Imports nothing: help, completion and a mistyped word are answered before anything heavy is read.
+Imports nothing of ours: help, completion and a mistyped word are answered before anything heavy is
+read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 VIEWER: Final = "gpuward-viewer"
@@ -32,3 +36,18 @@ class CommandError(Exception):
         """The policy of the cluster is wrong: what does not rest on it may go on."""
         self.report = report
         """What was found all the same, for standard output."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How a command speaks with the API server."""
+
+    role: str = OPERATOR
+    """The ClusterRole that a refusal names where a viewer's is not enough."""
+    least: str = VIEWER
+    """The one that it names where a viewer's would do: nobody wants to ask twice."""
+    dry_run: bool = False
+    timeout_s: float | None = None
+    """For one request; None for the usual, 0 for no limit."""
+    say: Callable[[str], None] = lambda _: None
+    """Takes what a person should know beside the answer."""

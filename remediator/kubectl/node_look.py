@@ -153,6 +153,11 @@ async def _lemons(
     return tuple(one.status for one in found if one is not None and one.status.lemon)
 
 
+async def policy_of(cluster: Cluster, namespace: str) -> Policy | None:
+    """The policy of the namespace, the same for every node that a command is about."""
+    return await cluster.once("policy", lambda: cluster.policy(namespace))
+
+
 async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
     """Read it all; CommandError only where nothing at all can be read."""
     unseen: list[str] = []
@@ -172,17 +177,19 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
     health = await cluster.health(name)
     agents = await allowed(cluster.agents(name), "pods (list pods): whether its agent runs")
     try:
-        policy = await allowed(cluster.policy(namespace), "the policy (get configmaps)")
+        policy = await allowed(policy_of(cluster, namespace), "the policy (get configmaps)")
     except CommandError as error:
         # A policy that cannot be read is one more thing to know, not the end of the answer.
         policy = None
         unseen.append(f"the policy: {error}")
     now = cluster.now()
-    pauses = [p for p in await cluster.pauses() if node is None or pause_covers(p, node, now)]
+    paused = await cluster.once("pauses", cluster.pauses)
+    pauses = [p for p in paused if node is None or pause_covers(p, node, now)]
     lacking: tuple[str, ...] = ()
     if node is not None and marked(node):
         daemon_sets = await allowed(
-            cluster.daemon_sets(), "DaemonSets (list): which could not come back"
+            cluster.once("DaemonSets", cluster.daemon_sets),
+            "DaemonSets (list): which could not come back",
         )
         lacking = untolerating(node, daemon_sets or ())
     return NodeLook(
@@ -197,6 +204,6 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
         agents=None if agents is None else tuple(agents),
         policy=policy,
         untolerating=lacking,
-        unled=await unled_since(cluster, namespace),
+        unled=await cluster.once("unled", lambda: unled_since(cluster, namespace)),
         unseen=tuple(unseen),
     )

@@ -2,30 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
+from remediator.kubectl.node_look import policy_of
+from rules.api.nodes import NodeView
+from rules.fleet.budget import BudgetBook
 from rules.fleet.turns import budget_book, over_budget
-from rules.policy.policy import Policy
+from rules.policy.policy import Budget, Policy
 from rules.session.snapshot import FleetSnapshot
 
 
-async def budget_warning(cluster: Cluster, namespace: str, node: str) -> str:
-    """A sentence where the budget is exceeded, or cannot be told; "" where there is room."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """How many nodes are unavailable, those that one command asks for included."""
+
+    unknown: str = ""
+    """Why nobody can tell; "" where it is known."""
+    selected: Mapping[str, NodeView] = field(default_factory=dict)
+    book: BudgetBook = field(default_factory=lambda: BudgetBook(Budget()))
+
+    def warning(self, node: str) -> str:
+        """A sentence where the budget is exceeded, or cannot be told; "" where there is room."""
+        if self.unknown:
+            return f"Whether the budget has room is not known: {self.unknown}."
+        over = over_budget(node, self.selected, self.book)
+        if not over:
+            return ""
+        return (
+            f"It exceeds the budget ({over}): a person may, and detectors wait until nodes are "
+            "back."
+        )
+
+    def take(self, node: str) -> None:
+        """Count a node that was asked for: the next one finds that much less room."""
+        if node in self.selected:
+            self.book.take(self.selected[node])
+
+
+async def capacity(cluster: Cluster, namespace: str) -> Capacity:
+    """Read once, for all nodes that a command is about."""
+    return await cluster.once("capacity", lambda: _read(cluster, namespace))
+
+
+async def _read(cluster: Cluster, namespace: str) -> Capacity:
     try:
-        policy = await cluster.policy(namespace) or Policy()
+        policy = await policy_of(cluster, namespace) or Policy()
         nodes = await cluster.nodes(policy.node_selector)
         sessions = await cluster.sessions()
     except CommandError as error:
-        return f"Whether the budget has room is not known: {error}."
+        return Capacity(unknown=str(error))
     snapshot = FleetSnapshot(
         now=cluster.now(),
         policy=policy,
         nodes={one.name: one for one in nodes},
         quarantines={one.name: one for one in sessions},
     )
-    over = over_budget(node, *budget_book(snapshot))
-    if not over:
-        return ""
-    return (
-        f"It exceeds the budget ({over}): a person may, and detectors wait until nodes are back."
-    )
+    selected, book = budget_book(snapshot)
+    return Capacity(selected=selected, book=book)

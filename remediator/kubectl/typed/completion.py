@@ -135,7 +135,8 @@ def _connection(before: list[str]) -> list[str]:
 async def _named(options: argparse.Namespace, wanted: str) -> list[str]:
     # Imported here: commands and options are offered without it.
     from remediator.kube.kubeconfig import Acting
-    from remediator.kubectl.cluster import Manner, connect
+    from remediator.kubectl.cluster import connect
+    from remediator.kubectl.command import Manner
     from rules.session.observation import is_open
 
     acting = None

@@ -23,6 +23,7 @@ DRY: Final = (
 
 async def run(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
     """The answer of one look or one act."""
+    cluster.look_again()
     command: Command = options.command
     carry_out = command.load()
     if not (command.node and command.several):

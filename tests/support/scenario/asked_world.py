@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from remediator.kube.answer import Answer
-from remediator.kubectl.cluster import Cluster, Manner
+from remediator.kubectl.cluster import Cluster
+from remediator.kubectl.command import Manner
 from remediator.kubectl.planning.plan import plan
 from rules.api import writes as d
 from rules.policy.policy import Policy

@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -337,3 +338,23 @@ def test_issue15_a_dry_run_needs_no_agreement(fleet, words):
     code, _, err = fleet(*(word for word in words if word != "--yes"), "--dry-run")
     assert code == 0, err
     assert "agree with --yes" not in err
+
+
+def test_what_is_the_same_for_all_nodes_is_read_at_the_first_of_them(tmp_path: Path) -> None:
+    """Lists of a large fleet once per node would keep its API server busy; what was asked for
+    before counts in the budget all the same.
+    """
+    names = [HEALTHY, "gpu-cordoned", "gpu-no-agent", "gpu-cancelled"]
+    with cluster(tmp_path, load_fleet) as kubectl:
+        before = len(kubectl.hosted.server.requests.all)
+        code, out, err = kubectl("quarantine", *names, *REASON, "--yes")
+        asked_for = list(kubectl.hosted.server.requests.all)[before:]
+    assert (code, err) == (0, "")
+    lists = Counter((one.verb, one.resource) for one in asked_for if one.verb == "list")
+    assert lists["list", "nodes"] == 1
+    assert lists["list", "gpuquarantines"] == len(names) + 1, "of each node, and of the fleet"
+    counted = Counter(one.resource for one in asked_for)
+    assert counted["configmaps"] == counted["gpuwardpauses"] == 1
+    assert counted["selfsubjectreviews"] == 1
+    said = re.findall(r"exceeds the budget \((\d+) of 13", out)
+    assert said == ["5", "6", "7"], "a node that is cordoned already costs nothing"

@@ -77,7 +77,7 @@ def test_the_sentence_stands_once_however_many_it_holds(
         load(hosted, HEALTHS, *map(sick, names))
         load(hosted, QUARANTINES, *held(*names))
 
-    with cluster(tmp_path, fill) as kubectl:
+    with cluster(tmp_path, fill, led=True) as kubectl:
         code, out, err = kubectl(*command)
     assert (code, err) == (0, "")
     said = " ".join(out.split())

@@ -67,7 +67,7 @@ def planned(folder: Path, sessions: list[Object], pods: list[Object]) -> dict[st
         load(hosted, QUARANTINES, *sessions)
         load(hosted, PODS, *pods)
 
-    with cluster(folder, fill) as kubectl:
+    with cluster(folder, fill, led=True) as kubectl:
         code, out, err = kubectl("plan", "-o", "json")
     assert (code, err) == (0, "")
     (only,) = json.loads(out)
