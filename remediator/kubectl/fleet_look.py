@@ -202,7 +202,7 @@ def _table(rows: Sequence[_Row], *, wide: bool) -> str:
     header = ["NODE", "HEALTH", "USABLE", "PHASE", "PEOPLE", "REASON"]
     extra = ["CORDONED", "PRODUCT", "DRIVER", "INTERCONNECT", "SESSION"] if wide else []
     cells = [_cells(row, wide=wide) for row in rows]
-    return table([*header, *extra], cells, spare=("GPUS", "PEOPLE", "PHASE"), wide=wide)
+    return table([*header, *extra], cells, spare=("USABLE", "PEOPLE", "PHASE"), wide=wide)
 
 
 def _cells(row: _Row, *, wide: bool) -> list[str]:

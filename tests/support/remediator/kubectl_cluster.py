@@ -32,6 +32,10 @@ _RANDOM = (
 )
 
 
+Stream: type[io.StringIO] = io.StringIO
+"""What stands for standard output and standard error: a pipe."""
+
+
 class Kubectl:
     """The commands against one server, as somebody types them."""
 
@@ -57,7 +61,7 @@ class Kubectl:
 
 
 def run_command(*arguments: str) -> tuple[int, str, str]:
-    out, err = io.StringIO(), io.StringIO()
+    out, err = Stream(), Stream()
     with redirect_stdout(out), redirect_stderr(err):
         try:
             code = main(list(arguments))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Iterator
@@ -15,12 +16,21 @@ import pytest
 from remediator.kubectl.commands import COMMANDS
 from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluster
 from tests.support.remediator.kubectl_fleet import load_fleet, load_nodes
-from tests.support.remediator.kubectl_objects import STATES
+from tests.support.remediator.kubectl_objects import BLOCKED, STATES
 
 GOLDEN = REPOSITORY / "tests" / "golden" / "kubectl"
 ABSENT = "gpu-never"
 REASON = ("--reason", "fan noise")
 NODES = (*STATES, ABSENT)
+
+
+class Screen(io.StringIO):
+    """Standard output of somebody who looks."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 OTHER_STATES = (
     "gpu-budget", "gpu-storm", "gpu-held", "gpu-paused", "gpu-opted-out", "gpu-shadow",
     "gpu-replace", "gpu-cancelled", "gpu-cordoned",
@@ -134,3 +144,26 @@ def test_the_page_of_the_commands_shows_every_command_as_it_is() -> None:
     assert set(re.findall(r"^### (\S+)$", page, re.MULTILINE)) == {one.name for one in COMMANDS}
     for command in COMMANDS:
         assert any(one.startswith(f"$ kubectl gpuward {command.name}") for one in examples)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(tuple(line.split()), id=line)
+        for line in ("fleet", "list --all", f"history {BLOCKED}", "lemons --all",
+                     "history gpu GPU-0badcafe", "stats", "plan")
+    ],
+)  # fmt: skip
+def test_every_table_fits_a_narrow_terminal_and_a_pipe_gets_all_of_it(
+    words: tuple[str, ...], looked_at: Kubectl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piped = looked_at(*words)[1]
+    monkeypatch.setattr("tests.support.remediator.kubectl_cluster.Stream", Screen)
+    monkeypatch.setenv("COLUMNS", "72")
+    monkeypatch.setenv("NO_COLOR", "1")
+    code, out, _ = looked_at(*words)
+    assert code == 0
+    assert [line for line in out.splitlines() if len(line) > 72 and "kubectl" not in line] == []
+    assert "left out to fit" not in piped
+    titles = {word for line in piped.splitlines() for word in line.split() if word.isupper()}
+    assert titles <= set(re.findall(r"[A-Z0-9,-]+", out)), "what is left out is named"
