@@ -6,19 +6,7 @@ cannot appear undocumented or unbounded. Lengths are characters, counts are item
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class Field(NamedTuple):
-    """One field's text and bounds."""
-
-    text: str
-    max_length: int = 256
-    max_items: int = 16
-    enum: tuple[str, ...] = ()
-    default: str | bool | None = None
-    immutable: bool = False
-
+from hack.crds.field import NODE_NAME, Field
 
 PARTS = {
     "HealthStatus": "The whole verdict, and all state that a restarted agent needs.",
@@ -149,7 +137,9 @@ FIELDS: dict[str, Field] = {
         "How often it happened from each time on, as in 2026-01-31T12:00:00Z x3.", 64, 6
     ),
     "HealthStatus.dropped": Field("Closed incidents left out to keep the object small."),
-    "QuarantineSpec.nodeName": Field("The node; it cannot be changed.", 253, immutable=True),
+    "QuarantineSpec.nodeName": Field(
+        "The node; it cannot be changed.", 253, immutable=True, pattern=NODE_NAME
+    ),
     "QuarantineSpec.nodeUID": Field("UID of that node; filled in by the remediator.", 64),
     "QuarantineSpec.bootID": Field("Boot at open; filled in by the remediator.", 64),
     "QuarantineSpec.causes": Field(
@@ -180,7 +170,11 @@ FIELDS: dict[str, Field] = {
     "ReleaseRequest.by": Field("Who asked.", 256),
     "ReleaseRequest.reason": Field("Why.", 1024),
     "QuarantineSpec.repair": Field("A person lets one step of the repair ladder go."),
-    "RepairRequest.step": Field("The step: the one proposed, or another that has an adapter.", 32),
+    "RepairRequest.step": Field(
+        "The step: the one proposed, or another that has an adapter.",
+        32,
+        pattern="^[A-Za-z0-9]*$",
+    ),
     "RepairRequest.by": Field("Who asked.", 256),
     "RepairRequest.reason": Field("Why.", 1024),
     "QuarantineStatus.mode": Field("Enforce or Shadow.", 16),
@@ -392,7 +386,7 @@ FIELDS: dict[str, Field] = {
     "PauseSpec.scope": Field("Which nodes are paused."),
     "PauseScope.all": Field("Every node.", default=False),
     "PauseScope.nodeSelector": Field("Nodes this label selector matches."),
-    "PauseScope.nodes": Field("Nodes by name.", 253, 5000),
+    "PauseScope.nodes": Field("Nodes by name.", 253, 5000, pattern=NODE_NAME),
     "PauseSpec.reason": Field("Why.", 1024),
     "PauseSpec.by": Field("Who asked.", 256),
     "PauseSpec.until": Field("When the pause ends by itself; empty means never.", 40),

@@ -84,7 +84,8 @@ def _item(hint: Any, key: str) -> dict[str, Any]:
     if hint is str:
         if bounds.enum:
             return {"type": "string", "enum": list(bounds.enum)}
-        return {"type": "string", "maxLength": bounds.max_length}
+        text: dict[str, Any] = {"type": "string", "maxLength": bounds.max_length}
+        return {**text, "pattern": bounds.pattern} if bounds.pattern else text
     return schema_of(hint)
 
 

@@ -41,8 +41,8 @@ class Schema:
         """
         return obj, []
 
-    def problems(self, obj: Object) -> list[FieldProblem]:
-        """Every rule that the object breaks."""
+    def problems(self, obj: Object, old: Object | None = None) -> list[FieldProblem]:
+        """Every rule that the object breaks; `old` is what an update replaces."""
         return []
 
 

@@ -236,7 +236,7 @@ class ObjectApi:
             after["generation"] = int(before.get("generation") or 0) + 1
         problems = metadata_problems(resource, after)
         problems += metadata_change_problems(before, after)
-        problems += kind.schema.problems(obj)
+        problems += kind.schema.problems(obj, old.obj)
         problems += self.strategies.problems(kind, obj, old.obj)
         if problems:
             raise unprocessable(resource, name, problems)

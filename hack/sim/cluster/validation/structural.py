@@ -7,6 +7,7 @@ rules in the server's words.  CEL rules are kept in the definition but never eva
 from __future__ import annotations
 
 import copy
+import functools
 import re
 from typing import Any
 
@@ -43,14 +44,16 @@ class StructuralSchema(Schema):
         bases = {"kind": obj["kind"], "apiVersion": obj["apiVersion"], "metadata": metadata}
         return {**bases, **{k: v for k, v in pruned.items() if k not in _BASES}}, unknown
 
-    def problems(self, obj: Object) -> list[FieldProblem]:
-        """Every rule of the schema that the object breaks."""
+    def problems(self, obj: Object, old: Object | None = None) -> list[FieldProblem]:
+        """Every rule of the schema that the object breaks, but for what stood in `old` already:
+        since 1.30 (ratcheting) a value that is left as it was is not held against an update.
+        """
         rest = {key: value for key, value in obj.items() if key not in _BASES}
         without_bases = {
             **self._schema,
             "required": [one for one in self._schema.get("required", []) if one not in _BASES],
         }
-        return check(rest, without_bases, "")
+        return check(rest, without_bases, "", old)
 
 
 def _published(schema: Object) -> Object:
@@ -109,8 +112,10 @@ def apply_defaults(value: Any, schema: Object) -> None:
                 apply_defaults(one, additional)
 
 
-def check(value: Any, schema: Object, path: str) -> list[FieldProblem]:
-    """Every rule of `schema` that `value` breaks."""
+def check(value: Any, schema: Object, path: str, old: Any = None) -> list[FieldProblem]:
+    """Every rule of `schema` that `value` breaks, where it is not what it was (`old`)."""
+    if old is not None and value == old:
+        return []
     if value is None:
         return [] if schema.get("nullable") else [_wrong_type(path, schema, "null")]
     if schema.get("x-kubernetes-int-or-string"):
@@ -128,9 +133,9 @@ def check(value: Any, schema: Object, path: str) -> list[FieldProblem]:
     elif isinstance(value, int | float):
         problems += _check_number(value, schema, path)
     elif isinstance(value, list):
-        problems += _check_list(value, schema, path)
+        problems += _check_list(value, schema, path, old)
     elif isinstance(value, dict):
-        problems += _check_object(value, schema, path)
+        problems += _check_object(value, schema, path, old)
     return problems + _check_combined(value, schema, path)
 
 
@@ -164,13 +169,22 @@ def _check_text(value: str, schema: Object, path: str) -> list[FieldProblem]:
         problems.append(
             invalid(path, value, f"{path} in body should be at least {minimum} chars long")
         )
-    if pattern is not None and not re.search(pattern, value):
+    if pattern is not None and not _go_pattern(pattern).search(value):
         problems.append(invalid(path, value, f"{path} in body should match '{pattern}'"))
     if schema.get("format") == "date-time" and epoch(value) is None:
         problems.append(
             invalid(path, value, f'{path} in body must be of type date-time: "{value}"')
         )
     return problems
+
+
+@functools.cache
+def _go_pattern(pattern: str) -> re.Pattern[str]:
+    """As the API server reads it: `$` is the end alone, not also the place before a last newline,
+    and classes such as `\\s` are those of ASCII.
+    """
+    ends = pattern.endswith("$") and not pattern.endswith("\\$")
+    return re.compile(f"{pattern[:-1]}\\Z" if ends else pattern, re.ASCII)
 
 
 def _check_number(value: float, schema: Object, path: str) -> list[FieldProblem]:
@@ -190,7 +204,7 @@ def _check_number(value: float, schema: Object, path: str) -> list[FieldProblem]
     return problems
 
 
-def _check_list(value: list[Any], schema: Object, path: str) -> list[FieldProblem]:
+def _check_list(value: list[Any], schema: Object, path: str, old: Any) -> list[FieldProblem]:
     problems = []
     least, most = schema.get("minItems"), schema.get("maxItems")
     if most is not None and len(value) > most:
@@ -206,10 +220,13 @@ def _check_list(value: list[Any], schema: Object, path: str) -> list[FieldProble
             invalid(path, len(value), f"{path} in body should have at least {least} items")
         )
     items = schema.get("items") or {}
-    for index, one in enumerate(value):
-        problems += check(one, items, f"{path}[{index}]")
     kind = schema.get("x-kubernetes-list-type")
     keys = schema.get("x-kubernetes-list-map-keys") or []
+    # Which item was which is known by the keys alone: another list is judged as a new one.
+    known = {_mark(one, keys): one for one in old} if kind == "map" and old else {}
+    for index, one in enumerate(value):
+        was = known.get(_mark(one, keys)) if known else None
+        problems += check(one, items, f"{path}[{index}]", was)
     seen: list[Any] = []
     for index, one in enumerate(value):
         if kind not in {"set", "map"}:
@@ -221,7 +238,11 @@ def _check_list(value: list[Any], schema: Object, path: str) -> list[FieldProble
     return problems
 
 
-def _check_object(value: Object, schema: Object, path: str) -> list[FieldProblem]:
+def _mark(item: Any, keys: list[str]) -> str:
+    return repr([item.get(key) for key in keys]) if isinstance(item, dict) else ""
+
+
+def _check_object(value: Object, schema: Object, path: str, old: Any) -> list[FieldProblem]:
     prefix = f"{path}." if path else ""
     problems = [
         required(prefix + name) for name in schema.get("required") or [] if name not in value
@@ -241,11 +262,12 @@ def _check_object(value: Object, schema: Object, path: str) -> list[FieldProblem
             invalid(path, len(value), f"{path} in body should have at least {least} properties")
         )
     additional = schema.get("additionalProperties")
+    before = old if isinstance(old, dict) else {}
     for key, inner in value.items():
         if key in properties:
-            problems += check(inner, properties[key], prefix + key)
+            problems += check(inner, properties[key], prefix + key, before.get(key))
         elif isinstance(additional, dict):
-            problems += check(inner, additional, prefix + key)
+            problems += check(inner, additional, prefix + key, before.get(key))
     return problems
 
 
