@@ -19,7 +19,7 @@ import msgspec
 
 from rules.api import writes as d
 from rules.api.metadata import ObjectMeta
-from rules.api.nodes import FreshNode, NodeView, QuarantineView
+from rules.api.nodes import FreshNode, QuarantineView
 from rules.api.quarantine import Phase, QuarantineSpec, QuarantineStatus, ReleaseRequest
 from rules.api.repair.writes import CreateTestJob, SetRepairCondition
 from rules.api.timestamps import format_time, utc
@@ -34,9 +34,9 @@ from rules.drain.gangs import Gang
 from rules.fleet.remembered import FleetMemory
 from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.policy.policy import Policy, with_installed
+from rules.session.at_hand import decide_at_hand
 from rules.session.causes import DELETED_BY
-from rules.session.decide import decide
-from rules.session.observation import Permit, is_open, observe
+from rules.session.observation import NodeObservation, Permit, is_open, observe
 from rules.session.snapshot import FleetSnapshot
 
 ROUNDS: Final = 100
@@ -225,26 +225,23 @@ class Engine:
         permit = self._verdict.permits.get(session.name, Permit()) if session else Permit()
         if session is not None:
             self._used[session.name] = self._verdict.permits.get(session.name)
-        fresh: NodeView | None = None
-        decision = d.Decision(step="")
-        for _ in range(2):
-            seen = observe(
+
+        def look(read: FreshNode | None) -> NodeObservation:
+            return observe(
                 snapshot,
                 name,
                 permit=permit,
                 sessions={name: self._sessions(name)},
                 session=session,
-                node=fresh,
+                node=read,
                 plan=self._looks.plan(session) if session is not None else None,
                 last_active_at=self._now,
                 job=self._looks.job(session) if session is not None else None,
                 evidence=self._looks.evidence(session) if session is not None else None,
             )
-            decision = decide(session, seen, self._now, self._policy)
-            if not decision.needs_fresh_node or name not in self._stage.nodes:
-                break
-            fresh = msgspec.convert(msgspec.to_builtins(self._stage.nodes[name]), FreshNode)
-        return decision
+
+        node = self._stage.nodes.get(name)
+        return decide_at_hand(session, look, node, self._now, self._policy)
 
     def _follow(self, name: str, session: QuarantineView | None, decision: d.Decision) -> None:
         status = decision.status

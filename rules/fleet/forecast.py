@@ -28,8 +28,8 @@ from rules.api.timestamps import format_time
 from rules.drain.gangs import Gang
 from rules.fleet.remembered import FleetMemory
 from rules.fleet.turns import FleetVerdict, judge_fleet
-from rules.session.decide import decide
-from rules.session.observation import Permit, is_open, observe, sessions_by_node
+from rules.session.at_hand import decide_at_hand
+from rules.session.observation import NodeObservation, Permit, is_open, observe, sessions_by_node
 from rules.session.snapshot import FleetSnapshot
 from rules.text.merge_patch import merged
 
@@ -162,24 +162,21 @@ class Forecast:
             permit = self._used[session.name] = self._permits[session.name]
         snapshot = self.snapshot
         its = {one: self._sessions[one] for one in self._of_node.get(name, ())}
-        fresh: FreshNode | None = None
-        decision = d.Decision(step="")
-        for _ in range(2):
-            seen = observe(
+
+        def look(read: FreshNode | None) -> NodeObservation:
+            return observe(
                 snapshot,
                 name,
                 permit=permit,
                 sessions=sessions_by_node(its),
                 session=session,
-                node=fresh,
+                node=read,
                 # It looks each minute, and this is one of its looks.
                 last_active_at=snapshot.now if session and session.status.phase else None,
             )
-            decision = decide(session, seen, snapshot.now, snapshot.policy)
-            if not decision.needs_fresh_node or name not in self._nodes:
-                break
-            fresh = msgspec.convert(msgspec.to_builtins(self._nodes[name]), FreshNode)
-        return decision
+
+        node = self._nodes.get(name)
+        return decide_at_hand(session, look, node, snapshot.now, snapshot.policy)
 
     # ------------------------------------------------------------------ writes
 

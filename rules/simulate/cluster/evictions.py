@@ -17,6 +17,7 @@ from rules.drain.eviction import EvictionOutcome, classify, no_answer
 from rules.drain.memory import DrainMemory, answered, forced
 from rules.drain.plan import DrainPlan, OwnerWanted
 from rules.policy.policy import Policy
+from rules.session.at_hand import as_read
 from rules.session.recheck import recheck
 from rules.session.snapshot import FleetSnapshot
 from rules.simulate.cluster.objects import (
@@ -24,7 +25,6 @@ from rules.simulate.cluster.objects import (
     GONE,
     NAMESPACE,
     REFUSED,
-    fresh,
     pdb_view,
     pod_view,
 )
@@ -95,7 +95,7 @@ class Evictions:
         return memory
 
     def _ask(self, node: SimNode, eviction: EvictPod) -> EvictionOutcome:
-        if eviction.harmful and (held := recheck(eviction, fresh(node.view), self._snapshot())):
+        if eviction.harmful and (held := recheck(eviction, as_read(node.view), self._snapshot())):
             return no_answer(held)
         pod, budgets = node.pod, self.budgets(node)
         if pod is None or pod.uid != eviction.uid:

@@ -25,15 +25,15 @@ from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.judge.workload import Workload as Program
 from rules.policy.policy import Policy
 from rules.repair.ladder import Step
-from rules.session.decide import decide
+from rules.session.at_hand import as_read, decide_at_hand
 from rules.session.history import outlived
-from rules.session.observation import Permit, is_open, observe, sessions_by_node
+from rules.session.observation import NodeObservation, Permit, is_open, observe, sessions_by_node
 from rules.session.recheck import recheck
 from rules.session.snapshot import FleetSnapshot
 from rules.session.status import is_true
 from rules.simulate.cluster.agents import Agents
 from rules.simulate.cluster.drains import KnownGangs, SimDrains
-from rules.simulate.cluster.objects import fresh, merged, newer
+from rules.simulate.cluster.objects import merged, newer
 from rules.simulate.cluster.records import SimRecords
 from rules.simulate.cluster.rests import Rests, turn_of
 from rules.simulate.cluster.sessions import Sessions, as_stored
@@ -259,12 +259,11 @@ class Gpuward:
         permit = Permit()
         if session is not None and self._wants_a_turn(session):
             permit = self._permit(session.name)
-        read: FreshNode | None = None
-        for _ in range(2):
-            known = session is not None and session.name in self._seen
-            snapshot = self._snapshot()
-            seen = observe(
-                snapshot,
+        known = session is not None and session.name in self._seen
+
+        def look(read: FreshNode | None) -> NodeObservation:
+            return observe(
+                self._snapshot(),
                 node.name,
                 permit=permit,
                 sessions=sessions_by_node(self._sessions.on(node.name)),
@@ -274,10 +273,8 @@ class Gpuward:
                 # The remediator looks each minute, also when nothing comes of it.
                 last_active_at=self._now - 1.0 if known else None,
             )
-            decision = decide(session, seen, self._now, self.policy)
-            if not decision.needs_fresh_node:
-                break
-            read = fresh(node.view)
+
+        decision = decide_at_hand(session, look, node.view, self._now, self.policy)
         if session is not None:
             self._seen.add(session.name)
         return decision
@@ -346,7 +343,7 @@ class Gpuward:
         self._agents.poll(node)
 
     def _patch_node(self, node: SimNode, write: d.MarkNode | d.UnmarkNode | d.RelabelNode) -> bool:
-        if write.harmful and (held := recheck(write, fresh(node.view), self._snapshot())):
+        if write.harmful and (held := recheck(write, as_read(node.view), self._snapshot())):
             raise RuntimeError(f"the rules contradict themselves on {node.name}: {held}")
         body = request(write).body
         view = merged(node.view, body or {})

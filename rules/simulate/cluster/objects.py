@@ -13,7 +13,6 @@ import msgspec
 from rules.api.budgets import PdbSpec, PdbStatus, PdbView
 from rules.api.metadata import LabelSelector, ObjectMeta, OwnerReference
 from rules.api.nodes import (
-    FreshNode,
     NodeCondition,
     NodeInfo,
     NodeSpec,
@@ -73,11 +72,6 @@ def newer(view: NodeView, **changes: object) -> NodeView:
     version = str(int(view.metadata.resource_version) + 1)
     meta = msgspec.structs.replace(view.metadata, resource_version=version)
     return msgspec.structs.replace(view, metadata=meta, **changes)
-
-
-def fresh(view: NodeView) -> FreshNode:
-    """The node as a GET shows it."""
-    return msgspec.convert(msgspec.to_builtins(view), FreshNode)
 
 
 def merged(view: NodeView, patch: dict[str, Any]) -> NodeView | None:
