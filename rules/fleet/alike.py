@@ -7,8 +7,10 @@ where most nodes of each are meant: three racks that failed as a whole are not e
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from itertools import groupby
 from math import exp, lgamma, log
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from rules.api.sentences import some
@@ -61,42 +63,71 @@ class Found(NamedTuple):
     that the label has: of many racks one is full sooner than a certain one.
     """
     alike: Alike
-    nodes: tuple[str, ...]
+    hit: int
+    """How many nodes of `hits` they are."""
     group: int
     """How many nodes of the fleet have one of the values, well or not."""
 
 
+Hits = Mapping[Shared, Collection[str]]
+"""The faulty nodes with each value, each node once."""
+
+
 def found_alike(
-    hits: Mapping[Shared, Collection[str]], faulty: int, groups: Mapping[Shared, int], fleet: int
-) -> Iterable[Found]:
-    """In what the nodes of `hits`, some of the `faulty` ones of a `fleet`, may be alike: each
-    value alone, and of each label the values of which at least this part is hit, for every such
-    part. `groups`: how many nodes have a value; one that is not in it tells nothing.
+    hits: Hits, faulty: int, groups: Mapping[Shared, int], fleet: int, least: int
+) -> Iterator[Found]:
+    """In what at least `least` nodes of `hits`, some of the `faulty` ones of a `fleet`, may be
+    alike: each value alone, and of each label the values of which at least this part is hit, for
+    every such part. `groups`: how many nodes have a value; one that is not in it tells nothing.
     """
     values = Counter(key for key, _ in groups)
-    for alike in _choices(hits, groups):
-        nodes = tuple(sorted(name for one in alike.shared for name in hits[one]))
-        group = sum(groups.get(one, 0) for one in alike.shared)
-        odds = log_chance(len(nodes), faulty, group, fleet)
+    for alike, hit, group in _choices(hits, groups, least):
+        odds = log_chance(hit, faulty, group, fleet)
         odds += _log_choices(len(alike.values), max(values[alike.key], 1))
-        yield Found(odds, alike, nodes, group)
+        yield Found(odds, alike, hit, group)
+
+
+def nodes_of(alike: Alike, hits: Hits) -> tuple[str, ...]:
+    """The nodes of `hits` that are alike, sorted."""
+    return tuple(sorted({name for one in alike.shared for name in hits[one]}))
 
 
 def _choices(
-    hits: Mapping[Shared, Collection[str]], groups: Mapping[Shared, int]
-) -> Iterable[Alike]:
+    hits: Hits, groups: Mapping[Shared, int], least: int
+) -> Iterator[tuple[Alike, int, int]]:
+    """Each with how many nodes of `hits` and of the fleet it has."""
     by_key: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
     for shared, its in hits.items():
         key, value = shared
-        yield Alike(key, (value,))
         group = groups.get(shared, 0)
+        if len(its) >= least:
+            yield Alike(key, (value,)), len(its), group
         if group and len(its) / group >= _MOST_OF:
             by_key[key].append((len(its) / group, value))
     for key, parts in by_key.items():
-        for least in sorted({part for part, _ in parts}, reverse=True):
-            values = sorted(value for part, value in parts if part >= least)
-            if len(values) > 1:
-                yield Alike(key, tuple(values))
+        yield from _of_several(key, parts, hits, groups, least)
+
+
+def _of_several(
+    key: str,
+    parts: list[tuple[float, str]],
+    hits: Hits,
+    groups: Mapping[Shared, int],
+    least: int,
+) -> Iterator[tuple[Alike, int, int]]:
+    """Added up value by value: racks of many sizes have hundreds of parts. A node counts once,
+    also where two values are said of it (a label, and the evidence of before).
+    """
+    values: list[str] = []
+    nodes: set[str] = set()
+    group = 0
+    for _, same in groupby(sorted(parts, reverse=True), key=itemgetter(0)):
+        for _, value in same:
+            values.append(value)
+            nodes.update(hits[key, value])
+            group += groups[key, value]
+        if len(values) > 1 and len(nodes) >= least:
+            yield Alike(key, tuple(sorted(values))), len(nodes), group
 
 
 def _log_choices(taken: int, of: int) -> float:

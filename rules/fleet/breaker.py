@@ -18,7 +18,7 @@ from rules.api.nodes import QuarantineView
 from rules.api.sentences import some
 from rules.api.timestamps import utc
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.fleet.alike import Found, Shared, found_alike
+from rules.fleet.alike import Found, Shared, found_alike, nodes_of
 from rules.fleet.common import keys_for
 from rules.fleet.remembered import FleetMemory, ReasonKey, SessionFacts
 from rules.policy.policy import Policy
@@ -265,8 +265,9 @@ class _Burst(NamedTuple):
 
 def _finding(reason: str, bursts: list[_Burst], memory: FleetMemory) -> FleetFinding:
     """Of all that the nodes share what is the least likely by chance: an instance type that the
-    whole fleet has explains nothing, a driver that few have does; where nothing is unlikely, what
-    the most of them share. The breaker waits for the latest of them all, whichever is named.
+    whole fleet has explains nothing, a driver that few have does; where nothing is unlikely, the
+    one thing that most of them share (each being in some rack is none). The breaker waits for the
+    latest of them all, whichever is named.
     """
     fleet, groups = len(memory.census.selected), memory.census.labels.groups
     hits = {one.shared: {facts.node for facts in one.sessions} for one in bursts}
@@ -275,25 +276,29 @@ def _finding(reason: str, bursts: list[_Burst], memory: FleetMemory) -> FleetFin
 
     def order(found: Found) -> tuple[float, int, int]:
         odds = found.odds if found.odds < _TELLING else 0.0
-        return odds, -len(found.nodes), ranks[found.alike.key]
+        return odds, -found.hit, ranks[found.alike.key]
 
-    best = min(found_alike(hits, faulty, groups, fleet), key=order)
+    candidates = found_alike(hits, faulty, groups, fleet, _SEVERAL)
+    best = min(
+        (one for one in candidates if one.odds < _TELLING or len(one.alike.values) == 1), key=order
+    )
+    nodes = nodes_of(best.alike, hits)
     return FleetFinding(
         kind="CorrelatedCause",
         reason=reason,
         shared=best.alike.name,
-        nodes=best.nodes,
+        nodes=nodes,
         at=max(one.sessions[-1].wanted_at for one in bursts),
-        message=f"{reason} on {_who(best, fleet)}",
+        message=f"{reason} on {_who(best, nodes, fleet)}",
     )
 
 
-def _who(found: Found, fleet: int) -> str:
+def _who(found: Found, nodes: tuple[str, ...], fleet: int) -> str:
     """Which nodes, and what they share."""
     if len(found.alike.values) > 1:
-        return found.alike.among(len(found.nodes), found.group)
-    of = f"{found.group} of {fleet} do, " if len(found.nodes) <= found.group < fleet else ""
-    return f"{len(found.nodes)} nodes that share {found.alike.name} ({of}{some(found.nodes)})"
+        return found.alike.among(len(nodes), found.group)
+    of = f"{found.group} of {fleet} do, " if len(nodes) <= found.group < fleet else ""
+    return f"{len(nodes)} nodes that share {found.alike.name} ({of}{some(nodes)})"
 
 
 def _last_burst(

@@ -18,7 +18,7 @@ from typing import Final
 from rules.api.names import LABEL_DRIVER, LABEL_NVLINK_DOMAIN
 from rules.api.nodes import HealthView, NodeView
 from rules.catalog.reason import Severity
-from rules.fleet.alike import Alike, Shared, found_alike
+from rules.fleet.alike import Alike, Shared, found_alike, nodes_of
 
 SHARED_LABELS: Final = (
     "topology.kubernetes.io/rack",
@@ -168,8 +168,8 @@ def _most_telling(reason: str, faulty: Sequence[str], fleet: FleetLabels) -> Com
                 rank[shared[0]] = place
     telling = [
         (found.odds, rank[found.alike.key], found)
-        for found in found_alike(hits, len(faulty), fleet.groups, len(fleet.of))
-        if len(found.nodes) >= SEVERAL and found.odds < _UNLIKELY
+        for found in found_alike(hits, len(faulty), fleet.groups, len(fleet.of), SEVERAL)
+        if found.odds < _UNLIKELY
     ]
     if not telling:
         return None
@@ -177,7 +177,7 @@ def _most_telling(reason: str, faulty: Sequence[str], fleet: FleetLabels) -> Com
     return CommonCause(
         reason=reason,
         alike=best.alike,
-        nodes=best.nodes,
+        nodes=nodes_of(best.alike, hits),
         group=best.group,
-        elsewhere=len(faulty) - len(best.nodes),
+        elsewhere=len(faulty) - best.hit,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rules.fleet.common import common_causes
 from rules.fleet.turns import judge_fleet
 from tests.support.scenario.session_world import ROOMY, World, policy_of
@@ -47,3 +49,35 @@ def test_racks_that_are_hot_as_a_whole_have_their_cause_in_common() -> None:
         "ThermalSlowdown on 23 of the 24 nodes with one of 3 values of example.com/rack "
         "(r0, r1, r2), 1 elsewhere: look at what they share first"
     )
+
+
+@pytest.mark.parametrize(
+    "ill",
+    [
+        pytest.param(range(16), id="the whole fleet"),
+        pytest.param(range(0, 16, 2), id="everywhere"),
+    ],
+)
+def test_what_is_everywhere_is_not_said_to_be_of_some_racks(ill: range) -> None:
+    world = racks(2, budget={**ROOMY, "maxNew": {"count": 3, "window": "10m"}})
+    for index in ill:
+        world.incident(f"n{index:02}", reason="Xid79GPUFallenOffBus")
+        world.run(1)
+    world.run(30)
+    (finding,) = judge_fleet(world.snapshot()).findings
+    assert finding.shared == "driver=580.65.06"
+
+
+def test_a_label_that_contradicts_the_evidence_does_not_stop_the_judgement() -> None:
+    """Whoever counts by a label of their own, named as what the evidence says, and late."""
+    budget = {**ROOMY, "per": ["driver"], "maxNew": {"count": 3, "window": "10m"}}
+    world = World(policy_of(budget=budget))
+    for index in range(10):
+        driver = "570.1" if index < 3 else "580.65.06" if index < 6 else "590.1"
+        world.add_node(f"n{index:02}", labels={"driver": driver})
+    world.run(5)
+    for index in range(3):
+        world.incident(f"n{index:02}", reason="Xid79GPUFallenOffBus")
+    world.run(30)
+    (finding,) = judge_fleet(world.snapshot()).findings
+    assert finding.nodes == ("n00", "n01", "n02")

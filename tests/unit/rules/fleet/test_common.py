@@ -6,7 +6,7 @@ import pytest
 
 from rules.api.health import HealthStatus, IncidentStatus
 from rules.api.nodes import HealthView, NodeView, ObjectMeta
-from rules.fleet.alike import Alike, chance
+from rules.fleet.alike import Alike, chance, found_alike, nodes_of
 from rules.fleet.common import CommonCause, common_causes, keys_for, shared_labels
 
 HOT = "ThermalSlowdown"
@@ -142,3 +142,13 @@ def test_the_chance_of_thousands_is_bounded_and_never_below_what_it_is() -> None
     assert chance(201, 201, 500, 1000) == pytest.approx(0.5**201)
     assert chance(120, 201, 500, 1000) > chance(119, 200, 500, 1000) / 10
     assert 0 < chance(150, 201, 500, 1000) < chance(120, 201, 500, 1000) < 1
+
+
+def test_a_node_that_two_values_are_said_of_counts_once() -> None:
+    """Its label says one driver still, the evidence of its session another."""
+    hits = {("driver", "570.1"): several(0, 1, 2), ("driver", "580.65"): several(0, 1, 2, 3)}
+    groups = {("driver", "570.1"): 3, ("driver", "580.65"): 4}
+    found = {one.alike.values: one.hit for one in found_alike(hits, 4, groups, 10, 2)}
+    assert found == {("570.1",): 3, ("580.65",): 4, ("570.1", "580.65"): 4}
+    both = Alike("driver", ("570.1", "580.65"))
+    assert nodes_of(both, hits) == several(0, 1, 2, 3)
