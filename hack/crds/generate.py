@@ -204,11 +204,11 @@ def crds() -> dict[str, dict[str, Any]]:
             columns=[
                 _column("Node", ".spec.nodeName", wide=True),
                 _column("Phase", ".status.phase"),
+                _column("Mode", ".status.mode"),
                 _column("Reason", ".status.reason"),
                 _column("Blocked", '.status.conditions[?(@.type=="Blocked")].reason'),
                 _column("Needs Person", '.status.conditions[?(@.type=="NeedsHuman")].status'),
                 _column("Evicted", ".status.drain.evicted", "integer", wide=True),
-                _column("Mode", ".status.mode", wide=True),
                 _column("Message", ".status.message", wide=True),
                 age,
             ],

@@ -384,4 +384,5 @@ class NodeCycle(EdgePart):
             because=decision.because,
             blocked_by=decision.blocked_by or "",
             message=decision.message,
+            mode=self._policy().mode,
         )

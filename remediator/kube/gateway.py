@@ -24,6 +24,7 @@ from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.pace import PaceLane
 from remediator.kube.wire.exchange import HeldError
+from remediator.kube.wire.write_words import kind_of, named
 from remediator.metrics import Metrics
 from rules.api import writes as d
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
@@ -231,7 +232,7 @@ class Gateway:
     async def send(self, write: d.Write, about: AboutWrite | None = None) -> Sent:
         """Send one write, if it may be sent; `about` has a say in a harmful one."""
         sent = await self._checked(write, about)
-        kind = type(write).__name__
+        kind = kind_of(write)
         self._metrics.writes.labels(kind, sent.result.value).inc()
         _log(write, kind, sent)
         return sent
@@ -373,18 +374,11 @@ def _harms(write: d.Write) -> bool:
 
 
 def _log(write: d.Write, kind: str, sent: Sent) -> None:
-    about = {
-        name: value
-        for name in ("node", "session", "name", "namespace", "pdb")
-        if (value := getattr(write, name, ""))
-    }
-    if isinstance(write, d.WriteSessionStatus):
-        about["phase"] = write.status.phase
     say = _LOG.info if sent.result in {Result.DONE, Result.CONFLICT, Result.HELD} else _LOG.warning
     say(
         "write",
         kind=kind,
         result=sent.result.value,
-        **about,
+        **named(write),
         **({"why": sent.why} if sent.why else {}),
     )

@@ -117,12 +117,17 @@ async def _never_led(cluster: Cluster, namespace: str) -> NeverLed:
 
 
 async def unled_since(cluster: Cluster, namespace: str) -> str:
-    """For how long nobody has led, as `for 31s`; "" where somebody does or nobody may know."""
+    """For how long nobody has led, as `for 31s` or `so far`; "" where somebody does, in whatever
+    namespace, or nobody may know.
+    """
     try:
         lease = await lease_of(cluster, namespace)
+        if lease is not None:
+            return _unled(lease, cluster.now())
+        never = await _never_led(cluster, namespace)
     except CommandError:
         return ""
-    return _unled(lease, cluster.now()) if lease is not None else ""
+    return "so far" if never.awaited or never.spaces == () else ""
 
 
 def nobody_leads(lease: LeaseView, namespace: str, now: float) -> str:

@@ -58,7 +58,9 @@ def set_session_gauges(metrics: Metrics, sessions: Iterable[QuarantineView]) -> 
             continue
         reason = gravest_reason(causes)
         metrics.open_session.labels(node, phase, mode, worst(causes), reason).set(1)
-        for block in status.drain.blocked if status.drain else ():
+        # What a dry run met keeps no drain waiting: in Shadow there is none.
+        drain = status.drain if mode == Mode.ENFORCE else None
+        for block in drain.blocked if drain else ():
             if block.pdb:
                 budgets[block.pdb] = budgets.get(block.pdb, False) or block.permanent
     for known in Phase:

@@ -38,7 +38,7 @@ def normal(table: str) -> str:
     # The age of a Node stands in the middle, followed by the version column.
     table = re.sub(r"\b\d+(?:s|m|m\d+s)(?= +v1\.)", "AGE", table)
     # Whether the breaker opens before or after the first node of the rack is taken is a race.
-    table = re.sub(r"(Cancelled|Released ) +(?=Xid119)", "Ended         ", table)
+    table = re.sub(r"(Cancelled|Released ) +(?=Enforce +Xid119)", "Ended         ", table)
     # GPUNodeHealth has two ages at the end of the line: of its last change and of itself.
     two = r"\s+\d+(?:s|m|m\d+s)(\s+)\d+(?:d|h|m|s|m\d+s)$"
     table = re.sub(two, "   AGE   AGE", table, flags=re.MULTILINE)
@@ -80,7 +80,7 @@ def test_every_act_ends_as_promised_and_kubectl_shows_it() -> None:
             assert not [line for line in marks if "│ NO" in line], text
             sessions = kubectl("get", "gq") + kubectl("get", "gnh")
             nodes = kubectl("get", "nodes", "-L", "gpuward.io/health,gpuward.io/quarantine")
-            assert all(len(line) <= 120 for line in (sessions + nodes).splitlines())
+            assert all(len(line) <= 128 for line in (sessions + nodes).splitlines())
             compare("demo_sessions.txt", normal(sessions))
             compare("demo_nodes.txt", normal(nodes))
         finally:

@@ -87,3 +87,11 @@ def test_a_person_needs_only_a_node_and_one_cause() -> None:
     spec = msgspec.convert(request, quarantine_object.QuarantineSpec)
 
     assert ("Drain", "Degraded") == (spec.level, spec.causes[0].severity)
+
+
+def test_kubectl_shows_the_mode_beside_the_phase_whose_word_alone_would_mislead() -> None:
+    """`Marked` of Shadow means that nothing was marked."""
+    (version,) = crds()["gpuquarantines.yaml"]["spec"]["versions"]
+    shown = [one["name"] for one in version["additionalPrinterColumns"] if not one.get("priority")]
+
+    assert shown[:2] == ["Phase", "Mode"]

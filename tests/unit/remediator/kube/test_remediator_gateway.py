@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 import pytest
+import structlog
 
 from hack.sim.cluster.clients.client import ApiError
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NODES
@@ -14,7 +15,7 @@ from remediator.kube.gateway import Gateway, Result, classify
 from rules.api import writes as d
 from rules.api.mark import mark_patch, unmark_patch
 from rules.api.nodes import NodeView
-from rules.api.quarantine import Cause, Mode, QuarantineSpec
+from rules.api.quarantine import Cause, Mode, QuarantineSpec, QuarantineStatus
 from tests.support.remediator.edge import QUARANTINES, edge
 
 
@@ -198,6 +199,30 @@ async def test_a_dry_run_eviction_is_no_harm(cluster):
     eviction = d.EvictPod(node="n1", namespace="default", name="p", uid="u", dry_run=True)
     sent = await gateway(cluster, mode=Mode.SHADOW).send(eviction)
     assert sent.result is Result.GONE
+
+
+async def test_nothing_that_shadow_logs_or_counts_reads_as_done_to_a_pod_or_node(cluster):
+    gate = gateway(cluster, mode=Mode.SHADOW)
+    assert (await gate.send(CREATE)).done
+    status = QuarantineStatus(phase="Marked", mode="Shadow")
+    session = await cluster.client.get(QUARANTINES, "s")
+    write = d.WriteSessionStatus(
+        node="n1",
+        name="s",
+        resource_version=session["metadata"]["resourceVersion"],
+        status=status,
+    )
+    eviction = d.EvictPod(node="n1", namespace="default", name="p", uid="u", dry_run=True)
+    with structlog.testing.capture_logs() as said:
+        await gate.send(write)
+        await gate.send(eviction)
+    assert [(line["kind"], line.get("phase"), line.get("mode")) for line in said] == [
+        ("WriteSessionStatus", "Marked", "Shadow"),
+        ("DryRunEviction", None, None),
+    ]
+    page = cluster.metrics.page().decode()
+    assert 'gpuward_writes_total{kind="DryRunEviction",result="gone"} 1.0' in page
+    assert "EvictPod" not in page
 
 
 async def test_a_stale_mark_is_a_conflict_and_changes_nothing(cluster):

@@ -62,6 +62,25 @@ def test_issue15_walk_why_promises_nothing_while_nobody_leads(tmp_path: Path) ->
         assert "no remediator leads" not in kubectl("why", BLOCKED)[1]
 
 
+@pytest.mark.parametrize(
+    ("runs_in", "said"),
+    [
+        pytest.param("new", True, id="installed, and never led: its token is refused, say"),
+        pytest.param("", True, id="nowhere"),
+        pytest.param("right", False, id="elsewhere"),
+    ],
+)
+def test_why_promises_nothing_where_no_remediator_has_ever_led(
+    tmp_path: Path, runs_in: str, said: bool
+) -> None:
+    nothing = "nothing while no remediator leads, and none has so far; once one does:"
+    with cluster(tmp_path, pod_in(runs_in) if runs_in else load_fleet) as kubectl:
+        _, out, err = kubectl("why", BLOCKED, "-n", "new")
+        assert (nothing in " ".join(out.split())) is said
+        for answer in (err, kubectl("fleet", "-n", "new")[2]):
+            assert "no remediator has ever led in namespace new" in answer
+
+
 def test_what_was_asked_for_on_some_of_several_nodes_waits_and_that_is_said(
     tmp_path: Path,
 ) -> None:

@@ -109,6 +109,15 @@ def test_sessions_show_in_metrics(name: str, expected: list[str]) -> None:
     assert lines(metrics, name) == [f"{name}{series}" for series in expected]
 
 
+def test_a_budget_that_a_dry_run_of_shadow_met_keeps_no_drain_waiting() -> None:
+    metrics = Metrics()
+    shadow = msgspec.structs.replace(BLOCKED.status, mode="Shadow", phase="Marked")
+
+    set_session_gauges(metrics, [msgspec.structs.replace(BLOCKED, status=shadow)])
+
+    assert lines(metrics, "gpuward_blocked_pdbs") == []
+
+
 def test_an_ended_session_takes_its_series_along() -> None:
     metrics = Metrics()
 
