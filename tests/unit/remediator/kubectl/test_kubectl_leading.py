@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.http.threaded import HostedServer
 from hack.sim.cluster.resource import LEASES, NAMESPACES, PODS
 from remediator.kubectl.commands import COMMANDS
@@ -101,7 +102,9 @@ OF_A_REMEDIATOR = {
     "app.kubernetes.io/name": "gpuward", "app.kubernetes.io/component": "remediator",
 }  # fmt: skip
 NEVER = "no remediator has ever led in namespace wrong"
-FIND = "kubectl get deploy -A -l app.kubernetes.io/name=gpuward,app.kubernetes.io/component="
+FIND = (
+    "kubectl get lease -A --field-selector metadata.name=gpuward-remediator finds where one leads"
+)
 EVER = {
     "pause": ("--reason", "x", "--yes"),
     "hold": (BLOCKED, "--reason", "x"),
@@ -173,6 +176,29 @@ def test_a_pause_that_nobody_obeys_is_not_believed_unasked(
     assert (found, bool(out)) == (code, not code)
     assert NEVER in err
     assert ("Nothing was done; agree with --yes" in err) is bool(code)
+
+
+@pytest.mark.parametrize("unseen", ["/leases/", "/api/v1/pods$"])
+@pytest.mark.parametrize("code", [429, 500, 504])
+def test_a_pause_is_given_where_nobody_can_see_who_leads(
+    tmp_path: Path, unseen: str, code: int
+) -> None:
+    """A cluster in trouble is when people pause."""
+    with cluster(tmp_path, load_fleet) as kubectl:
+        error = ApiError(code, "Trouble", "etcd has no leader")
+        faults = kubectl.hosted.server.faults
+        kubectl.hosted.call(lambda: faults.fail(error, path=unseen, times=None))
+        found, out, _ = kubectl("pause", "--reason", "x", "-n", "wrong")
+    assert (found, out.startswith("paused on every node")) == (0, True)
+
+
+def test_who_cannot_see_the_lease_is_not_kept_from_taking_a_node_out(tmp_path: Path) -> None:
+    with cluster(tmp_path, load_fleet) as kubectl:
+        error = ApiError(500, "Trouble", "etcd has no leader")
+        faults = kubectl.hosted.server.faults
+        kubectl.hosted.call(lambda: faults.fail(error, path="/leases/", times=None))
+        code, _, err = kubectl("quarantine", BLOCKED, "--reason", "x", "--yes")
+    assert (code, err) == (0, "")
 
 
 def test_who_may_not_read_the_lease_is_told_nothing_of_it(tmp_path: Path) -> None:
