@@ -90,11 +90,16 @@ def as_parsed(words: Sequence[str], known: Mapping[str, bool]) -> list[str]:
 def misplaced(words: Sequence[str], known: Mapping[str, bool]) -> str:
     """That an option before the command is none of the program; "" where all of them are."""
     for word in _led(words, known)[0]:
-        option = word.partition("=")[0]
-        if option.startswith("--") and option not in known:
+        option = _option(word)
+        if option not in known and option.startswith("-"):
             near = nearest(option, known) or "; what only a command takes stands after it"
             return f"there is no option {_cut(option)} of every command{near}"
     return ""
+
+
+def _option(word: str) -> str:
+    """`--name` of `--name=value`, and `-n` of `-nvalue`."""
+    return word.partition("=")[0] if word.startswith("--") else word[:2]
 
 
 def _led(words: Sequence[str], known: Mapping[str, bool]) -> tuple[list[str], list[str]]:

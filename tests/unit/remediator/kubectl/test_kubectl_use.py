@@ -96,6 +96,8 @@ def test_options_are_accepted_before_and_after_the_command(fleet, arguments):
                      id="two sessions"),
         pytest.param(("--contxt", "x", "list"), "no option --contxt of every command; did you "
                      "mean --context?", id="an option before the command"),
+        pytest.param(("-l", "a=b", "list"), "no option -l of every command; what only a command",
+                     id="labels before the command"),
         pytest.param(("--all", "list"), "what only a command takes stands after it",
                      id="an option of the command before it"),
         pytest.param(("list", "--no-headers"), "take -o json, or kubectl get gq,gnh",
