@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.timestamps import utc_of
+from rules.catalog.device import device_at
 from rules.text.printable import printable
 
 COLUMN_GAP = 2
@@ -171,7 +172,8 @@ def _details(incident: IncidentStatus) -> Iterator[str]:
 def _where(status: HealthStatus, incident: IncidentStatus) -> str:
     named = {gpu.uuid: f"GPU {gpu.index} ({gpu.pci})" for gpu in status.gpus if gpu.index >= 0}
     gpus = [named.get(uuid, uuid) for uuid in incident.gpus]
-    return ", ".join(gpus or [f"GPU {pci}" for pci in incident.pci]) or "this node"
+    gpus = gpus or [device_at(incident.reason, pci) for pci in incident.pci]
+    return ", ".join(gpus) or "this node"
 
 
 def _active(status: HealthStatus) -> list[IncidentStatus]:

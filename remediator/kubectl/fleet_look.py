@@ -31,7 +31,7 @@ from rules.api.sentences import some
 from rules.fleet.common import common_causes
 from rules.fleet.health_now import HealthNow, health_now
 from rules.session.observation import is_open
-from rules.session.status import blocked_by, is_true
+from rules.session.status import BREAKER_IS_OPEN, blocked_by, condition
 from rules.text.printable import printable
 
 GPU_PRESENT: Final = "nvidia.com/gpu.present"
@@ -43,6 +43,7 @@ _IN_SHADOW: Final = (
     "the policy is Shadow: no node is taken out of service; kubectl gpuward plan says what "
     "Enforce would do, and mode: Enforce in the policy of your overlay makes it so"
 )
+_MOST_TOLD: Final = 3
 _WORDS: Final = ("healthy", "degraded", "unhealthy", "unknown")
 
 
@@ -160,18 +161,29 @@ async def _without_agent(cluster: Cluster, selector: str) -> list[str]:
 
 
 def breaker_lines(sessions: Iterable[QuarantineView]) -> list[str]:
-    """That the breaker holds nodes back, said once for all of them."""
-    held = [s for s in sessions if is_open(s) and is_true(s.status, "Storm")]
+    """That the breaker holds nodes back and why, said once for all that wait for the same."""
+    held: dict[tuple[str, str], list[str]] = {}
+    for session in sessions:
+        storm = condition(session.status, "Storm")
+        if is_open(session) and storm is not None and storm.status == "True":
+            why = storm.message.removeprefix(BREAKER_IS_OPEN).removesuffix(".")
+            held.setdefault((storm.reason, why), []).append(session.spec.node_name)
     if not held:
         return []
-    reasons = some(c.reason for s in held for c in s.status.conditions if c.type == "Storm")
+    told = sorted(held.items(), key=lambda one: (-len(one[1]), one[0]))
+    lines = [
+        f"the breaker holds back {count(len(nodes), 'node')} ({reason}){': ' if why else ''}{why}"
+        for (reason, why), nodes in told[:_MOST_TOLD]
+    ]
+    if len(told) > _MOST_TOLD:
+        lines.append(f"and {count(sum(len(n) for _, n in told[_MOST_TOLD:]), 'more node')}")
     # A session can name what no node can be called: that is nothing to paste.
-    first = min(filter(is_object_name, (s.spec.node_name for s in held)), default="NODE")
-    nodes = count(len(held), "node")
-    then = "when it closes by itself, what fails still is taken within the budget"
+    names = (name for nodes in held.values() for name in nodes)
+    first = min(filter(is_object_name, names), default="NODE")
     return [
-        f"the breaker holds back {nodes} ({reasons}): kubectl gpuward why {first}",
-        f'{then}; against that: kubectl gpuward pause --reason "..."',
+        *lines,
+        f"what was seen: kubectl gpuward why {first}",
+        'to keep what fails still in service: kubectl gpuward pause --reason "..."',
     ]
 
 

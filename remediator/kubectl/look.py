@@ -46,7 +46,7 @@ async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Termin
     waits = shared_waits(found)
     lines = [
         *breaker_lines(found),
-        *(wait.line for wait in waits if wide or not wait.storm),
+        *(wait.line for wait in waits if not wait.storm),
         *pause_lines(pauses, now),
         *_held_without(by_name.values(), sessions),
     ]

@@ -38,7 +38,7 @@ def fleet_page(
         live("headline", "p", {"class": "headline", "role": "status"}, headline(fleet.counts)),
         live("counts", "dl.counts", _counts(fleet.counts)),
         live("alarms", "div.alarms", _alarms(fleet)),
-        section("open", "Open sessions", _sessions(opened, now)),
+        section("open", "Open sessions", _sessions(opened, fleet, now)),
         section("limits", "Budget and breaker", live("limits", "div", _limits(fleet))),
         section("day", "Last day", live("trend", "div", _last_day(fleet))),
         section("map", "Nodes", _map(rows)),
@@ -119,7 +119,7 @@ def _alarms(fleet: FleetSummary) -> list[Element]:
             el("p.banner.warn", el("strong", f"Paused{by}. "),
                f"{pause.scope}, until {until}: {pause.reason or 'no reason given'}")
         )  # fmt: skip
-    told = [one for one in fleet.findings[:SHOWN_FINDINGS] if one != fleet.breaker.message]
+    told = [one for one in fleet.findings[:SHOWN_FINDINGS] if one not in fleet.breaker.message]
     return [*found, *(el("p.banner.warn", sentence(finding)) for finding in told)]
 
 
@@ -144,10 +144,10 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
-def _sessions(opened: list[SessionRow], now: float) -> list[Element]:
+def _sessions(opened: list[SessionRow], fleet: FleetSummary, now: float) -> list[Element]:
     shown = opened[:SHOWN_SESSIONS]
     body = (
-        [open_table(shown, now)]
+        [open_table(shown, now, told=fleet.breaker.message)]
         if shown
         else [nothing("No node is in quarantine and none is waiting to be.")]
     )

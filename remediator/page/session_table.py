@@ -26,9 +26,11 @@ _TELLING = ("NeedsHuman", "Storm", "Paused", "OptOut", "StandDown", "NotSelected
 """Conditions worth a chip in a table; Blocked is said by NeedsHuman or by the sentence."""
 
 
-def open_table(rows: list[SessionRow] | tuple[SessionRow, ...], now: float) -> Element:
+def open_table(
+    rows: list[SessionRow] | tuple[SessionRow, ...], now: float, told: str = ""
+) -> Element:
     """Open sessions: node, phase, age, reason, the sentence; what several wait for is said once,
-    above.
+    above. `told`: what the page has said of the breaker already.
     """
     held = Counter(row.waits_for for row in rows if row.waits_for)
     shared = [(clause, nodes) for clause, nodes in held.most_common() if nodes > 1]
@@ -48,8 +50,13 @@ def open_table(rows: list[SessionRow] | tuple[SessionRow, ...], now: float) -> E
         kind="sessions",
     )
     # Of a list that is one page of several its own rows are counted, so it speaks of no others.
-    told = [el("p", f"{nodes} of those below wait: {clause}.") for clause, nodes in shared]
-    return el("div", told, listed) if told else listed
+    waits = [
+        el("p", f"{nodes} of those below wait: {clause}.")
+        if clause != told
+        else el("p", f"{nodes} of those below wait for the breaker: see above.")
+        for clause, nodes in shared
+    ]
+    return el("div", waits, listed) if waits else listed
 
 
 def ended_table(rows: list[SessionRow] | tuple[SessionRow, ...], now: float) -> Element:

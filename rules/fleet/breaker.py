@@ -53,6 +53,8 @@ class Breaker:
     refusal: Refusal | None = None
     """What every new session is told; None while the breaker is closed."""
     findings: tuple[FleetFinding, ...] = ()
+    """What is common to nodes, those that a person confirmed among them: they open nothing any
+    more, and are as much a part of what to look at."""
 
     @property
     def open(self) -> bool:
@@ -79,17 +81,23 @@ def counted(snapshot: FleetSnapshot, memory: FleetMemory) -> tuple[SessionFacts,
     """Detector sessions of the policy's mode, oldest first; those a person confirmed are not a
     storm.
     """
+    return tuple(facts for facts in _by_time(snapshot, memory) if facts.may_be_storm)
+
+
+def _by_time(snapshot: FleetSnapshot, memory: FleetMemory) -> list[SessionFacts]:
+    """The sessions of the policy's mode that a detector asked for, oldest first."""
     modes = {"", snapshot.policy.mode}
     found = [
         (facts.wanted_at, name, facts)
         for name, session in snapshot.counted.items()
-        if (facts := memory.facts(session)).may_be_storm and session.status.mode in modes
+        if ((facts := memory.facts(session)).may_be_storm or facts.confirmed)
+        and session.status.mode in modes
     ]
-    found.sort(key=_by_time)
-    return tuple(facts for _, _, facts in found)
+    found.sort(key=_moment)
+    return [facts for _, _, facts in found]
 
 
-def _by_time(found: tuple[float, str, SessionFacts]) -> tuple[float, str]:
+def _moment(found: tuple[float, str, SessionFacts]) -> tuple[float, str]:
     return found[0], found[1]
 
 
@@ -124,7 +132,11 @@ def judge_breaker(
             why=f"{first.what}; {_then(until)}",
             until=until,
         ),
-        findings=tuple(f for f in findings if snapshot.now < f.at + cooldown_s),
+        findings=tuple(
+            finding
+            for finding in correlated_findings(snapshot, _by_time(snapshot, memory), memory)
+            if snapshot.now < finding.at + cooldown_s
+        ),
     )
 
 

@@ -71,6 +71,8 @@ class SessionFacts:
     may_be_storm: bool
     """It is a detector's, by itself: what a person confirmed or another session took over is not.
     """
+    confirmed: bool
+    """A detector's and a person's: no storm any more, and still of the cause that it shares."""
 
 
 ReasonKey = tuple[str, str, str, str]
@@ -122,15 +124,18 @@ def marked_at(session: QuarantineView) -> float | None:
 
 def _facts_of(session: QuarantineView) -> SessionFacts:
     causes = session.spec.causes
+    human = has_human(session)
+    reasons = tuple(sorted({c.reason for c in causes if c.source != "Human"}))
     return SessionFacts(
         session=session,
         node=session.spec.node_name,
         created_at=session.metadata.created_at,
         wanted_at=wanted_at(session),
         marked_at=marked_at(session),
-        reasons=tuple(sorted({c.reason for c in causes if c.source != "Human"})),
+        reasons=reasons,
         external=tuple(sorted({c.reason for c in causes if c.source == EXTERNAL})),
-        may_be_storm=bool(causes) and not has_human(session) and not joined(session),
+        may_be_storm=bool(causes) and not human and not joined(session),
+        confirmed=bool(reasons) and human and not joined(session),
     )
 
 

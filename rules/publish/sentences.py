@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from rules.catalog.device import NVSWITCH, device_at, device_kind
 from rules.catalog.reason import Action, Level, Severity
 from rules.judge.burst import NO_ACTION
 from rules.judge.incident import CAME_AGAIN, Incident, Scope
@@ -127,11 +128,14 @@ def resets_alone(state: NodeState) -> bool:
 
 
 def subject(state: NodeState, incident: Incident) -> str:
-    """What an incident is about: `GPU 3 (0000:3b:00)`."""
+    """What an incident is about: `GPU 3 (0000:3b:00)`, `NVSwitch at 0000:0a:00`."""
+    reason = incident.row.reason
     several = incident.gpus or incident.pci
     if incident.scope is Scope.NODE and len(several) > 1:
         return f"The node (common cause on {len(several)} GPUs)"
     if incident.scope is Scope.NODE and not incident.gpus:
+        if device_kind(reason) == NVSWITCH and incident.pci:
+            return device_at(reason, incident.pci[0])
         return f"The node (device {incident.pci[0]})" if incident.pci else "The node"
     names = []
     for gpu in incident.gpus or incident.pci:
@@ -141,7 +145,8 @@ def subject(state: NodeState, incident: Incident) -> str:
                 f"GPU {view.seen.index} ({view.pci})" if view.pci else f"GPU {view.seen.index}"
             )
         else:
-            names.append(f"GPU {incident.pci[0] if incident.pci else gpu}")
+            known = incident.pci[:1]
+            names.append(device_at(reason, known[0]) if known else f"GPU {gpu}")
     named = ", ".join(names[:3]) or "A GPU"
     return f"The NVLink domain of {named}" if incident.scope is Scope.DOMAIN else named
 

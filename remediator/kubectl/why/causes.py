@@ -11,6 +11,7 @@ from remediator.view.text import age, count, quoted
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause
+from rules.catalog.device import device_at
 from rules.catalog.plain_words import closes, decoded, repair, repair_command
 from rules.session.causes import open_causes
 from rules.session.external import SOURCE as EXTERNAL
@@ -73,7 +74,7 @@ def _incident(
     for uuid in uuids:
         yield f"  {_gpu(gpus.get(uuid), uuid, wide=wide)}"
     if not incident.gpus:
-        yield from (f"  GPU at {address}" for address in incident.pci[:SHOWN_GPUS])
+        yield from (f"  {device_at(incident.reason, each)}" for each in incident.pci[:SHOWN_GPUS])
     if len(incident.gpus) > len(uuids):
         yield f"  and {count(len(incident.gpus) - len(uuids), 'more GPU')}"
     evidence = incident.evidence if wide else incident.evidence[-SHOWN_EVIDENCE:]

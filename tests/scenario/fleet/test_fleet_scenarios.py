@@ -222,6 +222,29 @@ class TestCorrelatedCause:
         assert len(on_deployment) == 1
         assert on_deployment[0]["involvedObject"]["kind"] == "Deployment"
 
+    def test_the_cause_is_named_while_a_person_confirms_its_worst_nodes(self) -> None:
+        world = World(policy_of(budget={**ROOMY, "maxNew": {"count": 3, "window": "10m"}}))
+        for index in range(10):
+            world.add_node(f"n{index}", labels={"gpuward.io/driver": f"590.{index < 6}"})
+        for index in range(6):
+            world.incident(f"n{index}", reason="Xid119GSPTimeout")
+            world.run(1)
+        world.run(5)
+        (before,) = judge_fleet(world.snapshot()).findings
+        for session in world.quarantines.values():
+            if session["spec"]["nodeName"] in {"n2", "n3", "n4"}:
+                human = {
+                    "source": "Human",
+                    "reason": "Requested",
+                    "severity": "Fatal",
+                    "by": "ada",
+                }
+                session["spec"]["causes"].append(human)
+        world.run(5)
+        verdict = judge_fleet(world.snapshot())
+        assert verdict.breaker.open
+        assert [(f.shared, f.nodes) for f in verdict.findings] == [(before.shared, before.nodes)]
+
     def test_the_driver_that_few_have_is_named_and_not_the_type_that_all_have(self) -> None:
         world = World(policy_of(budget={**ROOMY, "maxNew": {"count": 3, "window": "10m"}}))
         for index in range(30):

@@ -217,6 +217,8 @@ def test_the_word_of_an_sxid_line_decides(world: World, text: str, expected: str
     world.kernel(f"nvidia-nvswitch3: {text}")
     assert world.says() == expected
     assert world.only().scope == "Node"
+    if expected != "Info Report None":
+        assert "NVSwitch at 0000:c1:00 reported" in world.published().status.message
 
 
 def test_an_event_and_its_line_are_one_sighting(world: World) -> None:

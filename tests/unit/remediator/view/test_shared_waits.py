@@ -97,3 +97,6 @@ def test_the_page_says_it_above_the_table() -> None:
     assert f"2 of those below wait: {FULL}." in drawn
     assert "by noon" in drawn
     assert FULL in render(open_table(rows[:1], NOW))
+    told_above = render(open_table(rows, NOW, told=FULL))
+    assert FULL not in told_above
+    assert "2 of those below wait for the breaker: see above." in told_above
