@@ -120,6 +120,7 @@ class Replica:
             namespaces=homes,
             identity=settings.identity,
             ready=lambda: not self.caches.problem(),
+            time_known=lambda: not self.clock.skew.undecided,
             on_start=self._took_over,
             on_stop=lambda: self.drains.stop_all(),
         )

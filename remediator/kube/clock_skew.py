@@ -101,7 +101,7 @@ class SkewEstimate:
     def _find_doubt(self) -> str:
         if not self._samples:
             return ""
-        if self._unknown:
+        if self.undecided:
             apart_s = self._samples[-1].low_s
             return (
                 f"the API server's Date is {abs(apart_s):.0f} s "
@@ -112,6 +112,13 @@ class SkewEstimate:
         if 2 * backing > len(self._samples):
             return ""
         return "the Date headers of the API server's answers contradict one another"
+
+    @property
+    def undecided(self) -> bool:
+        """Answers were heard and contradict this machine's clock, and too few of them agree yet:
+        the time that `seconds` leads to is the machine's, and nothing should be dated by it.
+        """
+        return self._unknown and bool(self._samples)
 
     @property
     def _unknown(self) -> bool:

@@ -54,10 +54,14 @@ class Elector:
         namespaces: tuple[str, ...],
         identity: str,
         ready: Callable[[], bool],
+        time_known: Callable[[], bool],
         on_start: Callable[[str], None],
         on_stop: Callable[[], None],
     ) -> None:
         """`ready` gates the campaign; `on_start` gets the renewTime of the leader before.
+
+        Without `time_known` no lease is taken: a leader dates what it writes, and deadlines count
+        from there. It is asked after the lease was, since time is known from answers.
 
         The Lease is in the first of `namespaces` that exists; a replica that had to go past the
         first comes back when that one is made, since whoever is installed there leads too.
@@ -73,6 +77,7 @@ class Elector:
         self.namespace = self._home
         self._identity = identity
         self._ready = ready
+        self._time_known = time_known
         self._on_start = on_start
         self._on_stop = on_stop
         self._held: Held | None = None
@@ -129,11 +134,15 @@ class Elector:
             PaceLane.LEASE, "GET", f"{self._path}/{LEASE_NAME}", timeout_s=RENEW_S / 2
         )
         if answer.code == 404:
-            await self._write(began, None, "POST", self._path)
+            if self._may_take():
+                await self._write(began, None, "POST", self._path)
         elif answer.ok:
             await self._consider(began, answer.decode(LeaseView))
         else:
             self._note(f"The lease cannot be read: {answer.sentence()}.")
+
+    def _may_take(self) -> bool:
+        return self._leading or self._time_known()
 
     async def _consider(self, began: float, lease: LeaseView) -> None:
         version = lease.metadata.resource_version
@@ -143,7 +152,7 @@ class Elector:
         mine = self.holder == self._identity
         duration = lease.spec.lease_duration_seconds or LEASE_S
         free = not self.holder or began - self._held.seen_at > duration
-        if mine or free:
+        if (mine or free) and self._may_take():
             await self._write(began, lease, "PUT", f"{self._path}/{LEASE_NAME}")
             return
         self.problem = ""

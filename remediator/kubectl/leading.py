@@ -115,18 +115,32 @@ async def _never_led(cluster: Cluster, namespace: str) -> NeverLed:
     return NeverLed(namespace=namespace, spaces=tuple(sorted(filter(is_object_name, found))))
 
 
-async def unled_since(cluster: Cluster, namespace: str) -> str:
-    """For how long nobody has led, as `for 31s` or `so far`; "" where somebody does, in whatever
-    namespace, or nobody may know.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unled:
+    """Nobody leads."""
+
+    lasts: str
+    """For how long nobody has, as `for 31s` or `so far`."""
+    led_at: float | None
+    """When somebody last did; None where none ever has."""
+
+
+async def unled_since(cluster: Cluster, namespace: str) -> Unled | None:
+    """Since when nobody has led; None where somebody does, in whatever namespace, or nobody may
+    know.
     """
     try:
         lease = await lease_of(cluster, namespace)
         if lease is not None:
-            return _unled(lease, cluster.now())
+            led_at = parse_time(lease.spec.renew_time or "")
+            lasts = _unled(lease, cluster.now())
+            return Unled(lasts=lasts, led_at=led_at) if lasts else None
         never = await _never_led(cluster, namespace)
     except CommandError:
-        return ""
-    return "so far" if never.awaited or never.spaces == () else ""
+        return None
+    if never.awaited or never.spaces == ():
+        return Unled(lasts="so far", led_at=None)
+    return None
 
 
 def nobody_leads(lease: LeaseView, namespace: str, now: float) -> str:

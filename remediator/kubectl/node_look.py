@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
-from remediator.kubectl.leading import unled_since
+from remediator.kubectl.leading import Unled, unled_since
 from remediator.view.people import part_of_people
 from rules.api.health import IncidentStatus
 from rules.api.mark import marked
@@ -57,8 +57,8 @@ class NodeLook:
     policy: Policy | None = None
     untolerating: tuple[str, ...] = ()
     """DaemonSets that could not come back on the marked node."""
-    unled: str = ""
-    """Since when no remediator has led, as `for 31s`; "" while one leads or nobody can tell."""
+    unled: Unled | None = None
+    """Since when no remediator has led; None while one leads or nobody can tell."""
     unseen: tuple[str, ...] = ()
     """What could not be read, and what to ask for."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -21,6 +22,7 @@ from rules.session.causes import EVIDENCE_GANGS
 from rules.session.halts import unreachable
 
 _MAX_GANGS: Final = 16
+_TIME_OVER: Final = "the drain's time is over"
 
 
 def begin_drain(case: Case, status: QuarantineStatus) -> Decision:
@@ -127,7 +129,17 @@ def _blocked_or_going(
 
 
 def _obstacle(plan: DrainPlan, late: bool) -> Refusal | None:
-    """What keeps pods on the node."""
+    """What keeps pods on the node, and that it has for longer than the policy gives the drain."""
+    kept = _kept_by(plan)
+    if not late:
+        return kept
+    if kept is None:
+        why = f"{_TIME_OVER} and the policy says Report"
+        return Refusal(reason=WhyNot.DRAIN_TIMEOUT, why=why)
+    return replace(kept, why=f"{_TIME_OVER}; {kept.why}")
+
+
+def _kept_by(plan: DrainPlan) -> Refusal | None:
     if plan.unseen is not None:
         return plan.unseen
     if plan.blocked_reason is not None:
@@ -135,7 +147,4 @@ def _obstacle(plan: DrainPlan, late: bool) -> Refusal | None:
     if plan.stuck:
         why = f"{len(plan.stuck)} stuck ({some(plan.stuck)})"
         return Refusal(reason=WhyNot.POD_STUCK, why=why)
-    if late:
-        why = "the drain's time is over and the policy says Report"
-        return Refusal(reason=WhyNot.DRAIN_TIMEOUT, why=why)
     return None

@@ -10,6 +10,7 @@ from collections.abc import Iterator, MutableMapping, Sequence
 
 from remediator.kube.resources import AGENT_SELECTOR
 from remediator.kubectl.fleet_look import GPU_LABELS
+from remediator.kubectl.leading import Unled
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.blocked import blocked_lines, next_lines
 from remediator.kubectl.why.calm import calm_lines, is_awaited, left_to_people
@@ -17,6 +18,7 @@ from remediator.kubectl.why.causes import cause_lines
 from remediator.kubectl.why.effects import evicted_lines
 from remediator.kubectl.why.marks import kept_lines, mark_lines
 from remediator.kubectl.why.tested import tested_lines
+from remediator.kubectl.why.unled import first_act
 from remediator.view.acts import node_acts, taking_out
 from remediator.view.people import MUSTS
 from remediator.view.session_words import degraded_of
@@ -28,7 +30,7 @@ from rules.api.names import LABEL_GPUS
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, Phase, TimelineEntry
 from rules.api.sentences import blocked_clause, let_go_by
-from rules.api.timestamps import parse_time, utc_of
+from rules.api.timestamps import parse_time, utc, utc_of
 from rules.fleet.health_now import UNKNOWN
 from rules.policy.policy import Policy
 from rules.session.causes import open_causes
@@ -70,7 +72,7 @@ def why(
     lines = [printable(_headline(look, session))]
     clause, first = _told_at(look, told, said)
     sections: tuple[tuple[str, Iterator[str]], ...] = (
-        ("now", _now(told, clause if first else "", first)),
+        ("now", _now(told, clause if first else "", first, look.unled)),
         ("pods", evicted_lines(session)),
         ("health", _health(look)),
         ("cause", cause_lines(look, session, wide=wide)),
@@ -93,8 +95,13 @@ def why(
 def _next(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
     """What comes next, and that nothing does while there is nobody to do it."""
     coming = list(next_lines(look, session) if session else calm_lines(look))
-    if look.unled and (session is not None or is_awaited(look)):
-        yield f"nothing while no remediator leads, and none has {look.unled}; once one does:"
+    if look.unled is None or (session is None and not is_awaited(look)):
+        yield from coming
+        return
+    nothing = f"nothing while no remediator leads, and none has {look.unled.lasts}"
+    first = first_act(look, session, look.unled) if session is not None else ""
+    coming = [first] if first else coming
+    yield f"{nothing}; once one does:" if coming else nothing
     yield from coming
 
 
@@ -137,7 +144,9 @@ def _told_at(
     return clause, first if first != look.name else ""
 
 
-def _now(session: QuarantineView | None, clause: str, first: str) -> Iterator[str]:
+def _now(
+    session: QuarantineView | None, clause: str, first: str, unled: Unled | None
+) -> Iterator[str]:
     """The remediator's sentence; what the section `blocked` says in full is cut off."""
     if session is None:
         return
@@ -149,6 +158,8 @@ def _now(session: QuarantineView | None, clause: str, first: str) -> Iterator[st
     message = status.message.removesuffix(f"; {blocked}.")
     message = without(message, [clause], f"what {first} waits for, too") if clause else message
     yield message or "the remediator said nothing"
+    if unled is not None and unled.led_at is not None:
+        yield f"so it stood at {utc(unled.led_at)}, when a remediator last looked"
 
 
 def _health(look: NodeLook) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from hack.sim.cluster.resource import LEASES, NAMESPACES
 from hack.sim.proxy.faults import Fault
 from remediator.kube.access import Access
 from remediator.kube.elector import LEASE_NAME, Elector
-from tests.support.remediator.edge import edge
+from rules.api.timestamps import parse_time
+from tests.support.remediator.edge import SteppedClock, edge
 
 
 class Replica:
@@ -24,6 +26,7 @@ class Replica:
             namespaces=namespaces,
             identity=name,
             ready=lambda: ready,
+            time_known=lambda: not cluster.clock.skew.undecided,
             on_start=lambda renewed: self.events.append("start"),
             on_stop=lambda: self.events.append("stop"),
         )
@@ -50,6 +53,22 @@ async def test_the_first_takes_the_lease_and_the_second_waits(cluster):
     assert not await two.ask()
     assert await holder(cluster) == "one"
     assert (one.events, two.events) == (["start"], [])
+
+
+@pytest.mark.parametrize("off_s", [-600.0, 600.0], ids=["behind", "ahead"])
+async def test_nobody_leads_by_a_clock_that_the_server_contradicts(tmp_path, monkeypatch, off_s):
+    """What a leader writes is dated, and healthy time and deadlines count from there."""
+    right = SteppedClock.local
+    monkeypatch.setattr(SteppedClock, "local", lambda clock: right(clock) + off_s)
+    async with edge(tmp_path) as cluster:
+        one = Replica(cluster, "one")
+        assert not await one.ask(), "one answer against this machine's clock"
+        for _ in range(2):
+            cluster.clock.ahead_s += 1.1
+            led = await one.ask()
+        assert led, "three answers that agree are the time"
+        lease = await cluster.client.get(LEASES, LEASE_NAME, "gpuward")
+        assert abs(parse_time(lease["spec"]["acquireTime"]) - time.time()) < 10
 
 
 async def test_harm_needs_a_renewal_within_ten_seconds_of_the_monotonic_clock(cluster):

@@ -1,0 +1,68 @@
+"""While no remediator leads, `why` says what the next one does first, by its own rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from remediator.kubectl.leading import Unled
+from remediator.kubectl.node_look import NodeLook
+from remediator.kubectl.why.why import why
+from rules.api.nodes import FreshNode, HealthView, QuarantineView
+from rules.api.quarantine import Mode
+from rules.policy.policy import Policy
+from tests.support.remediator.kubectl_objects import NOW, ago, marked, session, sick, verdict
+
+NAME, SESSION = "gpu-7", "gpu-7-0badcafe"
+UNLED = Unled(lasts="for 36m", led_at=NOW - 36 * 60)
+NOTHING = "nothing while no remediator leads, and none has for 36m; once one does:"
+
+
+def told(
+    phase: str, *, well: bool = True, uncordoned: bool = False, asked: Any = None, **more: Any
+) -> str:
+    there = marked(NAME, SESSION)
+    there["metadata"]["uid"] = "uid-7"
+    there["spec"]["unschedulable"] = not uncordoned
+    there["status"]["nodeInfo"]["bootID"] = more.pop("boot", f"boot-{NAME}")
+    spec = {"nodeUID": "uid-7", **({"release": asked} if asked else {})}
+    opened = session(
+        SESSION, NAME, phase, "So it stood.", spec=spec, bootID=f"boot-{NAME}",
+        phaseSince=ago(40), **more,
+    )  # fmt: skip
+    health = verdict(NAME) if well else sick(NAME)
+    seen = NodeLook(
+        name=NAME,
+        now=NOW,
+        node=msgspec.convert(there, FreshNode),
+        health=msgspec.convert(health, HealthView),
+        sessions=(msgspec.convert(opened, QuarantineView),),
+        policy=Policy(mode=Mode.ENFORCE),
+        unled=UNLED,
+    )
+    return " ".join(" ".join(why(seen, width=300)).split())
+
+
+def test_healthy_time_that_nobody_saw_is_not_promised_to_count() -> None:
+    said = told("Validating")
+    assert "So it stood. so it stood at 2026-03-05 11:24 UTC, when a remediator last" in said
+    assert f"{NOTHING} All causes closed at 2026-03-05 12:00 UTC" in said
+    assert "released at 2026-03-05 12:10 UTC if the node stays healthy" in said
+
+
+def test_what_people_did_meanwhile_is_what_comes_next() -> None:
+    said = told("Draining", well=False, uncordoned=True)
+    assert f"{NOTHING} Cancelled: a person uncordoned the node." in said
+    assert "evictions are tried again" not in said
+    asked = {"by": "ann", "reason": "needed"}
+    assert f"{NOTHING} Released: ann asked for it, needed" in told("Validating", asked=asked)
+
+
+def test_a_drain_whose_node_was_rebooted_is_not_said_to_go_on() -> None:
+    said = told("Draining", boot="boot-2")
+    assert f"{NOTHING} The node rebooted; its fresh verdict decides." in said
+
+
+def test_a_drain_that_only_goes_on_says_so_as_ever() -> None:
+    assert f"{NOTHING} evictions are tried again by themselves" in told("Draining", well=False)
