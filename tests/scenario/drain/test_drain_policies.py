@@ -22,6 +22,7 @@ def test_a_deadline_with_policy_report_only_reports() -> None:
     world.incident(NODE)
     world.run(400, step=5)
     assert world.condition(NODE, "NeedsHuman") == "DrainTimeout"
+    assert "; the drain's time is over; blocked by PDB team-a/keep" in world.message(NODE)
     assert not world.writes(d.DeletePod, d.SetDisruptionTarget)
 
 
