@@ -27,6 +27,9 @@ TARGET_LABELS = frozenset({"node", "instance", "job"})
 ELSEWHERE = {
     "kube_node_status_capacity": frozenset({"node", "resource", "unit", "instance"}),
     "kube_node_spec_unschedulable": frozenset({"node", "instance"}),
+    "kube_pod_container_status_waiting_reason": frozenset(
+        {"namespace", "pod", "container", "reason", "instance"}
+    ),
 }
 """Metrics of kube-state-metrics that rules may use; without it those rules are silent."""
 
