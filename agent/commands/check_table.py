@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.timestamps import utc_of
 from rules.catalog.device import device_at
-from rules.text.printable import printable
+from rules.text.printable import padded, printable, width_of
 
 COLUMN_GAP = 2
 MIG_ON = "Enabled"
@@ -28,8 +28,8 @@ class Column(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Characters of the longest cell."""
-        return max(map(len, (self.title, *self.cells)))
+        """Columns of a terminal that the longest cell takes."""
+        return max(map(width_of, (self.title, *self.cells)))
 
 
 def plain_text(status: HealthStatus, host: str, width: int | None = None) -> str:
@@ -123,7 +123,7 @@ def _total(found: Sequence[Column]) -> int:
 def aligned(found: Sequence[Column]) -> Iterator[str]:
     """The lines of a table, its titles first."""
     for row in zip(*((column.title, *column.cells) for column in found), strict=True):
-        cells = (cell.ljust(column.width) for cell, column in zip(row, found, strict=True))
+        cells = (padded(cell, column.width) for cell, column in zip(row, found, strict=True))
         yield (" " * COLUMN_GAP).join(cells).rstrip()
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TextIO
 
 from rules.api.timestamps import parse_time
-from rules.text.printable import printable
+from rules.text.printable import padded, printable, width_of
 
 NONE: Final = "<none>"
 GUTTER: Final = 9
@@ -122,7 +122,7 @@ def _fitting(
 
 
 def _width(lines: Sequence[str]) -> int:
-    return max(map(len, lines))
+    return max(map(width_of, lines))
 
 
 def _cells(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
@@ -136,18 +136,15 @@ def _says(lines: Sequence[Sequence[str]], title: str) -> bool:
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]) - 1)]
-    return [
-        _BETWEEN.join([*(c.ljust(w) for c, w in zip(line[:-1], widths, strict=True)), line[-1]])
-        for line in lines
-    ]
+    widths = [max(width_of(line[i]) for line in lines) for i in range(len(lines[0]) - 1)]
+    return [_BETWEEN.join([*map(padded, line[:-1], widths), line[-1]]) for line in lines]
 
 
 def _folded(lines: Sequence[tuple[str, ...]], room: int) -> list[tuple[str, ...]]:
     """The lines with the sentences of their last column in pieces under each other, where it has
     enough room for that.
     """
-    before = max(map(len, _aligned([(*line[:-1], "") for line in lines])))
+    before = _width(_aligned([(*line[:-1], "") for line in lines]))
     if room - before < _LEAST_FOLDED:
         return list(lines)
     return [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unicodedata import combining, east_asian_width
+
 
 def printable(text: str) -> str:
     """One line without control or formatting characters: each is spelled as an escape."""
@@ -16,3 +18,21 @@ def printable_character(char: str) -> str:
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def width_of(text: str) -> int:
+    """How many columns of a terminal printable text takes: two for what is written wide."""
+    if text.isascii():
+        return len(text)
+    return sum(_columns(char) for char in text)
+
+
+def _columns(char: str) -> int:
+    if combining(char):
+        return 0
+    return 2 if east_asian_width(char) in {"W", "F"} else 1
+
+
+def padded(text: str, width: int) -> str:
+    """The text with blanks behind it, so that it takes `width` columns if it takes no more."""
+    return text + " " * (width - width_of(text))

@@ -79,3 +79,15 @@ def test_a_sentence_in_the_last_column_is_folded_there(monkeypatch: pytest.Monke
     assert max(map(len, lines)) <= 80
     assert [line[: len("2026-03-05 12:00 UTC")].strip() for line in lines[2:]] == [""]
     assert " ".join(" ".join(lines[1:]).split()) == f"2026-03-05 12:00 UTC {SAID}"
+
+
+def test_what_is_written_wide_takes_two_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", Screen())
+    monkeypatch.setenv("COLUMNS", "40")
+    wide, narrow = "\u5f20\u4f1f", "ann"
+    rows = [["n", wide, "x"], ["n", "e\u0301", "x"], ["n", narrow, "x"]]
+    head, *lines = table(["NODE", "BY", "WHY"], rows).splitlines()
+    assert head == "NODE   BY     WHY"
+    assert lines == [f"n      {wide}   x", "n      e\u0301      x", "n      ann    x"]
+    only = [["n", wide * 20, "kept"]]
+    assert table(["NODE", "BY", "WHY"], only, spare=("BY",)).splitlines()[0] == "NODE   WHY"
