@@ -182,7 +182,7 @@ def _remediator() -> list[str]:
         "## gpuward-remediator",
         "",
         (
-            "Commands: `run`, `simulate`, `backtest`, `policy check FILE`, `policy diff A B`, "
+            "Commands: `run`, `simulate`, `backtest`, `policy check FILE`, `policy diff OLD NEW`, "
             "`policy rbac FILE`, `policy show [FILE]`, `policy schema`."
         ),
         "",

@@ -138,9 +138,14 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     check.add_argument(
         "file", metavar="FILE", help="a policy or its ConfigMap; - for standard input"
     )
-    diff = actions.add_parser("diff", help="say what differs between two policies, in effect")
-    for name in ("before", "after"):
-        diff.add_argument(name, metavar="FILE", help="as for check; default: the defaults")
+    diff = actions.add_parser(
+        "diff",
+        help="say what differs between two policies, in effect",
+        description="Each value in effect that differs, by path: as in OLD -> as in NEW. Ends "
+        "with 1 where any does, with 0 where none does.",
+    )
+    diff.add_argument("before", metavar="OLD", help="as for check; the word default: no policy")
+    diff.add_argument("after", metavar="NEW", help="as for check; the word default: no policy")
     actions.add_parser("schema", help="print the JSON Schema of a policy file, for editors")
     show = actions.add_parser("show", help="print the policy in effect, defaults included")
     show.add_argument("file", metavar="FILE", nargs="?", help="as for check")

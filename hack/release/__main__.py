@@ -13,6 +13,7 @@ import tarfile
 import tempfile
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from hack.release.krew import krew
 from hack.release.notes import NoSectionError, notes
@@ -37,37 +38,68 @@ PYTHONPATH=$here/lib exec python{PYTHON} -m remediator.kubectl.cli "$@"
 """
 
 
+class MissingError(Exception):
+    """What a part is made of is not there; one sentence with what to do."""
+
+
 def main() -> int:
-    """Run one of the three; 1 with one sentence when the changelog lacks the version."""
+    """Run one of the three; 1 with one sentence where something it is made of is missing."""
+    project = _project()
     parser = argparse.ArgumentParser(prog="python -m hack.release", description=__doc__)
     parser.add_argument("part", choices=["notes", "krew", "plugin"])
-    parser.add_argument("--version", required=True)
+    parser.add_argument("--version", default=project["version"], help="default: %(default)s")
     parser.add_argument("--address", default="", help="krew: where the archives will lie")
-    parser.add_argument("--from", dest="folder", type=Path, default=Path("dist"))
-    parser.add_argument("--out", type=Path, default=Path("dist"))
+    parser.add_argument("--from", dest="folder", type=Path, default=Path("dist"),
+                        help="krew: where the archives are (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--out", type=Path, default=Path("dist"),
+                        help="plugin: where the wheel is and the archives come "
+                        "(default: %(default)s)")  # fmt: skip
     args = parser.parse_args()
-    if args.part == "notes":
-        try:
+    try:
+        if args.part == "notes":
             sys.stdout.write(notes((REPOSITORY / "CHANGELOG.md").read_text(), args.version))
-        except NoSectionError as error:
-            sys.stderr.write(f"{error}\n")
-            return 1
-    elif args.part == "krew":
-        digests = {
-            path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in args.folder.iterdir()
-        }
-        sys.stdout.write(krew(args.version, args.address, digests))
-    else:
-        for platform, tags in PLATFORMS.items():
-            _plugin(args.out, args.version, platform, tags)
+        elif args.part == "krew":
+            sys.stdout.write(_krew(args.version, args.address, args.folder))
+        else:
+            wheel = _wheel(args.out, args.version)
+            for platform, tags in PLATFORMS.items():
+                _plugin(args.out, wheel, platform, tags)
+    except (NoSectionError, MissingError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     return 0
 
 
-def _plugin(out: Path, version: str, platform: str, tags: tuple[str, ...]) -> None:
+def _project() -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    return found
+
+
+def _krew(version: str, address: str, folder: Path) -> str:
+    archives = sorted(folder.glob("kubectl-gpuward-*.tar.gz"))
+    if not address or not archives:
+        lacks = "an archive" if address else "--address, where the archives will lie"
+        raise MissingError(
+            f"the manifest needs {lacks}; `python -m hack.release plugin` makes the archives "
+            f"in {folder}"
+        )
+    digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in archives}
+    return krew(version, address, digests)
+
+
+def _wheel(folder: Path, version: str) -> Path:
+    found = sorted(folder.glob(f"gpuward-{version}-*.whl"))
+    if not found:
+        raise MissingError(
+            f"{folder} has no wheel of {version}; `pip wheel --no-deps --wheel-dir {folder} .` "
+            "makes it"
+        )
+    return found[0]
+
+
+def _plugin(out: Path, wheel: Path, platform: str, tags: tuple[str, ...]) -> None:
     """The plugin with its libraries, in the archive that krew unpacks."""
-    (wheel,) = out.glob(f"gpuward-{version}-*.whl")
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    project = _project()
     wanted = project["dependencies"] + project["optional-dependencies"]["remediator"]
     with tempfile.TemporaryDirectory() as folder:
         built = Path(folder)

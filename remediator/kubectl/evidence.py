@@ -7,13 +7,17 @@ from pathlib import Path
 
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
-from remediator.kubectl.look import near_name
+from remediator.kubectl.look import is_node, near_name
+from remediator.kubectl.node_look import open_session
 from remediator.kubectl.terminal import Terminal
 from remediator.view.rma import RmaFolder, rma_folder
 from remediator.view.text import count
 from rules.api.evidence.wire import EvidenceView
+from rules.api.nodes import QuarantineView
+from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import utc_of
-from rules.session.repair.evidence import recorded
+from rules.session.observation import is_open
+from rules.session.repair.evidence import may_come, recorded
 
 
 async def evidence(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
@@ -26,7 +30,18 @@ async def evidence(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
         raise CommandError(f"GPUEvidence {name} cannot be understood; see it with kubectl get gev")
     folder = Path(options.folder or f"gpuward-evidence-{name}")
     _write(folder, made)
-    return _told(folder, found, made)
+    told = [_told(folder, found, made)]
+    if options.name_of != name:
+        told += [f"of an earlier session: {why}" for why in await _newer(cluster, found)]
+    return "\n".join(told)
+
+
+async def _newer(cluster: Cluster, found: EvidenceView) -> list[str]:
+    """That the node's open session is not the one that this is of, and why it has none."""
+    last = open_session(await cluster.sessions(found.says("nodeName")))
+    if last is None or last.name == found.metadata.name:
+        return []
+    return [_why_none(last, cluster.now())]
 
 
 async def _found(cluster: Cluster, wanted: str) -> EvidenceView:
@@ -37,13 +52,49 @@ async def _found(cluster: Cluster, wanted: str) -> EvidenceView:
     of_node = await cluster.evidences(wanted)
     if of_node:
         return max(of_node, key=lambda each: (each.says("takenAt"), each.metadata.name))
-    known = await cluster.evidences()
-    nodes_too = {word for one in known for word in (one.metadata.name, one.says("nodeName"))}
-    if near := near_name(wanted, nodes_too - {""}):
-        raise CommandError(f"there is no evidence of {wanted}{near}")
+    session = await cluster.session(wanted)
+    sessions = [session] if session is not None else await cluster.sessions(wanted)
+    if sessions:
+        last = open_session(sessions) or sessions[-1]
+        raise CommandError(f"there is no evidence of {wanted}: {_why_none(last, cluster.now())}")
+    if not await is_node(cluster, wanted):
+        # Of a node that is there, what another of a like name kept is not what was meant.
+        known = await cluster.evidences()
+        nodes_too = {word for one in known for word in (one.metadata.name, one.says("nodeName"))}
+        if near := near_name(wanted, nodes_too - {""}):
+            raise CommandError(f"there is no evidence of {wanted}{near}")
     raise CommandError(
         f"there is no evidence of {wanted}: an agent keeps it when a session takes its node, "
         "never in Shadow; kubectl get gev lists what there is"
+    )
+
+
+def _why_none(session: QuarantineView, now: float) -> str:
+    """Why nothing is kept for the session, and when there will be."""
+    status, name = session.status, session.name
+    phase = status.phase or Phase.PENDING
+    if status.mode == Mode.SHADOW:
+        return (
+            "in Shadow there is no mark and so none; what the session saw stands in its "
+            f"status.evidence: kubectl gpuward show {name}"
+        )
+    if sha256 := recorded(status):
+        return f"what was kept for session {name} (SHA-256 {sha256}) was deleted since"
+    if not is_open(session):
+        return f"session {name} has ended ({phase}) and none was kept for it"
+    if not may_come(session, now):
+        return (
+            f"its agent has kept none for session {name} ({phase}) and does not try any more; "
+            f"the log of the agent's pod on {session.spec.node_name} says why"
+        )
+    if phase == Phase.PENDING:
+        return (
+            f"none yet; its agent keeps it within seconds of the mark, and session {name} is "
+            f"Pending: kubectl gpuward why {session.spec.node_name} says what it waits for"
+        )
+    return (
+        f"none yet; session {name} is {phase} and its agent keeps it within seconds of the "
+        "mark; ask again"
     )
 
 

@@ -179,6 +179,8 @@ async def show(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> st
     if found is None and (of_node := await cluster.sessions(options.session)):
         found = await cluster.get(f"{GROUP_PATH}/gpuquarantines/{of_node[-1].name}")
     if found is None:
+        if await is_node(cluster, options.session):
+            raise CommandError(f"{options.session} is a node, and there is no session of it")
         near = near_name(options.session, [one.name for one in await cluster.sessions()])
         lists = "; kubectl gpuward list --all names them"
         raise CommandError(f"there is no session {options.session}{near or lists}")
@@ -208,6 +210,17 @@ async def nearest(cluster: Cluster, name: str) -> str:
     except CommandError:
         names = []
     return near_name(name, names) or "; kubectl get nodes lists them"
+
+
+async def is_node(cluster: Cluster, name: str) -> bool:
+    """Whether there is one, so that a like name is not what was meant."""
+    try:
+        return await cluster.node(name) is not None
+    except CommandError as error:
+        if not error.forbidden:
+            raise
+    # A node that may not be read and has a verdict is one.
+    return await cluster.health(name) is not None
 
 
 def near_name(wanted: str, names: Iterable[str]) -> str:

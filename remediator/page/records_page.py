@@ -46,9 +46,8 @@ def _rates_title(found: StatsShown) -> str:
 
 
 def _scope(found: StatsShown) -> str:
-    time = f"{found.total.gpu_days:,} GPU-days, the last {found.days} days at most"
     return (
-        f"{found.total.faults:,} faults in {time if found.days else 'less than a day'}."
+        f"{count(found.total.faults, 'fault')} in {found.over}."
         f"{' Too short for rates: look at the counts.' if found.young else ''}"
         f"{_gone(found.elsewhere)} "
         "A lemon is never a cause: it changes how a fault is repaired."

@@ -6,16 +6,32 @@ Whatever the text is, the answer is a policy or sentences; no exception leaves.
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 import yaml
 
+from rules.api.sentences import some
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
 from rules.text.yaml_keys import duplicate_keys
 
 POLICY_KEY: Final = "policy.yaml"
 """Where a ConfigMap holds the policy."""
+_POLICY: Final = "QuarantinePolicy"
+_CHECK: Final = "gpuward-remediator policy check -"
+_KUSTOMIZE: Final = f"kubectl kustomize DIR | {_CHECK}"
+_HELM: Final = f"helm template NAME CHART -f FILE | {_CHECK}"
+_OF_HELM: Final = frozenset({"profile", "policy", "images"})
+_OF_KUSTOMIZE: Final = frozenset({"resources", "components", "patches", "configMapGenerator"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """One document of a text, and what its mappings give twice, a sentence each."""
+
+    value: Any
+    twice: tuple[str, ...]
 
 
 def decode_policy(
@@ -23,51 +39,108 @@ def decode_policy(
 ) -> Policy | list[str]:
     """The policy, or one sentence for every problem with it; `source` names the file.
 
-    `config_map`: the text may be a ConfigMap that holds one, as it is in a cluster or a manifest.
+    `config_map`: the text may be a ConfigMap that holds one, as it is in a cluster or among the
+    manifests that kustomize or helm print.
     """
-    if config_map and (held := _only_policy(text)) is not None:
-        return decode_policy(held, f"{source}, {POLICY_KEY}")
     try:
-        loader = yaml.SafeLoader(text)
-        try:
-            root = loader.get_single_node()
-            twice = duplicate_keys(root)
-            document = None if root is None or twice else loader.construct_document(root)
-        finally:
-            loader.dispose()
+        documents = _documents(text)
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as error:
         # What the constructors of tagged scalars raise: `!!int ""`, `!!bool foo`, `!!timestamp x`;
         # ValueError also for a value that looks like a date and is none.
-        said = " ".join(str(error).split())[:300] or type(error).__name__
-        return [f"{source}: is not YAML: {said}"]
+        return [f"{source}: is not YAML: {_said(error)}"]
     except RecursionError:
         return [f"{source}: is nested too deeply; a policy is a page of YAML"]
-    if twice:
-        return [f"{source}: {found.sentence}" for found in twice]
-    if config_map and isinstance(document, dict) and document.get("kind") == "ConfigMap":
-        held = document.get("data")
-        inner = held.get(POLICY_KEY) if isinstance(held, dict) else None
-        if not isinstance(inner, str):
-            return [f"{source}: is a ConfigMap without data.{POLICY_KEY}; name the one of gpuward"]
-        return decode_policy(inner, f"{source}, {POLICY_KEY}")
-    found = load_policy(document)
+    if not documents:
+        return Policy()
+    if config_map and (len(documents) > 1 or _kind(documents[0].value) not in {"", _POLICY}):
+        return _held(documents, source)
+    if len(documents) > 1:
+        return [f"{source}: holds {len(documents)} documents; a policy is one"]
+    return _read(documents[0], source, guess=config_map)
+
+
+def _read(document: _Document, source: str, *, guess: bool) -> Policy | list[str]:
+    if document.twice:
+        return [f"{source}: {found}" for found in document.twice]
+    found = load_policy(document.value)
     if isinstance(found, Policy):
         return found
+    if guess and (hint := _taken_for(document.value)):
+        return [f"{source}: {hint}"]
     return [problem.sentence(source) for problem in found]
 
 
-def _only_policy(text: bytes | str) -> str | None:
-    """The one policy among several documents, such as what kustomize or helm print; None where the
-    text is one document, or does not hold exactly one.
-    """
-    several = b"\n---" in text if isinstance(text, bytes) else "\n---" in text
-    if not several:
-        return None
+def _documents(text: bytes | str) -> list[_Document]:
+    """All that are not empty."""
+    loader = yaml.SafeLoader(text)
+    found = []
     try:
-        documents = [one for one in yaml.safe_load_all(text) if isinstance(one, dict)]
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError):
-        return None
-    maps = [one.get("data") for one in documents if one.get("kind") == "ConfigMap"]
-    held = [data.get(POLICY_KEY) for data in maps if isinstance(data, dict)]
-    found = [one for one in held if isinstance(one, str)]
-    return found[0] if len(found) == 1 else None
+        while loader.check_node():
+            root = loader.get_node()
+            twice = tuple(one.sentence for one in duplicate_keys(root))
+            value = None if twice else loader.construct_document(root)
+            if twice or value is not None:
+                found.append(_Document(value, twice))
+    finally:
+        loader.dispose()
+    return found
+
+
+def _said(error: Exception) -> str:
+    """What is wrong and where, without the parser's name for a text that it was handed."""
+    if isinstance(error, yaml.MarkedYAMLError):
+        mark = error.problem_mark or error.context_mark
+        what = ", ".join(part for part in (error.context, error.problem) if part)
+        where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark is not None else ""
+        return f"{' '.join(what.split())[:300]}{where}"
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def _kind(value: Any) -> str:
+    kind = value.get("kind") if isinstance(value, dict) else None
+    return kind[:80] if isinstance(kind, str) else ""
+
+
+def _held(documents: list[_Document], source: str) -> Policy | list[str]:
+    """The one policy that objects hold, or that stands among them."""
+    objects = [one for each in documents for one in _listed(each.value) if isinstance(one, dict)]
+    maps = [one for one in objects if _kind(one) == "ConfigMap"]
+    held = [data.get(POLICY_KEY) for one in maps if isinstance(data := one.get("data"), dict)]
+    found = [text for text in held if isinstance(text, str)]
+    plain = [each for each in documents if _kind(each.value) == _POLICY]
+    if len(found) == 1 and not plain:
+        return decode_policy(found[0], f"{source}, {POLICY_KEY}")
+    if len(plain) == 1 and not found:
+        return _read(plain[0], source, guess=False)
+    if found or plain:
+        several = len(found) + len(plain)
+        return [f"{source}: holds {several} policies; give it one of them"]
+    if len(objects) == 1 and maps:
+        return [f"{source}: is a ConfigMap without data.{POLICY_KEY}; name the one of gpuward"]
+    kinds = {_kind(one) or "something without a kind" for one in objects}
+    if len(objects) == 1:
+        hint = _taken_for(objects[0]) or f"is a {min(kinds)}, no policy and not its ConfigMap"
+        return [f"{source}: {hint}"]
+    instead = (
+        f"holds no policy and no ConfigMap with {POLICY_KEY}, but {some(kinds) or 'no object'}"
+    )
+    then = f"name the file of the policy, or give it the whole overlay: {_KUSTOMIZE}"
+    return [f"{source}: {instead}; {then}"]
+
+
+def _listed(value: Any) -> list[Any]:
+    """The objects of a List, as kubectl prints several; else the one."""
+    items = value.get("items") if isinstance(value, dict) and value.get("kind") == "List" else None
+    return items if isinstance(items, list) else [value]
+
+
+def _taken_for(value: Any) -> str:
+    """What a file beside the policy is, and how to check what it makes; "" of any other."""
+    if not isinstance(value, dict):
+        return ""
+    kind, keys = _kind(value), value.keys()
+    if not kind and keys & _OF_HELM:
+        return f"is a values file of the chart, not a policy; check what it makes: {_HELM}"
+    if kind in {"Kustomization", "Component"} or (not kind and keys & _OF_KUSTOMIZE):
+        return f"is a kustomization, not a policy; check the policy that it makes: {_KUSTOMIZE}"
+    return ""

@@ -9,6 +9,7 @@ from typing import Final
 
 from remediator.view.grouping import UNNAMED, GroupKeys
 from remediator.view.shapes import Shown
+from remediator.view.text import count
 from rules.api.names import LABEL_DRIVER, LABEL_GPUS, LABEL_PRODUCT
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode
@@ -133,6 +134,13 @@ class StatsShown(Shown, frozen=True, kw_only=True):
     def young(self) -> bool:
         """Whether what is on record is too short for a rate to say anything."""
         return self.days < _YOUNG_DAYS
+
+    @property
+    def over(self) -> str:
+        """The time that the counts are of: `601 GPU-days (at most 70 days)`."""
+        if not self.days:
+            return "less than a day"
+        return f"{self.total.gpu_days:,} GPU-days (at most {count(self.days, 'day')})"
 
 
 def record_row(record: RecordView, now: float) -> RecordRow:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -22,6 +22,7 @@ from rules.api.selectors import parse_selector
 from rules.catalog.reason import is_reason_code
 from rules.policy.durations import Seconds, parse_duration
 from rules.policy.external import external_problems, spelled_out
+from rules.policy.places import joined, named, path_of, steps_of, without
 from rules.policy.policy import Policy
 from rules.policy.repair_checks import asked_on_nodes, repair_problems
 from rules.policy.validation import validation_problems
@@ -53,15 +54,16 @@ def load_policy(document: object) -> Policy | tuple[PolicyProblem, ...]:
     problems = _unknown_keys(document, Policy, "")
     rest: Any = document
     for problem in problems:
-        rest = without(rest, problem.path)
+        rest = without(rest, steps_of(problem.path))
     # What is wrong is taken out, so that everything else is looked at, too: whoever mends a policy
     # wants the whole list. What is reported is never a policy.
     while len(problems) < _MAX_PROBLEMS:
         try:
             policy = msgspec.convert(rest, Policy, dec_hook=_decode)
         except msgspec.ValidationError as error:
-            problems.append(_of_error(str(error), rest))
-            smaller = without(rest, _path_of(str(error)))
+            steps = named(path_of(str(error)), rest, _fails_at)
+            problems.append(_of_error(str(error), steps))
+            smaller = without(rest, steps)
             if smaller == rest:
                 break
             rest = smaller
@@ -138,47 +140,22 @@ def _above(path: str) -> str:
     return path.rpartition(".")[0]
 
 
-def _path_of(text: str) -> str:
-    """Where msgspec found something wrong."""
-    at = text.partition(" - at `")[2].removeprefix("key` in `")
-    return at.rstrip("`").removeprefix("$").removeprefix(".")
-
-
-def without(document: Any, path: str) -> Any:
-    """A copy without what stands at `a.b[0].c`; all of a mapping where its key is hidden
-    (`[...]`); the same document where there is nothing at the path.
-    """
-    steps = re.findall(r"[^.\[\]]+|\[\d+\]", path.partition("[...]")[0])
-    return _cut(document, steps) if steps else document
-
-
-def _cut(value: Any, steps: list[str]) -> Any:
-    first, *deeper = steps
-    if isinstance(value, dict) and first in value:
-        inner = _cut(value[first], deeper) if deeper else None
-        kept = {key: item for key, item in value.items() if key != first}
-        return {**kept, first: inner} if deeper else kept
-    if isinstance(value, list) and first.startswith("[") and int(first[1:-1]) < len(value):
-        at = int(first[1:-1])
-        inner = [_cut(value[at], deeper)] if deeper else []
-        return [*value[:at], *inner, *value[at + 1 :]]
-    return value
-
-
-def _of_error(text: str, document: dict[Any, Any]) -> PolicyProblem:
-    """msgspec says `what - at `$.path` `; where it hides a key, the document names it."""
+def _of_error(text: str, steps: Sequence[str]) -> PolicyProblem:
+    """msgspec says `what - at `$.path` `; the steps name what it hides."""
     what, _, at = text.partition(" - at `")
-    at = at.removeprefix("key` in `")
-    path = _path_of(text)
-    if "[...]" in path:
-        inner: Any = document
-        for name in path.partition("[...]")[0].split("."):
-            inner = inner.get(name, {}) if isinstance(inner, dict) else {}
-        keys = ", ".join(sorted(str(key) for key in inner)[:5])
-        path = path.replace("[...]", f" ({keys})")
-    words = _choices(at.rstrip("`").removeprefix("$"))
+    words = _choices(at.removeprefix("key` in `").rstrip("`").removeprefix("$"))
     remedy = f"; write one of {', '.join(words)}" if words else ""
-    return PolicyProblem(path=path, message=f"is wrong: {what[:1].lower()}{what[1:]}{remedy}")
+    said = f"is wrong: {what[:1].lower()}{what[1:]}{remedy}"
+    return PolicyProblem(path=joined(steps), message=said)
+
+
+def _fails_at(document: Any) -> str:
+    """The path of its first error; "" of a policy."""
+    try:
+        msgspec.convert(document, Policy, dec_hook=_decode)
+    except msgspec.ValidationError as error:
+        return path_of(str(error))
+    return ""
 
 
 def _choices(path: str) -> tuple[str, ...]:

@@ -34,15 +34,8 @@ TERMINATED = 143
 def main(arguments: list[str] | None = None) -> int:
     """Parse, play, tell."""
     options = _parser().parse_args(arguments)
-    if options.nodes < MINIMUM_NODES:
-        print(f"--nodes {options.nodes}: the acts need {MINIMUM_NODES} nodes", file=sys.stderr)
-        return USAGE_ERROR
-    if options.nodes > MOST_NODES:
-        print(
-            f"--nodes {options.nodes}: the demo simulates the whole cluster in one process, up to "
-            f"{MOST_NODES} nodes; 1,000 and more are measured by python -m hack.bench.remediator",
-            file=sys.stderr,
-        )
+    if why := _why_not(options.nodes):
+        print(f"hack/demo: --nodes {options.nodes}: {why}", file=sys.stderr)
         return USAGE_ERROR
     sweep()
     console = Console()
@@ -90,6 +83,18 @@ def _count(text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text!r:.40} is no whole number")
 
 
+def _why_not(nodes: int) -> str:
+    """Why a fleet of that size is not simulated, and what to give; "" where it is."""
+    if nodes < MINIMUM_NODES:
+        return f"the acts need {MINIMUM_NODES} nodes; give {MINIMUM_NODES} to {MOST_NODES}"
+    if nodes > MOST_NODES:
+        return (
+            f"one process simulates the whole cluster, up to {MOST_NODES} nodes; 1,000 "
+            "and more are measured by python -m hack.bench.remediator"
+        )
+    return ""
+
+
 def _parser() -> argparse.ArgumentParser:
     listed = "\n".join(f"  {act.name:10} {act.title}\n{'':13}{act.expected}" for act in ACTS)
     parser = _Parser(
@@ -105,7 +110,11 @@ def _parser() -> argparse.ArgumentParser:
         help="play one act (default: all)",
     )
     parser.add_argument(
-        "--nodes", type=_count, default=NODES, help="size of the fleet (%(default)s)"
+        "--nodes",
+        type=_count,
+        default=NODES,
+        metavar="N",
+        help=f"size of the fleet, {MINIMUM_NODES} to {MOST_NODES} (default: %(default)s)",
     )
     parser.add_argument("--once", action="store_true", help="end by itself, with a summary")
     return parser
@@ -138,14 +147,9 @@ async def _run(console: Console, acts: list[Act], *, nodes: int, once: bool) -> 
         view = Live(console=console, refresh_per_second=4) if console.is_terminal else None
         with view or contextlib.nullcontext():
             await _play(stage, acts, done, began, view, console)
-            if view is not None:
-                # The last frame and the table say the same.
-                view.update(screen.live(stage, acts, done, began, console), refresh=True)
-            screen.summary(console, acts, done)
             came_true = all(act.name in done and done[act.name].true for act in acts)
-            if not came_true:
-                _tell_logs(console, stage)
             if not once:
+                _tell(console, stage, acts, done, came_true=came_true)
                 console.print("the fleet stays up; look around with kubectl, end with Ctrl-C")
                 for later in _unplayed(acts):
                     console.print(
@@ -156,7 +160,21 @@ async def _run(console: Console, acts: list[Act], *, nodes: int, once: bool) -> 
                 await _stay(stage, acts, done, began, view, console)
                 _tell_logs(console, stage)
                 raise RuntimeError("a program of the demo ended by itself; its log says why")
+            if view is not None:
+                # The last frame and the table say the same.
+                view.update(screen.live(stage, acts, done, began, console), refresh=True)
+        # Below the last frame: whoever comes back to the terminal sees the end of it.
+        _tell(console, stage, acts, done, came_true=came_true)
         return 0 if came_true else 1
+
+
+def _tell(
+    console: Console, stage: Stage, acts: list[Act], done: dict[str, Outcome], *, came_true: bool
+) -> None:
+    """The table, at the end also of what explains it."""
+    if not came_true:
+        _tell_logs(console, stage)
+    screen.summary(console, acts, done)
 
 
 async def _play(
@@ -196,7 +214,7 @@ async def _stay(
     # A process that ends tells nobody; looking once a second is soon enough.
     while all(program.ended is None for program in programs):
         if view is not None:
-            view.update(screen.live(stage, acts, done, began, console))
+            view.update(screen.live(stage, acts, done, began, console, ended=True))
         await asyncio.sleep(1.0)
 
 

@@ -36,10 +36,17 @@ HEALTH_COLOURS = {
 
 
 def live(
-    stage: Stage, playing: list[Act], done: dict[str, Outcome], began: float, console: Console
+    stage: Stage,
+    playing: list[Act],
+    done: dict[str, Outcome],
+    began: float,
+    console: Console,
+    *,
+    ended: bool = False,
 ) -> Group:
     """The view while the demo runs, as much of it as the terminal is high: what is cut off at its
-    end would be the acts and the line to look around with.
+    end would be the acts and the line to look around with. `ended`: nothing more is played, and
+    what was said of that above has scrolled away.
     """
 
     look = f"kubectl --kubeconfig {stage.kubeconfig} get gq"
@@ -49,6 +56,7 @@ def live(
             _fleet_line(stage.ledger),
             _nodes(stage, rows, whole=whole),
             _acts(playing, done),
+            *([Text(_ended(playing, done), style="bold")] if ended else []),
             Text(f"{time.monotonic() - began:4.0f} s · {look}", overflow="ellipsis", no_wrap=True),
         )
 
@@ -58,6 +66,14 @@ def live(
     short = view(None, whole=False)
     over = _lines(short, console) - console.height
     return short if over <= 0 else view(len(_shown(stage)) - over - 1, whole=False)
+
+
+def _ended(playing: list[Act], done: dict[str, Outcome]) -> str:
+    true = sum(act.name in done and done[act.name].true for act in playing)
+    return (
+        f"{true} of {len(playing)} acts as expected; the fleet stays up to look around, "
+        "Ctrl-C ends it"
+    )
 
 
 def _lines(view: Group, console: Console) -> int:

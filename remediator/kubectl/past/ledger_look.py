@@ -125,10 +125,10 @@ async def statistics(cluster: Cluster, options: argparse.Namespace, _: Terminal)
 def told(found: StatsShown) -> list[str]:
     """The lines of `stats`: no rate of a time that is too short for one."""
     total = found.total
-    over, out = f"{total.gpu_days:,} GPU-days (at most {found.days} days)", found.out
+    out = found.out
     lemons = [called(row) for row in found.records if row.lemon][:_SHOWN]
     lines = [
-        f"{count(total.faults, 'fault')} in {over}"
+        f"{count(total.faults, 'fault')} in {found.over}"
         + (
             ", too short for rates: look at the counts"
             if found.young

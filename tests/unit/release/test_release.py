@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,3 +56,25 @@ def test_issue15_16_a_workflow_names_only_what_is_here(workflow: Path) -> None:
     stages = set(re.findall(r" AS (\w+)\n", (REPOSITORY / "daemonset/Dockerfile").read_text()))
     for images in re.findall(r"image: \[(.+?)\]", text):
         assert set(images.split(", ")) <= stages
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("plugin",), "has no wheel of"),
+        (("krew",), "needs --address"),
+        (("krew", "--address", "https://example.org"), "needs an archive"),
+        (("notes", "--version", "99.0.0"), "has no section 99.0.0"),
+    ],
+)
+def test_what_a_part_is_made_of_is_named_where_it_is_missing(
+    tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "hack.release", *arguments],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -61,7 +61,8 @@ def test_issue15_walk_a_wrong_option_is_said_before_anything_is_installed():
 def test_issue15_07_a_size_that_does_not_work_is_a_sentence(nodes, capsys):
     assert main(["--nodes", nodes]) == 64
     said = capsys.readouterr().err
-    assert said.startswith(f"--nodes {nodes}: ")
+    assert said.startswith(f"hack/demo: --nodes {nodes}: ")
+    assert str(stage.MOST_NODES) in said, "what may be given"
     assert said.count("\n") == 1
 
 
@@ -235,12 +236,18 @@ class _Stage:
         self.ledger = SimpleNamespace(nodes=nodes, sessions=sessions, healths={}, status=status)
 
 
+@pytest.mark.parametrize("ended", [False, True])
 @pytest.mark.parametrize("height", [24, 40, 12])
-def test_issue15_walk_the_live_view_fits_the_terminal_with_acts_and_address(height: int) -> None:
-    """What did not fit was cut off at the end: the acts, and the line to look around with."""
+def test_issue15_walk_the_live_view_fits_the_terminal_with_acts_and_address(
+    height: int, ended: bool
+) -> None:
+    """What did not fit was cut off at the end: the acts, and the line to look around with; after
+    the last act, that it is over and how to end it.
+    """
     console = Console(width=80, height=height, force_terminal=True)
     stage = cast("Stage", _Stage(said="Draining since 03:12: blocked by a budget " * 5))
-    view = live(stage, list(ACTS), {}, 0.0, console)
+    done = {ACTS[0].name: Outcome(true=True, text="as promised", path="here")}
+    view = live(stage, list(ACTS), done, 0.0, console, ended=ended)
     with console.capture() as shown:
         console.print(view)
     lines = shown.get().splitlines()
@@ -250,6 +257,8 @@ def test_issue15_walk_the_live_view_fits_the_terminal_with_acts_and_address(heig
     assert "train-0020" in said  # its session is open
     assert "train-0003" in said  # it is sick
     assert all(act.name in said for act in ACTS)
+    over = f"1 of {len(ACTS)} acts as expected; the fleet stays up to look around, Ctrl-C ends it"
+    assert (over in said) is ended
 
 
 @pytest.mark.parametrize(

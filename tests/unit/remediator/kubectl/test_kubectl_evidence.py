@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from hack.sim.cluster.http.threaded import HostedServer
+from hack.sim.cluster.resource import NODES
 from rules.api.evidence.wire import digest
 from tests.support.remediator.kubectl_cluster import cluster, load
 from tests.support.remediator.kubectl_evidence import EVIDENCES, NAME, kept
-from tests.support.remediator.kubectl_objects import QUARANTINES
+from tests.support.remediator.kubectl_objects import QUARANTINES, node, session
 
 
 def holding(*objects: dict[str, Any], recorded: str = "") -> Callable[[HostedServer], None]:
@@ -100,3 +101,80 @@ def test_issue13_05_without_any_it_says_where_evidence_comes_from(tmp_path: Path
         code, _, err = kubectl("evidence", "gpu-9")
     assert code == 1
     assert "there is no evidence of gpu-9: an agent keeps it when a session takes its node" in err
+
+
+def taken(phase: str, *steps: str, **status: Any) -> dict[str, Any]:
+    """A session of gpu-3, marked 14 minutes ago where one of its steps says so."""
+    return session("gpu-3-0badcafe", "gpu-3", phase, "", steps=steps or (phase,), **status)
+
+
+NEVER = {"at": "2026-03-05T10:00:00Z", "by": "gpuward", "message": ""}
+
+
+@pytest.mark.parametrize(
+    ("objects", "said"),
+    [
+        pytest.param(
+            [taken("Pending")],
+            "none yet; its agent keeps it within seconds of the mark, and session gpu-3-0badcafe "
+            "is Pending: kubectl gpuward why gpu-3 says",
+            id="waits",
+        ),
+        pytest.param(
+            [taken("Draining", "Marked", "Draining")], "none yet; session", id="is being taken"
+        ),
+        pytest.param(
+            [
+                taken(
+                    "Quarantined",
+                    phaseSince=NEVER["at"],
+                    timeline=[{**NEVER, "step": "Marked"}],
+                )
+            ],
+            "does not try any more; the log of the agent's pod on gpu-3 says why",
+            id="too late",
+        ),
+        pytest.param(
+            [taken("Marked", mode="Shadow")],
+            "in Shadow there is no mark and so none; what the session saw stands in its "
+            "status.evidence: kubectl gpuward show gpu-3-0badcafe",
+            id="in Shadow",
+        ),
+        pytest.param([taken("Released")], "has ended (Released) and none was kept", id="ended"),
+        pytest.param(
+            [taken("Draining", evidence={"gpuEvidence": {"sha256": "5" * 64}})],
+            "was deleted since",
+            id="deleted",
+        ),
+        pytest.param([], "an agent keeps it when a session takes its node", id="no session"),
+    ],
+)
+def test_of_a_node_that_is_there_anothers_evidence_is_not_offered(
+    tmp_path: Path, objects: list[dict[str, Any]], said: str
+) -> None:
+    def fill(hosted: HostedServer) -> None:
+        load(hosted, EVIDENCES, kept("gpu-4-0badcafe", "gpu-4"))
+        load(hosted, NODES, node("gpu-3"))
+        load(hosted, QUARANTINES, *objects)
+
+    with cluster(tmp_path, fill) as kubectl:
+        code, _, err = kubectl("evidence", "gpu-3")
+        assert (code, "did you mean" in err) == (1, False)
+        assert said in err
+        if objects:
+            of_session = kubectl("evidence", "gpu-3-0badcafe")[2]
+            assert said in of_session
+        assert "did you mean gpu-4?" in kubectl("evidence", "gpu-44")[2], "there is no such node"
+
+
+def test_newest_of_a_node_that_is_out_again_says_that_it_is_of_before(tmp_path: Path) -> None:
+    def fill(hosted: HostedServer) -> None:
+        load(hosted, EVIDENCES, kept())
+        load(hosted, QUARANTINES, session("gpu-7-new", "gpu-7", "Pending", ""))
+
+    with cluster(tmp_path, fill) as kubectl:
+        code, out, _ = kubectl("evidence", "gpu-7", "-o", str(tmp_path / "rma"))
+        assert code == 0
+        assert "of an earlier session: none yet; its agent keeps it" in out
+        again = kubectl("evidence", NAME, "-o", str(tmp_path / "again"))[1]
+        assert "of an earlier session" not in again, "that one was asked for"

@@ -273,6 +273,12 @@ def test_issue15_walk_show_takes_a_node_as_evidence_does(fleet):
     assert fleet("show", BLOCKED) == fleet("show", f"{BLOCKED}-0badcafe")
 
 
+def test_of_a_node_without_a_session_anothers_is_not_offered(fleet) -> None:
+    code, _, err = fleet("show", HEALTHY)
+    assert (code, "is a node, and there is no session of it" in err) == (1, True)
+    assert "did you mean" in fleet("show", f"{BLOCKED}-0badcaf")[2], "that is no node"
+
+
 def test_a_policy_file_is_judged_instead_of_the_clusters(fleet, tmp_path):
     policy = tmp_path / "policy.yaml"
     policy.write_text("apiVersion: gpuward.io/v1alpha1\nkind: QuarantinePolicy\nmode: Enforce\n")

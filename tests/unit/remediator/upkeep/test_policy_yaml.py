@@ -24,7 +24,10 @@ from rules.policy.policy import Policy
         pytest.param("mode: !!bool foo\n", "p: is not YAML", id="no truth"),
         pytest.param("mode: !!timestamp x\n", "p: is not YAML", id="no moment"),
         pytest.param("mode: !!omap x\n", "p: is not YAML", id="no map"),
-        pytest.param("a: 1\n---\nb: 2\n", "p: is not YAML", id="two documents"),
+        pytest.param("mode: [\n", "p: is not YAML: while parsing a flow node, expected the node "
+                     "content, but found '<stream end>' (line 2, column 1)", id="where"),
+        pytest.param("a: 1\n---\nb: 2\n", "p: holds 2 documents; a policy is one",
+                     id="two documents"),
         pytest.param("\x00", "p: is not YAML", id="no text"),
         pytest.param("budgets: {}\n", "p: budgets is not a known key; did you mean budget?",
                      id="unknown"),
@@ -62,8 +65,50 @@ def test_issue15_walk_the_policy_is_found_in_what_kustomize_prints() -> None:
     assert wrong[0].startswith("p, policy.yaml: mode is wrong")
 
 
-@pytest.mark.parametrize("text", [STREAM + "---\n" + STREAM, "a: 1\n---\nb: 2\n", "a: [\n---\n"])
-def test_issue15_walk_of_several_documents_none_or_two_policies_are_refused(text: str) -> None:
+KUSTOMIZE = (
+    "check the policy that it makes: kubectl kustomize DIR | gpuward-remediator policy check -"
+)
+SERVICE = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param(STREAM + "---\n" + STREAM, "holds 2 policies", id="two"),
+        pytest.param(
+            f"{SERVICE}---\n{SERVICE}",
+            "holds no policy and no ConfigMap with policy.yaml, but Service; name the file",
+            id="manifests without one",
+        ),
+        pytest.param("a: 1\n---\nb: 2\n", "holds no policy and", id="something"),
+        pytest.param("a: [\n---\n", "is not YAML: while parsing", id="torn"),
+        pytest.param(SERVICE, "is a Service, no policy and not its ConfigMap", id="an object"),
+        pytest.param("kind: Kustomization\nresources: [a]\n", KUSTOMIZE, id="an overlay"),
+        pytest.param("resources: [a]\ncomponents: [b]\n", KUSTOMIZE, id="an overlay without kind"),
+        pytest.param("kind: Component\n", KUSTOMIZE, id="a component"),
+        pytest.param("profile: nvml\npolicy: {mode: Enforce}\n", "helm template", id="values"),
+        pytest.param("kind: List\nitems: []\n", "holds no policy and", id="an empty list"),
+    ],
+)
+def test_what_is_no_policy_is_called_by_its_name_with_the_way_to_check_it(
+    text: str, said: str
+) -> None:
     found = decode_policy(text.replace("%s", "Shadow"), "p", config_map=True)
     assert isinstance(found, list)
-    assert found[0].startswith("p: is not YAML")
+    (sentence,) = found
+    assert said in sentence
+    assert "byte string" not in sentence
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\nmode: Enforce\n---\n",
+        f"{SERVICE}---\nkind: QuarantinePolicy\nmode: Enforce\n",
+        "kind: List\nitems:\n- kind: ConfigMap\n  data: {policy.yaml: 'mode: Enforce'}\n",
+    ],
+)
+def test_the_one_policy_is_found_wherever_it_stands(text: str) -> None:
+    found = decode_policy(text, "p", config_map=True)
+    assert isinstance(found, Policy)
+    assert found.mode == "Enforce"

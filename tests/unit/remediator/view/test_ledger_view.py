@@ -57,10 +57,12 @@ def test_issue15_walk_a_young_fleet_has_counts_and_no_rates() -> None:
     assert "PER 1,000 GPU-DAYS" in old
     assert "1 fault on nodes that are gone: in no rate" in old
     young = "\n".join(told(msgspec.structs.replace(found, days=0)))
-    assert young.startswith("6 faults in 1,440 GPU-days (at most 0 days), too short for rates")
+    assert young.startswith("6 faults in less than a day, too short for rates")
+    after_a_day = "\n".join(told(msgspec.structs.replace(found, days=1)))
+    assert after_a_day.startswith("6 faults in 1,440 GPU-days (at most 1 day), too short")
     assert "1,000" not in young
     page = render(records_page(msgspec.structs.replace(found, days=0), state().replica(), NOW))
-    assert "Too short for rates" in page
+    assert "6 faults in less than a day. Too short for rates" in page
     assert "1,000 GPU-days" not in page
     assert ">Rate<" not in page
     assert "no absence has ended yet" in "\n".join(told(stats([], NODES, [], NOW)))
