@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,6 +13,7 @@ from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.terminal import Terminal
 from remediator.view.people import (
+    GIVEN_BACK,
     HELD,
     MUSTS,
     OPTED_OUT,
@@ -30,6 +31,8 @@ from rules.api.quarantine import Mode, gravest_reason
 from rules.api.sentences import some
 from rules.fleet.common import common_causes
 from rules.fleet.health_now import HealthNow, health_now
+from rules.policy.policy import Policy
+from rules.session.history import RELEASED, left_alone
 from rules.session.observation import is_open
 from rules.session.status import BREAKER_IS_OPEN, blocked_by, condition
 from rules.text.printable import printable
@@ -44,6 +47,7 @@ _IN_SHADOW: Final = (
     "Enforce would do, and mode: Enforce in the policy of your overlay makes it so"
 )
 _MOST_TOLD: Final = 3
+_DECIDED: Final = (HELD, PAUSED, OPTED_OUT, GIVEN_BACK)
 _WORDS: Final = ("healthy", "degraded", "unhealthy", "unknown")
 
 
@@ -87,6 +91,7 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     healths = {h.metadata.name: h for h in published}
     sessions = {s.spec.node_name: s for s in listed if is_open(s)}
     lingering = {s.spec.node_name: s for s in listed if mark_stays(s)}
+    policy = await _readable_policy(cluster, options.namespace)
     if options.selector:
         meant = {node.name for node in nodes or ()}
         sessions = {name: session for name, session in sessions.items() if name in meant}
@@ -94,6 +99,7 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     now = cluster.now()
     by_name = {node.name: node for node in nodes or ()}
     names = by_name if nodes is not None else healths
+    back = _given_back(by_name.values(), healths, listed, policy or Policy(), now)
     rows = sorted(
         (
             _Row(
@@ -103,8 +109,11 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
                 session=sessions.get(n),
                 now=health_now(by_name.get(n), healths.get(n), agents, now),
                 lingering=lingering.get(n),
-                people=part_of_people(
-                    by_name.get(n), sessions.get(n) or lingering.get(n), pauses, now
+                people=(
+                    *([GIVEN_BACK] if n in back else []),
+                    *part_of_people(
+                        by_name.get(n), sessions.get(n) or lingering.get(n), pauses, now
+                    ),
                 ),
             )
             for n in names
@@ -128,7 +137,7 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     elsewhere = sorted(sessions.keys() - names.keys()) if nodes is not None else []
     if elsewhere:
         unseen.append(f"open sessions of what is no GPU node, or gone: {some(elsewhere)}")
-    shadow = await _in_shadow(cluster, options.namespace)
+    shadow = [_IN_SHADOW] if policy is not None and policy.mode == Mode.SHADOW else []
     lines = [_totals(rows, sessions), *shadow, *unseen, *breaker_lines(sessions.values())]
     lines += [wait.line for wait in shared_waits(sessions.values()) if not wait.storm]
     lines += [cause.message for cause in common_causes(by_name, healths)]
@@ -138,13 +147,31 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     return "\n".join([*map(printable, lines), *told])
 
 
-async def _in_shadow(cluster: Cluster, namespace: str) -> list[str]:
-    """That nothing is done to any of them, where the policy can be read and says so."""
+async def _readable_policy(cluster: Cluster, namespace: str) -> Policy | None:
     with suppress(CommandError):
-        policy = await cluster.policy(namespace)
-        if policy is not None and policy.mode == Mode.SHADOW:
-            return [_IN_SHADOW]
-    return []
+        return await cluster.policy(namespace)
+    return None
+
+
+def _given_back(
+    nodes: Iterable[NodeView],
+    healths: Mapping[str, HealthView],
+    sessions: Iterable[QuarantineView],
+    policy: Policy,
+    now: float,
+) -> frozenset[str]:
+    """The sick nodes that are in service because a person ended their session."""
+    of: dict[str, list[QuarantineView]] = {}
+    for session in sessions:
+        of.setdefault(session.spec.node_name, []).append(session)
+    return frozenset(
+        node.name
+        for node in nodes
+        if (health := healths.get(node.name)) is not None
+        and (own := of.get(node.name))
+        and not any(map(is_open, own))
+        and left_alone(node, health, own, policy, now) == RELEASED
+    )
 
 
 async def _without_agent(cluster: Cluster, selector: str) -> list[str]:
@@ -201,7 +228,7 @@ def _totals(rows: Sequence[_Row], sessions: dict[str, QuarantineView]) -> str:
     parts = ", ".join(f"{words[word]} {word}" for word in _WORDS)
     cordoned = sum(row.cordoned for row in rows)
     said = Counter(word for row in rows for word in row.people)
-    people = "".join(f", {said[word]} {word}" for word in (HELD, PAUSED, OPTED_OUT) if said[word])
+    people = "".join(f", {said[word]} {word}" for word in _DECIDED if said[word])
     needed = sum(said[word] for word in MUSTS)
     people += f", {needed} {'needs' if needed == 1 else 'need'} a person" if needed else ""
     return (

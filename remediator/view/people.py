@@ -20,6 +20,8 @@ from rules.session.status import condition
 from rules.text.printable import printable
 
 HELD, PAUSED, OPTED_OUT = "held", "paused", "opted out"
+GIVEN_BACK = "given back"
+"""A person ended its session, and that covers all that is wrong with it still."""
 MUST_APPROVE, MUST_ACT = "must approve", "must act"
 """Nothing goes on before a person lets it, or does something about it."""
 MUSTS: Final = frozenset({MUST_APPROVE, MUST_ACT})

@@ -5,6 +5,7 @@ kept.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
@@ -121,6 +122,10 @@ def outlived(
     return tuple(deletions)
 
 
+RELEASED: Final = "Released"
+"""Why a node is left alone whose session a person ended."""
+
+
 def left_alone(
     node: NodeView,
     health: HealthView,
@@ -140,4 +145,4 @@ def left_alone(
     if not acting:
         return Level.REPORT
     covered = covered_until(acting, sessions, policy, now)
-    return "Released" if all(one.id in covered for one in acting) else ""
+    return RELEASED if all(one.id in covered for one in acting) else ""

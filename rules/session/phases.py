@@ -247,7 +247,8 @@ def _sentence(
     elif waiting_for:
         text = f"its pods are evicted later: {waiting_for}"
     else:
-        text = "its pods are evicted next"
+        # Whose turn it is to be drained is judged once the mark is on: a gang or a limit may wait.
+        text = "its pods are evicted as soon as gangs, limits and budgets allow"
     if case.seen.untolerating:
         text += (
             f"; DaemonSets {some(case.seen.untolerating)} do not tolerate the taint and could not "

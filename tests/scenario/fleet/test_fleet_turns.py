@@ -135,6 +135,8 @@ class TestGangs:
         assert world.phase("n0") == "Marked"
         assert world.condition("n0", "Blocked") == "GangWindow"
         assert "JobSet team-a/llm" in world.message("n0")
+        (told,) = [e for e in world.events.values() if e["reason"] == "QuarantineMarked"]
+        assert "as soon as gangs, limits and budgets allow" in told["message"]
         world.incident("n1")
         world.run(60)
         times = {write.node: at for at, write, _, _ in world.sent if isinstance(write, d.EvictPod)}
