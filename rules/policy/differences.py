@@ -23,9 +23,20 @@ def _both(path: str, old: Mapping[str, object], new: Mapping[str, object]) -> tu
     though it reads the same: no value and the empty one, a number and its digits.
     """
     was, now = old.get(path), new.get(path)
-    shown = _shown(was), _shown(now)
+    shown = _shown(_word(was)), _shown(_word(now))
     alike = shown[0] == shown[1] and path in old and path in new and was != now
-    return (repr(was), repr(now)) if alike else shown
+    return (_quoted(was), _quoted(now)) if alike else shown
+
+
+def _word(value: object) -> object:
+    """As YAML writes it, which people read here: `true`, not `True`."""
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def _quoted(value: object) -> str:
+    """With quotes where it is text, so that `1` and `'1'` differ."""
+    plain = value is None or isinstance(value, bool)
+    return str(_word("null" if value is None else value)) if plain else repr(value)
 
 
 def _leaves(value: object, path: str) -> list[tuple[str, object]]:
@@ -42,4 +53,10 @@ def _leaves(value: object, path: str) -> list[tuple[str, object]]:
 
 def _shown(value: object) -> str:
     empty = value is None or value == "" or value in ([], {}, ())
-    return "(nothing)" if empty else str(value)
+    if empty:
+        return "(nothing)"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_shown, value))}]"
+    # 100 in a policy file is 100.0 where an export wrote it.
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value)) if whole and isinstance(value, float) else str(value)

@@ -102,7 +102,7 @@ def test_issue15_10_differences_are_those_in_effect():
     [
         pytest.param({"a": {}}, {"a": {"b": 1}}, ["a.b: (nothing) -> 1"], id="one in it"),
         pytest.param({"a": {}}, {"a": {"b": ""}}, [], id="nothing in it"),
-        pytest.param({"a": None}, {"a": ""}, ["a: None -> ''"], id="any and the empty one"),
+        pytest.param({"a": None}, {"a": ""}, ["a: null -> ''"], id="any and the empty one"),
         pytest.param({"a": 1}, {"a": "1"}, ["a: 1 -> '1'"], id="number and digits"),
         pytest.param({"a": ""}, {"a": ""}, [], id="empty in both"),
     ],
@@ -111,3 +111,18 @@ def test_what_reads_the_same_and_is_not_is_a_difference(
     old: dict[str, object], new: dict[str, object], said: list[str]
 ) -> None:
     assert differences(old, new) == said
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        pytest.param(True, False, ["a: true -> false"], id="yes and no"),
+        pytest.param(True, "true", ["a: true -> 'true'"], id="yes and its word"),
+        pytest.param((), ("b/c",), ["a: (nothing) -> [b/c]"], id="a list"),
+        pytest.param(10.0, 2.5, ["a: 10 -> 2.5"], id="numbers as written"),
+    ],
+)
+def test_differences_are_told_in_the_words_of_yaml(
+    old: object, new: object, said: list[str]
+) -> None:
+    assert differences({"a": old}, {"a": new}) == said
