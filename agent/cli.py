@@ -14,7 +14,7 @@ import sys
 from importlib import import_module
 from typing import Final, NoReturn
 
-from rules.text.typed import CommandParser, as_parsed, known_options, misplaced, no_command
+from rules.text.typed import CommandParser, as_parsed, known_options, misplaced
 
 EXIT_USAGE: Final = 64
 EXIT_INTERRUPTED: Final = 130
@@ -41,7 +41,7 @@ class _AgentParser(CommandParser):
 
     def error(self, message: str) -> NoReturn:
         """End the program because of wrong use."""
-        _, message = no_command(message, self.commands())
+        _, message = self.complaint(message)
         self.exit(EXIT_USAGE, f"{self.prog}: {message}; see {self.prog} --help.\n")
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rules.text.typed import CommandParser, no_command
+from rules.text.typed import CommandParser
 
 EX_USAGE = 64
 """Wrong use or configuration (sysexits.h); 2 would read as an unhealthy node in the agent."""
@@ -64,7 +64,7 @@ class _RemediatorParser(CommandParser):
         super().__init__(**{"formatter_class": _WholeWords, **options})
 
     def error(self, message: str) -> NoReturn:
-        _, message = no_command(message, self.commands())
+        _, message = self.complaint(message)
         self.exit(EX_USAGE, f"{self.prog}: {message}; see {self.prog} --help.\n")
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from remediator.kubectl.command import OPERATOR, VIEWER
 from remediator.kubectl.typed.habits import kubectls_form, no_node, other_word
-from rules.text.typed import CommandParser, known_options, misplaced, no_command
+from rules.text.typed import CommandParser, known_options, misplaced
 
 if TYPE_CHECKING:
     from remediator.kubectl.cluster import Cluster
@@ -123,7 +123,7 @@ class Parser(CommandParser):
 
     def error(self, message: str) -> NoReturn:
         """One line, and where the help is."""
-        word, message = no_command(message, self.commands())
+        word, message = self.complaint(message)
         if elsewhere := other_word(word, PROGRAM):
             message = f"there is no command {word!r:.60}{elsewhere}"
         sys.stderr.write(f"{self.prog}: {message}; see {self.prog} --help\n")

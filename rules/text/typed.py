@@ -10,10 +10,12 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, Final
 
 _HELP: Final = frozenset({"-h", "--help"})
 _CHOICE: Final = re.compile(r"argument (COMMAND|ACTION): invalid choice: '([^']*)'")
+_LACKING: Final = "the following arguments are required"
 _SHOWN: Final = 80
 _ALIKE: Final = 0.7
 """How alike two words are where one is taken for the other: `lits`, not `--all` for `--as`."""
@@ -22,10 +24,14 @@ _ALIKE: Final = 0.7
 class CommandParser(argparse.ArgumentParser):
     """A parser whose commands complain themselves about what they do not take."""
 
+    _typed: Sequence[str] = ()
+    """What stands behind the command."""
+
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
         """What is known; anything else is wrong use."""
+        self._typed = args or ()
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(self.not_understood(unknown))
@@ -44,6 +50,20 @@ class CommandParser(argparse.ArgumentParser):
         return (
             f"{said}; it takes {one}{' and '.join(taken)}" if taken else f"{said}; it takes none"
         )
+
+    def complaint(self, message: str) -> tuple[str, str]:
+        """Of what argparse complains about the word that is no command, or "", and a sentence
+        instead. What is missing was more often misspelled than forgotten.
+        """
+        if message.startswith(_LACKING):
+            known = tuple(known_options(self))
+            for word in takewhile("--".__ne__, self._typed):
+                # What it begins may be short for it (allow_abbrev).
+                if word.startswith("--") and not any(
+                    one.startswith(word.partition("=")[0]) for one in known
+                ):
+                    return "", self.not_understood([word])
+        return _no_command(message, self.commands())
 
     def words(self) -> tuple[str, ...]:
         """What the command takes besides options, as its help calls them."""
@@ -110,7 +130,7 @@ def _led(words: Sequence[str], known: Mapping[str, bool]) -> tuple[list[str], li
     return list(words[:at]), list(words[at:])
 
 
-def no_command(message: str, words: Iterable[str]) -> tuple[str, str]:
+def _no_command(message: str, words: Iterable[str]) -> tuple[str, str]:
     """Of argparse's complaint about a word that is no command: the word, and a sentence instead;
     ("", the complaint) of any other.
     """

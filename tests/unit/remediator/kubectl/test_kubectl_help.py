@@ -44,6 +44,8 @@ from tests.support.remediator.kubectl_cluster import run_command
                      id="two sessions"),
         pytest.param(("--contxt", "x", "list"), "no option --contxt of every command; did you "
                      "mean --context?", id="an option before the command"),
+        pytest.param(("quarantine", "n", "--reson", "x"), "did you mean --reason?",
+                     id="what is missing is misspelled"),
         pytest.param(("-l", "a=b", "list"), "no option -l of every command; what only a command",
                      id="labels before the command"),
         pytest.param(("--all", "list"), "what only a command takes stands after it",
