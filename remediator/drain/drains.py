@@ -34,7 +34,7 @@ from rules.drain import queue as pdb_queue
 from rules.drain.arrivals import listed_again_s, plan_watch
 from rules.drain.budget import matching, needs_turn
 from rules.drain.eviction import EvictionKind, EvictionOutcome, classify, no_answer
-from rules.drain.memory import DrainMemory, announced, answered, forced
+from rules.drain.memory import DrainMemory, announced, answered, forced, not_forced
 from rules.drain.plan import DrainInput, DrainPlan, plan_drain
 from rules.drain.recheck import kept_from_eviction, kept_from_force
 from rules.drain.unseen import SAID_FROM, failed, not_listed
@@ -266,10 +266,12 @@ class Drains(EdgePart):
         for target, delete in plan.force:
             kept = partial(self._kept_from, kept_from_force, node, drain)
             about = PodLook(self._api, self._clock, delete, kept)
-            told = await self._gateway.send(target, about)
-            if not told.done:
-                continue
-            sent = await self._gateway.send(delete, about)
+            sent = await self._gateway.send(target, about)
+            if sent.done:
+                sent = await self._gateway.send(delete, about)
+            if sent.result is Result.REFUSED and sent.answer is not None:
+                said = sent.answer.sentence()
+                self._book(drain, not_forced(drain.memory, delete.uid, said))
             if sent.done:
                 eviction = d.EvictPod(
                     node=delete.node, namespace=delete.namespace, name=delete.name, uid=delete.uid

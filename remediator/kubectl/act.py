@@ -221,7 +221,8 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
         raise CommandError(f"no repair step is proposed for {name}, which is {phase}; {then}")
     if any(attempt.step == step and attempt.counts for attempt in session.status.repair):
         raise CommandError(
-            f"{step} was tried in session {session.name} already, each step is once"
+            f"{step} was tried in session {session.name} already, each step is asked for once; "
+            "name another with --step, or do it by hand: the agent sees it, whoever did it"
         )
     policy = await _with_adapter(cluster, options, step)
     if policy is not None:

@@ -127,7 +127,7 @@ def plan_more(parser: argparse.ArgumentParser) -> None:
 def bundle_more(parser: argparse.ArgumentParser) -> None:
     """What `bundle` takes."""
     parser.add_argument(
-        "--to", "-o", metavar="FILE", default="", type=_path,
+        "--to", "--file", "-f", "-o", metavar="FILE", default="", type=_path,
         help="write this file (default: one in this folder)",
     )  # fmt: skip
 

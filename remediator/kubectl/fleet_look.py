@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from remediator.kubectl.cluster import Cluster
-from remediator.kubectl.command import CommandError
+from remediator.kubectl.ready.policy_said import of_policy, readable_policy
 from remediator.kubectl.terminal import Terminal
 from remediator.view.people import (
     GIVEN_BACK,
@@ -27,7 +26,7 @@ from remediator.view.text import count, document, table
 from rules.api.names import LABEL_GPUS
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.object_name import is_object_name
-from rules.api.quarantine import Mode, gravest_reason
+from rules.api.quarantine import gravest_reason
 from rules.api.sentences import some
 from rules.fleet.common import common_causes
 from rules.fleet.health_now import HealthNow, health_now
@@ -42,10 +41,6 @@ GPU_PRESENT: Final = "nvidia.com/gpu.present"
 GPU_LABELS: Final = (GPU_PRESENT, "feature.node.kubernetes.io/pci-10de.present")
 """What says of a node that it has NVIDIA GPUs, before an agent does."""
 _GRAVITY: Final = {"Unhealthy": 0, "Unknown": 1, "Degraded": 2, "Healthy": 3}
-_IN_SHADOW: Final = (
-    "the policy is Shadow: no node is taken out of service; kubectl gpuward plan says what "
-    "Enforce would do, and mode: Enforce in the policy of your overlay makes it so"
-)
 _MOST_TOLD: Final = 3
 _DECIDED: Final = (HELD, PAUSED, OPTED_OUT, GIVEN_BACK)
 _WORDS: Final = ("healthy", "degraded", "unhealthy", "unknown")
@@ -91,7 +86,7 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     healths = {h.metadata.name: h for h in published}
     sessions = {s.spec.node_name: s for s in listed if is_open(s)}
     lingering = {s.spec.node_name: s for s in listed if mark_stays(s)}
-    policy = await _readable_policy(cluster, options.namespace)
+    policy, wrong = await readable_policy(cluster, options.namespace)
     if options.selector:
         meant = {node.name for node in nodes or ()}
         sessions = {name: session for name, session in sessions.items() if name in meant}
@@ -137,20 +132,14 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     elsewhere = sorted(sessions.keys() - names.keys()) if nodes is not None else []
     if elsewhere:
         unseen.append(f"open sessions of what is no GPU node, or gone: {some(elsewhere)}")
-    shadow = [_IN_SHADOW] if policy is not None and policy.mode == Mode.SHADOW else []
-    lines = [_totals(rows, sessions), *shadow, *unseen, *breaker_lines(sessions.values())]
+    lines = [_totals(rows, sessions), *of_policy(policy, by_name.values())]
+    lines += [*wrong, *unseen, *breaker_lines(sessions.values())]
     lines += [wait.line for wait in shared_waits(sessions.values()) if not wait.storm]
     lines += [cause.message for cause in common_causes(by_name, healths)]
     lines += pause_lines(pauses, now)
     shown = [row for row in rows if wide or row.notable]
     told = ["", _table(shown, wide=wide)] if shown else []
     return "\n".join([*map(printable, lines), *told])
-
-
-async def _readable_policy(cluster: Cluster, namespace: str) -> Policy | None:
-    with suppress(CommandError):
-        return await cluster.policy(namespace)
-    return None
 
 
 def _given_back(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.fleet_look import breaker_lines, gpu_nodes
+from remediator.kubectl.ready.policy_said import readable_policy
 from remediator.kubectl.terminal import Terminal
 from remediator.view.people import must_of, part_of_people, pause_lines
 from remediator.view.session_words import askers, leading_reason, mark_stays, phase_words
@@ -45,6 +46,7 @@ async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Termin
     now = cluster.now()
     waits = shared_waits(found)
     lines = [
+        *(await readable_policy(cluster, options.namespace))[1],
         *breaker_lines(found),
         *(wait.line for wait in waits if not wait.storm),
         *pause_lines(pauses, now),

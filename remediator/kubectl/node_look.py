@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.leading import Unled, unled_since
+from remediator.kubectl.ready.policy_said import unusable
 from remediator.view.people import part_of_people
 from rules.api.health import IncidentStatus
 from rules.api.mark import marked
@@ -181,7 +182,7 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
     except CommandError as error:
         # A policy that cannot be read is one more thing to know, not the end of the answer.
         policy = None
-        unseen.append(f"the policy: {error}")
+        unseen.append(unusable(error) if error.unusable else f"the policy: {error}")
     now = cluster.now()
     paused = await cluster.once("pauses", cluster.pauses)
     pauses = [p for p in paused if node is None or pause_covers(p, node, now)]

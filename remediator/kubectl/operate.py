@@ -12,6 +12,7 @@ from remediator.kubectl.command import CommandError
 from remediator.kubectl.options import USAGE_ERROR
 from remediator.kubectl.planning import plan as plans
 from remediator.kubectl.ready.check import FAIL, Check
+from remediator.kubectl.ready.policy_said import unusable
 from remediator.kubectl.removal import uninstall as removal
 from remediator.kubectl.terminal import Terminal
 from remediator.upkeep.policy_source import given_policy
@@ -69,7 +70,13 @@ async def _policy(cluster: Cluster, options: argparse.Namespace) -> tuple[Policy
         if isinstance(found, Policy):
             return found, f"policy {options.policy}"
         raise CommandError("; ".join(found), exit_code=USAGE_ERROR)
-    in_cluster = await cluster.policy(options.namespace)
+    try:
+        in_cluster = await cluster.policy(options.namespace)
+    except CommandError as error:
+        if not error.unusable:
+            raise
+        text = f"{unusable(error)}; --policy FILE judges by another"
+        raise CommandError(text, unusable=True) from error
     if in_cluster is not None:
         return in_cluster, f"policy of ConfigMap {options.namespace}/gpuward-policy"
     return None, f"default policy (there is no ConfigMap {options.namespace}/gpuward-policy)"

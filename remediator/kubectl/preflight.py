@@ -54,6 +54,8 @@ NEEDED = (
 """What the remediator cannot do without in the whole cluster: group, resource, verb. Beside it,
 its lease.
 """
+FORCE_NEEDS = (("", "pods", "delete"), ("", "pods/status", "patch"))
+"""What `drain.onTimeout: Force` needs beside it."""
 
 
 ADMISSION_POLICIES = (
@@ -83,7 +85,7 @@ async def preflight(cluster: Cluster, policy: Policy, *, namespace: str) -> list
     in_place: tuple[tuple[str, Callable[[], Awaitable[list[Check]]]], ...] = (
         ("policy", lambda: policy_checks(cluster, namespace)),
         ("leader", lambda: _leader(cluster, here)),
-        ("permissions", lambda: _permissions(cluster, here)),
+        ("permissions", lambda: _permissions(cluster, policy, here)),
         ("admission policies", lambda: _admission(cluster, here)),
         ("repair", lambda: repair_checks(cluster, policy.repair, namespace)),
         ("test under load", lambda: validation_checks(cluster, policy.validate, namespace)),
@@ -223,13 +225,15 @@ async def _leader(cluster: Cluster, here: Installation) -> list[Check]:
     return [Check(verdict=OK, name="leader", found=found)]
 
 
-async def _permissions(cluster: Cluster, here: Installation) -> list[Check]:
+async def _permissions(cluster: Cluster, policy: Policy, here: Installation) -> list[Check]:
     namespace = here.namespace
     user = f"system:serviceaccount:{namespace}:{COMPONENT_REMEDIATOR}"
     lacking = []
     lease = ("coordination.k8s.io", "leases", "update", namespace, LEASE_NAME)
+    forces = FORCE_NEEDS if policy.drain.on_timeout == "Force" else ()
     # No namespace means all of them: a Role in one is not enough for the others.
-    for group, resource, verb, where, name in [*((*each, "", "") for each in NEEDED), lease]:
+    everywhere = [(*each, "", "") for each in (*NEEDED, *forces)]
+    for group, resource, verb, where, name in [*everywhere, lease]:
         allowed = await cluster.may(user, group, resource, verb, where, name)
         if allowed is None:
             found = f"you may not ask for others' permissions; ask for the ClusterRole {PLANNER}"
@@ -239,6 +243,13 @@ async def _permissions(cluster: Cluster, here: Installation) -> list[Check]:
     if lacking and here.fresh:
         found = f"none yet for {user}; the installation brings them"
         return [Check(verdict=WARN, name="permissions", found=found)]
+    by_force = [f"{verb} {resource}" for _, resource, verb in forces]
+    if lacking and set(lacking) <= set(by_force):
+        found = (
+            f"{user} may not {', '.join(lacking)}, so drain.onTimeout: Force forces nothing; "
+            "apply component force, or say Report"
+        )
+        return [Check(verdict=FAIL, name="permissions", found=found)]
     if lacking:
         found = f"{user} may not {', '.join(lacking)}; apply the manifests of daemonset/base"
         return [Check(verdict=FAIL, name="permissions", found=found)]

@@ -17,9 +17,12 @@ from rules.api.names import LABEL_OPT_OUT
 from rules.api.nodes import PauseView, QuarantineView
 from rules.api.quarantine import Condition, Mode, Phase
 from rules.catalog.reason import ClosesKind, Level
+from rules.catalog.why_not import WhyNot
+from rules.repair.ladder import Step
 from rules.session.causes import DETECTOR, CauseSight, level_in_effect, open_causes, sight_of
 from rules.session.observation import pause_covers
-from rules.session.status import PROPOSED
+from rules.session.repair.wants import taken_in, unfit
+from rules.session.status import PROPOSED, blocked_by
 
 
 def proposed_step(conditions: Iterable[Condition]) -> str:
@@ -95,6 +98,8 @@ def _session_acts(
     proposed = proposed_step(session.status.conditions)
     if proposed and not asked_back:
         yield _act(f"kubectl gpuward repair {node}", f"let {proposed} go")
+    if not asked_back and blocked_by(session.status) == WhyNot.NO_STEP_LEFT:
+        yield from _once_more(node, session, sight)
     there = sight.node is not None  # what is written on the Node needs one
     if there and not asked_back and _stops_at_cordon(session, sight):
         yield _act(f'kubectl gpuward quarantine {node} --reason "..."', "move its pods off, too")
@@ -113,6 +118,20 @@ def _session_acts(
     untouched = pending or session.status.mode == Mode.SHADOW
     does = "leave it in service, end the session" if untouched else "give it back now"
     yield _act(f'kubectl gpuward release {node} --reason "..."', does)
+
+
+def _once_more(node: str, session: QuarantineView, sight: CauseSight) -> Iterator[PersonsAct]:
+    """Steps that the ladder passed over and that a person may let go all the same: each is asked
+    for once in a session.
+    """
+    repair = sight.policy.repair
+    unfitting = unfit(session, sight.health, sight.policy)
+    for step in Step:
+        free = step not in taken_in(session) and step not in unfitting
+        if repair.mode != "Off" and step in repair.steps and free:
+            yield _act(
+                f"kubectl gpuward repair {node} --step {step}", f"ask for {step} all the same"
+            )
 
 
 def _stops_at_cordon(session: QuarantineView, sight: CauseSight) -> bool:

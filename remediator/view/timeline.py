@@ -21,7 +21,7 @@ from rules.api.timestamps import parse_time
 from rules.ledger.record import FaultOutcome, RecordView
 from rules.session.causes import DELETED_BY
 from rules.session.observation import is_open
-from rules.session.status import BY_GPUWARD, BY_PERSON
+from rules.session.status import BY_GPUWARD, BY_PERSON, LET_GO
 
 SHOWN_ITEMS: Final = 80
 _TOLD_ELSEWHERE: Final = ("Repair", "Test")
@@ -150,15 +150,6 @@ def _acts(session: QuarantineView) -> Iterator[TimelineItem]:
     for cause in spec.causes:
         if cause.source == "Human":
             yield act(opened, "quarantine asked for", cause.by or "a person", cause.message)
-    if spec.repair is not None:
-        let = [a for a in session.status.repair if a.step == spec.repair.step]
-        if let:
-            yield act(
-                let[-1].started_at,
-                f"{spec.repair.step} let go",
-                spec.repair.by or "a person",
-                spec.repair.reason,
-            )
     asked = spec.release
     for entry in session.status.timeline:
         if entry.step in set(Phase):
@@ -167,6 +158,10 @@ def _acts(session: QuarantineView) -> Iterator[TimelineItem]:
                 who = named or (entry.by if entry.by != BY_PERSON else "a person")
                 why = asked.reason if asked is not None else ""
                 yield act(entry.at, _ending(entry), who, why or entry.message)
+        elif entry.step == LET_GO:
+            who = entry.by if entry.by != BY_PERSON else "a person"
+            step, _, why = entry.message.partition(": ")
+            yield act(entry.at, f"{step} let go", who, why)
         elif not entry.step.startswith(_TOLD_ELSEWHERE):
             yield TimelineItem(
                 lane=Lane.NODE, at=entry.at, until=entry.at, what=entry.step, state="",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
+from rules.api.names import COMPONENT_REMEDIATOR
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.text.kube_status import Told, told
 
@@ -38,6 +39,8 @@ _ON_SESSIONS: Final = {
     NodeWrite.STATUS: "patch on gpuquarantines/status",
 }
 """Writes about a node that are not on the node, and the right that each needs."""
+_OWN_POLICY: Final = f"ValidatingAdmissionPolicy '{COMPONENT_REMEDIATOR}-"
+"""How a refusal by one of base's policies begins, which know the adapters that are installed."""
 _REPAIRS: Final = {NodeWrite.REPAIR, NodeWrite.UNREPAIR}
 """They need the component of their adapter, and the object of a provider may say no."""
 _RIGHTS: Final = {**_ON_SESSIONS, NodeWrite.TEST: "create on jobs of its namespace"}
@@ -85,12 +88,17 @@ def refusal_of(write: NodeWrite, code: int, message: str) -> Refusal | None:
     if write in _REPAIRS and 400 <= code < 500 and code not in _PASSES - {404}:
         if code == 404 and write is NodeWrite.UNREPAIR:
             return None
+        ours = _OWN_POLICY in said
+        remedy = (
+            "install the component of its adapter, kubectl gpuward preflight says what is missing"
+            if ours
+            else "look at the adapter in the policy, at what it writes to, and at admission "
+            "policies and webhooks"
+        )
         return Refusal(
             reason=WhyNot.REPAIR_REFUSED,
             permanent=True,
-            why=f"the API server does not let the remediator {write} ({said}), look "
-            "at the adapter in the policy, at what it writes to, and at admission policies and "
-            "webhooks",
+            why=f"the API server does not let the remediator {write} ({said}), {remedy}",
         )
     if 400 <= code < 500 and code not in _PASSES and write in _ON_SESSIONS:
         return Refusal(

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from rules.api.selectors import parse_selector
-from rules.api.timestamps import utc_of
-from rules.backtest.decisions import clause, parting, repairs_clause
+from rules.api.timestamps import parse_time, utc_of
+from rules.backtest.decisions import SAME_S, clause, parting, repairs_clause
 from rules.backtest.past import Past
 from rules.backtest.results import PolicyDifference, PolicyResult, Taken
 from rules.catalog.reason import Level, level_rank
@@ -37,8 +37,9 @@ def differences(
             same += 1
             continue
         parts = f"{one.policy}: {clause(apart[0])}; {other.policy}: {clause(apart[1])}"
-        why = list(_why(node, past, one, first, policies[0]))
-        why += _why(node, past, other, second, policies[1])
+        parted = min(parse_time(d.at) or 0.0 for d in apart if d is not None)
+        why = list(_why(node, past, one, first, policies[0], parted))
+        why += _why(node, past, other, second, policies[1], parted)
         if why:
             parts = f"{parts} ({'; '.join(dict.fromkeys(why))})"
         found.append(
@@ -57,12 +58,18 @@ def _of(result: PolicyResult, node: str) -> list[Taken]:
 
 
 def _why(
-    node: str, past: Past, result: PolicyResult, taken: list[Taken], policy: Policy | None
+    node: str,
+    past: Past,
+    result: PolicyResult,
+    taken: list[Taken],
+    policy: Policy | None,
+    parted: float,
 ) -> Iterator[str]:
-    """What of one policy, or of the records, made it go its own way."""
+    """What of one policy, or of the records, made it go its own way at `parted`."""
     name = result.policy
     for wait in result.waited:
-        if wait.node == node:
+        # What it waited for only later explains nothing.
+        if wait.node == node and (parse_time(wait.since) or 0.0) <= parted + SAME_S:
             yield f"{name} waited {wait.seconds} s for {wait.reason}: {wait.why}"
     guessed = dict.fromkeys(word for one in taken for word in one.guessed)
     if guessed:

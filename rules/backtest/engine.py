@@ -64,6 +64,8 @@ class Replayed:
     waits: dict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
     """Seconds that a session waited to begin or to be repaired, by its name and what was in the
     way."""
+    waited_since: dict[tuple[str, str], float] = field(default_factory=dict)
+    """When each of these began for the first time."""
     said: dict[tuple[str, str], str] = field(default_factory=dict)
     """One sentence for each of these."""
     unheard: list[PastSaid] = field(default_factory=list)
@@ -275,6 +277,7 @@ class Engine:
         before, since = self._waiting.pop(name, ("", self._now))
         if before:
             self.result.waits[name, before] += self._now - since
+            self.result.waited_since.setdefault((name, before), since)
         if reason:
             self._waiting[name] = (reason, self._now)
             self.result.said[name, reason] = why

@@ -26,6 +26,10 @@ _NO_PODS: Final = (
     "pods of the past are not recorded: a drain takes as long as the real one of that node then, "
     "else it is assumed instant, and gangs do not wait for each other"
 )
+_ONE_POLICY: Final = (
+    "policies of the past are not recorded: where the policy was changed meanwhile, what really "
+    "was and the exported policy part for that alone"
+)
 _REPAIRS: Final = (
     "a repair step or a test goes as the one on record for the same fault went; a harsher step is "
     "assumed to mend what a milder one did, any other to change nothing, a test that nobody made "
@@ -103,6 +107,7 @@ def past_of(archive: Archive) -> Past:
         )
     lacks += [
         _NO_PODS,
+        _ONE_POLICY,
         "nodes are selected and grouped by their labels of the export",
         "cordons, outages and pauses of others are as they were at the export",
         "a fault that a drain would have spared or brought on is not guessed",

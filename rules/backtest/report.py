@@ -10,6 +10,7 @@ import msgspec
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import format_time, parse_time, utc
+from rules.backtest.archive import LEFT_OUT
 from rules.backtest.compare import differences
 from rules.backtest.decisions import decided_in
 from rules.backtest.engine import Replayed
@@ -32,6 +33,7 @@ AT_ONCE_S: Final = 900.0
 """A fault that went away by itself so soon after the mark was probably none."""
 FOREWARNED_S: Final = 7 * 86_400.0
 _NEAR_S: Final = 3600.0
+_LEFT_OUT: Final = f".{next(iter(LEFT_OUT))}: "
 
 
 def result_of(name: str, past: Past, replayed: Replayed) -> PolicyResult:
@@ -53,6 +55,7 @@ def result_of(name: str, past: Past, replayed: Replayed) -> PolicyResult:
             reason=reason,
             why=replayed.said.get((session, reason), ""),
             seconds=round(seconds),
+            since=format_time(replayed.waited_since[session, reason]),
         )
         for (session, reason), seconds in replayed.waits.items()
         if session in by_name and seconds >= 1
@@ -215,13 +218,19 @@ def report_of(
     )
 
 
+def _on_record(settings: list[str]) -> list[str]:
+    """Without what the export left out: what an adapter would write is not known to differ."""
+    unknown = tuple(f"{line.partition(_LEFT_OUT)[0]}." for line in settings if _LEFT_OUT in line)
+    return [line for line in settings if not line.startswith(unknown)]
+
+
 def _pair(
     first: PolicyResult, second: PolicyResult, past: Past, policies: Mapping[str, Policy | None]
 ) -> PolicyPair:
     one, other = policies.get(first.policy), policies.get(second.policy)
     settings: list[str] = []
     if one is not None and other is not None:
-        settings = settings_apart(effective_view(one), effective_view(other))
+        settings = _on_record(settings_apart(effective_view(one), effective_view(other)))
     nodes, same = differences(first, second, past, (one, other))
     return PolicyPair(
         first=first.policy, second=second.policy, settings=tuple(settings), same=same, nodes=nodes

@@ -40,6 +40,8 @@ class Waited(ReportPart, frozen=True, kw_only=True):
     reason: str
     why: str
     seconds: int
+    since: str
+    """When it first had to."""
 
 
 class Missed(ReportPart, frozen=True, kw_only=True):

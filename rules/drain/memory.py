@@ -51,6 +51,8 @@ class DrainMemory:
     """Pods (`namespace/name`) that an earlier process was about to evict when it last wrote."""
     forced: tuple[str, ...] = ()
     """Pods deleted by force in this process, bounded; the session's timeline keeps them."""
+    unforced: Mapping[str, str] = field(default_factory=dict)
+    """What the API server said where it refused a deletion by force, by pod UID."""
 
     @classmethod
     def resume(cls, drain: DrainStatus | None) -> DrainMemory:
@@ -109,7 +111,13 @@ def forced(memory: DrainMemory, eviction: EvictPod) -> DrainMemory:
     """Book a pod that was deleted by force (policy `onTimeout: Force`)."""
     accepted = EvictionOutcome(kind=EvictionKind.ACCEPTED, message="force")
     names = (*memory.forced, f"{eviction.namespace}/{eviction.name}")[-MAX_RECENT:]
-    return replace(answered(memory, eviction, accepted), forced=names)
+    unforced = {uid: why for uid, why in memory.unforced.items() if uid != eviction.uid}
+    return replace(answered(memory, eviction, accepted), forced=names, unforced=unforced)
+
+
+def not_forced(memory: DrainMemory, pod_uid: str, why: str) -> DrainMemory:
+    """Book a deletion by force that the API server refused: the pod is as blocked as before."""
+    return replace(memory, unforced={**memory.unforced, pod_uid: why})
 
 
 def listed(memory: DrainMemory, pods: Iterable[PodView], now: float) -> DrainMemory:
@@ -152,6 +160,7 @@ def listed(memory: DrainMemory, pods: Iterable[PodView], now: float) -> DrainMem
             for uid, outcome in memory.outcomes.items()
             if uid in uids or outcome.kind is EvictionKind.ACCEPTED
         },
+        unforced={uid: why for uid, why in memory.unforced.items() if uid in uids},
     )
 
 

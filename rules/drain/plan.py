@@ -80,6 +80,8 @@ class DrainPlan:
     """Who may be asked to go now, in order; the PDB queue decides who really is."""
     force: tuple[tuple[SetDisruptionTarget, DeletePod], ...] = ()
     """By policy, past the deadline: send each pair in order, one pod at a time."""
+    force_refused: str = ""
+    """Why the API server lets none of `force` be sent; those pods are asked to go as before."""
     blocked: tuple[BlockedBy, ...] = ()
     blocked_reason: WhyNot | None = None
     unseen: Refusal | None = None
@@ -161,7 +163,8 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
         by_force = late and policy.drain.on_timeout == "Force" and not pod.doubt
         if by_force and own_time_over(pod, look, policy, now):
             force.append(_force(pod, look, now))
-            continue
+            if pod.uid not in memory.unforced:
+                continue
         obstacle = _obstacle(pod, verdict, look, budgets[pod.uid], memory, asked, now)
         if obstacle is not None:
             owner = owner_name(pod, owners)
@@ -189,6 +192,9 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
         memory=memory,
         evict=tuple(evict),
         force=tuple(force),
+        force_refused=next(
+            (memory.unforced[d.uid] for _, d in force if d.uid in memory.unforced), ""
+        ),
         blocked=grouped(obstacles),
         blocked_reason=worst.reason if worst is not None else None,
         needs_human=_needs_human(worst, stuck, late),

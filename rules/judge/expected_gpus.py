@@ -8,13 +8,13 @@ plugin lowers them for an Xid that harms nobody.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from rules.api.health import ExpectedGpus
+from rules.api.said_gpus import MAX_GPUS, said_count
 from rules.judge.observation import PciFunction
 from rules.text.pci_address import plain_address
 
@@ -22,14 +22,9 @@ NVIDIA_VENDOR: Final = 0x10DE
 GPU_CLASSES: Final = frozenset({0x0300, 0x0302})
 """PCI base class and subclass of a VGA controller and of a 3D controller."""
 
-MAX_GPUS: Final = 64
-"""More than any node has; a larger claim is a mistake and is not believed."""
-
 CONFIG: Final = "Config"
 ANNOTATION: Final = "Annotation"
 LEARNED: Final = "Learned"
-
-_COUNT: Final = re.compile(r"\d{1,2}")
 
 
 class Learned(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,9 +82,8 @@ def expected_gpus(configured: int | None, annotation: str, learned: Learned) -> 
     """
     if configured is not None:
         return ExpectedGpus(count=configured, source=CONFIG)
-    said = _COUNT.fullmatch(annotation.strip())
-    if said and int(said[0]) <= MAX_GPUS:
-        return ExpectedGpus(count=int(said[0]), source=ANNOTATION)
+    if (said := said_count(annotation)) is not None:
+        return ExpectedGpus(count=said, source=ANNOTATION)
     source = f"{LEARNED}:{learned.key}" if learned.key else LEARNED
     return ExpectedGpus(count=learned.count, source=source)
 

@@ -112,7 +112,7 @@ def _blocked_or_going(
         case.now,
         case.seen.last_active_at,
     )
-    refusal = _obstacle(plan, late)
+    refusal = _obstacle(plan, late, case.policy.drain.on_timeout)
     clause = refusal.why if refusal is not None else ""
     human = plan.needs_human or (WhyNot.DRAIN_TIMEOUT if late else None)
     status = st.with_refusal(status, case.now, refusal, st.sentence(clause), human=human)
@@ -128,13 +128,15 @@ def _blocked_or_going(
     )
 
 
-def _obstacle(plan: DrainPlan, late: bool) -> Refusal | None:
+def _obstacle(plan: DrainPlan, late: bool, on_timeout: str) -> Refusal | None:
     """What keeps pods on the node, and that it has for longer than the policy gives the drain."""
     kept = _kept_by(plan)
     if not late:
         return kept
+    if plan.force_refused and plan.unseen is None:
+        return _not_granted(plan)
     if kept is None:
-        why = f"{_TIME_OVER} and the policy says Report"
+        why = f"{_TIME_OVER} and the policy says {on_timeout}"
         return Refusal(reason=WhyNot.DRAIN_TIMEOUT, why=why)
     return replace(kept, why=f"{_TIME_OVER}; {kept.why}")
 
@@ -148,3 +150,14 @@ def _kept_by(plan: DrainPlan) -> Refusal | None:
         why = f"{len(plan.stuck)} stuck ({some(plan.stuck)})"
         return Refusal(reason=WhyNot.POD_STUCK, why=why)
     return None
+
+
+def _not_granted(plan: DrainPlan) -> Refusal:
+    """`drain.onTimeout: Force` without the rights of its component: what blocked blocks still."""
+    blocked = blocked_clause(plan.blocked)
+    why = (
+        f"{_TIME_OVER} and the policy says Force, which the API server refuses "
+        f"({plan.force_refused}), apply component force or set drain.onTimeout: Report"
+    )
+    why = f"{blocked}; {why}" if blocked else why
+    return Refusal(reason=WhyNot.MISSING_PERMISSION, why=why, permanent=True)

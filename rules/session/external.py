@@ -177,7 +177,7 @@ def _sighted(
                 return
             since = max(0.0, noted - match.before_s)
         said = (
-            f"{kind} {match.key} is {_short(value)!r}" if value else f"{kind} {match.key} is set"
+            f"{kind} {match.key} is '{_short(value)}'" if value else f"{kind} {match.key} is set"
         )
     elif isinstance(match, TaintMatch):
         taint = next(

@@ -37,7 +37,7 @@ async def repair_checks(cluster: Cluster, repair: Repair, namespace: str) -> lis
             continue
         own = adapter in repair.adapters
         remedy = (
-            "apply the component that gpuward-remediator policy rbac prints"
+            "list in your overlay what gpuward-remediator policy rbac writes, and apply it"
             if own
             else f"apply daemonset/components/{folder_of(adapter)} and install what it asks"
         )

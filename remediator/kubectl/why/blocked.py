@@ -19,6 +19,7 @@ from rules.session.case import Case
 from rules.session.causes import DETECTOR, level_in_effect, open_causes
 from rules.session.external import taken_back
 from rules.session.halts import halt_of
+from rules.session.repair.rungs import NEXT, rungs
 from rules.session.status import PROPOSED, blocked_by, condition, is_true
 from rules.session.validation.validating import not_ready
 
@@ -199,11 +200,27 @@ def next_lines(look: NodeLook, session: QuarantineView) -> Iterator[str]:
         case Phase.QUARANTINED if not is_true(status, "NeedsHuman"):
             yield "once the causes are closed: Validating, then it is given back by itself"
         case Phase.REPAIRING:
-            yield "proven, it goes on to Validating; not proven in time, the next step follows"
+            failed = _not_proven(look, session)
+            yield f"proven, it goes on to Validating; not proven in time, {failed}"
         case Phase.VALIDATING if node is not None and not_ready(node):
             yield "the node must be Ready before it is released"
         case _:
             return
+
+
+def _not_proven(look: NodeLook, session: QuarantineView) -> str:
+    """What follows a step in vain, as the ladder stands now."""
+    policy = look.policy
+    if policy is None:
+        return "the next step follows"
+    others = (other for other in look.sessions if other.name != session.name)
+    causes = open_causes(session, look.sight) or session.spec.causes
+    later = rungs(session, others, causes, look.health, policy, look.now, {})
+    follows = next((rung.step for rung in later if rung.state == NEXT), "")
+    if not follows:
+        return "a person decides: no step is left after it"
+    asks = policy.repair.mode == "Ask"
+    return f"{follows} is proposed" if asks else f"{follows} follows"
 
 
 def _only_people(session: QuarantineView) -> bool:

@@ -11,6 +11,7 @@ from remediator.view.people import pause_lines
 from rules.api import names
 from rules.api.mark import cordon_stays, marked, own_taint, read_note
 from rules.api.nodes import FreshNode, QuarantineView
+from rules.api.said_gpus import MAX_GPUS, said_count
 from rules.api.sentences import some
 from rules.api.timestamps import utc_of
 from rules.catalog.why_not import WhyNot
@@ -97,8 +98,15 @@ def kept_lines(look: NodeLook) -> Iterator[str]:
         for key, words in _BY_PEOPLE.items():
             value = node.annotations.get(key)
             if value is not None and not (key == names.ANNOTATION_HOLD and quoted):
-                yield f"{words}: {value}"
+                yield f"{words}: {value}{_unheard(key, value)}"
         yield from disagreement(look)
         if node.labels.get(names.LABEL_OPT_OUT) == "true":
             yield "opted out: watched and reported, never touched"
     yield from pause_lines(look.pauses, look.now)
+
+
+def _unheard(key: str, value: str) -> str:
+    """Of a number of GPUs that no agent takes."""
+    if key != names.ANNOTATION_EXPECTED_GPUS or said_count(value) is not None:
+        return ""
+    return f" (no number from 0 to {MAX_GPUS}, so it is not heard)"

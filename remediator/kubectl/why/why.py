@@ -36,7 +36,7 @@ from rules.policy.policy import Policy
 from rules.session.causes import open_causes
 from rules.session.observation import OF_THE_AGENT, is_open
 from rules.session.repair.rungs import rungs
-from rules.session.status import is_true
+from rules.session.status import LET_GO, is_true
 from rules.text.pasted import is_pasteable
 from rules.text.printable import printable
 
@@ -260,11 +260,17 @@ def _done(session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
         text = step.message if wide else short
         said = f": {text}" if text else ""
         yield f"{utc_of(step.at, seconds=True)} {step.step} by {step.by or '?'}{said}"
-    if (word := session.spec.repair) is not None:
+    if (word := session.spec.repair) is not None and not _begun(timeline, word.step):
         yield f"{word.step}: {let_go_by(word)}"
     if session.spec.release is not None:
         asked = session.spec.release
         yield f"release asked for by {asked.by or '?'}: {asked.reason}"
+
+
+def _begun(timeline: Sequence[TimelineEntry], step: str) -> bool:
+    """Whether the timeline tells already who let the step go."""
+    entries = [entry.message.partition(":")[0] for entry in timeline if entry.step == LET_GO]
+    return step in entries
 
 
 def _again(step: str, before: Sequence[TimelineEntry]) -> str:

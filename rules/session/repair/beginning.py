@@ -163,6 +163,10 @@ def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call:
     """The step on record with what it is asked through; the call follows only after that."""
     attempt = changed(attempt, target=call.target)
     status = noted_without(case, status, Step(attempt.step))
+    if (asked := word_for(case.session, attempt.step)) is not None:
+        # The session keeps the word on one step only; its timeline that on each.
+        said = f"{attempt.step}: {asked.reason}" if asked.reason else attempt.step
+        status = st.noted(status, st.LET_GO, said, case.now, asked.by or st.BY_PERSON)
     status = touched(status, repair=(*with_room(status.repair), attempt))
     status = st.with_condition(status, st.PROPOSED, case.now)
     sentence = (

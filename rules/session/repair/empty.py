@@ -57,7 +57,7 @@ def is_certain(case: Case, *, lost: bool = False) -> bool:
 def emptied_clause(case: Case) -> str:
     """What has to be seen before the node is certainly empty."""
     own = case.seen.plan.own_jobs if case.seen.plan is not None else ()
-    return f"once {own[0]} has ended" if own else "once two lists show it empty"
+    return f"{own[0]} has ended" if own else "two lists show it empty"
 
 
 def _ended_lately(case: Case) -> bool:

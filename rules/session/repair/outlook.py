@@ -79,12 +79,19 @@ def not_now(case: Case, step: Step, halt: Refusal | None, next_clause: str) -> O
         # The fleet is judged in a moment, and the node woken.
         return Outlook(then=next_clause, wake_at=case.now + 1.0)
     if not is_certain(case, lost=silent):
-        then = f"{next_clause}, {emptied_clause(case)}"
+        then = _when(next_clause, emptied_clause(case))
         return Outlook(then=then, looks=True, wake_at=case.now + LISTS_FRESH_S)
     if (until := awaited_until(case, step)) is not None:
-        then = f"{next_clause}, once its agent has kept evidence, or without at {utc(until)}"
+        kept = f"its agent has kept evidence, or without at {utc(until)}"
+        then = _when(next_clause, kept)
         return Outlook(then=then, looks=True, wake_at=min(until, case.now + EVIDENCE_LOOK_S))
     return None
+
+
+def _when(next_clause: str, clause: str) -> str:
+    """`ResetGPU by X is next, once ...`, and of a step on record `ResetGPU waits until ...`."""
+    joint = " until" if next_clause.endswith(" waits") else ", once"
+    return f"{next_clause}{joint} {clause}"
 
 
 def fence_not_now(case: Case, halt: Refusal | None, next_clause: str) -> Outlook | None:

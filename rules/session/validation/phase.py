@@ -168,7 +168,7 @@ def _given_up(status: QuarantineStatus) -> Refusal:
 
 def _held(case: Case, status: QuarantineStatus, refusal: Refusal | None) -> Decision:
     """Not tested yet; without a refusal only the lists that show it empty are missing."""
-    why = refusal.why if refusal is not None else f"it is tested {emptied_clause(case)}"
+    why = refusal.why if refusal is not None else f"it is tested once {emptied_clause(case)}"
     status = st.with_refusal(status, case.now, refusal, f"Not tested: {why}.")
     return _said(case, status, "HoldTest", f"not released: {why}", refusal)
 

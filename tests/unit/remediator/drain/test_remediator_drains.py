@@ -249,5 +249,10 @@ async def test_force_deletes_nothing_whose_condition_could_not_be_set(cluster):
         await setting.add_session("n1", started_at=LONG_AGO)
         setting.drains.steer("n1", Evicting.GO)
         await until(lambda: 'kind="SetDisruptionTarget"' in cluster.metrics.page().decode())
-        await asyncio.sleep(0.5)
+        await until(lambda: (plan := setting.drains.plan("n1")) and plan.force_refused)
         assert cluster.server.requests.count(verb="delete", resource="pods") == 0
+        plan = setting.drains.plan("n1")
+        assert "no pods/status" in plan.force_refused
+        await until(lambda: setting.drains.plan("n1").blocked)
+        (block,) = setting.drains.plan("n1").blocked
+        assert (block.pdb, block.pods) == ("default/web", ("default/web",))

@@ -133,7 +133,7 @@ def test_a_reason_that_older_definitions_drop_is_said_to_be_lost(tmp_path):
 
 @pytest.mark.parametrize(
     ("mode", "tried", "why"),
-    [("Off", False, "repairs nothing"), ("Ask", True, "each step is once")],
+    [("Off", False, "repairs nothing"), ("Ask", True, "each step is asked for once; name")],
 )
 def test_issue13_01_what_would_do_nothing_is_not_asked_for(tmp_path, mode, tried, why):
     with cluster(tmp_path, proposed(mode, tried=tried)) as kubectl:

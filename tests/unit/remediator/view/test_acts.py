@@ -18,8 +18,17 @@ from remediator.page.markup import render
 from remediator.view.state import PageState
 from rules.api.health import IncidentStatus
 from rules.api.nodes import FreshNode, ObjectMeta, PauseView, QuarantineView
-from rules.api.quarantine import Cause, Condition, PauseScope, PauseSpec, ReleaseRequest
-from rules.policy.policy import Policy
+from rules.api.quarantine import (
+    Cause,
+    Condition,
+    Mode,
+    PauseScope,
+    PauseSpec,
+    ReleaseRequest,
+    RepairAttempt,
+)
+from rules.policy.policy import Policy, Repair, RepairStep
+from rules.repair.ladder import Step
 from tests.support.remediator.page_fleet import NOW, ago, node, session, sick, state, verdict
 
 HOLD = 'kubectl gpuward hold b --reason "..."'
@@ -31,6 +40,18 @@ TAKE = 'kubectl gpuward quarantine b --reason "..."'
 BY_PERSON = Cause(source="Human", reason="Requested", message="fan noise", by="ann")
 BY_OTHERS = Cause(source="External", incident="external-1", reason="SiteSays", severity="Fatal")
 STEP = Condition(type="RepairProposed", status="True", reason="ResetGPU", message="proposed")
+NONE_LEFT = Condition(type="Blocked", status="True", reason="NoStepLeft", message="none left")
+TRIED = RepairAttempt(step="ResetGPU", adapter="NodeConditions", state="Failed")
+ASKS = Policy(
+    mode=Mode.ENFORCE,
+    repair=Repair(
+        mode="Ask",
+        steps={
+            step: RepairStep(adapter="NodeConditions")
+            for step in (Step.RESET_GPU, Step.RESTART_NODE)
+        },
+    ),
+)
 PAUSE = PauseView(
     metadata=ObjectMeta(name="pause-1"), spec=PauseSpec(scope=PauseScope(all=True), by="ana")
 )
@@ -49,6 +70,7 @@ def world(
     asked_back: bool = False,
     held: bool = False,
     paused: bool = False,
+    policy: Policy | None = None,
     **changes: Any,
 ) -> PageState:
     """Node `b` with an open session."""
@@ -63,7 +85,7 @@ def world(
     found = QuarantineView(metadata=found.metadata, spec=spec, status=found.status)
     healths = [verdict("b", incidents=(one,))] if one else []
     on = sick("b", **HELD) if held else sick("b")
-    return state([on], [found], healths, [PAUSE] if paused else [])
+    return state([on], [found], healths, [PAUSE] if paused else [], policy=policy)
 
 
 @pytest.mark.parametrize(
@@ -84,6 +106,11 @@ def world(
         pytest.param(world(incident(), mode="Shadow"), [RELEASE], id="nothing is touched"),
         pytest.param(
             world(incident(), conditions=(STEP,)), [REPAIR, HOLD, RELEASE], id="a step is proposed"
+        ),
+        pytest.param(
+            # ResetGPU was asked for in this session, and the policy has no adapter for the rest.
+            world(incident(), conditions=(NONE_LEFT,), repair=(TRIED,), policy=ASKS),
+            [f"{REPAIR} --step RestartNode", HOLD, RELEASE], id="attempts of before are used up",
         ),
         pytest.param(world(incident("Human"), asked_back=True), [], id="given back already"),
         pytest.param(

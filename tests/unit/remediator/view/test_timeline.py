@@ -14,7 +14,7 @@ from remediator.view.node_view import node_detail
 from remediator.view.shapes import NodeTimeline, TimelineItem
 from remediator.view.timeline import SHOWN_ITEMS, lasted, node_timeline
 from rules.api.health import HealthStatus, IncidentStatus
-from rules.api.quarantine import RepairAttempt, RepairRequest
+from rules.api.quarantine import TimelineEntry
 from rules.api.timestamps import parse_time
 from tests.support.remediator.eventful_node import DAY, NODE, eventful
 from tests.support.remediator.page_fleet import NOW, ago, session
@@ -51,20 +51,20 @@ def test_issue14_repairs_tests_and_people_stand_in_their_lanes() -> None:
     assert [i.what for i in of("node")] == ["NewBoot"]
 
 
-def test_issue15_who_let_a_step_go_and_why_stands_in_the_lane_of_people() -> None:
+def test_issue15_who_let_each_step_go_and_why_stands_in_the_lane_of_people() -> None:
     there = session("n-1", NODE)
-    asked = RepairRequest(step="RestartNode", by="ann", reason="vendor on site")
-    began = ago(300)
+    first, second = ago(300), ago(60)
+    entries = (
+        TimelineEntry(at=first, step="LetGo", message="ResetGPU: vendor: on site", by="ann"),
+        TimelineEntry(at=second, step="LetGo", message="RestartNode", by="person"),
+    )
     there = msgspec.structs.replace(
-        there,
-        spec=msgspec.structs.replace(there.spec, repair=asked),
-        status=msgspec.structs.replace(
-            there.status, repair=(RepairAttempt(step="RestartNode", started_at=began),)
-        ),
+        there, status=msgspec.structs.replace(there.status, timeline=entries)
     )
     items = node_timeline(NODE, [there], None, ()).items
     assert [(i.at, i.what, i.by, i.said) for i in items if i.lane == "person"] == [
-        (began, "RestartNode let go", "ann", "vendor on site")
+        (first, "ResetGPU let go", "ann", "vendor: on site"),
+        (second, "RestartNode let go", "a person", ""),
     ]
 
 

@@ -40,6 +40,21 @@ def test_a_refusal_names_what_to_do(code: int, message: str, reason: str, words:
     assert words in refusal.why
 
 
+@pytest.mark.parametrize(
+    ("by", "words"),
+    [
+        ("gpuward-remediator-mark", "install the component of its adapter"),
+        ("somebody-elses", "look at the adapter in the policy"),
+    ],
+)
+def test_a_policy_of_base_that_refuses_a_repair_asks_for_a_component(by: str, words: str) -> None:
+    message = f"nodes \"n\" is forbidden: ValidatingAdmissionPolicy '{by}' denied request: no"
+    refusal = refusal_of(NodeWrite.REPAIR, 403, message)
+    assert refusal is not None
+    assert refusal.reason == "RepairRefused"
+    assert words in refusal.why
+
+
 @pytest.mark.parametrize("code", [0, 200, 404, 409, 410, 500, 503])
 def test_what_may_pass_by_itself_is_no_refusal(code: int) -> None:
     assert refusal_of(NodeWrite.MARK, code, "x") is None

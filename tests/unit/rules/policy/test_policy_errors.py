@@ -105,6 +105,9 @@ def test_issue15_10_differences_are_those_in_effect():
         pytest.param({"a": None}, {"a": ""}, ["a: null -> ''"], id="any and the empty one"),
         pytest.param({"a": 1}, {"a": "1"}, ["a: 1 -> '1'"], id="number and digits"),
         pytest.param({"a": ""}, {"a": ""}, [], id="empty in both"),
+        pytest.param({"a": 100.0}, {"a": 100}, [], id="an export writes the number otherwise"),
+        pytest.param({"a": 100.0}, {"a": 10}, ["a: 100 -> 10"], id="numbers in words of people"),
+        pytest.param({"a": ("x", "y")}, {}, ["a: [x, y] -> (nothing)"], id="a list"),
     ],
 )
 def test_what_reads_the_same_and_is_not_is_a_difference(
