@@ -31,10 +31,10 @@ from rules.backtest.repairs import Repairs
 from rules.backtest.said import PastSaid, heard_by
 from rules.backtest.stage import Stage
 from rules.drain.gangs import Gang
+from rules.fleet.at_hand import decide_at_hand
 from rules.fleet.remembered import FleetMemory
 from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.policy.policy import Policy, with_installed
-from rules.session.at_hand import decide_at_hand
 from rules.session.causes import DELETED_BY
 from rules.session.observation import NodeObservation, Permit, is_open, observe
 from rules.session.snapshot import FleetSnapshot

@@ -26,9 +26,9 @@ from rules.api.repair.writes import (
 )
 from rules.api.timestamps import format_time
 from rules.drain.gangs import Gang
+from rules.fleet.at_hand import decide_at_hand
 from rules.fleet.remembered import FleetMemory
 from rules.fleet.turns import FleetVerdict, judge_fleet
-from rules.session.at_hand import decide_at_hand
 from rules.session.observation import NodeObservation, Permit, is_open, observe, sessions_by_node
 from rules.session.snapshot import FleetSnapshot
 from rules.text.merge_patch import merged

@@ -16,8 +16,8 @@ from rules.drain.budget import matching
 from rules.drain.eviction import EvictionOutcome, classify, no_answer
 from rules.drain.memory import DrainMemory, answered, forced
 from rules.drain.plan import DrainPlan, OwnerWanted
+from rules.fleet.at_hand import as_read
 from rules.policy.policy import Policy
-from rules.session.at_hand import as_read
 from rules.session.recheck import recheck
 from rules.session.snapshot import FleetSnapshot
 from rules.simulate.cluster.objects import (

@@ -20,12 +20,12 @@ from rules.api.requests import request
 from rules.api.timestamps import format_time
 from rules.catalog.reason import Level, level_rank
 from rules.drain.memory import announced
+from rules.fleet.at_hand import as_read, decide_at_hand
 from rules.fleet.remembered import FleetMemory
 from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.judge.workload import Workload as Program
 from rules.policy.policy import Policy
 from rules.repair.ladder import Step
-from rules.session.at_hand import as_read, decide_at_hand
 from rules.session.history import outlived
 from rules.session.observation import NodeObservation, Permit, is_open, observe, sessions_by_node
 from rules.session.recheck import recheck
