@@ -24,6 +24,7 @@ from remediator.page.timeline_plot import timeline_parts
 from remediator.view.session_words import degraded_of
 from remediator.view.shapes import NodeDetail, NodeTimeline, ReplicaShown, SessionRow
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
+from rules.catalog.device import places
 
 SHOWN_GPUS = 64
 SHOWN_CLOSED = 10
@@ -171,7 +172,7 @@ def _incident(incident: IncidentStatus, now: float, heading: str) -> Element:
                 ("Seen", f"{incident.count} times" if incident.count > 1 else "once"),
                 ("Asks for", f"{incident.level}, repair {incident.recommended_action}"),
                 ("Xid", xids),
-                ("Where", ", ".join((*incident.pci, *incident.gpus)[:8])),
+                ("Where", ", ".join(places(incident.reason, incident.pci, incident.gpus)[:8])),
                 ("Closes on", incident.closes_on if incident.active else ""),
                 ("Closed", ago(incident.closed_at, now, after=f" ago {closed}")
                  if incident.closed_at else None),

@@ -18,6 +18,7 @@ from rules.api.health import HealthStatus
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Phase, TimelineEntry
 from rules.api.timestamps import parse_time
+from rules.catalog.device import places
 from rules.ledger.record import FaultOutcome, RecordView
 from rules.session.causes import DELETED_BY
 from rules.session.observation import is_open
@@ -192,7 +193,7 @@ def _faults(
         return True
 
     for one in health.incidents if health is not None else ():
-        where = ", ".join((*one.pci, *one.gpus)[:4])
+        where = ", ".join(places(one.reason, one.pci, one.gpus)[:4])
         if new(one.reason, one.first_seen):
             closed = f"closed by {one.closed_by}" if one.closed_by else ""
             until = one.closed_at or ("" if one.active else one.last_seen or one.first_seen)

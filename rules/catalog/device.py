@@ -7,6 +7,7 @@ of `rules/alerts/gpu.yaml`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 GPU: Final = "GPU"
@@ -29,3 +30,8 @@ def device_kind(reason: str) -> str:
 def device_at(reason: str, address: str) -> str:
     """A device that is known by its address alone: `NVSwitch at 0000:0a:00`."""
     return f"{device_kind(reason)} at {address}"
+
+
+def places(reason: str, pci: Sequence[str], gpus: Sequence[str]) -> tuple[str, ...]:
+    """Where an incident is: addresses and UUIDs of GPUs, or what else the addresses are of."""
+    return (*pci, *gpus) if gpus else tuple(device_at(reason, address) for address in pci)
