@@ -149,7 +149,7 @@ def test_issue15_every_table_says_that_a_persons_approval_is_missing(tmp_path):
         for name, text in shown.items():
             (row,) = (line for line in text.splitlines() if line.startswith("gpu-healthy"))
             assert "   must approve   " in row, name
-        assert "1 held, 1 paused, 1 opted out, 3 need a person" in shown["fleet"]
+        assert "1 held, 1 paused, 1 opted out, 1 given back, 3 need a person" in shown["fleet"]
         assert ", a person must approve (session drained)" in kubectl("why", "gpu-healthy")[1]
         words = json.loads(kubectl("why", "gpu-healthy", "-o", "json")[1])["people"]
         assert words == ["must approve"]
