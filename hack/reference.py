@@ -7,9 +7,11 @@ the docs cannot exist, because the docs are made from them.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from agent.commands import check, decode, explain, reset_gpu, restart_node
 from agent.commands.validate import OPTIONS as LOAD_OPTIONS
@@ -19,6 +21,7 @@ from remediator.settings import make_parser
 from rules.api import names
 from rules.api.quarantine import Phase
 from rules.catalog.reasons import REASONS
+from rules.policy.schema import policy_schema
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference.md"
 
@@ -96,6 +99,7 @@ def page() -> str:
             *_remediator(),
             *_kubectl(),
             *_names(),
+            *_policy(),
             *_phases(),
             *_reasons(),
         ]
@@ -204,6 +208,62 @@ def _names() -> list[str]:
         for constant, meaning in sorted(MEANINGS.items())
     ]
     return ["## Names on nodes", "", *_table(("name", "meaning"), rows)]
+
+
+def _policy() -> list[str]:
+    """Every key that a policy may have: made from its types, so that none is missing."""
+    rows = [
+        (f"`{path}`", f"`{takes}`" if takes else "", meaning)
+        for path, takes, meaning in _keys(policy_schema(), "")
+    ]
+    return [
+        "## Keys of the policy",
+        "",
+        (
+            "`[]` stands for each entry of a list, `NAME` for a name of yours. Durations are such "
+            "as `10m` or `1h30m`. What each is for: the README shows the defaults with a remark, "
+            "[install](install.md#a-policy-of-your-own), [repair](repair.md), "
+            "[external](external.md) and [validate](validate.md) say more."
+        ),
+        "",
+        *_table(("key", "takes", "default, or what the part is"), rows),
+    ]
+
+
+def _keys(schema: dict[str, Any], path: str) -> Iterator[tuple[str, str, str]]:
+    """Path, what it takes, and its default, or of a part what it is."""
+    choices = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
+    if len(choices) > 1 and not any(map(_is_part, choices)):
+        yield path, ", ".join(map(_takes, choices)), ""
+        return
+    for choice in choices:
+        yield from _keys(choice, path)
+    if "items" in schema and _is_part(schema["items"]):
+        yield from _keys(schema["items"], f"{path}[]")
+    elif isinstance(inner := schema.get("additionalProperties"), dict) and _is_part(inner):
+        yield from _keys(inner, f"{path}.NAME")
+    elif "properties" in schema:
+        if path:
+            yield path, "", schema.get("description", "").replace("|", "/")
+        for key, value in schema["properties"].items():
+            yield from _keys(value, f"{path}.{key}" if path else key)
+    elif "anyOf" not in schema:
+        default = json.dumps(schema["default"]) if "default" in schema else ""
+        yield path, _takes(schema), f"`{default}`" if default else ""
+
+
+def _is_part(schema: dict[str, Any]) -> bool:
+    return "properties" in schema or "anyOf" in schema or "additionalProperties" in schema
+
+
+def _takes(schema: dict[str, Any]) -> str:
+    if "enum" in schema:
+        return ", ".join(map(str, schema["enum"]))
+    if schema.get("pattern"):
+        return "duration"
+    if schema.get("type") == "array":
+        return f"list of {_takes(schema['items'])}"
+    return str(schema.get("type", "any"))
 
 
 def _phases() -> list[str]:

@@ -86,6 +86,9 @@ def _check(path: str) -> int:
         sys.stdout.write(f"{source}: valid, mode {found.mode}\n")
         for note in unknown_reasons(found):
             sys.stderr.write(f"{source}: note: {note}\n")
+        if found.drain.on_timeout == "Force":
+            needs = "drain.onTimeout: Force needs component force; preflight says if it is there"
+            sys.stderr.write(f"{source}: note: {needs}\n")
         return 0
     return _wrong(found)
 

@@ -241,6 +241,7 @@ class Replica:
             identity=self.settings.identity,
             leading=self.elector.may_write,
             problem=self.caches.problem,
+            policy_problem=lambda: self.policy.trouble,
             keys=GroupKeys.of(self.settings.page_pool_labels, self.settings.page_rack_labels),
         )
 

@@ -110,6 +110,11 @@ class Api:
             await self._session.close()
             self._session = None
 
+    @property
+    def host(self) -> str:
+        """Scheme, name and port of the API server."""
+        return self._access.host
+
     async def call(
         self,
         lane: PaceLane,

@@ -104,6 +104,7 @@ async def _run(options: argparse.Namespace) -> None:
         least=command.least,
         dry_run=dry_run,
         timeout_s=options.request_timeout,
+        attended=sys.stderr.isatty(),
         say=terminal.say,
     )
     try:

@@ -49,5 +49,7 @@ class Manner:
     dry_run: bool = False
     timeout_s: float | None = None
     """For one request; None for the usual, 0 for no limit."""
+    attended: bool = False
+    """A person looks on: says so where an answer takes long."""
     say: Callable[[str], None] = lambda _: None
     """Takes what a person should know beside the answer."""

@@ -22,6 +22,18 @@ def _path(text: str) -> str:
     return text
 
 
+def _written_to(parser: argparse.ArgumentParser, metavar: str, about: str, *older: str) -> None:
+    """Where a command writes, the same for all that do; `older` names go on working unsaid."""
+    parser.add_argument(
+        "-o", "--output", dest="written_to", metavar=metavar, default="", type=_path, help=about
+    )
+    if older:
+        parser.add_argument(
+            *older, dest="written_to", metavar=metavar, default=argparse.SUPPRESS, type=_path,
+            help=argparse.SUPPRESS,
+        )  # fmt: skip
+
+
 def list_more(parser: argparse.ArgumentParser) -> None:
     """What `list` takes."""
     parser.add_argument("--all", action="store_true", help="ended sessions as well")
@@ -42,10 +54,7 @@ def uuid_more(parser: argparse.ArgumentParser) -> None:
 def export_more(parser: argparse.ArgumentParser) -> None:
     """What `export` takes."""
     parser.add_argument("--anonymise", action="store_true", help="no names, no words of people")
-    parser.add_argument(
-        "--file", "-f", "-o", metavar="FILE", default="", type=_path,
-        help="write here (default: standard output)",
-    )  # fmt: skip
+    _written_to(parser, "FILE", "write this file (default: standard output)", "--file", "-f")
 
 
 def kept_more(parser: argparse.ArgumentParser) -> None:
@@ -86,10 +95,8 @@ def evidence_more(parser: argparse.ArgumentParser) -> None:
         "name_of", metavar="NODE|SESSION", type=object_name,
         help="a session, or a node: then its newest evidence",
     )  # fmt: skip
-    parser.add_argument(
-        "--output", "-o", dest="folder", metavar="DIR", default="", type=_path,
-        help="the folder to write, new or empty (default: gpuward-evidence-SESSION)",
-    )  # fmt: skip
+    about = "the folder to write, new or empty (default: gpuward-evidence-SESSION)"
+    _written_to(parser, "DIR", about)
 
 
 def pause_more(parser: argparse.ArgumentParser) -> None:
@@ -126,10 +133,8 @@ def plan_more(parser: argparse.ArgumentParser) -> None:
 
 def bundle_more(parser: argparse.ArgumentParser) -> None:
     """What `bundle` takes."""
-    parser.add_argument(
-        "--to", "--file", "-f", "-o", metavar="FILE", default="", type=_path,
-        help="write this file (default: one in this folder)",
-    )  # fmt: skip
+    about = "write this file (default: one in this folder)"
+    _written_to(parser, "FILE", about, "--to", "--file", "-f")
 
 
 def completion_more(parser: argparse.ArgumentParser) -> None:

@@ -28,7 +28,7 @@ async def evidence(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
     made = rma_folder(found.spec)
     if made is None:
         raise CommandError(f"GPUEvidence {name} cannot be understood; see it with kubectl get gev")
-    folder = Path(options.folder or f"gpuward-evidence-{name}")
+    folder = Path(options.written_to or f"gpuward-evidence-{name}")
     _write(folder, made)
     told = [_told(folder, found, made)]
     if options.name_of != name:

@@ -119,11 +119,12 @@ def _footer(replica: ReplicaShown) -> Element:
 
 
 def trouble(replica: ReplicaShown) -> Element:
-    """A banner while the replica does not see everything; an empty region otherwise."""
+    """A banner while the replica does not see everything, and one while its policy is not that of
+    its file; an empty region otherwise.
+    """
     said = (
-        el("p.banner.bad", el("strong", "The view is incomplete. "),
-           replica.problem)
-        if replica.problem
-        else None
-    )  # fmt: skip
-    return live("trouble", "div", {"role": "status"}, said)
+        ("The view is incomplete. ", replica.problem),
+        ("The policy file is not valid. ", replica.policy_problem),
+    )
+    banners = [el("p.banner.bad", el("strong", what), why) for what, why in said if why]
+    return live("trouble", "div", {"role": "status"}, banners)

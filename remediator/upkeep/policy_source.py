@@ -19,6 +19,7 @@ from remediator.kube.pace import PaceLane, Rates
 from remediator.metrics import Metrics
 from remediator.upkeep.policy_yaml import decode_policy
 from rules.api.quarantine import Mode
+from rules.api.timestamps import utc
 from rules.policy.policy import Policy, with_installed
 
 _LOG = structlog.get_logger()
@@ -85,6 +86,10 @@ class PolicySource:
     ) -> None:
         self.problems: list[str] = []
         """What is wrong with the file now; empty when it is in effect."""
+        self._last_good = False
+        """Whether the file was ever good since the start."""
+        self._wrong_at: float | None = None
+        """Since when, in the API server's time; None where it was so from the start."""
         self._path = Path(path) if path else None
         self._shadow = shadow
         self._builtin_validation = builtin_validation
@@ -103,6 +108,17 @@ class PolicySource:
         """Whether to act; --shadow wins over the file."""
         return self._policy.mode
 
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the file, and by what this replica goes on; "" while it holds."""
+        if not self.problems:
+            return ""
+        more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
+        then = "this replica started with it and is in Shadow"
+        if self._wrong_at is not None:
+            then = f"since {utc(self._wrong_at)} this replica goes on by the last good one"
+        return f"{self.problems[0]}{more}; {then}."
+
     def start(self) -> None:
         """Read the file for the first time."""
         if self._path is None:
@@ -113,14 +129,24 @@ class PolicySource:
         """Read the file again whenever it changed, until cancelled."""
         while True:
             await clock.sleep(_LOOK_EVERY_S)
-            if self._path is not None and self._stamp_now() != self._stamp:
-                self._read(first=False)
+            self.look(clock)
+
+    def look(self, clock: Clock) -> None:
+        """Read the file again if it changed."""
+        if self._path is None or self._stamp_now() == self._stamp:
+            return
+        self._read(first=False)
+        if not self.problems:
+            self._wrong_at = None
+        elif self._wrong_at is None and self._last_good:
+            self._wrong_at = clock.now()
 
     def _read(self, *, first: bool) -> None:
         self._stamp = self._stamp_now()
         found = read_policy(self._path) if self._path is not None else Policy()
         if isinstance(found, Policy):
             self.problems = []
+            self._last_good = True
             self.use(found, first=first)
         else:
             self.problems = found

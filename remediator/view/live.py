@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 from remediator.kube.clock import Clock
@@ -48,6 +49,7 @@ class LiveSource:
         identity: str,
         leading: Callable[[], bool],
         problem: Callable[[], str],
+        policy_problem: Callable[[], str],
         keys: GroupKeys,
     ) -> None:
         self._snapshot = snapshot
@@ -56,6 +58,7 @@ class LiveSource:
         self._identity = identity
         self._leading = leading
         self._problem = problem
+        self._policy_problem = policy_problem
         self._keys = keys
         self._memory = FleetMemory()
         self._made: PageState | None = None
@@ -68,8 +71,13 @@ class LiveSource:
             if self._made is None or self._clock.elapsed() - self._made_at >= KEPT_S:
                 # Copied before the first await: the caches go on, the page is of one moment.
                 snapshot = _copied(self._snapshot())
-                leading, problem = self._leading(), self._problem()
-                self._made = await asyncio.to_thread(self._judged, snapshot, leading, problem)
+                made = partial(
+                    PageState,
+                    leading=self._leading(),
+                    problem=self._problem(),
+                    policy_problem=self._policy_problem(),
+                )
+                self._made = await asyncio.to_thread(self._judged, snapshot, made)
                 self._made_at = self._clock.elapsed()
             return self._made
 
@@ -77,19 +85,17 @@ class LiveSource:
         """The verdict of a healthy node, read when somebody looks at it."""
         return await self._verdicts.verdict(node)
 
-    def _judged(self, snapshot: FleetSnapshot, leading: bool, problem: str) -> PageState:
+    def _judged(self, snapshot: FleetSnapshot, made: Callable[..., PageState]) -> PageState:
         # The leader judges for its own decisions; a standby replica shows the same because it
         # judges the same objects. One that stumbles leaves nothing half remembered behind.
         memory, self._memory = self._memory, FleetMemory()
         verdict = judge_fleet(snapshot, memory)
         self._memory = memory
-        return PageState(
+        return made(
             snapshot=snapshot,
             verdict=verdict,
             common=common_causes_among(memory.census.labels, snapshot.healths),
             identity=self._identity,
-            leading=leading,
-            problem=problem,
             keys=self._keys,
             by_node=sessions_by_node(snapshot.quarantines),
         )

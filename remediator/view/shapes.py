@@ -272,6 +272,8 @@ class ReplicaShown(Shown, frozen=True, kw_only=True):
     mode: str
     problem: str
     """Why its view may be incomplete, one sentence; empty when it is complete."""
+    policy_problem: str
+    """What is wrong with its policy file, and by what it goes on; empty when it is in force."""
     at: str
 
 

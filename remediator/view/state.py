@@ -37,6 +37,7 @@ class PageState:
     identity: str = ""
     leading: bool = False
     problem: str = ""
+    policy_problem: str = ""
     keys: GroupKeys = field(default_factory=GroupKeys)
     by_node: Mapping[str, tuple[QuarantineView, ...]] = field(default_factory=dict)
     """Sessions by node, oldest first."""
@@ -55,6 +56,7 @@ class PageState:
             leading=self.leading,
             mode=str(self.snapshot.policy.mode),
             problem=self.problem,
+            policy_problem=self.policy_problem,
             at=format_time(self.now),
         )
 

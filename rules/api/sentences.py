@@ -12,6 +12,7 @@ from typing import Final
 
 from rules.api.quarantine import MAX_MESSAGE, BlockedBy, Cause, DrainStatus, RepairRequest
 from rules.api.timestamps import utc
+from rules.text.printable import printable
 
 _MORE: Final = re.compile(r"and (\d+) more")
 _NAMED: Final = 3
@@ -50,10 +51,10 @@ def _these(names: Sequence[str]) -> str:
 
 
 def bounded(text: str) -> str:
-    """One line of at most `MAX_MESSAGE` characters."""
-    line = text
-    if not text.isprintable():
-        line = "".join(char if char.isprintable() else " " for char in text)
+    """One line of at most `MAX_MESSAGE` characters; what is not printable as its escape, as
+    everywhere else.
+    """
+    line = printable(text)
     return line if len(line) <= MAX_MESSAGE else line[: MAX_MESSAGE - 1] + "…"
 
 

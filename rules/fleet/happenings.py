@@ -177,7 +177,12 @@ def _found(
     for session in sessions:
         for uuid, fault in _kept_by(name, session, by_incident, seen):
             faults[uuid].append(fault)
-    own = [uuid for uuid in faults if not uuid or uuid in gpus or _may_tell(name, uuid, records)]
+    published = health is not None and not health.doubt
+    own = [
+        uuid
+        for uuid in faults
+        if not uuid or uuid in gpus or _may_tell(name, uuid, records, published=published)
+    ]
     for uuid in own[:MOST_GPUS]:
         its = faults[uuid]
         identity = _identity(name, uuid, gpus.get(uuid), status)
@@ -186,15 +191,18 @@ def _found(
     return found
 
 
-def _may_tell(name: str, uuid: str, records: Mapping[str, RecordView]) -> bool:
+def _may_tell(name: str, uuid: str, records: Mapping[str, RecordView], *, published: bool) -> bool:
     """Whether a node may speak of a GPU that its verdict does not list.
 
-    Any UUID may stand in an incident. A GPU that is known to be elsewhere is not this node's to
-    accuse; but a lost GPU may be listed no more, and what became of a fault that was recorded here
-    is told to its end, wherever the GPU is by then.
+    Any UUID may stand in an incident. An agent lists a GPU that it lost, so what a verdict
+    (`published`) names and does not list may be another node's, and opens no record. One that is
+    known to be elsewhere is not this node's to accuse; but what became of a fault that was
+    recorded here is told to its end, wherever the GPU is by then.
     """
     known = records.get(gpu_record_name(uuid))
-    if known is None or known.status.node in {"", name}:
+    if known is None:
+        return not published
+    if known.status.node in {"", name}:
         return True
     return any(event.node == name for event in known.status.events)
 

@@ -73,7 +73,7 @@ async def bundle(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> 
     await found.add("version.yaml", _versions(cluster))
     await _logs(cluster, node, found)
     stamp = datetime.fromtimestamp(cluster.now(), UTC).strftime("%Y%m%dT%H%M%SZ")
-    path = Path(options.to or f"gpuward-{node}-{stamp}.tar.gz")
+    path = Path(options.written_to or f"gpuward-{node}-{stamp}.tar.gz")
     try:
         _write(path, found, cluster.now())
     except OSError as error:

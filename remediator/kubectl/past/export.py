@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 async def export(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
     """Write the archive; the answer is empty where the archive itself is on standard output."""
-    out = options.file
+    out = options.written_to
     if not out and (sys.stdout.isatty() or not hasattr(sys.stdout, "buffer")):
         raise CommandError("an archive is no text: name a file with -f, or redirect to one")
     archive = await _read(cluster, options.namespace)
@@ -85,9 +85,10 @@ async def _read(cluster: Cluster, namespace: str) -> Archive:
         try:
             return await call
         except CommandError as error:
-            if not error.forbidden:
+            if not error.forbidden and not error.unusable:
                 raise
-            lacks.append(f"you may not read {what}")
+            wrong = f"{what}, which is not valid: {error}"
+            lacks.append(wrong if error.unusable else f"you may not read {what}")
             return empty
 
     policy = await allowed(cluster.policy(namespace), None, "the policy")

@@ -35,6 +35,16 @@ class RecordWorld(RepairWorld):
         """The record of a GPU."""
         return self.snapshot().records[gpu_record_name(gpu)].status
 
+    def incident(self, node: str, *args: Any, **more: Any) -> str:
+        """Of a GPU that the node's verdict lists, as agents list every GPU they ever saw there."""
+        name = super().incident(node, *args, **more)
+        status = self.healths[node]["status"]
+        listed = status.setdefault("gpus", [])
+        for uuid in status["incidents"][0]["gpus"]:
+            if all(gpu["uuid"] != uuid for gpu in listed):
+                listed.append({"uuid": uuid, "health": "Unhealthy"})
+        return name
+
     def lemon(self) -> None:
         """A fault on each of five days, each mended by a restart."""
         for _ in range(5):

@@ -62,7 +62,7 @@ LOOKS = {
     "bundle": (("bundle", "gpu-blocked"),),
     "evidence": (("evidence", "gpu-blocked"), ("evidence", "gpu-healthy")),
     "completion": (("completion", "bash"),),
-    "export": (("export", "-f", "/dev/null"),),
+    "export": (("export", "-o", "/dev/null"),),
     "preflight": (("preflight",), ("preflight", "-o", "json")),
 }
 ACTS = {

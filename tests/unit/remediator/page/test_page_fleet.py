@@ -187,13 +187,21 @@ def test_pauses_an_open_breaker_and_a_view_that_is_behind_are_said_first() -> No
     ]
     storm = [session(f"n{i}-1", f"n{i}", "Marked") for i in range(4)]
     page = front(
-        state([node(f"n{i}") for i in range(9)], storm, (), pauses, problem="No list of nodes.")
+        state(
+            [node(f"n{i}") for i in range(9)],
+            storm,
+            (),
+            pauses,
+            problem="No list of nodes.",
+            policy_problem="mode is wrong; the last good one goes on.",
+        )
     )
 
     assert "Paused by ana. </strong>all nodes, until somebody ends it: release week" in page
     assert "long over" not in page
     assert "The breaker is open." in page
     assert "The view is incomplete. </strong>No list of nodes." in page
+    assert "The policy file is not valid. </strong>mode is wrong; the last good one" in page
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ def live(caches: Caches, clock: VirtualClock) -> LiveSource:
         identity="replica-b",
         leading=lambda: False,
         problem=lambda: "The first list of nodes is under way.",
+        policy_problem=lambda: "policy.yaml: mode is wrong; this replica goes on.",
         keys=GroupKeys(),
     )
 

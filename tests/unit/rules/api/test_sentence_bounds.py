@@ -35,6 +35,10 @@ def test_any_text_becomes_one_bounded_line(text: str) -> None:
     assert "\x1b" not in line
 
 
+def test_walk3_what_steers_a_terminal_is_spelled_as_everywhere_else() -> None:
+    assert bounded("Evil \x1b[2J\n<b>x") == "Evil \\x1b[2J\\x0a<b>x"
+
+
 @given(names, st.text(max_size=2000))
 def test_whatever_the_pods_are_called_the_sentence_is_bounded(items: list[str], why: str) -> None:
     drain = DrainStatus(waiting=tuple(items), left_by_failure=tuple(items))

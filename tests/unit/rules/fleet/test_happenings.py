@@ -48,6 +48,12 @@ def test_issue14_a_node_accuses_no_gpu_that_is_elsewhere() -> None:
     assert [e.node for e in again.status.events] == ["b", "b"], "a lost GPU may be listed no more"
 
 
+def test_walk3_a_node_opens_no_record_of_a_gpu_that_its_verdict_does_not_list() -> None:
+    assert not changes("evil", verdict("evil", lists=False), {}, T0)
+    (opened,) = changes("evil", verdict("evil", lists=True), {}, T0)
+    assert opened.status.node == "evil", "the fault stands under the name of whoever claims it"
+
+
 def test_issue14_a_fault_is_told_to_its_end_when_the_gpu_has_moved() -> None:
     (opened,) = changes("b", verdict("b", lists=True), {}, T0)
     (moved,) = changes("c", verdict("c", at=T0 + 7200, lists=True), stored(opened), T0 + 7200)

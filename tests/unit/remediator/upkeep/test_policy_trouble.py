@@ -1,0 +1,46 @@
+"""What a replica says of a policy file that it cannot go by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from remediator.metrics import Metrics
+from remediator.upkeep.policy_source import PolicySource
+from tests.support.remediator.virtual_clock import VirtualClock
+
+TYPO = "drain: {fatalTimout: 10m}\n"
+
+
+def source(path: Path) -> PolicySource:
+    found = PolicySource(str(path), shadow=False, metrics=Metrics(), on_change=lambda policy: None)
+    found.start()
+    return found
+
+
+def test_a_replica_that_starts_with_a_bad_file_is_in_shadow_and_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(TYPO)
+    said = source(file).trouble
+    assert "drain.fatalTimout is not a known key" in said
+    assert said.endswith("; this replica started with it and is in Shadow.")
+
+
+def test_one_that_had_a_good_one_says_since_when_it_goes_on_by_that(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("mode: Enforce\n")
+    replica, clock = source(file), VirtualClock()
+    assert replica.trouble == ""
+
+    file.write_text(TYPO)
+    replica.look(clock)
+    said = replica.trouble
+    assert "; since " in said
+    assert said.endswith(" this replica goes on by the last good one.")
+    clock.at += 600
+    file.write_text(f"{TYPO}# still\n")
+    replica.look(clock)
+    assert replica.trouble == said, "since it first was"
+
+    file.write_text("mode: Enforce\n# mended\n")
+    replica.look(clock)
+    assert replica.trouble == ""
