@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from remediator.kubectl import questions
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
+from remediator.kubectl.joining import join
 from remediator.kubectl.look import existing_node
 from remediator.kubectl.node_look import look_at, open_session, policy_of
 from remediator.kubectl.planning.capacity import capacity
@@ -38,7 +39,6 @@ from rules.api.quarantine import (
 from rules.api.timestamps import format_time
 from rules.policy.policy import Policy
 from rules.repair.ladder import Step
-from rules.session.causes import MAX_CAUSES
 from rules.session.observation import opted_out, pause_covers
 from rules.session.owners import working_owner
 from rules.session.repair.wants import unfit, word_for
@@ -80,7 +80,7 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
     if session is not None:
         room.take(name)
         stops = look.policy is not None and not questions.drains_now(look, session)
-        return f"{await _join(cluster, session, cause, options.level, stops=stops)}{waits}"
+        return f"{await join(cluster, session, cause, options.level, stops=stops)}{waits}"
     prefix = re.sub(r"[^a-z0-9.-]", "-", name)[:200]
     created = await cluster.create(
         "gpuquarantines",
@@ -107,32 +107,6 @@ async def _pods(cluster: Cluster, name: str) -> str:
         return count(found, "pod") if found else ""
     except CommandError:
         return "some pods"
-
-
-async def _join(
-    cluster: Cluster, session: QuarantineView, cause: Cause, level: str, *, stops: bool
-) -> str:
-    """Add the cause; `stops`: the session evicts nothing as things are, which a person's word of
-    no more than Cordon must not change.
-    """
-    if len(session.spec.causes) >= MAX_CAUSES:
-        raise CommandError(
-            f"session {session.name} holds {MAX_CAUSES} causes already, no more fit"
-        )
-    causes = [plain(one) for one in (*session.spec.causes, cause)]
-    deeper = level == "Drain" and (stops or session.spec.level != "Drain")
-    await cluster.patch(
-        f"{GROUP_PATH}/gpuquarantines/{session.name}",
-        {
-            "metadata": {"resourceVersion": session.metadata.resource_version},
-            "spec": {"causes": causes, **({"level": level} if deeper or stops else {})},
-        },
-    )
-    drains = "; its pods are evicted, too" if deeper else ""
-    return (
-        f"{session.spec.node_name}: your reason was added to session {session.name}, which is "
-        f"open already{drains}"
-    )
 
 
 async def _in_the_way(cluster: Cluster, options: argparse.Namespace, node: NodeView) -> str:

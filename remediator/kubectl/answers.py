@@ -79,7 +79,9 @@ def checked(
                 f"{some(lost)}; bring them up to date with kubectl apply -k daemonset/crds"
             )
         case 409:
-            raise CommandError(f"somebody else changed it at the same moment ({said}); try again")
+            raise CommandError(
+                f"somebody else changed it at the same moment ({said}); try again", outrun=True
+            )
         case code if code >= 500 or code == 429:
             raise CommandError(f"the API server could not answer ({said}); try again in a moment")
     raise CommandError(said)

@@ -26,6 +26,7 @@ class CommandError(Exception):
         *,
         forbidden: bool = False,
         unusable: bool = False,
+        outrun: bool = False,
         report: str = "",
     ) -> None:
         super().__init__(sentence)
@@ -34,6 +35,8 @@ class CommandError(Exception):
         """RBAC refused it: what else may be read is still worth telling."""
         self.unusable = unusable
         """The policy of the cluster is wrong: what does not rest on it may go on."""
+        self.outrun = outrun
+        """Somebody else wrote the object in between: to be read and asked once more."""
         self.report = report
         """What was found all the same, for standard output."""
 

@@ -20,7 +20,7 @@ from rules.api.nodes import AgentPod, FreshNode, HealthView, PauseView, Quaranti
 from rules.api.quarantine import Mode
 from rules.drain.daemon_sets import untolerating
 from rules.fleet.health_now import HealthNow, health_now
-from rules.ledger.record import RecordStatus, record_names
+from rules.ledger.record import RecordStatus, gpu_record_name, record_names
 from rules.policy.policy import Policy
 from rules.session.causes import CauseSight
 from rules.session.external import external_of
@@ -51,6 +51,8 @@ class NodeLook:
     """Oldest first."""
     lemons: tuple[RecordStatus, ...] = ()
     """What failed here again and again: its GPUs, the node itself."""
+    accused: tuple[RecordStatus, ...] = ()
+    """The records of GPUs that an active incident names."""
     pauses: tuple[PauseView, ...] = ()
     """Those that cover the node now."""
     agents: tuple[AgentPod, ...] | None = None
@@ -159,6 +161,20 @@ async def policy_of(cluster: Cluster, namespace: str) -> Policy | None:
     return await cluster.once("policy", lambda: cluster.policy(namespace))
 
 
+async def _accused(cluster: Cluster, health: HealthView | None) -> tuple[RecordStatus, ...]:
+    """The records of GPUs that an active incident names and the verdict shows no more."""
+    if health is None:
+        return ()
+    there = {gpu.uuid for gpu in health.status.gpus}
+    named = {uuid for one in health.status.incidents if one.active for uuid in one.gpus}
+    try:
+        gone = sorted(named - there)[:_MOST_GPUS]
+        found = [await cluster.record(gpu_record_name(uuid)) for uuid in gone]
+    except CommandError:
+        return ()
+    return tuple(one.status for one in found if one is not None)
+
+
 async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
     """Read it all; CommandError only where nothing at all can be read."""
     unseen: list[str] = []
@@ -201,6 +217,7 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
         health=health,
         sessions=tuple(sessions),
         lemons=await _lemons(cluster, name, health),
+        accused=await _accused(cluster, health),
         pauses=tuple(sorted(pauses, key=lambda pause: pause.metadata.name)),
         agents=None if agents is None else tuple(agents),
         policy=policy,

@@ -16,8 +16,8 @@ from remediator.view.people import is_paused, pause_line
 from remediator.view.text import count
 from rules.api.health import plain
 from rules.api.names import API_VERSION
-from rules.api.nodes import FreshNode, ObjectMeta, PauseView
-from rules.api.quarantine import MAX_MESSAGE, PauseScope, PauseSpec
+from rules.api.nodes import FreshNode, ObjectMeta, PauseView, QuarantineView
+from rules.api.quarantine import MAX_MESSAGE, Mode, PauseScope, PauseSpec, Phase
 from rules.api.selectors import as_object
 from rules.api.sentences import some
 from rules.api.timestamps import format_time, utc_of
@@ -26,6 +26,8 @@ from rules.session.observation import is_open, pause_covers, pause_over
 from rules.text.printable import printable
 
 _MOST_NAMED: Final = 6
+_UNDER_WAY: Final = frozenset({Phase.MARKED, Phase.DRAINING})
+_OUT: Final = frozenset({Phase.QUARANTINED, Phase.REPAIRING, Phase.VALIDATING})
 
 
 async def pause(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
@@ -52,10 +54,41 @@ async def pause(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     )
     where = await _covered(cluster, options, spec)
     ends = f"until {utc_of(until)}" if until else "until somebody resumes"
-    return (
-        f"paused {where} as {name}, {ends}; marks stay, releases go on\n"
-        f"end it with: kubectl gpuward resume {name}"
+    return "\n".join(
+        [
+            f"paused {where} as {name}, {ends}; marks stay, releases go on",
+            *await _stopped(cluster, spec),
+            f"end it with: kubectl gpuward resume {name}",
+        ]
     )
+
+
+async def _stopped(cluster: Cluster, spec: PauseSpec) -> list[str]:
+    """Whose way out stops with it: drains under way, and what a person asked for, too."""
+    pause = PauseView(metadata=ObjectMeta(), spec=spec)
+    try:
+        nodes = {node.name: node for node in await cluster.nodes()}
+        sessions = [one for one in await cluster.sessions() if is_open(one)]
+    except CommandError:
+        return []
+    stopped = [
+        f"{one.spec.node_name} ({one.status.phase or Phase.PENDING}{_asked_by(one)})"
+        for one in sessions
+        if (node := nodes.get(one.spec.node_name)) is not None
+        and pause_covers(pause, node, cluster.now())
+        and one.status.mode != Mode.SHADOW
+        and (one.status.phase in _UNDER_WAY or _asked_by(one))
+        and one.status.phase not in _OUT
+    ]
+    if not stopped:
+        return []
+    return [printable(f"it stops, too: {some(stopped, _MOST_NAMED)}")]
+
+
+def _asked_by(session: QuarantineView) -> str:
+    people = (cause.by or "a person" for cause in session.spec.causes if cause.source == "Human")
+    by = next(people, "")
+    return f", asked for by {by}" if by else ""
 
 
 async def _covered(cluster: Cluster, options: argparse.Namespace, spec: PauseSpec) -> str:

@@ -72,8 +72,8 @@ def _sooner(look: NodeLook, session: QuarantineView, level: str, leave: str) -> 
     drains = level == Level.DRAIN or drains_now(look, session)
     changes = "" if has_human(session) else f", it waits for no budget of nodes then, and {_YOURS}"
     return (
-        f"{look.name} is to be taken out of service already: your reason is added to its session "
-        f"{session.name}{changes}; {leave if drains else _NOTHING_EVICTED}"
+        f"{look.name} already waits to be taken out of service: your reason is added to its "
+        f"session {session.name}{changes}; {leave if drains else _NOTHING_EVICTED}"
     )
 
 
@@ -84,7 +84,8 @@ def _more(look: NodeLook, session: QuarantineView, level: str, leave: str) -> st
     yours = "" if has_human(session) else f", and {_YOURS}"
     if level == Level.DRAIN and not drains_now(look, session):
         return (
-            f"{look.name} is out of service already, with its pods on it: {leave}; {added}{yours}"
+            f"{look.name} takes no new work already, its pods are on it still: {leave}; "
+            f"{added}{yours}"
         )
     if phase == Phase.VALIDATING:
         return (

@@ -122,7 +122,7 @@ def _gpus(health: HealthStatus | None, *, stale: bool) -> list[Element]:
         table(
             "GPUs of the node",
             ("GPU", "Health", "Reason", "Product", "PCI", "Serial", "UUID"),
-            [_gpu(position, gpu) for position, gpu in _sick_first(health.gpus[:SHOWN_GPUS])],
+            [_gpu(gpu) for _, gpu in _sick_first(health.gpus[:SHOWN_GPUS])],
             kind="gpu-rows",
         ),
     ]
@@ -132,11 +132,11 @@ def _sick_first(gpus: Sequence[GpuStatus]) -> list[tuple[int, GpuStatus]]:
     return sorted(enumerate(gpus), key=lambda item: (item[1].health == "Healthy", item[0]))
 
 
-def _gpu(position: int, gpu: GpuStatus) -> Sequence[Content]:
+def _gpu(gpu: GpuStatus) -> Sequence[Content]:
     action = gpu.recovery_action if gpu.recovery_action not in {"", "None"} else ""
     pending = " reset pending" if gpu.reset_pending else ""
     return (
-        str(gpu.index if gpu.index >= 0 else position),
+        str(gpu.index) if gpu.index >= 0 else "?",
         chip(gpu.health.lower()),
         f"{gpu.reason}{' driver asks: ' + action if action else ''}{pending}".strip() or "-",
         gpu.product or "-",

@@ -50,6 +50,7 @@ _SHAPES = {
 }
 _SPELLED = {
     "NeedsHuman": "needs a person",
+    "RepairProposed": "repair proposed",
     "NodeUnreachable": "node unreachable",
     "NodeGone": "node gone",
     "Replace": "replace the part",

@@ -34,6 +34,7 @@ from rules.api.quarantine import (
 from rules.api.sentences import let_go_by
 from rules.api.timestamps import utc_of
 from rules.session.repair.rungs import PASSED, LadderRung
+from rules.session.status import PROPOSED
 
 SHOWN_PODS = 20
 
@@ -104,6 +105,8 @@ def _blocked(detail: shapes.SessionDetail) -> list[Element]:
     for one in detail.conditions:
         if one.status != "True" or not one.message or one.message in said or blocked:
             continue
+        if one.type == PROPOSED and any(one.message in message for message in said):
+            continue  # what waits for a person says it with the command
         # What blocks it and what a person is needed for is mostly one sentence: said once.
         said.add(one.message)
         same = [c.type for c in detail.conditions

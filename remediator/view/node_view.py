@@ -16,6 +16,7 @@ from rules.fleet.health_now import UNKNOWN, HealthNow
 from rules.ledger.record import RecordView
 from rules.ledger.verdict import judge_record
 from rules.session.observation import opted_out, pause_covers
+from rules.session.owners import failed_owner
 
 
 def node_detail(node: NodeView, state: PageState) -> NodeDetail:
@@ -52,6 +53,8 @@ def _notes(node: NodeView, state: PageState) -> list[str]:
     notes = []
     if reason := node.annotations.get(ANNOTATION_HOLD):
         notes.append(f"Held: {reason}")
+    if failed := failed_owner(node):
+        notes.append(f"{failed[0].upper()}{failed[1:]}.")
     if opted_out(node):
         notes.append("Opted out: this node is watched and reported, never touched.")
     notes += [

@@ -18,6 +18,8 @@ from remediator.view.text import columns
 from rules.api.evidence.wire import EvidenceGpu, EvidenceSpec
 from rules.api.health import IncidentStatus
 from rules.api.timestamps import utc_of
+from rules.catalog.reason import Severity
+from rules.catalog.signals import Signal
 from rules.text.printable import printable
 from rules.text.tolerant import understand
 
@@ -29,6 +31,8 @@ NOT_KEPT: Final = (
         "for them"
     ),
 )
+_LOST: Final = "lost"
+LATER: Final = "later.txt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +44,21 @@ class RmaFolder:
     missing: tuple[str, ...]
 
 
-def rma_folder(spec: Mapping[str, Any]) -> RmaFolder | None:
-    """The files of one evidence; None where its spec is not understood at all."""
+def rma_folder(spec: Mapping[str, Any], now: Sequence[IncidentStatus] = ()) -> RmaFolder | None:
+    """The files of one evidence; None where its spec is not understood at all.
+
+    `now`: what the node's verdict says today. What came after the evidence was taken is often the
+    very fault for which a GPU is returned: its memory failed to repair itself a day later.
+    """
     raw = msgspec.json.encode(spec)
     known = understand(raw, EvidenceSpec).value
     if known is None:
         return None
     uuids = {uuid for i in known.incidents if i.active for uuid in i.gpus}
     accused = tuple(gpu for gpu in known.gpus if gpu.uuid in uuids)
+    later = _later(known, now)
     missing = tuple(_missing(known, accused))
+    missing = (*(_not_in_it(each) for each in later), *missing)
     files = {
         "summary.txt": _summary(known, accused, missing),
         "gpus.txt": _gpus(known.gpus),
@@ -59,9 +69,28 @@ def rma_folder(spec: Mapping[str, Any]) -> RmaFolder | None:
         "evidence.json": msgspec.json.format(msgspec.json.encode(spec, order="sorted")).decode()
         + "\n",
     }
+    if later:
+        files[LATER] = "\n\n".join(map(_incident, later)) + "\n"
     sums = (f"{hashlib.sha256(t.encode()).hexdigest()}  {n}" for n, t in sorted(files.items()))
     return RmaFolder(
         files={**files, "SHA256SUMS": "\n".join(sums) + "\n"}, accused=accused, missing=missing
+    )
+
+
+def _later(spec: EvidenceSpec, now: Sequence[IncidentStatus]) -> list[IncidentStatus]:
+    """Active faults on the node that the evidence does not know, or knows by another reason."""
+    known = {(each.id, each.reason) for each in spec.incidents}
+    return [
+        each
+        for each in now
+        if each.active and each.severity != Severity.INFO and (each.id, each.reason) not in known
+    ]
+
+
+def _not_in_it(incident: IncidentStatus) -> str:
+    return printable(
+        f"{incident.reason}, of {utc_of(incident.last_seen, seconds=True)}: it came after this "
+        f"was taken, so {LATER} alone has it; keep the kernel log of the node, too"
     )
 
 
@@ -141,9 +170,10 @@ def _gpus(gpus: Sequence[EvidenceGpu]) -> str:
 def _readings(gpus: Sequence[EvidenceGpu]) -> str:
     lines: list[str] = []
     for gpu in gpus:
-        lines.append(
-            printable(f"GPU {gpu.index} {gpu.uuid} read at {utc_of(gpu.read_at) or 'never'}")
-        )
+        at = utc_of(gpu.read_at, seconds=True) or "never"
+        lines.append(printable(f"GPU {gpu.index} {gpu.uuid} read at {at}"))
+        if any(each.signal == Signal.PRESENCE and each.value == _LOST for each in gpu.readings):
+            lines.append("  it was lost by then: all below but presence is its last answer before")
         lines.append(printable(f"  recovery_action: {gpu.recovery_action or 'not known'}"))
         lines += [printable(f"  {each.signal}: {each.value}") for each in gpu.readings]
     return "\n".join(lines) + "\n"
@@ -151,7 +181,8 @@ def _readings(gpus: Sequence[EvidenceGpu]) -> str:
 
 def _links(spec: EvidenceSpec) -> str:
     topology = spec.topology
-    lines = [printable(f"{topology.interconnect or 'interconnect not known'}: {topology.links}")]
+    lines = [printable(f"{topology.interconnect or 'interconnect not known'}:")]
+    lines += [_matrix_row(row) for row in topology.links.splitlines()]
     for gpu in spec.gpus:
         above = f" below {' > '.join(gpu.above)}" if gpu.above else ""
         lines.append(printable(f"GPU {gpu.index} {gpu.uuid} at {gpu.pci}{above}"))
@@ -159,12 +190,18 @@ def _links(spec: EvidenceSpec) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _matrix_row(row: str) -> str:
+    """A row of the matrix of links, of cells between tabs, in columns."""
+    return "  " + "".join(f"{printable(cell):<8}" for cell in row.split("\t")).rstrip()
+
+
 def _headline(incident: IncidentStatus) -> str:
     gpus = f" on {', '.join(incident.gpus)}" if incident.gpus else ""
     repair = incident.recommended_action
     return printable(
-        f"{incident.reason} ({incident.severity}){gpus}, first {utc_of(incident.first_seen)}, "
-        f"last {utc_of(incident.last_seen)}, {incident.count} times, repair {repair}"
+        f"{incident.reason} ({incident.severity}){gpus}, first "
+        f"{utc_of(incident.first_seen, seconds=True)}, "
+        f"last {utc_of(incident.last_seen, seconds=True)}, {incident.count} times, repair {repair}"
     )
 
 

@@ -72,6 +72,7 @@ LABEL_OPT_OUT = f"{PREFIX}/opt-out"
 
 # What the GPU Operator writes on nodes while it works on them.
 LABEL_DRIVER_UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
+DRIVER_UPGRADE_FAILED = "upgrade-failed"
 DRIVER_UPGRADING = frozenset(
     {
         "cordon-required",

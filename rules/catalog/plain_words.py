@@ -18,7 +18,7 @@ _CLOSES: Final = {
 }
 _REPAIR: Final = {
     Action.NONE: "nothing to repair",
-    Action.RESTART_APP: "restart the program; the GPU is not at fault",
+    Action.RESTART_APP: "restart the program",
     Action.RESET_GPU: "reset the GPU, or reboot the node",
     Action.RESTART_NODE: "reboot the node",
     Action.POWER_CYCLE: "power the node off and on; a reboot is not enough",

@@ -23,6 +23,8 @@ KARPENTER_HOLD: Final = "karpenter.sh/do-not-disrupt"
 AUTOSCALER_HOLD: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 STUCK_AFTER_S: Final = 60.0
 """Grace for the kubelet after deletionTimestamp, which already includes the pod's own grace."""
+LONG_GRACE_S: Final = 120
+"""A grace that is worth telling of: four times what a pod has by itself."""
 _SYSTEM_PRIORITY: Final = 2_000_000_000
 _NO_RULE: Final = PodRule()
 
@@ -63,6 +65,9 @@ class PodVerdict:
     refusal: Refusal | None = None
     """What a pod that waits waits for."""
     until: float | None = None
+    leaves_by: float | None = None
+    """When the grace of a pod that leaves is over, where that is more than the usual half minute:
+    it may write a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +162,9 @@ def _leaving(pod: PodView, now: float) -> PodVerdict:
     deleted_at = parse_time(pod.metadata.deletion_timestamp or "") or now
     stuck_at = deleted_at + STUCK_AFTER_S
     if now < stuck_at:
-        return PodVerdict(fate=Fate.LEAVING, until=stuck_at)
+        long = (pod.metadata.deletion_grace_period_seconds or 0) >= LONG_GRACE_S
+        leaves_by = deleted_at if long and now < deleted_at else None
+        return PodVerdict(fate=Fate.LEAVING, until=stuck_at, leaves_by=leaves_by)
     if pod.metadata.finalizers and _ended(pod):
         names = ", ".join(sorted(pod.metadata.finalizers)[:2])[:200]
         why = f"its containers have ended, finalizer {names} holds the object"

@@ -90,6 +90,8 @@ class DrainPlan:
     waiting: tuple[str, ...] = ()
     leaving: int = 0
     """How many pods are on their way out."""
+    leaves_by: float | None = None
+    """When the last of them must have gone, where one has a long grace of its own."""
     stuck: tuple[str, ...] = ()
     left_by_policy: tuple[str, ...] = ()
     left_by_failure: tuple[str, ...] = ()
@@ -200,6 +202,7 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
         needs_human=_needs_human(worst, stuck, late),
         waiting=tuple(waiting),
         leaving=sum(verdict.fate is Fate.LEAVING for _, verdict in verdicts),
+        leaves_by=max((v.leaves_by for _, v in verdicts if v.leaves_by), default=None),
         stuck=tuple(stuck),
         left_by_policy=tuple(f"{p.key} ({v.why})" for p, v in verdicts if _by_policy(v)),
         left_by_failure=(*stuck, *over, *attached),

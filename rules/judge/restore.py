@@ -108,6 +108,7 @@ def restore(
         dropped=max(0, status.dropped),
     )
     if not same_boot:
+        state = replace(state, before_boot=_before_boot(status))
         return mark_reboot(state) if status.boot_id else state
     state = replace(
         state,
@@ -230,23 +231,35 @@ def _gpus(status: HealthStatus, incidents: tuple[Incident, ...]) -> dict[str, Gp
     return views
 
 
+def _before_boot(status: HealthStatus) -> dict[str, GpuSeen]:
+    """Who was where; indices are the driver's, and it counts anew at each boot."""
+    return {
+        plain_address(gpu.pci): replace(_seen(gpu), index=-1)
+        for gpu in status.gpus[:MAX_GPUS]
+        if gpu.pci and gpu.uuid
+    }
+
+
+def _seen(gpu: GpuStatus) -> GpuSeen:
+    return GpuSeen(
+        uuid=gpu.uuid,
+        index=gpu.index,
+        pci=gpu.pci,
+        serial=gpu.serial,
+        product=gpu.product,
+        board=gpu.board,
+        vbios=gpu.vbios,
+        module_id=gpu.module_id,
+        mig_mode={"Enabled": True, "Disabled": False}.get(gpu.mig_mode),
+    )
+
+
 def _view(gpu: GpuStatus, incidents: tuple[Incident, ...]) -> GpuView:
     address = plain_address(gpu.pci) if gpu.pci else ""
     mine = [i for i in incidents if _is_bad(i) and i.concerns(Named(gpu.uuid, address))]
     missed = next((i for i in mine if i.row.reason in (MISMATCH, REASON_LOST)), None)
-    mig = {"Enabled": True, "Disabled": False}.get(gpu.mig_mode)
     return GpuView(
-        seen=GpuSeen(
-            uuid=gpu.uuid,
-            index=gpu.index,
-            pci=gpu.pci,
-            serial=gpu.serial,
-            product=gpu.product,
-            board=gpu.board,
-            vbios=gpu.vbios,
-            module_id=gpu.module_id,
-            mig_mode=mig,
-        ),
+        seen=_seen(gpu),
         enumerated=gpu.health != "Unknown",
         action=_action_asked(mine) or _action_value(gpu.recovery_action),
         reset_pending=gpu.reset_pending,

@@ -215,6 +215,9 @@ class NodeState(Struct, frozen=True, kw_only=True):
     virtualization: str = "none"
     gpus: Mapping[str, GpuView] = kept(default_factory=dict)
     address_uuids: Mapping[str, str] = kept(default_factory=dict)
+    before_boot: Mapping[str, GpuSeen] = kept(default_factory=dict)
+    """Who was at each plain address in the boot before: a GPU that does not come back is to be
+    returned, and for that it needs its serial number."""
     excluded: tuple[str, ...] = ()
     functions: tuple[PciFunction, ...] = ()
     bridges: Mapping[str, tuple[str, ...]] = kept(default_factory=dict)
@@ -305,6 +308,9 @@ def identify(state: NodeState, gpu: str, pci: str) -> Named:
     view = find_gpu(state, gpu, address)
     if view is not None:
         return Named(view.seen.uuid or gpu, view.pci or address)
+    if gpu and not address:
+        # A UUID that no GPU here has any more: where it was is known from before.
+        address = next((at for at, uuid in state.address_uuids.items() if uuid == gpu), "")
     return Named(gpu or state.address_uuids.get(address, ""), address)
 
 

@@ -146,7 +146,9 @@ def subject(state: NodeState, incident: Incident) -> str:
             )
         else:
             known = incident.pci[:1]
-            names.append(device_at(reason, known[0]) if known else f"GPU {gpu}")
+            serial = f", serial {view.seen.serial}" if view and view.seen.serial else ""
+            named_as = device_at(reason, known[0]) if known else f"GPU {gpu}"
+            names.append(f"{named_as}{serial}")
     named = ", ".join(names[:3]) or "A GPU"
     return f"The NVLink domain of {named}" if incident.scope is Scope.DOMAIN else named
 

@@ -17,7 +17,7 @@ from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.sentences import bounded
 from rules.api.timestamps import format_time
-from rules.api.writes import Decision, PatchSessionSpec, WriteSessionStatus
+from rules.api.writes import Decision, EmitEvent, PatchSessionSpec, WriteSessionStatus
 from rules.catalog.reason import level_rank
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.clock import was_away
@@ -269,11 +269,30 @@ def _mark_again(case: Case) -> Decision:
     again = mark_write(case, case.status.phase)
     # Until the mark is back the owner counts as just gone: its absence is nobody's cancel.
     halt = _PART_TAKEN if case.refusal(again) is not None else None
+    status = with_halts(case, halt)
+    if halt is not None:
+        return case.decision("MarkAgain", status, because=_TAKEN, before=(again,))
     return case.decision(
         "MarkAgain",
-        with_halts(case, halt),
-        because="an owner's work is done and took a part of the mark",
+        st.noted(status, "MarkRestored", _TAKEN, case.now),
+        because=_TAKEN,
         before=(again,),
+        after=(_told_again(case),),
+    )
+
+
+_TAKEN: Final = "another owner's work is over and took a part of the mark off: it is put back"
+
+
+def _told_again(case: Case) -> EmitEvent:
+    return EmitEvent(
+        node=case.node.name,
+        node_uid=case.node.uid,
+        kind="Warning",
+        reason="QuarantineMarkRestored",
+        message=f"{_TAKEN[0].upper()}{_TAKEN[1:]}; to end the quarantine, take it off again.",
+        at=case.now,
+        key=f"{case.session.metadata.uid}/MarkRestored/{int(case.now)}",
     )
 
 

@@ -116,7 +116,7 @@ def _blocked_or_going(
     clause = refusal.why if refusal is not None else ""
     human = plan.needs_human or (WhyNot.DRAIN_TIMEOUT if late else None)
     status = st.with_refusal(status, case.now, refusal, st.sentence(clause), human=human)
-    sentence = draining_sentence(drain, case.phase_since, clause)
+    sentence = draining_sentence(drain, case.phase_since, clause, leaves_by=plan.leaves_by)
     status = st.enter(status, Phase.DRAINING, sentence, case.now)
     return case.decision(
         "Drain",

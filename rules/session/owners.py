@@ -51,6 +51,21 @@ def working_owner(node: NodeView, lease: LeaseView | None, now: float) -> str:
     return _lease_owner(lease, now)
 
 
+def failed_owner(node: NodeView) -> str:
+    """One clause naming an owner whose work broke off and left the node to people; "" of none.
+
+    It stops nothing here: what is done to the node is judged by what the agent sees.
+    """
+    if node.labels.get(names.LABEL_DRIVER_UPGRADE) == names.DRIVER_UPGRADE_FAILED:
+        return (
+            "the GPU Operator's driver upgrade failed here and waits for a person: see to its "
+            "driver pod (kubectl get pods -A -o wide -l app.kubernetes.io/component=nvidia-driver "
+            f"--field-selector spec.nodeName={node.name}), or label the node "
+            f"{names.LABEL_DRIVER_UPGRADE}=upgrade-required to have it tried again"
+        )
+    return ""
+
+
 def leases_by_node(leases: Iterable[LeaseView]) -> dict[str, LeaseView]:
     """The maintenance leases of that namespace, by the node that they are about."""
     return {

@@ -1,3 +1,3 @@
-"""What the cluster says about one node comes in; an archive for support without secrets goes
-out.
+"""What the cluster says about one node comes in; files for whoever helps go out: an archive for
+support without secrets, a folder for the vendor of a part.
 """

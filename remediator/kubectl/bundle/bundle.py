@@ -85,7 +85,8 @@ async def bundle(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> 
         f"{path}: {count(len(found.files), 'file')}{lacks if found.missing else ''}\n"
         "look through it before you hand it on: names of pods, images and processes are in it, "
         "Secrets and environments are not\n"
-        "from the node itself add: gpuward-agent check --json, nvidia-smi -q, dmesg"
+        "from the node itself add: gpuward-agent check --json, nvidia-smi -q, dmesg\n"
+        f"for the vendor of a GPU: kubectl gpuward evidence {node}"
     )
 
 

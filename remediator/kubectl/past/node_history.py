@@ -29,6 +29,8 @@ _SAID: Final = 100
 _SHOWN: Final = 40
 """Lines of the timeline; with -o wide all that the page draws."""
 
+_OF_A_GPU: Final = "; of one GPU: kubectl gpuward history gpu UUID"
+
 
 async def history(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """All sessions of one node, oldest first, and its timeline; with `gpu UUID` the record of one
@@ -68,7 +70,8 @@ async def _nobody(cluster: Cluster, name: str) -> CommandError:
     if name == "gpu":
         return CommandError("history of one GPU needs its UUID: history gpu UUID", exit_code=64)
     near = await nearest(cluster, name)
-    return CommandError(f"there is no node {name}, and no session of one{near}")
+    gpu = _OF_A_GPU if name.startswith("GPU-") or name.isdecimal() else ""
+    return CommandError(f"there is no node {name}, and no session of one{near}{gpu}")
 
 
 async def _records(cluster: Cluster, look: NodeLook) -> tuple[RecordView, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from remediator.kubectl.node_look import NodeLook
@@ -10,7 +10,7 @@ from remediator.kubectl.why.remedies import LET_GO, REMEDIES, Remedy
 from remediator.view.acts import heeds_repaired, proposed_step, resume_command
 from remediator.view.text import count
 from rules.api.nodes import QuarantineView
-from rules.api.quarantine import BlockedBy, Condition, Mode, Phase
+from rules.api.quarantine import BlockedBy, Cause, Condition, Mode, Phase, RepairState
 from rules.api.sentences import some
 from rules.catalog.reason import Level
 from rules.catalog.why_not import FLEET_WIDE, WhyNot, runbook
@@ -189,16 +189,19 @@ def next_lines(look: NodeLook, session: QuarantineView) -> Iterator[str]:
             )
         case Phase.DRAINING:
             yield (
-                "evictions are tried again by themselves; with the last pod gone it is Quarantined"
+                "pods that were told to go end within their own grace, others are asked again; "
+                "with the last pod gone it is Quarantined"
             )
-        case Phase.QUARANTINED | Phase.MARKED if _only_people(session):
-            yield "only people asked for this, so a person ends it: release"
+        case Phase.QUARANTINED | Phase.MARKED if _only_people(causes or session.spec.causes):
+            yield "only people ask for this now, so a person ends it: release"
         case Phase.QUARANTINED | Phase.MARKED if not causes:
             yield "its causes are closed: Validating, then it is given back by itself"
         case Phase.MARKED:
             yield "its pods run on; once the causes are closed it is given back by itself"
         case Phase.QUARANTINED if not is_true(status, "NeedsHuman"):
             yield "once the causes are closed: Validating, then it is given back by itself"
+        case Phase.REPAIRING if status.repair and status.repair[-1].state == RepairState.PROVEN:
+            yield "with its causes closed it goes on to Validating, at once"
         case Phase.REPAIRING:
             failed = _not_proven(look, session)
             yield f"proven, it goes on to Validating; not proven in time, {failed}"
@@ -223,6 +226,6 @@ def _not_proven(look: NodeLook, session: QuarantineView) -> str:
     return f"{follows} is proposed" if asks else f"{follows} follows"
 
 
-def _only_people(session: QuarantineView) -> bool:
+def _only_people(causes: Iterable[Cause]) -> bool:
     """No verdict closes a person's request."""
-    return all(cause.source == "Human" for cause in session.spec.causes)
+    return all(cause.source == "Human" for cause in causes)

@@ -83,10 +83,11 @@ def _reason(look: NodeLook, node: FreshNode, policy: Policy) -> str:
             )
         case NotOpened.ENDED_BY_PERSON:
             last = next(s for s in reversed(look.sessions) if ended_by_person(s))
+            how = last.status.message.removeprefix(f"{last.status.phase}: ").rstrip(".")
             return (
-                f"nothing before {until}: a person ended session {last.name}, and until then "
-                "these incidents open no other as they are; a new one, another GPU or a graver "
-                "verdict may"
+                f"nothing before {until}: a person ended session {last.name} ({how}), and until "
+                "then these incidents open no other as they are; a new one, another GPU or a "
+                "graver verdict may"
             )
     if look.policy is not None and look.policy.mode == Mode.SHADOW:
         return "nothing is touched in Shadow; kubectl gpuward plan says what Enforce would do"

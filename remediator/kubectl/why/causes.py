@@ -3,7 +3,7 @@ evidence, and causes that only the session knows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.effects import goes_further
@@ -13,10 +13,14 @@ from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause
 from rules.catalog.device import device_at
 from rules.catalog.plain_words import closes, decoded, repair, repair_command
+from rules.catalog.reason import Action
+from rules.catalog.why_not import WhyNot
 from rules.session.causes import open_causes
 from rules.session.external import SOURCE as EXTERNAL
 from rules.session.external import is_external
+from rules.session.repair.evidence import recorded as recorded_evidence
 from rules.session.repair.wants import under_way
+from rules.session.status import condition
 from rules.session.validation import verdicts
 from rules.text.pasted import is_pasteable
 
@@ -43,8 +47,11 @@ def cause_lines(look: NodeLook, session: QuarantineView | None, *, wide: bool) -
     for incident in shown:
         further = goes_further(incident, active)
         yield from _incident(
-            incident, status, look.now, wide=wide, by_hand=by_hand, further=further
-        )
+            incident, status, look.now, wide=wide, by_hand=by_hand, further=further,
+            recorded=_recorded(look),
+        )  # fmt: skip
+    if session is not None and _to_be_returned(session, active):
+        yield f"for the vendor: kubectl gpuward evidence {look.name}"
     if len(active) > len(shown):
         yield f"and {count(len(active) - len(shown), 'more active incident')}: -o wide"
     ids = {incident.id for incident in active}
@@ -60,9 +67,19 @@ def cause_lines(look: NodeLook, session: QuarantineView | None, *, wide: bool) -
             yield from _closed(cause, status, look.now)
 
 
+def _recorded(look: NodeLook) -> dict[str, str]:
+    """Of GPUs that the verdict does not show any more: what it takes to find and return them."""
+    there = {gpu.uuid for gpu in look.health.status.gpus} if look.health is not None else set()
+    return {
+        record.uuid: f" {record.product} serial {record.serial or 'not known'}, not there any more"
+        for record in look.accused
+        if record.uuid not in there
+    }
+
+
 def _incident(
     incident: IncidentStatus, status: HealthStatus, now: float, *, wide: bool, by_hand: bool,
-    further: str,
+    further: str, recorded: Mapping[str, str],
 ) -> Iterator[str]:  # fmt: skip
     times = f", {incident.count} times" if incident.count > 1 else ""
     yield (
@@ -72,7 +89,7 @@ def _incident(
     gpus = {gpu.uuid: gpu for gpu in status.gpus}
     uuids = incident.gpus if wide else incident.gpus[:SHOWN_GPUS]
     for uuid in uuids:
-        yield f"  {_gpu(gpus.get(uuid), uuid, wide=wide)}"
+        yield f"  {_gpu(gpus.get(uuid), uuid, wide=wide)}{recorded.get(uuid, '')}"
     if not incident.gpus:
         yield from (f"  {device_at(incident.reason, each)}" for each in incident.pci[:SHOWN_GPUS])
     if len(incident.gpus) > len(uuids):
@@ -95,6 +112,15 @@ def _incident(
         yield f"  on the node, once idle: {command}"
     if is_pasteable(incident.reason):
         yield f"  more: gpuward-agent explain {incident.reason}"
+
+
+def _to_be_returned(session: QuarantineView, active: Iterable[IncidentStatus]) -> bool:
+    """Whether hardware goes back, and there is evidence to go with it."""
+    if not recorded_evidence(session.status):
+        return False
+    left = condition(session.status, "NeedsHuman")
+    no_step = left is not None and left.status == "True" and left.reason == WhyNot.NO_STEP_LEFT
+    return no_step or any(one.recommended_action == Action.REPLACE_NODE for one in active)
 
 
 def _gpu(gpu: GpuStatus | None, uuid: str, *, wide: bool) -> str:

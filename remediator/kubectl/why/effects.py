@@ -9,16 +9,24 @@ from rules.api.health import IncidentStatus
 from rules.api.nodes import QuarantineView
 from rules.api.sentences import some
 from rules.catalog.reason import Action
+from rules.drain.fate import LeftBy
 from rules.session.causes import EVIDENCE_GANGS
 
 _REACH: Final = (Action.RESTART_NODE, Action.POWER_CYCLE, Action.REPLACE_NODE)
 """Repairs of the whole node, each of which does what a reset and the ones before it would."""
+_DAEMON: Final = f"({LeftBy.NATURE_DAEMON})"
 
 
 def evicted_lines(session: QuarantineView | None) -> Iterator[str]:
-    """The pods that were moved off the node, and their gangs: whose work it was."""
+    """The pods that were moved off the node, and their gangs: whose work it was; and those that
+    the policy leaves on it. Daemons are counted in the session's sentence and no news.
+    """
     drain = session.status.drain if session is not None else None
-    if session is None or drain is None or not drain.evicted:
+    if session is None or drain is None:
+        return
+    if left := [pod for pod in drain.left_by_policy if not pod.endswith(_DAEMON)]:
+        yield f"left on it by policy: {some(left)}"
+    if not drain.evicted:
         return
     more = ", the last" if drain.evicted > len(drain.recent) else ""
     if drain.recent:

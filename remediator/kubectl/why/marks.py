@@ -13,7 +13,7 @@ from rules.api.mark import cordon_stays, marked, own_taint, read_note
 from rules.api.nodes import FreshNode, QuarantineView
 from rules.api.said_gpus import MAX_GPUS, said_count
 from rules.api.sentences import some
-from rules.api.timestamps import utc_of
+from rules.api.timestamps import parse_time, utc_of
 from rules.catalog.why_not import WhyNot
 from rules.session.status import blocked_by
 
@@ -89,6 +89,13 @@ def what_comes_off(name: str, node: FreshNode | None) -> str:
     return f"This gives {name} back now: {' and '.join(parts) or 'the mark'} {come} off."
 
 
+def _at_a_readable_time(value: str) -> str:
+    """The note of `repaired` begins with its moment as objects write it: said as everywhere."""
+    first, _, rest = value.partition(" ")
+    at = utc_of(first) if parse_time(first) is not None else ""
+    return f"{at} {rest}".rstrip() if at else value
+
+
 def kept_lines(look: NodeLook) -> Iterator[str]:
     """Hold, opt-out, pauses and the other words of people."""
     node = look.node
@@ -98,7 +105,7 @@ def kept_lines(look: NodeLook) -> Iterator[str]:
         for key, words in _BY_PEOPLE.items():
             value = node.annotations.get(key)
             if value is not None and not (key == names.ANNOTATION_HOLD and quoted):
-                yield f"{words}: {value}{_unheard(key, value)}"
+                yield f"{words}: {_at_a_readable_time(value)}{_unheard(key, value)}"
         yield from disagreement(look)
         if node.labels.get(names.LABEL_OPT_OUT) == "true":
             yield "opted out: watched and reported, never touched"

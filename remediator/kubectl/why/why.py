@@ -24,7 +24,7 @@ from remediator.view.people import MUSTS
 from remediator.view.session_words import degraded_of
 from remediator.view.shared_waits import clause_of, without
 from remediator.view.text import WIDTH, age, count, labelled, span
-from rules.api.health import HealthStatus
+from rules.api.health import HealthStatus, SourceStatus
 from rules.api.mark import marked, read_note
 from rules.api.names import LABEL_GPUS
 from rules.api.nodes import QuarantineView
@@ -35,6 +35,7 @@ from rules.fleet.health_now import UNKNOWN
 from rules.policy.policy import Policy
 from rules.session.causes import open_causes
 from rules.session.observation import OF_THE_AGENT, is_open
+from rules.session.owners import failed_owner, working_owner
 from rules.session.repair.rungs import rungs
 from rules.session.status import LET_GO, is_true
 from rules.text.pasted import is_pasteable
@@ -187,7 +188,7 @@ def _health(look: NodeLook) -> Iterator[str]:
             yield f"{word}: {look.stale}{since}; the last verdict, {written} ago, was {said}"
         else:
             yield f"{said}; last changed {written} ago, and now {look.stale}"
-        if look.stale in OF_THE_AGENT:
+        if look.stale in OF_THE_AGENT and not _let_go(status):
             yield from _see_agent(look)
     else:
         yield f"{said}; last changed {written} ago{_heard(look, status)}"
@@ -198,10 +199,29 @@ def _health(look: NodeLook) -> Iterator[str]:
         )
     if status.message and status.health != "Healthy":
         yield status.message
+    if look.node is not None and (failed := failed_owner(look.node)):
+        yield failed
     for source in status.sources:
-        if source.state in {"Down", "Released"}:
+        if source.state == "Released":
+            yield f"{_released(look, source)}"
+        elif source.state == "Down":
             since = f" for {age(source.since, look.now)}" if source.since else ""
             yield f"source {source.name} is {source.state}{since}: {source.reason or 'no reason'}"
+
+
+def _let_go(status: HealthStatus) -> bool:
+    """The agent is well and keeps its hands off the driver, since somebody asked it to."""
+    return any(source.state == "Released" for source in status.sources)
+
+
+def _released(look: NodeLook, source: SourceStatus) -> str:
+    since = f" {age(source.since, look.now)} ago" if source.since else ""
+    owner = working_owner(look.node, None, look.now) if look.node is not None else ""
+    why = owner or "somebody asked for it"
+    return (
+        f"its agent let go of the driver{since}, as it should: {why}; it looks again once that "
+        "is over, after two hours in any case"
+    )
 
 
 def _ahead_s(look: NodeLook, status: HealthStatus) -> float:

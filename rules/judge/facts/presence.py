@@ -177,7 +177,8 @@ def _look(on: Judging, address: str) -> Judging:
     if view is None:
         if not gone:
             return on
-        view = GpuView(seen=GpuSeen(uuid="", index=-1, pci=address))
+        nobody = GpuSeen(uuid="", index=-1, pci=address)
+        view = GpuView(seen=on.state.before_boot.get(address, nobody))
         on = on.with_gpu(view)
     if gone:
         evidence = "PCI: the device is gone or its configuration space reads all ones"

@@ -113,6 +113,14 @@ def _forbidden(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Re
     return None
 
 
+def _returned(case: Case) -> str:
+    """What keeps it from coming back: a person's wish never closed, so it did not return."""
+    faults = [cause.reason for cause in case.causes if cause.source != "Human"]
+    return (
+        faults[-1] if faults else "none did, but a person asked for this and has not released it"
+    )
+
+
 def _back(case: Case, status: QuarantineStatus) -> Decision:
     """A new or returning cause: the same session goes on, without a new budget.
 
@@ -120,7 +128,7 @@ def _back(case: Case, status: QuarantineStatus) -> Decision:
     """
     status = st.with_refusal(status, case.now, None)
     status = outdated(closed_test(case, status, "a cause came back"))
-    status = st.noted(status, "CauseReturned", case.causes[-1].reason, case.now)
+    status = st.noted(status, "CauseReturned", _returned(case), case.now)
     sentence = marked(case.causes, case.now, "a cause came back", case.policy.mark)
     status = st.enter(status, Phase.MARKED, sentence, case.now)
     before, after = off_first(case)

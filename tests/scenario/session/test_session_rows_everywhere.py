@@ -98,6 +98,10 @@ def test_issue10_18_what_an_owner_undid_waits_for_what_forbids_it_and_says_so(
     world.run(5)
     assert world.unschedulable(NODE)
     assert world.phase(NODE) not in {"Cancelled", "Released"}
+    said = [e["message"] for e in world.events.values() if e["reason"] == "QuarantineMarkRestored"]
+    assert len(said) == 1
+    assert "to end the quarantine, take it off again" in said[0]
+    assert "MarkRestored" in [entry.step for entry in world.session(NODE).status.timeline]
 
 
 @pytest.mark.parametrize("phase", OPEN)

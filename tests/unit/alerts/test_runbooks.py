@@ -17,7 +17,14 @@ from tests.support.cluster.promql_names import REPOSITORY, rules
 
 RUNBOOKS = REPOSITORY / "docs" / "runbooks"
 ALERTS = {rule["alert"] for rule in rules() if "alert" in rule}
-ALWAYS = {"README", "stop-everything", "is-gpuward-well", "fire-drill", "support-bundle"}
+ALWAYS = {
+    "README",
+    "stop-everything",
+    "is-gpuward-well",
+    "fire-drill",
+    "support-bundle",
+    "return-a-gpu",
+}
 PAGES = sorted(RUNBOOKS.rglob("*.md"))
 BOOKS = [page for page in PAGES if page.stem != "README"]
 HEADINGS = {"What it means", "How to check", "What to do", "How to undo"}

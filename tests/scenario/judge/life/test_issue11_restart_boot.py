@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from rules.judge.observation import SourceName, SourceState
+from rules.judge.state import identify
 from tests.support.scenario.judgement_world import SOUND, World
 from tests.support.scenario.restarts import reborn
 
@@ -157,3 +158,21 @@ def test_issue11_a_restart_at_the_end_of_a_stand_down_judges_by_looks_from_after
     world.start()
     world.advance(60, polling=True)
     assert [i.row.severity for i in world.active] == ([] if back else ["Fatal"])
+
+
+def test_a_gpu_that_does_not_come_back_from_a_reboot_is_still_known_by_its_serial_number() -> None:
+    world = World().start()
+    world.inventory = [replace(gpu, serial=f"16540{gpu.index}") for gpu in world.inventory]
+    world.enumerate()
+    world.pull(3)
+    world.xid(79, gpu=3)
+    world.advance(60, polling=True)
+    world.reboot()
+    gone = world.inventory.pop(3)
+    world.start()
+    world.advance(120, polling=True)
+    (shown,) = [gpu for gpu in world.published().status.gpus if gpu.uuid == gone.uuid]
+    assert (shown.serial, shown.index, shown.health) == ("165403", -1, "Unhealthy")
+    assert "serial 165403" in world.verdict().message
+    unseen = replace(world.state, gpus={})
+    assert identify(unseen, gone.uuid, "") == identify(unseen, "", gone.pci)

@@ -86,11 +86,11 @@ def asked(seen: NodeLook, level: str = "Drain", waits: str = "") -> str:
                      "gpu-7 carries the mark of a session that has ended: this keeps it out; "
                      f"{LEAVE}.", id="a mark that stayed"),
         pytest.param(look(node(NAME), case("Pending")), "Drain",
-                     "gpu-7 is to be taken out of service already: your reason is added to its "
+                     "gpu-7 already waits to be taken out of service: your reason is added to its "
                      f"session {SESSION}, it waits for no budget of nodes then, and only a person "
                      f"gives it back then; {LEAVE}.", id="its session waits"),
         pytest.param(look(node(NAME), case("Pending", spec={"causes": [BY_ANN]})), "Cordon",
-                     "gpu-7 is to be taken out of service already: your reason is added to its "
+                     "gpu-7 already waits to be taken out of service: your reason is added to its "
                      f"session {SESSION}; {LEAVE}.", id="its session drains whatever is added"),
         pytest.param(look(OUT, case("Quarantined")), "Drain",
                      "gpu-7 is out of service already (Quarantined): your reason is added to its "
@@ -104,8 +104,9 @@ def asked(seen: NodeLook, level: str = "Drain", waits: str = "") -> str:
                      f"its session {SESSION}, it stays, and only a person gives it back then.",
                      id="about to come back"),
         pytest.param(look(OUT, case("Marked", spec={"level": "Cordon"})), "Drain",
-                     f"gpu-7 is out of service already, with its pods on it: {LEAVE}; your reason "
-                     f"is added to its session {SESSION}, and only a person gives it back then.",
+                     f"gpu-7 takes no new work already, its pods are on it still: {LEAVE}; your "
+                     f"reason is added to its session {SESSION}, and only a person gives it "
+                     "back then.",
                      id="cordoned and not drained"),
         pytest.param(look(OUT, case("Marked", spec={"level": "Cordon"})), "Cordon",
                      "gpu-7 is out of service already (Marked): your reason is added to its "

@@ -214,7 +214,7 @@ def test_what_only_people_asked_for_is_ended_by_a_person() -> None:
     asked = {"causes": [{"source": "Human", "message": "fan noise", "by": "ann"}]}
     lines = why(look(verdict(NAME), session("s", NAME, "Quarantined", "Drained.", spec=asked)))
     assert "cause    asked for by ann (Degraded): fan noise" in lines
-    assert "next     only people asked for this, so a person ends it: release" in lines
+    assert "next     only people ask for this now, so a person ends it: release" in lines
     assert not any("repaired" in line for line in lines)
 
 

@@ -85,7 +85,7 @@ def told(
         ("Marked", (), "Drain", "next its pods are evicted within their budgets"),
         ("Marked", (GANG,), "Drain", "next its pods are evicted once that has ended"),
         ("Marked", (), "Cordon", "next its pods run on; once the causes are closed"),
-        ("Draining", (), "Drain", "next evictions are tried again by themselves"),
+        ("Draining", (), "Drain", "next pods that were told to go end within their own grace"),
         ("Draining", (STUCK,), "Drain", "next what is blocked goes on by itself once that is"),
         ("Quarantined", (), "Drain", "next once the causes are closed: Validating"),
         ("Repairing", (), "Drain", "next proven, it goes on to Validating; not proven in time"),

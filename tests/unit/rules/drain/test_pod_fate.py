@@ -151,3 +151,10 @@ def test_the_first_matching_rule_wins() -> None:
     rules = [{"namespaces": ["team-a"], "strategy": "Skip"}, {"strategy": "WaitCompleted"}]
     assert judged(pod(), pods=rules).fate is Fate.STAYS
     assert judged(pod(metadata={"namespace": "team-b"}), pods=rules).fate is Fate.WAITS
+
+
+@pytest.mark.parametrize(("grace_s", "told"), [(600, True), (30, False)])
+def test_a_long_grace_of_a_leaving_pod_says_when_it_ends(grace_s: int, told: bool) -> None:
+    pod = terminating(-300, metadata={"deletionGracePeriodSeconds": grace_s})
+    ends_at = NOW + 300
+    assert judged(pod).leaves_by == (ends_at if told else None)

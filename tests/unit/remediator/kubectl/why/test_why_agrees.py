@@ -112,7 +112,7 @@ HALTS: dict[str, tuple[Object, Object, str]] = {
     "opted out": ({"labels": {"gpuward.io/opt-out": "true"}}, {}, "when the node is opted in"),
     "the policy is Shadow": ({}, {"policy": policy_of(mode="Shadow")}, "enforces again"),
     "paused": ({}, {"paused": True}, "when the pause ends"),
-    "nothing": ({}, {}, "evictions are tried again by themselves"),
+    "nothing": ({}, {}, "pods that were told to go end within their own grace"),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from remediator.kubectl.cluster import Cluster
@@ -13,6 +14,7 @@ from remediator.kubectl.terminal import Terminal
 from remediator.view.rma import RmaFolder, rma_folder
 from remediator.view.text import count
 from rules.api.evidence.wire import EvidenceView
+from rules.api.health import IncidentStatus
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import utc_of
@@ -25,7 +27,7 @@ async def evidence(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
     found = await _found(cluster, options.name_of)
     name = found.metadata.name
     await _checked(cluster, found)
-    made = rma_folder(found.spec)
+    made = rma_folder(found.spec, await _said_now(cluster, found))
     if made is None:
         raise CommandError(f"GPUEvidence {name} cannot be understood; see it with kubectl get gev")
     folder = Path(options.written_to or f"gpuward-evidence-{name}")
@@ -42,6 +44,18 @@ async def _newer(cluster: Cluster, found: EvidenceView) -> list[str]:
     if last is None or last.name == found.metadata.name:
         return []
     return [_why_none(last, cluster.now())]
+
+
+async def _said_now(cluster: Cluster, found: EvidenceView) -> Sequence[IncidentStatus]:
+    """What the verdict of the same machine says today; () where there is none, or none to read."""
+    try:
+        health = await cluster.health(found.says("nodeName"))
+    except CommandError:
+        return ()
+    same = health is not None and health.status.node_uid == found.says("nodeUID")
+    session = await cluster.session(found.metadata.name)
+    open_still = session is not None and is_open(session)
+    return health.status.incidents if health is not None and same and open_still else ()
 
 
 async def _found(cluster: Cluster, wanted: str) -> EvidenceView:

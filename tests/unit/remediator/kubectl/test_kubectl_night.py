@@ -1,0 +1,210 @@
+"""What somebody who is woken at night reads of a GPU that is gone, of a driver that an owner took
+away, of a switch, and of what a pause stops beside what it was meant for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hack.sim.cluster import resource as r
+from hack.sim.cluster.http.threaded import HostedServer
+from remediator.kubectl.command import CommandError
+from remediator.kubectl.joining import join
+from remediator.kubectl.node_look import NodeLook
+from remediator.kubectl.why.why import why
+from remediator.view.rma import LATER, rma_folder
+from rules.api.health import IncidentStatus
+from rules.api.nodes import FreshNode, HealthView, QuarantineView
+from rules.api.quarantine import Cause, Mode
+from rules.ledger.record import RecordStatus
+from rules.policy.policy import Policy
+from tests.support.remediator.kubectl_cluster import cluster, load
+from tests.support.remediator.kubectl_evidence import kept
+from tests.support.remediator.kubectl_objects import (
+    NOW,
+    QUARANTINES,
+    Object,
+    ago,
+    marked,
+    node,
+    session,
+    sick,
+    verdict,
+)
+
+NAME = "gpu-7"
+SESSION = f"{NAME}-0badcafe"
+HUMAN = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ann"}
+UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
+
+
+def told(
+    health: Object,
+    *,
+    opened: Object | None = None,
+    labels: dict[str, str] | None = None,
+    **more: Any,
+) -> str:
+    there = marked(NAME, SESSION) if opened is not None else node(NAME)
+    there["metadata"]["labels"] |= labels or {}
+    look = NodeLook(
+        name=NAME,
+        now=NOW,
+        node=msgspec.convert(there, FreshNode),
+        health=msgspec.convert(health, HealthView),
+        sessions=(msgspec.convert(opened, QuarantineView),) if opened is not None else (),
+        agents=(),
+        policy=Policy(mode=Mode.ENFORCE),
+        **more,
+    )
+    return " ".join(" ".join(why(look, width=300)).split())
+
+
+def test_a_gpu_that_is_not_there_any_more_keeps_its_serial_number() -> None:
+    health = sick(NAME)
+    health["status"]["gpus"] = []
+    record = RecordStatus(uuid=f"GPU-{NAME}-4", product="NVIDIA H100", serial="1654023014005")
+    said = told(health, accused=(record,))
+    assert f"GPU GPU-{NAME}-4 NVIDIA H100 serial 1654023014005, not there any more" in said
+
+
+def test_a_switch_is_called_no_gpu() -> None:
+    health = sick(NAME, "nvidia-nvswitch3: SXid (PCI:0000:0a:00.0): 20034, Fatal, Link 30")
+    (incident,) = health["status"]["incidents"]
+    incident |= {"reason": "SXidFatal", "scope": "Node", "gpus": [], "pci": ["0000:0a:00"]}
+    assert "NVSwitch at 0000:0a:00" in told(health)
+
+
+def test_a_driver_that_was_let_go_on_request_is_no_agent_to_be_looked_for() -> None:
+    released = {"name": "nvml", "state": "Released", "reason": "Released", "since": ago(3)}
+    said = told(verdict(NAME, sources=[released]), labels={UPGRADE: "pod-restart-required"})
+    assert "its agent let go of the driver 3m ago, as it should: the GPU Operator is" in said
+    assert "kubectl get pods -A" not in said
+
+
+def test_an_upgrade_that_broke_off_is_named_with_what_starts_it_again() -> None:
+    absent = {"name": "nvml", "state": "Down", "reason": "DriverAbsent", "since": ago(3)}
+    said = told(
+        verdict(NAME, health="Unknown", sources=[absent]), labels={UPGRADE: "upgrade-failed"}
+    )
+    assert "the GPU Operator's driver upgrade failed here and waits for a person" in said
+    assert f"{UPGRADE}=upgrade-required" in said
+
+
+def test_with_its_faults_closed_a_node_that_a_person_took_out_waits_for_one() -> None:
+    opened = session(SESSION, NAME, "Quarantined", "So it stands.")
+    opened["spec"]["causes"].append(HUMAN)
+    said = told(sick(NAME, closed=True, publisher={"heartbeat": ago(1)}), opened=opened)
+    assert "next only people ask for this now, so a person ends it: release" in said
+
+
+def test_where_the_part_goes_back_the_evidence_for_the_vendor_is_named() -> None:
+    health = sick(NAME)
+    health["status"]["incidents"][0] |= {"recommendedAction": "ReplaceNode"}
+    opened = session(
+        SESSION,
+        NAME,
+        "Quarantined",
+        "So it stands.",
+        evidence={"gpuEvidence": {"sha256": "0" * 64}},
+    )
+    assert f"for the vendor: kubectl gpuward evidence {NAME}" in told(health, opened=opened)
+
+
+class _Outrun:
+    """A cluster in which somebody else writes the session before us, so often."""
+
+    def __init__(self, times: int, newest: Object) -> None:
+        self.times, self.newest = times, newest
+        self.written: dict[str, Any] = {}
+
+    async def patch(self, _: str, body: dict[str, Any]) -> None:
+        if self.times:
+            self.times -= 1
+            raise CommandError("somebody else changed it", outrun=True)
+        self.written = body
+
+    async def session(self, _: str) -> QuarantineView:
+        return msgspec.convert(self.newest, QuarantineView)
+
+
+def added(there: _Outrun) -> str:
+    before = msgspec.convert(session(SESSION, NAME, "Pending", "x"), QuarantineView)
+    cause = Cause(source="Human", reason="Requested", by="ann")
+    return asyncio.run(join(there, before, cause, "Drain", stops=False))  # type: ignore[arg-type]
+
+
+def test_a_persons_word_is_written_on_the_newest_session_however_often_it_was_outrun() -> None:
+    newest = session(SESSION, NAME, "Pending", "x")
+    newest["metadata"]["resourceVersion"] = "7"
+    newest["spec"]["causes"].append({"source": "Detector", "reason": "GPULost"})
+    there = _Outrun(2, newest)
+    assert "your reason was added" in added(there)
+    assert there.written["metadata"] == {"resourceVersion": "7"}
+    reasons = [cause["reason"] for cause in there.written["spec"]["causes"]]
+    assert reasons == ["Xid95UncontainedMemoryError", "GPULost", "Requested"]
+
+
+@pytest.mark.parametrize(("times", "phase"), [(99, "Pending"), (1, "Released")])
+def test_it_gives_up_in_the_end_and_at_once_where_the_session_has_ended(
+    times: int, phase: str
+) -> None:
+    with pytest.raises(CommandError):
+        added(_Outrun(times, session(SESSION, NAME, phase, "x")))
+
+
+def fill(hosted: HostedServer) -> None:
+    for name in ("gpu-1", "gpu-2", "gpu-3"):
+        load(hosted, r.NODES, node(name))
+    asked = session("gpu-1-s", "gpu-1", "Pending", "x")
+    asked["spec"]["causes"].append(HUMAN)
+    load(hosted, QUARANTINES, asked)
+    load(hosted, QUARANTINES, session("gpu-2-s", "gpu-2", "Draining", "x"))
+    load(hosted, QUARANTINES, session("gpu-3-s", "gpu-3", "Quarantined", "x"))
+
+
+def test_a_pause_says_whose_way_out_it_stops(tmp_path: Path) -> None:
+    with cluster(tmp_path, fill) as kubectl:
+        _, everything, _ = kubectl("pause", "--reason", "bad driver", "--yes")
+        _, one, _ = kubectl("pause", "gpu-3", "--reason", "bad driver", "--yes")
+    assert "it stops, too: gpu-1 (Pending, asked for by ann), gpu-2 (Draining)" in everything
+    assert "gpu-3 (" not in everything
+    assert "it stops" not in one
+
+
+def test_what_came_after_the_evidence_is_written_beside_it_and_said_to_be_missing() -> None:
+    spec = kept()["spec"]
+    later = IncidentStatus(id="i2", reason="RowRemapFailure", severity="Fatal", active=True)
+    record = IncidentStatus(id="i3", reason="Xid43", severity="Info", active=True)
+    same = IncidentStatus(id="i1", reason="Xid79GPUFallenOffBus", severity="Fatal", active=True)
+    made = rma_folder(spec, (later, record, same))
+    assert made is not None
+    assert made.files[LATER].startswith("RowRemapFailure (Fatal)")
+    assert "Xid43" not in made.files[LATER]
+    assert made.missing[0].startswith("RowRemapFailure, of ")
+    alone = rma_folder(spec, (same,))
+    assert alone is not None
+    assert LATER not in alone.files
+
+
+def test_the_matrix_of_links_is_rows_and_a_lost_gpu_s_readings_are_its_last() -> None:
+    gpu = {"uuid": "GPU-7", "index": 3, "readings": [{"signal": "presence", "value": "lost"}]}
+    topology = {"interconnect": "nvswitch", "links": "\tGPU0\tGPU1\nGPU0\tX\tNV18"}
+    made = rma_folder(kept(gpus=[gpu], topology=topology)["spec"])
+    assert made is not None
+    assert "          GPU0    GPU1\n  GPU0    X       NV18\n" in made.files["links.txt"]
+    assert "\\x09" not in made.files["links.txt"]
+    assert "it was lost by then" in made.files["readings.txt"]
+
+
+def test_a_pod_that_the_policy_leaves_is_named_and_a_daemon_s_is_not() -> None:
+    left = ["gpuward/gpuward-agent-x (DaemonSet)", "research/notebook (unmanaged)"]
+    opened = session(SESSION, NAME, "Draining", "x", drain={"leftByPolicy": left})
+    said = told(sick(NAME), opened=opened)
+    assert "left on it by policy: research/notebook (unmanaged)" in said
+    assert "gpuward-agent-x" not in said
