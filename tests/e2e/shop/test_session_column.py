@@ -75,7 +75,7 @@ async def test_reason_is_the_gravest_cause_and_older_definitions_cost_no_write_f
         status, out, err = await cluster.kubectl("get", "gq", "--no-headers")
         assert status == 0, err
         (line,) = out.splitlines()
-        assert line.split()[:3] == ["drill", "Quarantined", reason]
+        assert line.split()[:4] == ["drill", "Quarantined", "Enforce", reason]
 
         (session,) = await sessions(cluster, "n1")
         written = session["metadata"]["resourceVersion"]

@@ -54,7 +54,7 @@ def test_healthy_time_that_nobody_saw_is_not_promised_to_count() -> None:
 def test_what_people_did_meanwhile_is_what_comes_next() -> None:
     said = told("Draining", well=False, uncordoned=True)
     assert f"{NOTHING} Cancelled: a person uncordoned the node." in said
-    assert "evictions are tried again" not in said
+    assert "are asked again" not in said
     asked = {"by": "ann", "reason": "needed"}
     assert f"{NOTHING} Released: ann asked for it, needed" in told("Validating", asked=asked)
 
@@ -65,4 +65,5 @@ def test_a_drain_whose_node_was_rebooted_is_not_said_to_go_on() -> None:
 
 
 def test_a_drain_that_only_goes_on_says_so_as_ever() -> None:
-    assert f"{NOTHING} evictions are tried again by themselves" in told("Draining", well=False)
+    goes_on = "pods that were told to go end within their own grace, others are asked again"
+    assert f"{NOTHING} {goes_on}" in told("Draining", well=False)
