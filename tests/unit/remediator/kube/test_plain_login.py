@@ -76,7 +76,7 @@ async def test_issue15_09_a_token_file_is_read_at_every_request(tmp_path):
 
 HEAVY = ("kubernetes", "structlog", "rich", "pydantic")
 OF_OTHER_COMMANDS = (
-    *("rules.session.snapshot", "rules.session.decide", "rules.api.writes", "rules.policy.policy"),
+    "rules.session.decide",
     *("remediator.kubectl.why.why", "remediator.kubectl.planning.plan"),
 )
 LOADED = """
