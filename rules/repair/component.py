@@ -40,6 +40,11 @@ def folder_of(name: str) -> str:
     return f"repair-{_WORDS.sub('-', name).lower()}"
 
 
+def component_key(name: str) -> str:
+    """What Helm's values call a component: `gpu-operator` is `gpuOperator`."""
+    return re.sub(r"-(\w)", lambda m: m.group(1).upper(), name)
+
+
 def slots() -> tuple[str, ...]:
     """Names of the variables of the mark's admission policy, in their order from the first on."""
     named = [name for name, adapter in ADAPTERS.items() if node_keys(actions_of(adapter))]
@@ -178,7 +183,7 @@ spec:
   matchConstraints:
     resourceRules:
       - {{apiGroups: ["{group}"], apiVersions: ["*"], operations: [UPDATE], \
-resources: [{resource}]}}
+resources: [{resource}], scope: "*"}}
   matchConditions:
     - name: remediator
       expression: >-

@@ -98,7 +98,8 @@ spec:
   paramKind: {{apiVersion: v1, kind: PodTemplate}}
   matchConstraints:
     resourceRules:
-      - {{apiGroups: [batch], apiVersions: ["*"], operations: [CREATE], resources: [jobs]}}
+      - {{apiGroups: [batch], apiVersions: ["*"], operations: [CREATE], \
+resources: [jobs], scope: "*"}}
     # Parameters are looked for before matchConditions are asked: without this, a namespace
     # that has no such PodTemplate would refuse everybody's Jobs. The base wants these labels.
     objectSelector:

@@ -164,8 +164,38 @@ def test_pods_are_bounded_named_and_prioritised(spec: dict[str, Any]) -> None:
 
 def test_issue15_15_nothing_of_ours_pushes_out_a_training_pod_unless_asked() -> None:
     def policies(*components: str) -> set[str]:
-        classes = [o for o in build(*components) if o["kind"] == "PriorityClass"]
-        return {o["preemptionPolicy"] for o in classes if o["value"] >= 0}
+        objects = build(*components)
+        named = {
+            o["spec"]["template"]["spec"]["priorityClassName"]
+            for o in objects
+            if o["kind"] in {"DaemonSet", "Deployment"}
+        }
+        classes = [o for o in objects if o["kind"] == "PriorityClass"]
+        return {o["preemptionPolicy"] for o in classes if o["metadata"]["name"] in named}
 
     assert policies() == {"Never"}
     assert policies("preempting") == {"PreemptLowerPriority"}
+
+
+def test_walk_a_priority_class_of_one_name_never_changes_what_it_does() -> None:
+    """Kubernetes refuses that: switching `preempting` on or off ended with an error, and so did an
+    upgrade over a version whose classes did something else.
+    """
+    builds = (build(), build("preempting"), build("validate"))
+    seen: dict[str, dict[str, Any]] = {}
+    for made in (o for objects in builds for o in objects if o["kind"] == "PriorityClass"):
+        assert seen.setdefault(made["metadata"]["name"], made) == made
+    # What older versions called theirs is not used again: theirs cannot be changed either.
+    assert not {"gpuward-agent", "gpuward-remediator"} & seen.keys()
+
+
+def test_walk_an_apply_of_what_is_there_already_says_unchanged() -> None:
+    """kubectl compares with what the server made of it: a default that the server writes into a
+    list, or a false that it leaves out, is "configured" at every apply.
+    """
+    for made in build("validate", "repair-metal3", "repair-reset-gpu-job"):
+        if made["kind"] == "ValidatingAdmissionPolicy":
+            rules = made["spec"]["matchConstraints"]["resourceRules"]
+            assert {rule.get("scope") for rule in rules} == {"*"}, made["metadata"]["name"]
+        if made["kind"] == "PriorityClass":
+            assert "globalDefault" not in made
