@@ -35,6 +35,13 @@ gpuward runs in mode {{ .Values.mode }} with profile {{ .Values.profile }}.
   kubectl gpuward pause --reason "..."{{ $in }}
 
 They say: is all in place; one line per GPU node; why a node is gone; and stop everything at once.
+{{- if or (eq .Values.images.agent.repository "gpuward-agent") \
+(eq .Values.images.remediator.repository "gpuward-remediator") }}
+
+The images have no registry of yours: set images.agent.repository and \
+images.remediator.repository, or the pods ask the runtime's default registry for a name \
+that is nobody's.
+{{- end }}
 {{- if eq .Values.mode "Shadow" }}
 
 Nothing is written to a node's spec or to a pod. Look at `kubectl gpuward plan{{ $in }}` for \

@@ -7,7 +7,6 @@ under which objects differ; `default_values` and `schema` say the same to Helm.
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -17,6 +16,8 @@ from hack.chart.builds import PROFILES, Identity, Object
 from hack.chart.emit import Template
 from hack.chart.merge import Condition
 from rules.policy.schema import policy_schema
+from rules.repair.component import component_key, folder_of
+from rules.repair.shipped import ADAPTERS
 
 NAMESPACE: Final = "gpuward"
 KEEP: Final = ".Values.crds.keep"
@@ -24,6 +25,23 @@ PROGRAMS: Final = {
     ("DaemonSet", "gpuward-agent"): "agent",
     ("Deployment", "gpuward-remediator"): "remediator",
 }
+
+
+_ADAPTERS: Final = " ".join(
+    f'"{name}" "{component_key(folder_of(name))}"' for name in sorted(ADAPTERS)
+)
+_LACKS: Final = "without it the API server refuses what the policy asks for"
+
+
+def _needs(says: str, key: str, component: str) -> str:
+    """Refuses a policy whose value asks for a component that is off."""
+    return (
+        f"{{{{- if and ({says}) (not .Values.components.{component}) }}}}\n"
+        f'{{{{- fail "policy.{key} needs components.{component}: true; {_LACKS}" }}}}\n'
+        "{{- end }}\n"
+    )
+
+
 _POLICY: Final = Template(
     "apiVersion: gpuward.io/v1alpha1\n"
     "kind: QuarantinePolicy\n"
@@ -31,12 +49,27 @@ _POLICY: Final = Template(
     "{{- with .Values.policy }}\n"
     "{{- toYaml . | nindent 4 }}\n"
     "{{- end }}\n"
+    # A few adapters have no component: `hasKey` passes them over.
+    "{{- $repair := .Values.policy.repair | default dict }}\n"
+    '{{- if ne (toString ($repair.mode | default "Off")) "Off" }}\n'
+    "{{- range $step, $how := $repair.steps }}\n"
+    f"{{{{- $key := get (dict {_ADAPTERS}) (toString $how.adapter) }}}}\n"
+    "{{- if and (hasKey $.Values.components $key) (not (get $.Values.components $key)) }}\n"
+    '{{- fail (printf "policy.repair.steps.%s: adapter %s needs components.%s: true; '
+    f'{_LACKS}" $step $how.adapter $key) }}}}\n'
+    "{{- end }}\n"
+    "{{- end }}\n"
+    "{{- end }}\n"
+    + _needs(
+        'eq (toString (.Values.policy.drain).onTimeout) "Force"', "drain.onTimeout: Force", "force"
+    )
+    + _needs("(($repair.fence).outOfService)", "repair.fence.outOfService", "fence")
+    + _needs(
+        'eq (toString (.Values.policy.validate).provider) "Builtin"',
+        "validate.provider: Builtin",
+        "validate",
+    )
 )
-
-
-def component_key(name: str) -> str:
-    """The value's name of a component: `gpu-operator` is `gpuOperator`."""
-    return re.sub(r"-(\w)", lambda m: m.group(1).upper(), name)
 
 
 def profile_condition(name: str) -> Condition:
@@ -193,7 +226,7 @@ def _policy() -> dict[str, Any]:
         for key, each in policy_schema()["properties"].items()
         if key not in {"apiVersion", "kind", "mode"}
     }
-    return _closed({**known, "mode": False})
+    return _closed({**known, "mode": {"enum": ["set the value mode instead"]}})
 
 
 def _bare(schema: Any) -> Any:

@@ -29,6 +29,7 @@ from rules.api.sentences import some
 from rules.drain.daemon_sets import untolerating
 from rules.fleet.pools import NodePools, control_plane
 from rules.policy.policy import Policy
+from rules.policy.reasons import unknown_reasons
 from rules.text.printable import printable
 
 MINIMUM_MINOR = 32
@@ -84,6 +85,7 @@ async def preflight(cluster: Cluster, policy: Policy, *, namespace: str) -> list
     )
     in_place: tuple[tuple[str, Callable[[], Awaitable[list[Check]]]], ...] = (
         ("policy", lambda: policy_checks(cluster, namespace)),
+        ("reasons", lambda: _reasons(policy)),
         ("leader", lambda: _leader(cluster, here)),
         ("permissions", lambda: _permissions(cluster, policy, here)),
         ("admission policies", lambda: _admission(cluster, here)),
@@ -121,6 +123,10 @@ async def _version(cluster: Cluster) -> list[Check]:
     return [Check(verdict=OK if good else FAIL, name="API version", found=text + remedy)]
 
 
+async def _reasons(policy: Policy) -> list[Check]:
+    return [Check(verdict=WARN, name="policy", found=note) for note in unknown_reasons(policy)]
+
+
 async def _kinds(cluster: Cluster) -> list[Check]:
     group = await cluster.get(GROUP_PATH) or {}
     served = {r["name"] for r in group.get("resources", ())}
@@ -130,7 +136,10 @@ async def _kinds(cluster: Cluster) -> list[Check]:
     if len(missing) == len(KINDS):
         found = "not installed yet; kubectl apply -k daemonset brings them"
         return [Check(verdict=WARN, name="definitions", found=found)]
-    found = f"missing {', '.join(missing)}; install them with kubectl apply -k daemonset/crds"
+    found = (
+        f"older than this release: missing {', '.join(missing)}; before an upgrade that is what "
+        "it brings, after one bring them with kubectl apply -k daemonset/crds"
+    )
     return [Check(verdict=FAIL, name="definitions", found=found)]
 
 

@@ -12,7 +12,7 @@ from rules.policy.policy import Repair
 from rules.policy.repair_rights import actions_in_use
 from rules.policy.validation import Validation
 from rules.repair.adapter import RepairAction
-from rules.repair.component import MARK_POLICY, UNKNOWN_POLICY, folder_of
+from rules.repair.component import MARK_POLICY, UNKNOWN_POLICY, component_key, folder_of
 from rules.repair.job_component import JOBS_POLICY, job_kinds
 from rules.repair.rights import conditions_of, needed, node_keys
 
@@ -35,11 +35,12 @@ async def repair_checks(cluster: Cluster, repair: Repair, namespace: str) -> lis
             found = f"what {', '.join(steps)} needs is there"
             checks.append(Check(verdict=OK, name=name, found=found))
             continue
-        own = adapter in repair.adapters
+        own, folder = adapter in repair.adapters, folder_of(adapter)
         remedy = (
             "list in your overlay what gpuward-remediator policy rbac writes, and apply it"
             if own
-            else f"apply daemonset/components/{folder_of(adapter)} and install what it asks"
+            else f"add component {folder} (Helm: components.{component_key(folder)}) "
+            "and install what it asks"
         )
         found = f"{'; '.join(dict.fromkeys(lacking))}; {remedy}"
         checks.append(Check(verdict=FAIL, name=name, found=found))
@@ -64,9 +65,7 @@ async def validation_checks(cluster: Cluster, wanted: Validation, namespace: str
             lacking.append(f"there is no RuntimeClass {runtime}")
         if await cluster.may(user, "batch", "jobs", "create", namespace) is False:
             lacking.append(f"the remediator may not create jobs.batch in {namespace}")
-        told = (
-            f"{'; '.join(lacking)}; apply daemonset/components/validate" if lacking else "is there"
-        )
+        told = f"{'; '.join(lacking)}; add component validate" if lacking else "is there"
         verdict = FAIL if lacking else OK
         checks.append(Check(verdict=verdict, name=f"test under load {template}", found=told))
     return checks

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from hack.chart.builds import components
-from hack.chart.values import component_key
+from rules.repair.component import component_key
 from tests.support.cluster.manifest_builds import REPOSITORY, Object, build
 
 CHART = REPOSITORY / "daemonset" / "chart"
@@ -148,3 +148,30 @@ def test_issue15_14_a_value_that_means_nothing_is_refused(wrong: str) -> None:
     done = helm("--set", wrong)
     assert done.returncode != 0
     assert wrong.partition("=")[0].rpartition(".")[2] in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("asks", "component"),
+    [
+        ("policy.repair.steps.RestartNode.adapter=NodeConditions", "repairNodeConditions"),
+        ("policy.repair.steps.ResetGPU.adapter=ResetGPUJob", "repairResetGpuJob"),
+        ("policy.repair.fence.outOfService=true", "fence"),
+        ("policy.drain.onTimeout=Force", "force"),
+        ("policy.validate.provider=Builtin", "validate"),
+    ],
+)
+def test_walk_a_policy_whose_component_is_off_is_refused_with_its_value(
+    asks: str, component: str
+) -> None:
+    """Helm installed it without a word, and the API server refused each request afterwards."""
+    asked = ("--set", "policy.repair.mode=Ask", "--set", asks)
+    done = helm(*asked)
+    assert done.returncode != 0
+    assert f"needs components.{component}: true" in done.stderr
+    assert helm(*asked, "--set", f"components.{component}=true").returncode == 0
+
+
+def test_walk_what_needs_no_component_and_what_is_off_is_taken() -> None:
+    adapter = "policy.repair.steps.RestartDriver.adapter=GPUOperator"
+    assert helm("--set", "policy.repair.mode=Ask", "--set", adapter).returncode == 0
+    assert helm("--set", "policy.repair.steps.RestartNode.adapter=NodeConditions").returncode == 0

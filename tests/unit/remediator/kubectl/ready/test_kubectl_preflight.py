@@ -167,3 +167,27 @@ def test_issue10_21_an_admission_policy_that_is_not_in_force_is_said(
     line = next(line for line in (out + err).splitlines() if "admission policies:" in line)
     assert line.startswith(verdict)
     assert said in line
+
+
+def test_walk_a_reason_that_this_version_does_not_know_is_noted(tmp_path: Path) -> None:
+    """Helm takes the policy as it is; only `policy check` said that a name is misspelled."""
+    reasons = "reasons: {Xid79GPUFallenOfBus: {level: Report}}"
+
+    def fill(hosted: HostedServer) -> None:
+        client = hosted.server.client
+        made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpuward"}}
+        hosted.run(client.create(NAMESPACES, made))
+        config = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "gpuward-policy", "namespace": "gpuward"},
+            "data": {"policy.yaml": reasons},
+        }
+        hosted.run(post_manifests(client, [*read_manifests(CRDS), config], namespace="gpuward"))
+
+    with cluster(tmp_path, fill) as kubectl:
+        _, out, err = kubectl("preflight")
+
+    (line,) = [one for one in (out + err).splitlines() if "Xid79GPUFallenOfBus" in one]
+    assert line.startswith("warn  policy: ")
+    assert "did you mean Xid79GPUFallenOffBus?" in line

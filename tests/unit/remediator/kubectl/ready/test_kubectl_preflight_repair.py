@@ -97,7 +97,8 @@ def test_issue13_02_a_component_that_is_missing_is_named(
     assert code == 1
     assert line.startswith("FAIL"), line
     assert lacks in line
-    assert "daemonset/components/repair-" in line
+    assert "add component repair-" in line
+    assert "(Helm: components.repair" in line
 
 
 def test_issue13_02_a_system_that_is_not_installed_is_named(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_issue13_03_what_is_missing_is_named_with_the_component(tmp_path: Path) 
     assert line.startswith("FAIL")
     assert "there is no PodTemplate gpuward-validate" in line
     assert "may not create jobs.batch" in line
-    assert "daemonset/components/validate" in line
+    assert "add component validate" in line
 
 
 def test_issue13_03_a_runtime_class_that_does_not_exist_is_named(tmp_path: Path) -> None:
