@@ -20,6 +20,7 @@ import msgspec
 from rules.api.object_name import is_label_key
 from rules.api.selectors import parse_selector
 from rules.catalog.reason import is_reason_code
+from rules.policy.bounds import BOUNDS
 from rules.policy.durations import Seconds, parse_duration
 from rules.policy.external import external_problems, spelled_out
 from rules.policy.places import joined, named, path_of, steps_of, without
@@ -174,34 +175,36 @@ def _choices(path: str) -> tuple[str, ...]:
     return get_args(kind) if get_origin(kind) is Literal else ()
 
 
+def _at(policy: Policy, path: str) -> float | None:
+    """The number at a path of the policy; None where a section on the way is left out."""
+    found: Any = policy
+    for key in path.split("."):
+        if found is None:
+            return None
+        fields = msgspec.structs.fields(found)
+        found = getattr(found, next(one.name for one in fields if one.encode_name == key))
+    number: float | None = found
+    return number
+
+
 def _nonsense(policy: Policy) -> list[PolicyProblem]:
     """What has the right type and still makes no sense."""
+    problems = [
+        PolicyProblem(path=path, message=bound.message)
+        for path, bound in BOUNDS.items()
+        if (value := _at(policy, path)) is not None and not bound.holds(value)
+    ]
     checks = [
-        ("budget.maxUnavailable.percent", 0 <= policy.budget.max_unavailable.percent <= 100,
-         "must be between 0 and 100"),
-        ("budget.maxUnavailable.atMost", policy.budget.max_unavailable.at_most >= 0,
-         "must not be negative"),
-        ("budget.minimum", policy.budget.minimum >= 0, "must not be negative"),
-        ("budget.maxNew.count", policy.budget.max_new.count >= 1, "must be at least 1"),
         ("budget.maxNew.window", policy.budget.max_new.window_s > 0, "must be longer than 0s"),
-        ("budget.perReason.count", policy.budget.per_reason.count >= 1, "must be at least 1"),
         ("budget.perReason.window", policy.budget.per_reason.window_s > 0,
          "must be longer than 0s"),
         ("drain.backoff.min", 0 < policy.drain.backoff.min_s <= policy.drain.backoff.max_s,
          "must be above 0s and not above drain.backoff.max"),
-        ("release.replaceAfter.count", policy.release.replace_after.count >= 2,
-         "must be at least 2: with 1 no node would ever be released by itself"),
-        ("limits.marksPerSecond", policy.limits.marks_per_second > 0, "must be above 0"),
-        ("limits.evictionsPerSecond", policy.limits.evictions_per_second > 0, "must be above 0"),
-        ("limits.nodesDraining", policy.limits.nodes_draining >= 1, "must be at least 1"),
-        ("repair.attempts", policy.repair.attempts >= 1, "must be at least 1"),
         ("repair.window", policy.repair.window_s > 0, "must be longer than 0s"),
-        ("repair.concurrent", policy.repair.concurrent >= 1, "must be at least 1"),
         ("repair.steps", policy.repair.mode == "Off" or bool(policy.repair.steps),
          "names no step, so there is nothing to repair with; name one or set repair.mode: Off"),
-        ("history.maxPerNode", policy.history.max_per_node >= 1, "must be at least 1"),
     ]  # fmt: skip
-    problems = [
+    problems += [
         PolicyProblem(path=path, message=message) for path, good, message in checks if not good
     ]
     selectors = [("nodeSelector", policy.node_selector)]

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 
+from rules.policy.bounds import BOUNDS
 from rules.policy.durations import Seconds
 from rules.policy.policy import Policy, effective_view
 
@@ -29,7 +30,18 @@ def policy_schema() -> Schema:
     """A fresh schema of the whole policy, every default stated where it stands."""
     title = "gpuward QuarantinePolicy"
     defaults = msgspec.json.decode(msgspec.json.encode(effective_view(Policy())))
-    return {"$schema": DIALECT, "title": title, **_section(Policy, defaults)}
+    schema = _section(Policy, defaults)
+    for path, bound in BOUNDS.items():
+        _number(schema, path.split(".")).update(bound.schema)
+    return {"$schema": DIALECT, "title": title, **schema}
+
+
+def _number(schema: Schema, path: list[str]) -> Schema:
+    """The schema of the number at a path; a section that may be left out stands in an `anyOf`."""
+    for key in path:
+        kinds = schema.get("anyOf", [schema])
+        schema = next(kind["properties"][key] for kind in kinds if "properties" in kind)
+    return schema
 
 
 def _section(kind: type[msgspec.Struct], defaults: Any) -> Schema:

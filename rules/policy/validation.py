@@ -149,5 +149,3 @@ def validation_problems(validation: Validation) -> Iterator[tuple[str, str]]:
         return
     if validation.idle.every_s < _HOUR_S:
         yield "validate.idle.every", "must be at least 1h: a test takes the whole node meanwhile"
-    if not 0 < validation.idle.concurrent.percent <= 100:
-        yield "validate.idle.concurrent.percent", "must be above 0 and at most 100"

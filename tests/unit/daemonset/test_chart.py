@@ -141,6 +141,8 @@ def test_issue15_14_definitions_stay_when_the_chart_goes_unless_asked(tmp_path: 
         "policy.mode=Enforce",
         "policy.budgt=2",
         "policy.release.healthyFor=5min",
+        "policy.budget.maxUnavailable.percent=500",
+        "policy.repair.attempts=0",
         "remediator.replicas=0",
     ],
 )

@@ -11,6 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rules.policy.bounds import BOUNDS
 from rules.policy.durations import format_duration, parse_duration
 from rules.policy.policy import Policy, effective_view
 from rules.policy.reader import load_policy
@@ -104,3 +105,35 @@ def test_every_default_is_stated() -> None:
     assert drain["fatalTimeout"]["default"] == "30m"
     assert drain["backoff"]["properties"]["max"]["default"] == "1m"
     assert policy_schema()["properties"]["mode"]["default"] == "Shadow"
+
+
+def at(path: str, number: float) -> dict[str, Any]:
+    """A document with the number at that path, and what must stand beside it."""
+    document: Any = number
+    for key in reversed(path.split(".")):
+        beside = {"window": "1h"} if key == "count" else {}
+        document = {key: document, **beside}
+    return document
+
+
+@pytest.mark.parametrize("path", BOUNDS)
+def test_walk_reader_and_schema_refuse_the_same_numbers(path: str) -> None:
+    """Helm and editors know the schema alone."""
+    bound = BOUNDS[path]
+    outside = [bound.least - 1, *([bound.least] if bound.above else [])]
+    inside = [bound.least + 1, *([] if bound.above else [bound.least])]
+    if bound.most is not None:
+        outside.append(bound.most + 1)
+        inside.append(bound.most)
+    for number in outside:
+        found = load_policy(at(path, number))
+        assert not isinstance(found, Policy)
+        assert (path, bound.message) in [(one.path, one.message) for one in found]
+        assert not accepted(at(path, number))
+    for number in inside:
+        assert isinstance(load_policy(at(path, number)), Policy)
+        assert accepted(at(path, number))
+
+
+def test_walk_a_number_larger_than_any_float_is_read_as_one() -> None:
+    assert isinstance(load_policy({"budget": {"minimum": 10**400}}), Policy)
