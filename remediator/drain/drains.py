@@ -33,9 +33,10 @@ from rules.api.timestamps import parse_time
 from rules.drain import queue as pdb_queue
 from rules.drain.arrivals import listed_again_s, plan_watch
 from rules.drain.budget import matching, needs_turn
+from rules.drain.drain_input import DrainInput
 from rules.drain.eviction import EvictionKind, EvictionOutcome, classify, no_answer
 from rules.drain.memory import DrainMemory, announced, answered, forced, not_forced
-from rules.drain.plan import DrainInput, DrainPlan, plan_drain
+from rules.drain.plan import DrainPlan, plan_drain
 from rules.drain.recheck import kept_from_eviction, kept_from_force
 from rules.drain.unseen import SAID_FROM, failed, not_listed
 from rules.policy.policy import Policy

@@ -6,7 +6,6 @@ asked for and nothing else; RBAC of that person decides.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -22,6 +21,7 @@ from remediator.kube.pace import Pace, PaceLane, Rates
 from remediator.kube.resources import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
 from remediator.kubectl.answers import SelfSubjectReview, checked, decoded, unreadable
 from remediator.kubectl.command import CommandError, Manner
+from remediator.kubectl.patience import NO_LIMIT_S, Patience
 from rules.api.budgets import PdbView
 from rules.api.evidence.wire import EvidenceView
 from rules.api.names import API_VERSION, COMPONENT_VALIDATE
@@ -42,9 +42,6 @@ PAGE = 500
 POLICY_MAP = "gpuward-policy"
 MANAGER = "kubectl-gpuward"
 """Who wrote a field, in managedFields: uninstall takes off what these commands put there."""
-_NO_LIMIT_S = 86_400.0
-SLOW_S = 5.0
-"""After so long without an answer a person is told who is waited for."""
 _STRICT = {"fieldValidation": "Strict"}
 _MANAGER = {"fieldManager": MANAGER}
 
@@ -58,8 +55,7 @@ class Cluster:
         self._role, self._least = manner.role, manner.least
         self.say = manner.say
         self._timeout_s = manner.timeout_s
-        self._attended = manner.attended
-        self._told_slow = False
+        self._patience = Patience(manner, api.host)
         self.dry_run = manner.dry_run
         """Whether the API server only checks what is written."""
         self._left_out: set[str] = set()
@@ -310,26 +306,12 @@ class Cluster:
         self, lane: PaceLane, method: str, path: str, *, query: dict[str, str] | None = None,
         body: Any = None, content_type: str = JSON,
     ) -> Answer:  # fmt: skip
-        timeout_s = CALL_TIMEOUT_S if self._timeout_s is None else self._timeout_s or _NO_LIMIT_S
-        waiting = asyncio.get_running_loop().call_later(SLOW_S, self._waits, timeout_s)
-        try:
+        timeout_s = CALL_TIMEOUT_S if self._timeout_s is None else self._timeout_s or NO_LIMIT_S
+        with self._patience.waiting(timeout_s):
             return await self._api.call(
                 lane, method, path, query=query, body=body, content_type=content_type,
                 timeout_s=timeout_s,
             )  # fmt: skip
-        finally:
-            waiting.cancel()
-
-    def _waits(self, timeout_s: float) -> None:
-        """Tell a person, once for a command, who is waited for and how long at most."""
-        if self._told_slow or not self._attended:
-            return
-        self._told_slow = True
-        limit = "without a limit" if timeout_s >= _NO_LIMIT_S else f"up to {timeout_s:g} s"
-        self.say(
-            f"still waiting for {self._api.host}, {limit} for each request (--request-timeout); "
-            "Ctrl-C ends it"
-        )
 
     @property
     def _written(self) -> dict[str, str]:

@@ -9,11 +9,11 @@ left to evict and the volumes of the pods that left are detached or past their t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from rules.api.budgets import PdbView
-from rules.api.pods import ClaimView, OwnerView, PodView, VolumeAttachmentView
+from rules.api.pods import PodView
 from rules.api.quarantine import BlockedBy, DrainStatus
 from rules.api.sentences import listed_names
 from rules.api.timestamps import parse_time
@@ -22,6 +22,7 @@ from rules.catalog.reason import Severity
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.budget import matching, needs_turn
 from rules.drain.clock import overdue, worked_since
+from rules.drain.drain_input import DrainInput
 from rules.drain.fate import Fate, LeftBy, Moment, PodVerdict, fate_of, tier
 from rules.drain.gangs import gang_of
 from rules.drain.memory import DrainMemory, claims, keeps_returning, listed
@@ -32,32 +33,6 @@ _LISTED: Final = 20
 """How many names a list in the status holds; the last entry counts the rest."""
 _SECOND_LOOK_S: Final = 1.0
 """How soon an empty node is listed again where `settle` asks for less."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrainInput:
-    """One uncached look at a node, with what is known about its pods' surroundings."""
-
-    node: str
-    session: str
-    pods: tuple[PodView, ...]
-    pdbs: tuple[PdbView, ...] = ()
-    owners: Mapping[str, OwnerView] = field(default_factory=dict)
-    """Owners that were read, by UID."""
-    missing_owners: frozenset[str] = frozenset()
-    """Owner UIDs that a GET answered with 404 or another UID."""
-    attachments: tuple[VolumeAttachmentView, ...] = ()
-    """VolumeAttachments of this node."""
-    claims: Mapping[str, ClaimView] = field(default_factory=dict)
-    """PersistentVolumeClaims by `namespace/name`."""
-    no_room: frozenset[str] = frozenset()
-    """UIDs of pods whose GPUs fit no other node now (asked for Degraded drains only)."""
-    severity: str = "Degraded"
-    reasons: tuple[str, ...] = ()
-    drain: DrainStatus = field(default_factory=DrainStatus)
-    last_active_at: float | None = None
-    dry_run: bool = False
-    own_namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from rules.api.pods import PodView
 from rules.drain.clock import overdue, worked_since
+from rules.drain.drain_input import DrainInput
 from rules.drain.fate import Fate, Moment, PodVerdict, fate_of
-from rules.drain.plan import DrainInput, own_time_over
+from rules.drain.plan import own_time_over
 from rules.policy.policy import Policy
 
 

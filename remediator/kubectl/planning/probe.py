@@ -12,9 +12,10 @@ from rules.api.pods import OwnerView, PodView
 from rules.api.requests import request
 from rules.catalog.reason import Severity
 from rules.drain.budget import matching
+from rules.drain.drain_input import DrainInput
 from rules.drain.eviction import EvictionKind, classify
 from rules.drain.memory import DrainMemory, answered
-from rules.drain.plan import DrainInput, DrainPlan, plan_drain
+from rules.drain.plan import DrainPlan, plan_drain
 from rules.drain.room import asks_for_room, free_gpus, without_room
 from rules.session.causes import causes_in_effect, worst
 from rules.session.snapshot import FleetSnapshot

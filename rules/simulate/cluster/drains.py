@@ -12,9 +12,10 @@ from rules.api.pods import PodView
 from rules.api.quarantine import DrainStatus
 from rules.api.timestamps import parse_time
 from rules.drain.arrivals import plan_watch
+from rules.drain.drain_input import DrainInput
 from rules.drain.gangs import Gang, gangs_of
 from rules.drain.memory import DrainMemory
-from rules.drain.plan import DrainInput, DrainPlan, plan_drain
+from rules.drain.plan import DrainPlan, plan_drain
 from rules.policy.policy import Policy
 from rules.session.causes import causes_in_effect, worst
 from rules.session.snapshot import FleetSnapshot
