@@ -82,7 +82,7 @@ def _run(parsed: argparse.Namespace) -> int:
 def _check(path: str) -> int:
     found = given_policy(path)
     if isinstance(found, Policy):
-        source = "standard input" if path == "-" else path
+        source = _named(path)
         sys.stdout.write(f"{source}: valid, mode {found.mode}\n")
         for note in unknown_reasons(found):
             sys.stderr.write(f"{source}: note: {note}\n")
@@ -91,6 +91,10 @@ def _check(path: str) -> int:
             sys.stderr.write(f"{source}: note: {needs}\n")
         return 0
     return _wrong(found)
+
+
+def _named(path: str) -> str:
+    return "standard input" if path == "-" else path
 
 
 def _wrong(problems: Sequence[str]) -> int:
@@ -106,9 +110,10 @@ def _rbac(path: str, output: str | None) -> int:
         return _wrong(found)
     needs = repair_needs(found.repair)
     listed = ", ".join(needs.components) or "none"
-    sys.stderr.write(f"{path}: components of shipped adapters that it needs: {listed}\n")
+    source = _named(path)
+    sys.stderr.write(f"{source}: components of shipped adapters that it needs: {listed}\n")
     if not needs.own:
-        sys.stderr.write(f"{path}: its own adapters need no component\n")
+        sys.stderr.write(f"{source}: its own adapters need no component\n")
         return 0
     try:
         for name, text in needs.own.items():

@@ -131,12 +131,14 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     rbac = actions.add_parser(
         "rbac", help="print the kustomize component that the adapters of a policy file need"
     )
-    rbac.add_argument("file", metavar="FILE")
+    rbac.add_argument("file", metavar="FILE", help="as for check")
     rbac.add_argument(
         "--output", metavar="DIR", help="write its files there instead of printing them"
     )
     check.add_argument(
-        "file", metavar="FILE", help="a policy or its ConfigMap; - for standard input"
+        "file",
+        metavar="FILE",
+        help="a policy, its ConfigMap, or what kustomize or helm build; - for standard input",
     )
     diff = actions.add_parser(
         "diff",

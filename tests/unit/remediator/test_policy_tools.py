@@ -1,4 +1,4 @@
-"""`gpuward-remediator policy check` and `diff`: files, ConfigMaps, standard input."""
+"""`gpuward-remediator policy check`, `diff` and `rbac`: files, ConfigMaps, standard input."""
 
 from __future__ import annotations
 
@@ -72,3 +72,9 @@ def test_issue15_walk_an_empty_pipe_is_no_valid_policy(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n")))
     assert main(["policy", "check", "-"]) == 64
     assert "standard input: is empty" in capsys.readouterr().err
+
+
+def test_walk_rbac_of_a_pipe_names_what_it_read(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"mode: Shadow\n")))
+    assert main(["policy", "rbac", "-"]) == 0
+    assert capsys.readouterr().err.startswith("standard input: components of shipped adapters")
