@@ -21,7 +21,7 @@ from remediator.kube.pace import Pace, PaceLane, Rates
 from remediator.kube.resources import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
 from remediator.kubectl.answers import SelfSubjectReview, checked, decoded, unreadable
 from remediator.kubectl.command import CommandError, Manner
-from remediator.kubectl.patience import NO_LIMIT_S, Patience
+from remediator.kubectl.typed.patience import NO_LIMIT_S, Patience
 from rules.api.budgets import PdbView
 from rules.api.evidence.wire import EvidenceView
 from rules.api.names import API_VERSION, COMPONENT_VALIDATE

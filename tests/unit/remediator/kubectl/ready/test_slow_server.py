@@ -19,7 +19,7 @@ class Screen(io.StringIO):
 def test_walk3_a_slow_server_is_named_once_and_only_on_a_terminal(
     screen: type[io.StringIO], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("remediator.kubectl.patience.SLOW_S", 0.0)
+    monkeypatch.setattr("remediator.kubectl.typed.patience.SLOW_S", 0.0)
     with cluster(tmp_path) as kubectl:
         monkeypatch.setattr("tests.support.remediator.kubectl_cluster.Stream", screen)
         code, _, err = kubectl("list", "--request-timeout", "20s")
