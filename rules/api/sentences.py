@@ -156,24 +156,18 @@ def blocked_clause(blocked: Sequence[BlockedBy]) -> str:
 
 
 def quarantined(
-    causes: Sequence[Cause], since: float, drain: DrainStatus | None, then: str = ""
+    causes: Sequence[Cause], since: float, drain: DrainStatus | None, then: str
 ) -> str:
-    """Drained; `then` is what the repair ladder says of what is next, "" where it is others'
-    turn.
-    """
+    """Drained; `then` is what is next: the step of the repair ladder, or whose turn it is."""
     counts = ""
     if drain is not None:
         counts = (
             f" ({drain.evicted} evicted, {total(drain.left_by_policy)} left by policy, "
             f"{total(drain.left_by_failure)} left by failure)"
         )
-    if causes and all(cause.source == "Human" for cause in causes):
-        # No verdict closes what a person asked for.
-        waits = "waiting for a person to release the node"
-    elif then:
-        waits = then
-    else:
-        waits = "waiting for the repair: reset, reboot or replace, then the verdict decides"
+    # No verdict closes what a person asked for.
+    people = bool(causes) and all(cause.source == "Human" for cause in causes)
+    waits = "waiting for a person to release the node" if people else then
     return bounded(f"Drained at {utc(since)}{counts} for {causes_clause(causes)}; {waits}.")
 
 

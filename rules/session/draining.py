@@ -20,6 +20,7 @@ from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.causes import EVIDENCE_GANGS
 from rules.session.halts import unreachable
+from rules.session.repair.beginning import awaited
 
 _MAX_GANGS: Final = 16
 _TIME_OVER: Final = "the drain's time is over"
@@ -96,7 +97,7 @@ def _with_forced(status: QuarantineStatus, plan: DrainPlan, now: float) -> Quara
 def _drained(case: Case, status: QuarantineStatus, drain: DrainStatus) -> Decision:
     status = st.with_refusal(status, case.now, None)
     drain = msgspec.structs.replace(drain, waiting=(), blocked=())
-    sentence = quarantined_sentence(case.causes, case.now, drain)
+    sentence = quarantined_sentence(case.causes, case.now, drain, awaited(case))
     status = st.enter(touched(status, drain=drain), Phase.QUARANTINED, sentence, case.now)
     return case.decision("Drained", status, because="two equal lists with nothing left to evict")
 

@@ -28,7 +28,7 @@ from rules.session.ending import end
 from rules.session.halts import halt_of, unreachable, with_halts
 from rules.session.history import needs_replacement
 from rules.session.observation import Unjudged, is_open
-from rules.session.repair.beginning import begin_fence, begin_step, led_to, would_repair
+from rules.session.repair.beginning import awaited, begin_fence, begin_step, led_to, would_repair
 from rules.session.repair.evidence import with_evidence
 from rules.session.repair.outlook import Outlook
 from rules.session.repair.phase import follow_step
@@ -333,7 +333,7 @@ def _quarantined(
     step = fence or begin_step(case, status, halt)
     if isinstance(step, Decision):
         return step
-    outlook = step or Outlook(then="")
+    outlook = step or Outlook(then=awaited(case))
     arrived = case.seen.plan.arrived if case.seen.plan is not None else None
     entered = case.phase_since if case.phase is Phase.QUARANTINED else case.now
     since = st.drained_at(status) or entered

@@ -15,6 +15,7 @@ from rules.api.quarantine import (
 from rules.api.sentences import bounded, causes_clause, let_go_by, some
 from rules.api.timestamps import format_time, utc
 from rules.api.writes import Decision, Evicting
+from rules.catalog.plain_words import repair
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.repair.ladder import Climb, Rung, Step
 from rules.session import status as st
@@ -26,7 +27,14 @@ from rules.session.repair.evidence import noted_without
 from rules.session.repair.facts import before_of
 from rules.session.repair.outlook import NOT_DRAINED, Outlook, fence_not_now, not_now, object_waits
 from rules.session.repair.requests import request_name
-from rules.session.repair.wants import fence_step, let_go, next_step, silent_until, word_for
+from rules.session.repair.wants import (
+    asked_for,
+    fence_step,
+    let_go,
+    next_step,
+    silent_until,
+    word_for,
+)
 
 
 def begin_step(
@@ -36,23 +44,41 @@ def begin_step(
     if not is_wanted(case) or not case.drains:
         return None
     led = led_to(case)
+    next_clause = _leads(case, led)
     if led.rung is None:
-        clause = f"no repair step is left ({led.clause}), {_who_decides(case)}"
-        refusal = Refusal(reason=WhyNot.NO_STEP_LEFT, why=clause, permanent=True)
-        return Outlook(then=clause, refusal=refusal)
+        refusal = Refusal(reason=WhyNot.NO_STEP_LEFT, why=next_clause, permanent=True)
+        return Outlook(then=next_clause, refusal=refusal)
     rung = led.rung
     if not let_go(case.session, rung, case.policy):
-        why = (
-            f"{rung.step} by {rung.adapter} is proposed (attempt {rung.attempt} on this node), a "
-            f"person lets it go: kubectl gpuward repair {case.node.name}"
-        )
-        refusal = Refusal(reason=WhyNot.APPROVAL, why=why, permanent=True)
-        return Outlook(then=why, refusal=refusal, proposes=rung.step)
-    next_clause = f"{rung.step} by {rung.adapter} is next"
+        refusal = Refusal(reason=WhyNot.APPROVAL, why=next_clause, permanent=True)
+        return Outlook(then=next_clause, refusal=refusal, proposes=rung.step)
     waits = not_now(case, rung.step, halt, next_clause)
     if waits is not None and not waits.looks:
         return waits
     return _begun(case, status, rung, next_clause, waits)
+
+
+def awaited(case: Case) -> str:
+    """What a drained node waits for: the step that the ladder leads to, else the repair that its
+    causes ask for, whoever does it.
+    """
+    if is_wanted(case) and case.drains:
+        return _leads(case, led_to(case))
+    asked = asked_for(case.session, case.causes, case.seen.health, case.policy)
+    by_hand = some((repair(action) for action in asked if action), limit=2)
+    return f"waiting for the repair{f' ({by_hand})' if by_hand else ''}, then the verdict decides"
+
+
+def _leads(case: Case, led: Climb) -> str:
+    rung = led.rung
+    if rung is None:
+        return f"no repair step is left ({led.clause}), {_who_decides(case)}"
+    if let_go(case.session, rung, case.policy):
+        return f"{rung.step} by {rung.adapter} is next"
+    return (
+        f"{rung.step} by {rung.adapter} is proposed (attempt {rung.attempt} on this node), a "
+        f"person lets it go: kubectl gpuward repair {case.node.name}"
+    )
 
 
 def _who_decides(case: Case) -> str:

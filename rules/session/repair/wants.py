@@ -54,7 +54,7 @@ def next_step(
     """
     repair = policy.repair
     causes = tuple(causes)
-    begins = begins_at(_actions(session, causes, health, policy))
+    begins = begins_at(asked_for(session, causes, health, policy))
     if any(cause.source == verdicts.SOURCE for cause in causes):
         begins = above(begins, taken_in(session))
     led = partial(
@@ -120,7 +120,7 @@ def fence_step(
     action = repair.action(wanted.adapter, Step.POWER_CYCLE)
     if action is None or action.fence is None:
         return None
-    if begins_at(_actions(session, causes, health, policy)) is None:
+    if begins_at(asked_for(session, causes, health, policy)) is None:
         return None
     return climb(
         Step.POWER_CYCLE,
@@ -216,7 +216,7 @@ def tried(sessions: Iterable[QuarantineView], window_s: float, now: float) -> Co
     )
 
 
-def _actions(
+def asked_for(
     session: QuarantineView, causes: Iterable[Cause], health: HealthView | None, policy: Policy
 ) -> list[str]:
     """What each cause recommends: by its incident, by what the session kept of it, by its reason.

@@ -21,7 +21,29 @@ def test_issue13_01_off_by_default_nothing_is_asked_for() -> None:
     assert world.phase(NODE) == "Quarantined"
     assert world.session(NODE).status.repair == ()
     assert not world.writes(SetRepairCondition)
-    assert "waiting for the repair" in world.message(NODE)
+    said = "waiting for the repair (reboot the node), then the verdict decides"
+    assert said in world.message(NODE)
+    assert said in drained_event(world)
+
+
+def drained_event(world: World) -> str:
+    """What people are told at the moment when the node is empty."""
+    (event,) = (e for e in world.writes(d.EmitEvent) if e.reason == "QuarantineQuarantined")
+    return event.message
+
+
+@pytest.mark.parametrize(
+    ("mode", "says"),
+    [
+        ("Auto", "RestartNode by NodeConditions is next"),
+        ("Ask", "RestartNode by NodeConditions is proposed"),
+    ],
+)
+def test_issue13_01_the_event_of_an_empty_node_names_the_step(mode: str, says: str) -> None:
+    world = RepairWorld(mode=mode)
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=60)
+    assert says in drained_event(world)
 
 
 def test_issue13_01_a_restart_heals_and_the_node_comes_back() -> None:
