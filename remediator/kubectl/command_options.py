@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from remediator.kubectl.options import node_name, object_name
+from remediator.kubectl.options import duration, node_name, object_name
 
 _FORMS = frozenset({"json", "yaml", "wide", "name"})
 
@@ -44,11 +44,19 @@ def records_more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="every record, lemon or not")
 
 
-def uuid_more(parser: argparse.ArgumentParser) -> None:
+def history_more(parser: argparse.ArgumentParser) -> None:
     """What `history` takes."""
+    parser.add_argument(
+        "node", metavar="NODE", nargs="?", type=node_name,
+        help="name of the node (default: all)",
+    )  # fmt: skip
     parser.add_argument(
         "uuid", metavar="UUID", nargs="?", default="", help="of a GPU, after the word gpu"
     )
+    parser.add_argument(
+        "--since", type=duration, metavar="TIME",
+        help="of all nodes, how far back: 24h (default: 7d; 0 for all that is kept)",
+    )  # fmt: skip
 
 
 def export_more(parser: argparse.ArgumentParser) -> None:

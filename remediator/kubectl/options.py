@@ -321,7 +321,8 @@ def parsed(top: Parser, arguments: list[str]) -> argparse.Namespace | None:
             if options.nodes
             else "the following arguments are required: NODE"
         )
-    if command.selects and getattr(options, "nodes", None) and options.selector:
+    named = getattr(options, "nodes", None) or getattr(options, "node", None)
+    if command.selects and named and options.selector:
         options.parser.error("name nodes or give --selector, not both")
     if options.acting_groups and not options.acting:
         top.error("--as-group needs --as USER beside it")

@@ -9,6 +9,7 @@ from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.look import nearest, wire_list
 from remediator.kubectl.node_look import NodeLook, look_at
+from remediator.kubectl.past.fleet_history import fleet_history
 from remediator.kubectl.past.ledger_look import gpu_history
 from remediator.kubectl.terminal import Terminal
 from remediator.view.session_view import gpu_ids
@@ -34,8 +35,14 @@ _OF_A_GPU: Final = "; of one GPU: kubectl gpuward history gpu UUID"
 
 async def history(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """All sessions of one node, oldest first, and its timeline; with `gpu UUID` the record of one
-    GPU.
+    GPU; without either what was done to the fleet of late.
     """
+    if not options.node:
+        return await fleet_history(cluster, options)
+    if options.since is not None:
+        raise CommandError(
+            "--since goes without NODE: of one node all that is kept is shown", exit_code=64
+        )
     if options.uuid:
         if options.node != "gpu":
             raise CommandError("history takes one NODE, or: gpu UUID", exit_code=64)

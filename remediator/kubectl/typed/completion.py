@@ -29,6 +29,7 @@ _WANTED: Final = {
     "resume": "pauses",
     "pause": "nodes",
     "plan": "nodes",
+    "history": "nodes",
     "evidence": "evidence",
     "keep": "records",
 }

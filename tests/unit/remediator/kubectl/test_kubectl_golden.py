@@ -50,6 +50,14 @@ LOOKS = {
     "why-wide": each("-o", "wide", "why", nodes=("gpu-blocked",)),
     "why-yaml": each("why", after=("-o", "yaml")),
     "history": (*each("history"), ("history", "gpu-gone", "-o", "wide")),
+    "history-fleet": (
+        ("history",),
+        ("history", "-o", "wide"),
+        ("history", "--since", "5m"),
+        ("history", "-l", "gpuward.io/health=nothing"),
+        ("history", "gpu-gone", "--since", "24h"),
+        ("history", "gpu-gone", "-l", "rack=a17"),
+    ),
     "history-gpu": (
         ("history", "gpu", "GPU-0badcafe"),
         ("history", "gpu", "GPU-9"),
@@ -150,7 +158,7 @@ def test_the_page_of_the_commands_shows_every_command_as_it_is() -> None:
     "words",
     [
         pytest.param(tuple(line.split()), id=line)
-        for line in ("fleet", "list --all", f"history {BLOCKED}", "lemons --all",
+        for line in ("fleet", "list --all", f"history {BLOCKED}", "history", "lemons --all",
                      "history gpu GPU-0badcafe", "stats", "plan")
     ],
 )  # fmt: skip
