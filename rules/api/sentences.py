@@ -15,6 +15,8 @@ from rules.api.timestamps import utc
 from rules.text.printable import printable
 
 _MORE: Final = re.compile(r"and (\d+) more")
+_MINUTE_S: Final = 60.0
+"""What is told apart where moments are told to the minute."""
 _NAMED: Final = 3
 """How many names a sentence spells out before it counts (as Cluster API does)."""
 
@@ -189,10 +191,21 @@ def settled_clause(reported: Sequence[Cause]) -> str:
     )
 
 
-def validating(since: float, until: float, blocked_by: str, reported: Sequence[Cause] = ()) -> str:
-    """Nothing asks for the quarantine any more; proving it."""
+def validating(
+    since: float,
+    until: float,
+    blocked_by: str,
+    reported: Sequence[Cause] = (),
+    closed_at: float | None = None,
+) -> str:
+    """Nothing asks for the quarantine any more; proving it. `since` is when the healthy time began
+    that counts, `closed_at` when the last cause closed: earlier where nobody saw the node then.
+    """
     clause = settled_clause(reported)
-    settled = f"{clause[0].upper()}{clause[1:]} {'since' if reported else 'at'} {utc(since)}"
+    closed_at = since if reported or closed_at is None else min(closed_at, since)
+    settled = f"{clause[0].upper()}{clause[1:]} {'since' if reported else 'at'} {utc(closed_at)}"
+    if since - closed_at >= _MINUTE_S:
+        settled += f", its healthy time counts from {utc(since)} on"
     if blocked_by:
         return bounded(f"{settled}; not released: {blocked_by}.")
     stays = "nothing else comes up" if reported else "the node stays healthy"

@@ -42,13 +42,14 @@ def cause_lines(look: NodeLook, session: QuarantineView | None, *, wide: bool) -
         if cause.source == "Human":
             yield f"asked for by {cause.by or 'a person'} ({cause.severity}): {cause.message}"
     shown = active if wide else active[:SHOWN_INCIDENTS]
+    at_first = {cause.incident: cause.reason for cause in causes if cause.incident}
     # Nobody is told to do by hand what is being done.
     by_hand = session is None or under_way(session.status) is None
     for incident in shown:
         further = goes_further(incident, active)
         yield from _incident(
             incident, status, look.now, wide=wide, by_hand=by_hand, further=further,
-            recorded=_recorded(look),
+            recorded=_recorded(look), at_first=at_first.get(incident.id, ""),
         )  # fmt: skip
     if session is not None and _to_be_returned(session, active):
         yield f"for the vendor: kubectl gpuward evidence {look.name}"
@@ -79,12 +80,15 @@ def _recorded(look: NodeLook) -> dict[str, str]:
 
 def _incident(
     incident: IncidentStatus, status: HealthStatus, now: float, *, wide: bool, by_hand: bool,
-    further: str, recorded: Mapping[str, str],
+    further: str, recorded: Mapping[str, str], at_first: str,
 ) -> Iterator[str]:  # fmt: skip
+    # A session, its alerts and tables keep the name by which it was opened; a fault of which more
+    # is known has another.
+    before = f"{at_first}, now " if at_first not in {"", incident.reason} else ""
     times = f", {incident.count} times" if incident.count > 1 else ""
     yield (
-        f"{incident.reason} ({incident.severity}), first seen {age(incident.first_seen, now)} "
-        f"ago{times}"
+        f"{before}{incident.reason} ({incident.severity}), "
+        f"first seen {age(incident.first_seen, now)} ago{times}"
     )
     gpus = {gpu.uuid: gpu for gpu in status.gpus}
     uuids = incident.gpus if wide else incident.gpus[:SHOWN_GPUS]

@@ -11,7 +11,7 @@ from rules.api.nodes import NodeView
 from rules.api.quarantine import Phase, QuarantineStatus
 from rules.api.sentences import bounded, marked, settled_clause
 from rules.api.sentences import validating as validating_sentence
-from rules.api.timestamps import format_time, utc
+from rules.api.timestamps import format_time, parse_time, utc
 from rules.api.writes import Decision
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.clock import was_away
@@ -30,7 +30,7 @@ def begin_validation(case: Case, status: QuarantineStatus) -> Decision:
     test = wanted(case)
     tests = test is not None and passed_at(status, case.node.boot_id) is None
     why = f"its GPUs are tested under load by {test.provider} first" if test and tests else ""
-    sentence = validating_sentence(case.now, until, why, case.reported)
+    sentence = validating_sentence(case.now, until, why, case.reported, _closed_at(case))
     status = st.enter(status, Phase.VALIDATING, sentence, case.now)
     return case.decision("Validate", status, because=settled_clause(case.reported), wake_at=until)
 
@@ -64,7 +64,7 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
             return end(case, Phase.RELEASED, why)
     why = refusal.why if refusal is not None else ""
     status = st.with_refusal(status, case.now, refusal, f"Not released: {why}.")
-    sentence = validating_sentence(began, until, why, case.reported)
+    sentence = validating_sentence(began, until, why, case.reported, _closed_at(case))
     if tested_at is not None:
         sentence = bounded(f"{sentence[:-1]}; its test under load passed at {utc(tested_at)}.")
     flaps = st.times(status, "CauseReturned")
@@ -80,6 +80,15 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
         # Past that moment only a change can release it: time alone has nothing to add.
         wake_at=until if until > case.now else None,
     )
+
+
+def _closed_at(case: Case) -> float | None:
+    """When the last cause closed, as the verdict says; None where it does not say so of each."""
+    incidents = case.seen.health.status.incidents if case.seen.health is not None else ()
+    closed = {i.id: parse_time(i.closed_at) for i in incidents if not i.active}
+    times = [closed.get(cause.incident) for cause in case.session.spec.causes]
+    known = [at for at in times if at is not None]
+    return max(known, default=None) if len(known) == len(times) else None
 
 
 def _blind(status: QuarantineStatus) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 from rules.api import writes as d
 from rules.api.names import TAINT_QUARANTINE
+from rules.api.timestamps import utc_of
 from tests.support.scenario.session_phases_reached import MARKED, NODE, OPEN, at, evictions_after
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
@@ -136,6 +137,11 @@ class TestStaleVerdict:
         world.speak(NODE)
         world.run(1500, step=10)
         assert world.phase(NODE) == "Validating"
+        (incident,) = world.healths[NODE]["status"]["incidents"]
+        assert (
+            f"All causes closed at {utc_of(incident['closedAt'])}, its healthy time counts from "
+            f"{utc_of(world.session(NODE).status.phase_since)} on; released at "
+        ) in world.message(NODE)
         world.run_until(NODE, "Released", limit=400)
 
     def test_nothing_opens_on_a_stale_verdict(self) -> None:

@@ -137,7 +137,8 @@ class Cluster:
 
     def close_all(self, node: str) -> None:
         for known in self.healths[node]["status"]["incidents"]:
-            known["active"] = False
+            if known["active"]:
+                known.update(active=False, closedAt=format_time(self.now))
 
     def silence(self, node: str) -> None:
         """The agent stops beating."""

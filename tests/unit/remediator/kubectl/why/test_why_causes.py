@@ -48,6 +48,18 @@ def test_issue15_08_the_repair_is_a_command_that_names_the_gpu() -> None:
     assert "more: gpuward-agent explain Xid95UncontainedMemoryError" in text
 
 
+def test_issue15_a_fault_that_got_another_name_is_told_by_both() -> None:
+    """Sentence, tables and alerts of the session say the first."""
+    health = sick(NAME)
+    health["status"]["incidents"][0]["reason"] = "RowRemapFailure"
+    cause = {"source": "Detector", "incident": f"i-{NAME}", "reason": "Xid64RowRemapFailed"}
+    of_this = session("gpu-7-1", NAME, "Quarantined", "Drained.", spec={"causes": [cause]})
+    said = "\n".join(why(look(health, of_this)))
+    assert "Xid64RowRemapFailed, now RowRemapFailure (Fatal), first seen" in said
+    assert "explain RowRemapFailure" in said
+    assert ", now Row" not in "\n".join(why(look(health)))
+
+
 SITE = {
     "condition": {"type": "GpuBroken", "status": "True"}, "reason": "SiteGPUBroken",
     "severity": "Fatal", "level": "Drain", "for": "1s",
