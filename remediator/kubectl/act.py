@@ -281,6 +281,7 @@ async def repaired(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
         [
             f"{name}: noted, but so far the agent disagrees:",
             *(f"  {printable(line)}" for line in against),
+            "on record your word holds all the same: what was before makes no lemon of its GPUs",
             f"what it says then: kubectl gpuward why {name}",
         ]
     )
