@@ -67,4 +67,15 @@ async def _open_still(cluster: Cluster, session: QuarantineView) -> QuarantineVi
             f"session {session.name} ended, or is being given back, at this very moment: what is "
             "added to it now ends with it; ask again"
         )
+    if _asked_of(newest) != _asked_of(session):
+        raise CommandError(
+            f"somebody else asked something of session {session.name} at this very moment: "
+            f"kubectl gpuward show {session.name} says what; ask again"
+        )
     return newest
+
+
+def _asked_of(session: QuarantineView) -> tuple[object, ...]:
+    """What the asker was shown and said yes to: how far it goes, and what other people want."""
+    spec = session.spec
+    return spec.level, spec.hold, [cause for cause in spec.causes if cause.source == "Human"]
