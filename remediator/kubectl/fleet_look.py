@@ -95,6 +95,7 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     by_name = {node.name: node for node in nodes or ()}
     names = by_name if nodes is not None else healths
     back = _given_back(by_name.values(), healths, listed, policy or Policy(), now)
+    words = {n: health_now(by_name.get(n), healths.get(n), agents, now) for n in names}
     rows = sorted(
         (
             _Row(
@@ -102,12 +103,16 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
                 node=by_name.get(n),
                 health=healths.get(n),
                 session=sessions.get(n),
-                now=health_now(by_name.get(n), healths.get(n), agents, now),
+                now=words[n],
                 lingering=lingering.get(n),
                 people=(
                     *([GIVEN_BACK] if n in back else []),
                     *part_of_people(
-                        by_name.get(n), sessions.get(n) or lingering.get(n), pauses, now
+                        by_name.get(n),
+                        sessions.get(n) or lingering.get(n),
+                        pauses,
+                        now,
+                        healths.get(n) if not words[n].why else None,
                     ),
                 ),
             )

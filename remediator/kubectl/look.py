@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
@@ -18,8 +18,9 @@ from remediator.view.shared_waits import shared_waits, without
 from remediator.view.text import age, document, labelled, table, width_for
 from rules.api.health import plain
 from rules.api.names import ANNOTATION_HOLD, API_VERSION
-from rules.api.nodes import FreshNode, NodeView, PauseView, QuarantineView
+from rules.api.nodes import FreshNode, HealthView, NodeView, PauseView, QuarantineView
 from rules.api.sentences import some
+from rules.fleet.health_now import health_now
 from rules.session.observation import is_open, opted_out
 from rules.text.printable import printable
 
@@ -44,6 +45,7 @@ async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Termin
     if options.output in {"json", "yaml"}:
         return document(wire_list(found), options.output)
     now = cluster.now()
+    healths = {health.metadata.name: health for health in await cluster.healths()}
     waits = shared_waits(found)
     lines = [
         *(await readable_policy(cluster, options.namespace))[1],
@@ -63,7 +65,7 @@ async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Termin
             age(s.status.phase_since or s.metadata.creation_timestamp, now),
             leading_reason(s),
             _blocked(s),
-            _people(s, by_name.get(s.spec.node_name), pauses, now),
+            _people(s, by_name.get(s.spec.node_name), pauses, now, healths),
             s.name,
             *((s.spec.level, askers(s), without(s.status.message, clauses)) if wide else ()),
         ]
@@ -86,14 +88,20 @@ def _none(options: argparse.Namespace, *, some_node: bool) -> str:
 
 
 def _people(
-    session: QuarantineView, node: NodeView | None, pauses: list[PauseView], now: float
+    session: QuarantineView,
+    node: NodeView | None,
+    pauses: list[PauseView],
+    now: float,
+    healths: Mapping[str, HealthView],
 ) -> str:
     """What people decided about the session's node, and what it needs them for; nothing matters
     to one that has ended and let go of its node.
     """
     if not is_open(session):
         return must_of(session) if mark_stays(session) else ""
-    return ", ".join(part_of_people(node, session, pauses, now))
+    health = healths.get(session.spec.node_name)
+    believed = health if not health_now(node, health, None, now).why else None
+    return ", ".join(part_of_people(node, session, pauses, now, believed))
 
 
 def _held_without(nodes: Iterable[NodeView], sessions: list[QuarantineView]) -> list[str]:

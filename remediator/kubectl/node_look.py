@@ -87,7 +87,8 @@ class NodeLook:
     @property
     def people(self) -> tuple[str, ...]:
         """What people decided about the node (held, paused, opted out), what waits for them."""
-        return part_of_people(self.node, self.session, self.pauses, self.now)
+        believed = self.health if not self.stale else None
+        return part_of_people(self.node, self.session, self.pauses, self.now, believed)
 
     @property
     def external(self) -> tuple[IncidentStatus, ...]:

@@ -10,10 +10,12 @@ import msgspec
 from remediator.view.text import age
 from rules.api.metadata import LabelSelector
 from rules.api.names import ANNOTATION_HOLD
-from rules.api.nodes import NodeView, PauseView, QuarantineView
+from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
+from rules.api.quarantine import Mode, Phase
 from rules.api.selectors import spelled
 from rules.api.sentences import some
 from rules.api.timestamps import utc_of
+from rules.catalog.reason import Level
 from rules.catalog.why_not import WhyNot
 from rules.session.observation import is_open, opted_out, pause_covers, pause_doubt, pause_over
 from rules.session.status import condition
@@ -22,9 +24,12 @@ from rules.text.printable import printable
 HELD, PAUSED, OPTED_OUT = "held", "paused", "opted out"
 GIVEN_BACK = "given back"
 """A person ended its session, and that covers all that is wrong with it still."""
-MUST_APPROVE, MUST_ACT = "must approve", "must act"
-"""Nothing goes on before a person lets it, or does something about it."""
-MUSTS: Final = frozenset({MUST_APPROVE, MUST_ACT})
+MUST_APPROVE, MUST_ACT, MUST_RELEASE = "must approve", "must act", "must release"
+"""Nothing goes on before a person lets it, does something about it, or ends what only people ask
+for.
+"""
+MUSTS: Final = frozenset({MUST_APPROVE, MUST_ACT, MUST_RELEASE})
+_AT_REST: Final = frozenset({Phase.MARKED, Phase.QUARANTINED})
 _DECIDED: Final = frozenset({WhyNot.HOLD, WhyNot.PAUSED, WhyNot.OPT_OUT})
 """A session that waits for one of these waits for what a person decided: said so already."""
 
@@ -34,13 +39,32 @@ def part_of_people(
     session: QuarantineView | None,
     pauses: Iterable[PauseView],
     now: float,
+    health: HealthView | None = None,
 ) -> tuple[str, ...]:
     """What people decided about a node, and what its session, open or not let go of, needs them
-    for.
+    for; of causes by `health`, where it is known and can be believed.
     """
-    must = must_of(session) if session is not None else ""
     opened = session if session is not None and is_open(session) else None
-    return (*decided(node, opened, pauses, now), *([must] if must else ()))
+    said = decided(node, opened, pauses, now)
+    must = must_of(session) if session is not None else ""
+    if not must and not said and opened is not None and _only_people_ask(opened, health):
+        must = MUST_RELEASE
+    return (*said, *([must] if must else ()))
+
+
+def _only_people_ask(session: QuarantineView, health: HealthView | None) -> bool:
+    """Whether a session that has done all it will do stays for a person's request alone, which no
+    verdict closes.
+    """
+    phase, spec = session.status.phase, session.spec
+    drains_yet = phase == Phase.MARKED and spec.level == Level.DRAIN
+    if phase not in _AT_REST or drains_yet or session.status.mode == Mode.SHADOW:
+        return False
+    incidents = health.status.incidents if health is not None else ()
+    closed = {incident.id for incident in incidents if not incident.active}
+    others = [cause for cause in spec.causes if cause.source != "Human"]
+    asked = len(others) < len(spec.causes) and spec.release is None
+    return asked and all(cause.incident in closed for cause in others)
 
 
 def must_of(session: QuarantineView) -> str:

@@ -58,7 +58,9 @@ async def node_plan(
     name, session = found.node, found.after
     node = snapshot.nodes.get(name)
     step = next_step(found, snapshot)
-    people = part_of_people(node, session, snapshot.pauses.values(), snapshot.now)
+    believed = node is not None and not sight_of(node, snapshot).stale
+    health = snapshot.healths.get(name) if believed else None
+    people = part_of_people(node, session, snapshot.pauses.values(), snapshot.now, health)
     if session is None:
         reason = _asking(snapshot, name)
         if not reason and not found.unmarked:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from remediator.view.people import MUST_ACT, MUST_APPROVE, part_of_people
-from rules.api.quarantine import Condition, ReleaseRequest
+from remediator.view.people import MUST_ACT, MUST_APPROVE, MUST_RELEASE, part_of_people
+from rules.api.nodes import HealthView, QuarantineView
+from rules.api.quarantine import Cause, Condition, ReleaseRequest
 from rules.catalog.why_not import WhyNot
 from tests.support.remediator.page_fleet import NOW, node, session
 
@@ -30,6 +31,39 @@ def test_a_session_that_needs_a_person_says_for_what(
     there = session("b-1", "b", "Quarantined", conditions=(needs,))
     assert part_of_people(node("b"), there, (), NOW) == words
     assert part_of_people(HELD, there, (), NOW) == ("held", *words)
+
+
+def by_hand(phase: str, **spec: object) -> QuarantineView:
+    """A session that a person joined, or asked for."""
+    there = session("b-1", "b", phase)
+    asked = Cause(source="Human", reason="Manual", by="ann")
+    found = {"causes": (*there.spec.causes, asked), **spec}
+    return msgspec.structs.replace(there, spec=msgspec.structs.replace(there.spec, **found))
+
+
+def verdict_with(*, active: bool, of: QuarantineView) -> HealthView:
+    """The node's verdict knows the session's incident."""
+    said = [
+        {"id": c.incident, "reason": c.reason, "active": active}
+        for c in of.spec.causes
+        if c.incident
+    ]
+    return msgspec.convert({"metadata": {"name": "b"}, "status": {"incidents": said}}, HealthView)
+
+
+def test_issue15_what_only_people_ask_for_a_person_ends() -> None:
+    there = by_hand("Quarantined")
+    closed = verdict_with(active=False, of=there)
+    assert part_of_people(node("b"), there, (), NOW, closed) == (MUST_RELEASE,)
+    assert part_of_people(HELD, there, (), NOW, closed) == ("held",)
+    assert part_of_people(node("b"), there, (), NOW, verdict_with(active=True, of=there)) == ()
+    assert part_of_people(node("b"), there, (), NOW) == (), "nobody knows that the fault is gone"
+    assert part_of_people(node("b"), by_hand("Draining"), (), NOW, closed) == ()
+    assert part_of_people(node("b"), by_hand("Marked"), (), NOW, closed) == (), "its turn comes"
+    cordoned = by_hand("Marked", level="Cordon")
+    assert part_of_people(node("b"), cordoned, (), NOW, closed) == (MUST_RELEASE,)
+    given = by_hand("Quarantined", release=ReleaseRequest(by="ann"))
+    assert part_of_people(node("b"), given, (), NOW, closed) == ()
 
 
 def test_what_a_person_has_given_back_needs_nobody() -> None:
