@@ -36,6 +36,7 @@ from rules.drain.budget import matching, needs_turn
 from rules.drain.drain_input import DrainInput
 from rules.drain.eviction import EvictionKind, EvictionOutcome, classify, no_answer
 from rules.drain.memory import DrainMemory, announced, answered, forced, not_forced
+from rules.drain.obstacles import force_refusal
 from rules.drain.plan import DrainPlan, plan_drain
 from rules.drain.recheck import kept_from_eviction, kept_from_force
 from rules.drain.unseen import SAID_FROM, failed, not_listed
@@ -271,8 +272,8 @@ class Drains(EdgePart):
             if sent.done:
                 sent = await self._gateway.send(delete, about)
             if sent.result is Result.REFUSED and sent.answer is not None:
-                said = sent.answer.sentence()
-                self._book(drain, not_forced(drain.memory, delete.uid, said))
+                refusal = force_refusal(sent.answer.code, sent.answer.sentence())
+                self._book(drain, not_forced(drain.memory, delete.uid, refusal))
             if sent.done:
                 eviction = d.EvictPod(
                     node=delete.node, namespace=delete.namespace, name=delete.name, uid=delete.uid

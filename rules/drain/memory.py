@@ -15,6 +15,7 @@ from typing import Final
 from rules.api.pods import PodView
 from rules.api.quarantine import MAX_RECENT, DrainStatus
 from rules.api.writes import EvictPod
+from rules.catalog.why_not import Refusal
 from rules.drain.eviction import EvictionKind, EvictionOutcome
 
 RETURNS: Final = 3
@@ -51,8 +52,8 @@ class DrainMemory:
     """Pods (`namespace/name`) that an earlier process was about to evict when it last wrote."""
     forced: tuple[str, ...] = ()
     """Pods deleted by force in this process, bounded; the session's timeline keeps them."""
-    unforced: Mapping[str, str] = field(default_factory=dict)
-    """What the API server said where it refused a deletion by force, by pod UID."""
+    unforced: Mapping[str, Refusal] = field(default_factory=dict)
+    """Where the API server refused a deletion by force, by pod UID."""
 
     @classmethod
     def resume(cls, drain: DrainStatus | None) -> DrainMemory:
@@ -115,9 +116,9 @@ def forced(memory: DrainMemory, eviction: EvictPod) -> DrainMemory:
     return replace(answered(memory, eviction, accepted), forced=names, unforced=unforced)
 
 
-def not_forced(memory: DrainMemory, pod_uid: str, why: str) -> DrainMemory:
+def not_forced(memory: DrainMemory, pod_uid: str, refusal: Refusal) -> DrainMemory:
     """Book a deletion by force that the API server refused: the pod is as blocked as before."""
-    return replace(memory, unforced={**memory.unforced, pod_uid: why})
+    return replace(memory, unforced={**memory.unforced, pod_uid: refusal})
 
 
 def listed(memory: DrainMemory, pods: Iterable[PodView], now: float) -> DrainMemory:

@@ -14,6 +14,7 @@ from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.budget import judge
 from rules.drain.eviction import EvictionKind, EvictionOutcome
 from rules.drain.gangs import Gang
+from rules.text.kube_status import Told, told
 
 _POD_NAMES: Final = 3
 _GANG_REMEDY: Final = (
@@ -60,6 +61,23 @@ def obstacle_of(
     if said is not None:
         return said
     return block if asked or outcome is not None else None
+
+
+def force_refusal(code: int, said: str) -> Refusal:
+    """A deletion by force that the API server refused, with what it said; what is next differs by
+    who refused it.
+    """
+    why = f"the API server refuses ({said})"
+    if code == 401:
+        remedy = "check the remediator's service account and token"
+        return Refusal(reason=WhyNot.MISSING_PERMISSION, why=why, remedy=remedy)
+    if code == 403 and Told.BY_ADMISSION not in told(said):
+        remedy = "apply component force or set drain.onTimeout: Report"
+        reason = WhyNot.MISSING_PERMISSION
+    else:
+        remedy = "ask who runs the admission policy or webhook, or set drain.onTimeout: Report"
+        reason = WhyNot.EVICTION_REFUSED
+    return Refusal(reason=reason, why=why, permanent=True, remedy=remedy)
 
 
 def _by_answer(outcome: EvictionOutcome, block: Refusal | None, key: str) -> Refusal | None:

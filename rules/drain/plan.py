@@ -55,7 +55,7 @@ class DrainPlan:
     """Who may be asked to go now, in order; the PDB queue decides who really is."""
     force: tuple[tuple[SetDisruptionTarget, DeletePod], ...] = ()
     """By policy, past the deadline: send each pair in order, one pod at a time."""
-    force_refused: str = ""
+    force_refused: Refusal | None = None
     """Why the API server lets none of `force` be sent; those pods are asked to go as before."""
     blocked: tuple[BlockedBy, ...] = ()
     blocked_reason: WhyNot | None = None
@@ -170,7 +170,7 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
         evict=tuple(evict),
         force=tuple(force),
         force_refused=next(
-            (memory.unforced[d.uid] for _, d in force if d.uid in memory.unforced), ""
+            (memory.unforced[d.uid] for _, d in force if d.uid in memory.unforced), None
         ),
         blocked=grouped(obstacles),
         blocked_reason=worst.reason if worst is not None else None,

@@ -36,9 +36,12 @@ def named(path: str, document: Any, fails_at: Callable[[Any], str]) -> tuple[str
     """The steps with each hidden key in its place; up to the mapping where none can be found.
 
     `fails_at`: the path of the first error of a document. With one key alone in its mapping, the
-    key that is meant fails there still.
+    key that is meant fails there still. Only the section that is meant is read for each key: the
+    whole of a long policy, thousands of times, would take longer than the lease lasts.
     """
     steps: tuple[str, ...] = ()
+    section = steps_of(path)[:1]
+    document = {key: document[key] for key in section if key in document}
     for step in steps_of(path):
         if step != _HIDDEN:
             steps += (step,)

@@ -290,7 +290,8 @@ def _told_again(case: Case) -> EmitEvent:
         node_uid=case.node.uid,
         kind="Warning",
         reason="QuarantineMarkRestored",
-        message=f"{_TAKEN[0].upper()}{_TAKEN[1:]}; to end the quarantine, take it off again.",
+        message=f"{_TAKEN[0].upper()}{_TAKEN[1:]}; to end the quarantine, take it off again once "
+        f"{OWNER_LEFT_S:.0f} s have passed, or kubectl gpuward release {case.node.name}.",
         at=case.now,
         key=f"{case.session.metadata.uid}/MarkRestored/{int(case.now)}",
     )

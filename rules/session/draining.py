@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from rules.api.quarantine import DrainStatus, Phase, QuarantineStatus
+from rules.api.quarantine import BlockedBy, DrainStatus, Phase, QuarantineStatus
 from rules.api.sentences import blocked_clause, some
 from rules.api.sentences import draining as draining_sentence
 from rules.api.sentences import quarantined as quarantined_sentence
@@ -134,8 +134,8 @@ def _obstacle(plan: DrainPlan, late: bool, on_timeout: str) -> Refusal | None:
     kept = _kept_by(plan)
     if not late:
         return kept
-    if plan.force_refused and plan.unseen is None:
-        return _not_granted(plan)
+    if plan.force_refused is not None and plan.unseen is None:
+        return _not_forced(plan.blocked, plan.force_refused)
     if kept is None:
         why = f"{_TIME_OVER} and the policy says {on_timeout}"
         return Refusal(reason=WhyNot.DRAIN_TIMEOUT, why=why)
@@ -153,12 +153,9 @@ def _kept_by(plan: DrainPlan) -> Refusal | None:
     return None
 
 
-def _not_granted(plan: DrainPlan) -> Refusal:
-    """`drain.onTimeout: Force` without the rights of its component: what blocked blocks still."""
-    blocked = blocked_clause(plan.blocked)
-    why = (
-        f"{_TIME_OVER} and the policy says Force, which the API server refuses "
-        f"({plan.force_refused}), apply component force or set drain.onTimeout: Report"
-    )
+def _not_forced(blocked_by: tuple[BlockedBy, ...], refused: Refusal) -> Refusal:
+    """`drain.onTimeout: Force`, and the API server lets nobody do it: what blocks is told, too."""
+    blocked = blocked_clause(blocked_by)
+    why = f"{_TIME_OVER} and the policy says Force, which {refused.why}, {refused.remedy}"
     why = f"{blocked}; {why}" if blocked else why
-    return Refusal(reason=WhyNot.MISSING_PERMISSION, why=why, permanent=True)
+    return replace(refused, why=why, remedy="")

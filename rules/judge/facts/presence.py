@@ -177,8 +177,7 @@ def _look(on: Judging, address: str) -> Judging:
     if view is None:
         if not gone:
             return on
-        nobody = GpuSeen(uuid="", index=-1, pci=address)
-        view = GpuView(seen=on.state.before_boot.get(address, nobody))
+        view = GpuView(seen=_who_was_at(on.state, address))
         on = on.with_gpu(view)
     if gone:
         evidence = "PCI: the device is gone or its configuration space reads all ones"
@@ -188,6 +187,16 @@ def _look(on: Judging, address: str) -> Judging:
     if not view.enumerated and view.lost != Gauge() and not _says_lost(view, on.now):
         return _step_lost(on, view, "", gone=False)
     return on
+
+
+def _who_was_at(state: NodeState, address: str) -> GpuSeen:
+    """The GPU of the boot before; nobody where it is at another address now, or may yet be: cards
+    change their slots, and the bus its numbers, while the power is off.
+    """
+    known = state.before_boot.get(address)
+    if known is None or not state.inventory_at or known.uuid in state.gpus:
+        return GpuSeen(uuid="", index=-1, pci=address)
+    return known
 
 
 def _says_lost(view: GpuView, now: float) -> bool:

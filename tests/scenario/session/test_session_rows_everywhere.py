@@ -100,8 +100,28 @@ def test_issue10_18_what_an_owner_undid_waits_for_what_forbids_it_and_says_so(
     assert world.phase(NODE) not in {"Cancelled", "Released"}
     said = [e["message"] for e in world.events.values() if e["reason"] == "QuarantineMarkRestored"]
     assert len(said) == 1
-    assert "to end the quarantine, take it off again" in said[0]
+    assert "to end the quarantine, take it off again once 60 s have passed" in said[0]
+    assert f"kubectl gpuward release {NODE}" in said[0]
     assert "MarkRestored" in [entry.step for entry in world.session(NODE).status.timeline]
+
+
+@pytest.mark.parametrize(("after", "ends"), [(30, False), (70, True)])
+def test_the_mark_that_was_put_back_ends_the_session_when_its_event_says_so(
+    after: int, ends: bool
+) -> None:
+    world = at("Quarantined")
+    state = "nvidia.com__gpu_driver_upgrade_state"
+    world.label(NODE, **{state: "validation-required"})
+    world.run(2)
+    world.cordon(NODE, on=False)
+    world.run(10)
+    world.label(NODE, **{state: "upgrade-done"})
+    world.run(5)
+    assert world.unschedulable(NODE)
+    world.run(after)
+    world.cordon(NODE, on=False)
+    world.run(5)
+    assert (world.phase(NODE) == "Cancelled") is ends
 
 
 @pytest.mark.parametrize("phase", OPEN)

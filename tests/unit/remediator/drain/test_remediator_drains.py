@@ -252,7 +252,7 @@ async def test_force_deletes_nothing_whose_condition_could_not_be_set(cluster):
         await until(lambda: (plan := setting.drains.plan("n1")) and plan.force_refused)
         assert cluster.server.requests.count(verb="delete", resource="pods") == 0
         plan = setting.drains.plan("n1")
-        assert "no pods/status" in plan.force_refused
+        assert "no pods/status" in plan.force_refused.why
         await until(lambda: setting.drains.plan("n1").blocked)
         (block,) = setting.drains.plan("n1").blocked
         assert (block.pdb, block.pods) == ("default/web", ("default/web",))

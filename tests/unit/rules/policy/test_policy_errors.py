@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rules.policy.differences import differences
-from rules.policy.places import steps_of, without
+from rules.policy.places import named, steps_of, without
 from rules.policy.policy import Policy, effective_view
 from rules.policy.reader import load_policy
 
@@ -129,3 +129,15 @@ def test_differences_are_told_in_the_words_of_yaml(
     old: object, new: object, said: list[str]
 ) -> None:
     assert differences({"a": old}, {"a": new}) == said
+
+
+def test_only_the_section_that_is_meant_is_read_for_each_key() -> None:
+    document = {"pods": [{}] * 3, "reasons": {"A": {}, "B": {"level": 7}}}
+    read: list[set[str]] = []
+
+    def fails_at(one: dict[str, Any]) -> str:
+        read.append(set(one))
+        return "reasons[...].level" if "B" in one["reasons"] else ""
+
+    assert named("reasons[...].level", document, fails_at) == ("reasons", "B", "level")
+    assert read == [{"reasons"}, {"reasons"}]
