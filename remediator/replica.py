@@ -269,6 +269,7 @@ class Replica:
                 self.caches.healths.items.values(),
                 self.caches.nodes.items,
                 sessions,
+                self.caches.pauses.items.values(),
                 self.policy.policy,
                 self.clock.now(),
             )

@@ -164,7 +164,7 @@ def _given_back(
         if (health := healths.get(node.name)) is not None
         and (own := of.get(node.name))
         and not any(map(is_open, own))
-        and left_alone(node, health, own, policy, now) == RELEASED
+        and left_alone(node, health, own, (), policy, now) == RELEASED
     )
 
 

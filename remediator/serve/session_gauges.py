@@ -9,7 +9,7 @@ decides.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from remediator.metrics import Metrics
 from rules.api.names import ANNOTATION_HOLD
@@ -112,6 +112,7 @@ def set_left_alone_gauge(
     healths: Iterable[HealthView],
     nodes: Mapping[str, NodeView],
     sessions: Iterable[QuarantineView],
+    pauses: Collection[PauseView],
     policy: Policy,
     now: float,
 ) -> None:
@@ -123,6 +124,6 @@ def set_left_alone_gauge(
     for health in healths:
         name = health.metadata.name
         if (node := nodes.get(name)) is not None:
-            why = left_alone(node, health, by_node.get(name, ()), policy, now)
+            why = left_alone(node, health, by_node.get(name, ()), pauses, policy, now)
             if why:
                 metrics.node_left_alone.labels(name, why).set(1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from rules.api.nodes import HealthView, NodeView, QuarantineView
+from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import parse_time
 from rules.api.writes import DeleteSession
@@ -19,6 +19,7 @@ from rules.session.observation import (
     NodeObservation,
     is_open,
     opted_out,
+    pause_singles_out,
     sessions_by_node,
 )
 from rules.session.people.covered import covered_until
@@ -130,11 +131,14 @@ def left_alone(
     node: NodeView,
     health: HealthView,
     sessions: Iterable[QuarantineView],
+    pauses: Iterable[PauseView],
     policy: Policy,
     now: float,
 ) -> str:
     """What policy or a person decided so that nothing is done about the node's faults; "" where
-    something is to be done, or nothing is wrong: `OptOut`, `Report`, `Released`.
+    something is to be done, or nothing is wrong: `OptOut`, `Report`, `Released`, `Paused`.
+
+    A pause of everything is no word about this node: it may have failed long after.
     """
     active = [incident for incident in health.status.incidents if incident.active]
     if not active:
@@ -145,4 +149,7 @@ def left_alone(
     if not acting:
         return Level.REPORT
     covered = covered_until(acting, sessions, policy, now)
-    return RELEASED if all(one.id in covered for one in acting) else ""
+    if all(one.id in covered for one in acting):
+        return RELEASED
+    paused = any(pause_singles_out(pause, node, now) for pause in pauses)
+    return WhyNot.PAUSED if paused else ""

@@ -234,6 +234,15 @@ def pause_covers(pause: PauseView, node: NodeView, now: float) -> bool:
     return selector is not None and selector(node.labels)
 
 
+def pause_singles_out(pause: PauseView, node: NodeView, now: float) -> bool:
+    """Whether a pause covers the node by its name or its labels: a word about this node, which one
+    of everything is not.
+    """
+    scope = pause.spec.scope
+    picks = node.name in scope.nodes or any((scope.node_selector or {}).values())
+    return picks and not scope.all and not pause_doubt(pause) and pause_covers(pause, node, now)
+
+
 def pause_over(pause: PauseView, now: float) -> bool:
     """Whether the pause has ended by itself; an end that cannot be read never comes."""
     until = parse_time(pause.spec.until) if pause.spec.until else None

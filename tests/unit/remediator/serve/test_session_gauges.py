@@ -20,6 +20,7 @@ from rules.api.quarantine import (
     Cause,
     Condition,
     DrainStatus,
+    PauseScope,
     PauseSpec,
     QuarantineSpec,
     QuarantineStatus,
@@ -238,7 +239,44 @@ def test_issue15_12_sick_nodes_that_are_left_alone_by_a_decision_are_a_series(
     assert isinstance(loaded, Policy)
     metrics = Metrics()
     past = [ended] if released else []
-    set_left_alone_gauge(metrics, [health], {"gpu-7": node}, past, loaded, made + 60)
+    set_left_alone_gauge(metrics, [health], {"gpu-7": node}, past, (), loaded, made + 60)
     assert lines(metrics, "gpuward_node_left_alone") == [
         f'gpuward_node_left_alone{{node="gpu-7",why="{word}"}} 1.0' for word in why
     ]
+
+
+@pytest.mark.parametrize(
+    ("scope", "why"),
+    [
+        pytest.param(PauseScope(nodes=("gpu-7",)), ["Paused"], id="by name"),
+        pytest.param(
+            PauseScope(node_selector={"matchLabels": {"rack": "a17"}}), ["Paused"], id="by label"
+        ),
+        pytest.param(PauseScope(nodes=("gpu-8",)), [], id="another node"),
+        pytest.param(PauseScope(all=True), [], id="everything"),
+        pytest.param(PauseScope(all=True, nodes=("gpu-7",)), [], id="everything, and it by name"),
+        pytest.param(
+            PauseScope(node_selector={"matchLabels": {}}), [], id="everything, by no label at all"
+        ),
+        pytest.param(PauseScope(), [], id="nobody knows what"),
+    ],
+)
+def test_issue15_walk_a_pause_of_a_node_is_a_decision_about_it_one_of_everything_is_none(
+    scope: PauseScope, why: list[str]
+) -> None:
+    labels = {"rack": "a17"}
+    node = NodeView(metadata=ObjectMeta(name="gpu-7", labels=labels))
+    health = HealthView(metadata=ObjectMeta(name="gpu-7"), status=HealthStatus(incidents=(LOST,)))
+    until = "2027-01-14T08:00:00Z"
+    pause = PauseView(
+        metadata=ObjectMeta(name="p"), spec=PauseSpec(scope=scope, reason="tests", until=until)
+    )
+    loaded = load_policy({})
+    assert isinstance(loaded, Policy)
+    end = parse_time(until) or 0.0
+    for now, words in ((end - 1, why), (end, [])):
+        metrics = Metrics()
+        set_left_alone_gauge(metrics, [health], {"gpu-7": node}, (), [pause], loaded, now)
+        assert lines(metrics, "gpuward_node_left_alone") == [
+            f'gpuward_node_left_alone{{node="gpu-7",why="{word}"}} 1.0' for word in words
+        ]
