@@ -77,6 +77,7 @@ async def _stopped(cluster: Cluster, spec: PauseSpec) -> list[str]:
         if (node := nodes.get(one.spec.node_name)) is not None
         and pause_covers(pause, node, cluster.now())
         and one.status.mode != Mode.SHADOW
+        and one.spec.release is None  # which goes on
         and (one.status.phase in _UNDER_WAY or _asked_by(one))
         and one.status.phase not in _OUT
     ]

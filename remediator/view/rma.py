@@ -60,7 +60,7 @@ def rma_folder(spec: Mapping[str, Any], now: Sequence[IncidentStatus] = ()) -> R
     missing = tuple(_missing(known, accused))
     missing = (*(_not_in_it(each) for each in later), *missing)
     files = {
-        "summary.txt": _summary(known, accused, missing),
+        "summary.txt": _summary(known, accused, missing, further=[LATER] if later else []),
         "gpus.txt": _gpus(known.gpus),
         "readings.txt": _readings(known.gpus),
         "links.txt": _links(known),
@@ -118,7 +118,13 @@ def _missing(spec: EvidenceSpec, accused: Sequence[EvidenceGpu]) -> Iterator[str
     yield from NOT_KEPT
 
 
-def _summary(spec: EvidenceSpec, accused: Sequence[EvidenceGpu], missing: Sequence[str]) -> str:
+def _summary(
+    spec: EvidenceSpec,
+    accused: Sequence[EvidenceGpu],
+    missing: Sequence[str],
+    *,
+    further: Sequence[str],
+) -> str:
     facts = [
         ("Node", spec.node_name),
         ("Session", spec.session),
@@ -136,7 +142,8 @@ def _summary(spec: EvidenceSpec, accused: Sequence[EvidenceGpu], missing: Sequen
     active = [each for each in spec.incidents if each.active]
     lines += [f"  {_headline(each)}" for each in active] or ["  none"]
     lines += ["", "Missing", *(f"  {each}" for each in missing)]
-    lines += ["", "Files", "  gpus.txt readings.txt links.txt incidents.txt kernel.log"]
+    files = ["gpus.txt", "readings.txt", "links.txt", "incidents.txt", "kernel.log", *further]
+    lines += ["", "Files", f"  {' '.join(files)}"]
     return "\n".join([*lines, "  evidence.json: all of it, with its digest", ""])
 
 

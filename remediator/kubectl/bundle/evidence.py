@@ -20,6 +20,7 @@ from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import utc_of
 from rules.session.observation import is_open
 from rules.session.repair.evidence import may_come, recorded
+from rules.text.printable import printable
 
 
 async def evidence(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
@@ -152,4 +153,5 @@ def _told(folder: Path, found: EvidenceView, made: RmaFolder) -> str:
         f"at fault: {gpu.product or 'GPU'} serial {gpu.serial or 'not known'} in slot {gpu.pci}"
         for gpu in made.accused
     ]
-    return "\n".join([*lines, *(f"missing: {each}" for each in made.missing)])
+    # Each line by itself: what an agent wrote must not begin one of its own.
+    return "\n".join(map(printable, [*lines, *(f"missing: {each}" for each in made.missing)]))

@@ -42,7 +42,7 @@ async def export(cluster: Cluster, options: argparse.Namespace, terminal: Termin
     """Write the archive; the answer is empty where the archive itself is on standard output."""
     out = options.written_to
     if not out and (sys.stdout.isatty() or not hasattr(sys.stdout, "buffer")):
-        raise CommandError("an archive is no text: name a file with -f, or redirect to one")
+        raise CommandError("an archive is no text: name a file with -o, or redirect to one")
     archive = await _read(cluster, options.namespace)
     if options.anonymise:
         key = await _key(cluster)

@@ -164,6 +164,9 @@ def next_lines(look: NodeLook, session: QuarantineView) -> Iterator[str]:
     if look.shadow:
         yield "nothing, in Shadow; mode Enforce in the policy would judge the node afresh"
         return
+    if session.spec.release is not None:
+        yield "it is given back at once, as was asked for; a pause does not stop that"
+        return
     halted = _halted(look, session)
     if halted and session.status.phase == Phase.DRAINING:
         yield f"evictions go on {halted}"

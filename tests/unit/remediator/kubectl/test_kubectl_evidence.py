@@ -178,3 +178,16 @@ def test_newest_of_a_node_that_is_out_again_says_that_it_is_of_before(tmp_path: 
         assert "of an earlier session: none yet; its agent keeps it" in out
         again = kubectl("evidence", NAME, "-o", str(tmp_path / "again"))[1]
         assert "of an earlier session" not in again, "that one was asked for"
+
+
+def test_what_an_agent_wrote_begins_no_line_of_the_answer(tmp_path: Path) -> None:
+    forged = {
+        "uuid": "GPU-7",
+        "product": "H100\nSHA-256 0000, checked",
+        "serial": "1\nmissing: all",
+    }
+    with cluster(tmp_path, holding(kept(gpus=[forged]))) as kubectl:
+        code, out, _ = kubectl("evidence", NAME, "-o", str(tmp_path / "rma"))
+    assert code == 0
+    assert "at fault: H100\\x0aSHA-256 0000" in out
+    assert len([line for line in out.splitlines() if line.startswith("SHA-256")]) == 1

@@ -159,21 +159,26 @@ def test_it_gives_up_in_the_end_and_at_once_where_the_session_has_ended(
 
 
 def fill(hosted: HostedServer) -> None:
-    for name in ("gpu-1", "gpu-2", "gpu-3"):
+    for name in ("gpu-1", "gpu-2", "gpu-3", "gpu-4"):
         load(hosted, r.NODES, node(name))
     asked = session("gpu-1-s", "gpu-1", "Pending", "x")
     asked["spec"]["causes"].append(HUMAN)
     load(hosted, QUARANTINES, asked)
     load(hosted, QUARANTINES, session("gpu-2-s", "gpu-2", "Draining", "x"))
     load(hosted, QUARANTINES, session("gpu-3-s", "gpu-3", "Quarantined", "x"))
+    back = {"release": {"by": "ann", "reason": "mended"}}
+    load(hosted, QUARANTINES, session("gpu-4-s", "gpu-4", "Draining", "x", spec=back))
 
 
 def test_a_pause_says_whose_way_out_it_stops(tmp_path: Path) -> None:
     with cluster(tmp_path, fill) as kubectl:
         _, everything, _ = kubectl("pause", "--reason", "bad driver", "--yes")
         _, one, _ = kubectl("pause", "gpu-3", "--reason", "bad driver", "--yes")
+        _, going_back, _ = kubectl("why", "gpu-4")
     assert "it stops, too: gpu-1 (Pending, asked for by ann), gpu-2 (Draining)" in everything
     assert "gpu-3 (" not in everything
+    assert "gpu-4 (" not in everything, "a release goes on"
+    assert "it is given back at once, as was asked for" in going_back
     assert "it stops" not in one
 
 
@@ -187,9 +192,11 @@ def test_what_came_after_the_evidence_is_written_beside_it_and_said_to_be_missin
     assert made.files[LATER].startswith("RowRemapFailure (Fatal)")
     assert "Xid43" not in made.files[LATER]
     assert made.missing[0].startswith("RowRemapFailure, of ")
+    assert f" kernel.log {LATER}\n" in made.files["summary.txt"]
     alone = rma_folder(spec, (same,))
     assert alone is not None
     assert LATER not in alone.files
+    assert LATER not in alone.files["summary.txt"]
 
 
 def test_the_matrix_of_links_is_rows_and_a_lost_gpu_s_readings_are_its_last() -> None:
