@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent.commands.terminal import print_out
 from rules.catalog.driver_branch import driver_branch
-from rules.catalog.plain_words import closes, repair
+from rules.catalog.plain_words import closes, repair, repeats_needed
 from rules.catalog.reason import Reason, ReasonClass
 from rules.catalog.reasons import REASONS, reason_for_recovery_action
 from rules.catalog.sxid import reason_for_sxid, sxid_catalog
@@ -23,6 +23,7 @@ from rules.catalog.words import BUCKETS, PEERS, peer_sentence
 from rules.catalog.xid import (
     GPU_LOST_XID,
     RECOVERY_ACTION_XID,
+    REPEATING_XIDS,
     XidRow,
     applies_to,
     catalog,
@@ -30,7 +31,6 @@ from rules.catalog.xid import (
     nearest_architecture,
     reason_for_xid,
 )
-from rules.judge.facts.repeats import PLACED_XID, REPEATING_XIDS
 
 if TYPE_CHECKING:
     import argparse
@@ -208,13 +208,10 @@ def _judgement(reason: Reason) -> str:
 
 def _repeated(xid: int) -> str:
     """When the same GPU is suspected after all."""
-    rules = DEFAULT_RULES
-    place = ", at one place of the chip" if xid == PLACED_XID else ""
     return (
-        f"Degraded, Report, RunDiagnostics after {rules['RepeatBursts'].value:.0f} bursts within"
-        f" {rules['RepeatWindow'].value / 3600:.0f} h of {rules['RepeatWorkloads'].value:.0f}"
-        f" workloads or more that show it on no other GPU of the node{place}. Whose process it was"
-        " is found out with --workloads api (component workloads) only."
+        f"Degraded, Report, RunDiagnostics after {repeats_needed(xid)}. Whose process it was"
+        " is found out with --workloads api (component workloads) only; without, bursts alone"
+        " count. kubectl gpuward why NODE says how many were seen."
     )
 
 

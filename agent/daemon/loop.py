@@ -21,9 +21,9 @@ from agent.nvml.messages import EventKind, Note, NvmlStatus, SourceReason
 from agent.publish.plan import Wanted
 from agent.publish.publish import Accepted, Known, Trouble
 from agent.settings import USAGE_ERROR
+from rules.catalog.xid import REPEATING_XIDS
 from rules.judge import observation as facts
 from rules.judge.change import Change, ChangeKind
-from rules.judge.facts.repeats import REPEATING_XIDS
 from rules.judge.state import NodeState
 from rules.publish.events import NodeEvent, events_for
 from rules.publish.publication import Difference, Publication, differs

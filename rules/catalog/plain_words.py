@@ -8,6 +8,8 @@ import re
 from typing import Final
 
 from rules.catalog.reason import Action, ClosesKind, ClosesOn
+from rules.catalog.thresholds import DEFAULT_RULES
+from rules.catalog.xid import PLACED_XID
 from rules.text.pasted import is_pasteable
 
 _CLOSES: Final = {
@@ -52,6 +54,19 @@ def closes(text: str) -> str:
 def repair(action: str) -> str:
     """What would repair it; the code itself where it is not known here."""
     return next((words for known, words in _REPAIR.items() if known == action), action)
+
+
+def repeats_needed(xid: int, *, told: bool = True) -> str:
+    """What makes a program's fault that repeats (`REPEATING_XIDS`) one of the GPU; `told`: whether
+    anybody says whose programs they are.
+    """
+    bursts, hours = DEFAULT_RULES["RepeatBursts"], DEFAULT_RULES["RepeatWindow"].value / 3600
+    place = ", at one place of the chip" if xid == PLACED_XID else ""
+    enough = f"{bursts.value:.0f} bursts within {hours:.0f} h"
+    if not told:
+        return f"{enough}{place}, on no other GPU of the node"
+    programs = f"{DEFAULT_RULES['RepeatWorkloads'].value:.0f} workloads or more"
+    return f"{enough} of {programs} that show it on no other GPU of the node{place}"
 
 
 _COMMANDS: Final = {

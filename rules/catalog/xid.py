@@ -41,6 +41,10 @@ _CONTEXT_SWITCH_TIMEOUT_BRANCH: Final = 570
 
 GPU_LOST_XID: Final = 79
 RECOVERY_ACTION_XID: Final = 154
+REPEATING_XIDS: Final = frozenset({13, 31})
+"""A program's fault, until one GPU repeats it for different programs."""
+PLACED_XID: Final = 13
+"""Only its line names the place (GPC and TPC), so only there the place can repeat."""
 
 
 class XidRow(ReasonRow, frozen=True, kw_only=True):

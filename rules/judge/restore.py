@@ -18,7 +18,7 @@ from rules.catalog.driver_branch import driver_branch
 from rules.catalog.reason import Action, ClosesKind, Level, Reason, ReasonClass
 from rules.catalog.reasons import HOST_SIGNAL, REASONS, reason_for_recovery_action
 from rules.catalog.thresholds import DEFAULT_RULES
-from rules.catalog.xid import reason_for_line, reason_for_xid
+from rules.catalog.xid import REPEATING_XIDS, reason_for_line, reason_for_xid
 from rules.judge import ledger
 from rules.judge.burst import ANSWERED_XIDS, REASON_LOST, being_judged
 from rules.judge.closing import mark_reboot
@@ -27,7 +27,6 @@ from rules.judge.facts.compare import REASON as SOURCES_DIFFER
 from rules.judge.facts.events import WAITING_XIDS
 from rules.judge.facts.presence import MISMATCH
 from rules.judge.facts.processes import KINDS
-from rules.judge.facts.repeats import REPEATING_XIDS
 from rules.judge.facts.sources import RESET_REQUIRED
 from rules.judge.facts.standing import WHOLE
 from rules.judge.gauge import Gauge, Latch

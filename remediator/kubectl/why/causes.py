@@ -4,6 +4,7 @@ evidence, and causes that only the session knows."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.effects import goes_further
@@ -11,10 +12,14 @@ from remediator.view.text import age, count, quoted
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause
+from rules.api.timestamps import parse_time
 from rules.catalog.device import device_at
-from rules.catalog.plain_words import closes, decoded, repair, repair_command
-from rules.catalog.reason import Action
+from rules.catalog.plain_words import closes, decoded, repair, repair_command, repeats_needed
+from rules.catalog.reason import Action, Severity
+from rules.catalog.signals import SourceState
+from rules.catalog.thresholds import DEFAULT_RULES
 from rules.catalog.why_not import WhyNot
+from rules.catalog.xid import REPEATING_XIDS
 from rules.session.causes import open_causes
 from rules.session.external import SOURCE as EXTERNAL
 from rules.session.external import is_external
@@ -31,6 +36,10 @@ SHOWN_EVIDENCE = 2
 
 
 SHOWN_GPUS = 4
+
+
+_WORKLOADS: Final = "workloads"
+"""The sense that says whose program a line is about."""
 
 
 def cause_lines(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
@@ -94,6 +103,8 @@ def _incident(
     uuids = incident.gpus if wide else incident.gpus[:SHOWN_GPUS]
     for uuid in uuids:
         yield f"  {_gpu(gpus.get(uuid), uuid, wide=wide)}{recorded.get(uuid, '')}"
+    if still := _still_a_programs(incident, status, now):
+        yield f"  {still}"
     if not incident.gpus:
         yield from (f"  {device_at(incident.reason, each)}" for each in incident.pci[:SHOWN_GPUS])
     if len(incident.gpus) > len(uuids):
@@ -116,6 +127,26 @@ def _incident(
         yield f"  on the node, once idle: {command}"
     if is_pasteable(incident.reason):
         yield f"  more: gpuward-agent explain {incident.reason}"
+
+
+def _still_a_programs(incident: IncidentStatus, status: HealthStatus, now: float) -> str:
+    """How often a program's fault was seen on this GPU lately, and when the GPU is suspected
+    after all; "" of other faults. Each burst has its incident in the verdict.
+    """
+    xid = next((xid for xid in incident.xids if xid in REPEATING_XIDS), None)
+    if xid is None or incident.severity != Severity.INFO:
+        return ""
+    blind = {SourceState.ABSENT, SourceState.DOWN}
+    told = not any(eye.name == _WORKLOADS and eye.state in blind for eye in status.sources)
+    since = now - DEFAULT_RULES["RepeatWindow"].value
+    seen = sum(
+        xid in other.xids
+        and (other.gpus or other.pci) == (incident.gpus or incident.pci)
+        and (parse_time(other.first_seen) or now) > since
+        for other in status.incidents
+    )
+    needed = repeats_needed(xid, told=told)
+    return f"{count(seen, 'burst')} here so far; the GPU is suspected after {needed}"
 
 
 def _to_be_returned(session: QuarantineView, active: Iterable[IncidentStatus]) -> bool:

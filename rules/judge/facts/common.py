@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from rules.api.health import MAX_EVIDENCE
 from rules.catalog.thresholds import Thresholds
+from rules.catalog.xid import REPEATING_XIDS
 from rules.judge.burst import settled, strength
 from rules.judge.expected_gpus import gpu_addresses
 from rules.judge.facts.presence import MISMATCH, expected_of
-from rules.judge.facts.repeats import REPEATING_XIDS
 from rules.judge.incident import (
     MAX_LINKS,
     MAX_MEMBERS,

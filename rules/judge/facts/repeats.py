@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from rules.catalog.reason import BY_HUMAN, SILENCE_3M, Action, Level, Severity
 from rules.catalog.thresholds import Thresholds
-from rules.catalog.xid import reason_for_xid
+from rules.catalog.xid import PLACED_XID, REPEATING_XIDS, reason_for_xid
 from rules.judge.incident import Finding, Named, with_conclusion
 from rules.judge.judging import Judging
 from rules.judge.ledger import Ledger, noted, total, whose
@@ -24,10 +24,6 @@ from rules.judge.recording import record
 from rules.judge.state import MAX_BURSTS, Burst, identify, replace_incident
 from rules.judge.workload import Workload, programs_among
 from rules.kernel_log.record import KernelLine
-
-REPEATING_XIDS: Final = frozenset({13, 31})
-PLACED_XID: Final = 13
-"""Only its line names the place (GPC and TPC), so only there the place can repeat."""
 
 _NO_WORKLOADS: Final = (SourceState.ABSENT, SourceState.DOWN)
 _MAX_PLACES: Final = 2

@@ -60,6 +60,29 @@ def test_issue15_a_fault_that_got_another_name_is_told_by_both() -> None:
     assert ", now Row" not in "\n".join(why(look(health)))
 
 
+@pytest.mark.parametrize(
+    ("workloads", "needed"),
+    [
+        pytest.param("Up", "3 bursts within 24 h of 2 workloads or more that show it", id="told"),
+        pytest.param("Absent", "3 bursts within 24 h, on no other GPU", id="nobody tells"),
+    ],
+)
+def test_issue15_of_a_programs_fault_it_is_said_what_is_missing_against_the_gpu(
+    workloads: str, needed: str
+) -> None:
+    health = sick(NAME, sources=[{"name": "workloads", "state": workloads}])
+    (now,) = health["status"]["incidents"]
+    now |= {"reason": "Xid31MemoryPageFault", "severity": "Info", "level": "Report", "xids": [31]}
+    earlier = {**now, "id": "i-0", "active": False, "firstSeen": ago(600)}
+    others = {**earlier, "id": "i-1", "gpus": ["GPU-other"]}
+    yesterday = {**earlier, "id": "i-2", "firstSeen": ago(25 * 60)}
+    health["status"]["incidents"] += [earlier, others, yesterday]
+    said = " ".join("\n".join(why(look(health))).split())
+    assert f"2 bursts here so far; the GPU is suspected after {needed}" in said
+    now["severity"] = "Degraded"
+    assert "here so far" not in "\n".join(why(look(health)))
+
+
 SITE = {
     "condition": {"type": "GpuBroken", "status": "True"}, "reason": "SiteGPUBroken",
     "severity": "Fatal", "level": "Drain", "for": "1s",
