@@ -178,10 +178,11 @@ def _found(
         for uuid, fault in _kept_by(name, session, by_incident, seen):
             faults[uuid].append(fault)
     published = health is not None and not health.doubt
+    whole = published and len(gpus) >= status.expected_gpus.count
     own = [
         uuid
         for uuid in faults
-        if not uuid or uuid in gpus or _may_tell(name, uuid, records, published=published)
+        if not uuid or uuid in gpus or _may_tell(name, uuid, records, whole=whole)
     ]
     for uuid in own[:MOST_GPUS]:
         its = faults[uuid]
@@ -191,17 +192,18 @@ def _found(
     return found
 
 
-def _may_tell(name: str, uuid: str, records: Mapping[str, RecordView], *, published: bool) -> bool:
+def _may_tell(name: str, uuid: str, records: Mapping[str, RecordView], *, whole: bool) -> bool:
     """Whether a node may speak of a GPU that its verdict does not list.
 
-    Any UUID may stand in an incident. An agent lists a GPU that it lost, so what a verdict
-    (`published`) names and does not list may be another node's, and opens no record. One that is
-    known to be elsewhere is not this node's to accuse; but what became of a fault that was
-    recorded here is told to its end, wherever the GPU is by then.
+    Any UUID may stand in an incident. An agent lists a GPU that it lost, until the node boots: so
+    what a verdict names that lists as many GPUs as the node should have (`whole`) may be another
+    node's, and opens no record. One that is known to be elsewhere is not this node's to accuse;
+    but what became of a fault that was recorded here is told to its end, wherever the GPU is by
+    then.
     """
     known = records.get(gpu_record_name(uuid))
     if known is None:
-        return not published
+        return not whole
     if known.status.node in {"", name}:
         return True
     return any(event.node == name for event in known.status.events)

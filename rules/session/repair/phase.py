@@ -19,7 +19,7 @@ from rules.repair.proof import prove
 from rules.repair.target import address_of
 from rules.session import status as st
 from rules.session.case import Case
-from rules.session.repair.beginning import led_to
+from rules.session.repair.beginning import awaited
 from rules.session.repair.entry import ended_as, reading, started_at
 from rules.session.repair.facts import seen_of
 from rules.session.repair.fencing import Fence
@@ -88,13 +88,9 @@ def _healing(case: Case, status: QuarantineStatus) -> Decision | None:
     until = (parse_time(last.ended_at) or case.now) + HEALS_S
     if case.settled or case.now >= until:
         return None
-    rung = led_to(case).rung
-    then = (
-        "no step is left after it, a person is called" if rung is None else f"{rung.step} follows"
-    )
     sentence = (
-        f"{last.step} is proven ({last.proof}) and {causes_clause(case.causes)} holds still; "
-        f"{then} at {utc(until)} if it stays."
+        f"{last.step} is proven ({last.proof}) and {causes_clause(case.causes)} holds still; if "
+        f"it does at {utc(until)}, {awaited(case)}."
     )
     status = st.enter(status, Phase.REPAIRING, bounded(sentence), case.now)
     return case.decision(

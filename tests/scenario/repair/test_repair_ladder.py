@@ -238,6 +238,9 @@ def test_issue13_01_ask_proposes_each_step_and_a_person_lets_exactly_that_one_go
     let_go(world, "RestartNode")
     world.run(30)
     assert world.condition(NODE, "RepairProposed") == ""
+    world.run(300, step=10)
+    assert "RestartNode is proven" in world.message(NODE)
+    assert "ReplaceNode by NodeConditions is proposed" in world.message(NODE), "it follows not yet"
     world.run(3600, step=10)
     assert world.steps_of() == [("RestartNode", "Proven")]
     assert world.condition(NODE, "RepairProposed") == "ReplaceNode"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
+from msgspec.structs import replace
+
+from rules.api.health import ExpectedGpus, GpuStatus, HealthStatus, IncidentStatus
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import HealthView
 from rules.api.timestamps import format_time
@@ -16,6 +18,7 @@ from rules.ledger.record import RecordView, gpu_record_name
 
 T0 = 1_750_000_000.0
 VICTIM = "GPU-victim"
+EIGHT = ExpectedGpus(count=8, source="Annotation")
 
 
 def verdict(node: str, uuid: str = VICTIM, at: float = T0, *, lists: bool) -> HealthView:
@@ -52,6 +55,16 @@ def test_walk3_a_node_opens_no_record_of_a_gpu_that_its_verdict_does_not_list() 
     assert not changes("evil", verdict("evil", lists=False), {}, T0)
     (opened,) = changes("evil", verdict("evil", lists=True), {}, T0)
     assert opened.status.node == "evil", "the fault stands under the name of whoever claims it"
+
+
+def test_a_gpu_that_no_boot_brought_back_gets_its_record_from_a_node_that_lacks_one() -> None:
+    said = verdict("b", lists=False)
+    short = replace(said.status, gpus=(GpuStatus(uuid="GPU-other"),), expected_gpus=EIGHT)
+    (opened,) = changes("b", replace(said, status=short), {}, T0)
+    assert opened.name == gpu_record_name(VICTIM)
+    full = tuple(GpuStatus(uuid=f"GPU-{index}") for index in range(EIGHT.count))
+    whole = replace(said.status, gpus=full, expected_gpus=EIGHT)
+    assert not changes("b", replace(said, status=whole), {}, T0)
 
 
 def test_issue14_a_fault_is_told_to_its_end_when_the_gpu_has_moved() -> None:
