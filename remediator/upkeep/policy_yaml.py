@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import yaml
+from msgspec.structs import fields
 
 from rules.api.sentences import some
 from rules.policy.policy import Policy
@@ -19,6 +20,7 @@ from rules.text.yaml_keys import duplicate_keys
 POLICY_KEY: Final = "policy.yaml"
 """Where a ConfigMap holds the policy."""
 _POLICY: Final = "QuarantinePolicy"
+_KEYS: Final = frozenset(f.encode_name for f in fields(Policy)) - {"apiVersion", "kind"}
 _CHECK: Final = "gpuward-remediator policy check -"
 _KUSTOMIZE: Final = f"kubectl kustomize DIR | {_CHECK}"
 _HELM: Final = f"helm template NAME CHART -f FILE | {_CHECK}"
@@ -107,7 +109,7 @@ def _held(documents: list[_Document], source: str) -> Policy | list[str]:
     maps = [one for one in objects if _kind(one) == "ConfigMap"]
     held = [data.get(POLICY_KEY) for one in maps if isinstance(data := one.get("data"), dict)]
     found = [text for text in held if isinstance(text, str)]
-    plain = [each for each in documents if _kind(each.value) == _POLICY]
+    plain = [each for each in documents if _is_policy(each.value)]
     if len(found) == 1 and not plain:
         return decode_policy(found[0], f"{source}, {POLICY_KEY}")
     if len(plain) == 1 and not found:
@@ -115,6 +117,8 @@ def _held(documents: list[_Document], source: str) -> Policy | list[str]:
     if found or plain:
         several = len(found) + len(plain)
         return [f"{source}: holds {several} policies; give it one of them"]
+    if twice := [f"{source}: {sentence}" for each in documents for sentence in each.twice]:
+        return twice
     if len(objects) == 1 and maps:
         return [f"{source}: is a ConfigMap without data.{POLICY_KEY}; name the one of gpuward"]
     kinds = {_kind(one) or "something without a kind" for one in objects}
@@ -126,6 +130,11 @@ def _held(documents: list[_Document], source: str) -> Policy | list[str]:
     )
     then = f"name the file of the policy, or give it the whole overlay: {_KUSTOMIZE}"
     return [f"{source}: {instead}; {then}"]
+
+
+def _is_policy(value: Any) -> bool:
+    """By its kind or, where that is missing or misspelled, by its keys."""
+    return _kind(value) == _POLICY or (isinstance(value, dict) and bool(_KEYS & value.keys()))
 
 
 def _listed(value: Any) -> list[Any]:

@@ -56,7 +56,7 @@ def named(path: str, document: Any, fails_at: Callable[[Any], str]) -> tuple[str
     return steps
 
 
-def without(value: Any, steps: Sequence[str]) -> Any:
+def without(value: Any, steps: Sequence[Any]) -> Any:
     """A copy without what stands there; the same document where there is nothing."""
     if not steps:
         return value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -23,7 +23,7 @@ from rules.catalog.reason import is_reason_code
 from rules.policy.bounds import BOUNDS
 from rules.policy.durations import Seconds, parse_duration
 from rules.policy.external import external_problems, spelled_out
-from rules.policy.places import joined, named, path_of, steps_of, without
+from rules.policy.places import joined, named, path_of, without
 from rules.policy.policy import Policy
 from rules.policy.repair_checks import asked_on_nodes, repair_problems
 from rules.policy.validation import validation_problems
@@ -45,6 +45,10 @@ class PolicyProblem:
         return f"{source}: {where}{self.message}"
 
 
+_Found = tuple[tuple[Any, ...], str]
+"""The steps to what is wrong, and what is."""
+
+
 def load_policy(document: object) -> Policy | tuple[PolicyProblem, ...]:
     """The policy, or everything that is wrong with it. An empty document is the default."""
     if document is None:
@@ -52,19 +56,20 @@ def load_policy(document: object) -> Policy | tuple[PolicyProblem, ...]:
     if not isinstance(document, dict):
         return (PolicyProblem(path="", message="is no mapping; start with apiVersion and kind"),)
     document = _spelled_out(document)
-    problems = _unknown_keys(document, Policy, "")
+    problems: list[PolicyProblem] = []
     rest: Any = document
-    for problem in problems:
-        rest = without(rest, steps_of(problem.path))
+    for steps, message in _unknown_keys(document, Policy, ()):
+        problems.append(PolicyProblem(path=joined([*map(_written, steps)]), message=message))
+        rest = without(rest, steps)
     # What is wrong is taken out, so that everything else is looked at, too: whoever mends a policy
     # wants the whole list. What is reported is never a policy.
     while len(problems) < _MAX_PROBLEMS:
         try:
             policy = msgspec.convert(rest, Policy, dec_hook=_decode)
         except msgspec.ValidationError as error:
-            steps = named(path_of(str(error)), rest, _fails_at)
-            problems.append(_of_error(str(error), steps))
-            smaller = without(rest, steps)
+            place = named(path_of(str(error)), rest, _fails_at)
+            problems.append(_of_error(str(error), place))
+            smaller = without(rest, place)
             if smaller == rest:
                 break
             rest = smaller
@@ -91,36 +96,40 @@ def _decode(kind: type, value: object) -> object:
     raise NotImplementedError(f"{kind.__name__} in a policy")
 
 
-def _unknown_keys(value: object, kind: object, path: str) -> list[PolicyProblem]:
+def _unknown_keys(value: object, kind: object, steps: tuple[Any, ...]) -> Iterator[_Found]:
     """Walk the document beside the types: unknown keys at every depth, with the nearest name."""
     section = _section(kind)
     if section is None:
-        return _inside(value, kind, path)
-    if not isinstance(value, dict):
-        return []
+        yield from _inside(value, kind, steps)
+        return
     fields = _fields(section)
-    problems = []
-    for key, inner in value.items():
-        here = f"{path}.{key}" if path else str(key)
+    for key, inner in value.items() if isinstance(value, dict) else ():
         if key in fields:
-            problems += _unknown_keys(inner, fields[key], here)
+            yield from _unknown_keys(inner, fields[key], (*steps, key))
             continue
         near = difflib.get_close_matches(str(key), fields, n=1)
         remedy = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(fields))}"
-        problems.append(PolicyProblem(path=here, message=f"is not a known key; {remedy}"))
-    return problems
+        yield (*steps, key), f"is not a known key; {remedy}"
 
 
-def _inside(value: object, kind: object, path: str) -> list[PolicyProblem]:
+def _inside(value: object, kind: object, steps: tuple[Any, ...]) -> Iterator[_Found]:
     arguments = [a for a in get_args(kind) if a is not Ellipsis]
-    problems: list[PolicyProblem] = []
     if get_origin(kind) is tuple and isinstance(value, list):
         for index, item in enumerate(value):
-            problems += _unknown_keys(item, arguments[0], f"{path}[{index}]")
+            yield from _unknown_keys(item, arguments[0], (*steps, f"[{index}]"))
     elif get_origin(kind) is dict and isinstance(value, dict):
         for key, item in value.items():
-            problems += _unknown_keys(item, arguments[1], f"{path}.{key}")
-    return problems
+            if isinstance(key, str):
+                yield from _unknown_keys(item, arguments[1], (*steps, key))
+            else:
+                yield (*steps, key), "is no text, as YAML reads it; put the key in quotes"
+
+
+def _written(key: object) -> str:
+    """A key as YAML writes it."""
+    if key is None:
+        return "null"
+    return str(key).lower() if isinstance(key, bool) else str(key)
 
 
 @cache

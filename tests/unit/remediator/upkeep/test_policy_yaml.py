@@ -56,6 +56,27 @@ data: {policy.yaml: "mode: %s"}
 """
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("mode: Enforce\n---\nmode: Shadow\n", "p: holds 2 policies; give it one of them"),
+        (f"mode: Enforce\n---\n{STREAM % 'Shadow'}", "p: holds 2 policies; give it one of them"),
+        ("kind: QuarantinePolcy\nmode: Enforce\n",
+         "p: kind is wrong: invalid enum value 'QuarantinePolcy'; write one of QuarantinePolicy"),
+        (f"{STREAM % 'Enforce'}kind: ConfigMap\n",
+         "p: kind is given twice, in lines 6 and 9; keep one of them"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_policy_among_others_is_told_of_it(text: str, said: str) -> None:
+    assert decode_policy(text, "p", config_map=True) == [said]
+
+
+def test_a_policy_without_a_kind_is_found_beside_other_objects() -> None:
+    found = decode_policy("kind: Service\n---\nmode: Enforce\n", "p", config_map=True)
+    assert isinstance(found, Policy)
+    assert found.mode == "Enforce"
+
+
 def test_issue15_walk_the_policy_is_found_in_what_kustomize_prints() -> None:
     found = decode_policy(STREAM % "Enforce", "p", config_map=True)
     assert isinstance(found, Policy)

@@ -54,7 +54,12 @@ def test_issue15_10_a_wrong_entry_of_a_mapping_hides_nothing_beside_it():
             id="a key below a key",
         ),
         pytest.param({"reasons": {"x.y z": 3}}, ["reasons.x.y z"], id="a key that is no word"),
-        pytest.param({"reasons": {7: {}}}, ["reasons"], id="a key that is no text"),
+        pytest.param(
+            {"reasons": {True: {}, 7: {"x": 1}, "A": 3}},
+            ["reasons.true", "reasons.7", "reasons.A"],
+            id="a key that is no text hides nothing beside it",
+        ),
+        pytest.param({True: 1, "mode.x": 1, "mode": 3}, ["true", "mode.x", "mode"], id="unknown"),
     ],
 )
 def test_the_key_that_is_meant_is_named(document: dict[str, Any], said: list[str]) -> None:
