@@ -56,7 +56,7 @@ def _shown(value: object) -> str:
     if empty:
         return "(nothing)"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_shown, value))}]"
+        return f"[{', '.join(_shown(_word(one)) for one in value)}]"
     # 100 in a policy file is 100.0 where an export wrote it.
     whole = isinstance(value, float) and value.is_integer()
     return str(int(value)) if whole and isinstance(value, float) else str(value)

@@ -146,3 +146,7 @@ def test_only_the_section_that_is_meant_is_read_for_each_key() -> None:
 
     assert named("reasons[...].level", document, fails_at) == ("reasons", "B", "level")
     assert read == [{"reasons"}, {"reasons"}]
+
+
+def test_a_list_in_a_difference_is_told_as_yaml_writes_it() -> None:
+    assert differences({"x": [True, 1.0]}, {"x": [False, "a"]}) == ["x: [true, 1] -> [false, a]"]
