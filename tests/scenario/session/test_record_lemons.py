@@ -163,6 +163,7 @@ def test_issue14_what_a_person_undid_counts_nothing() -> None:
         world.run_until(NODE, "Quarantined", limit=600, step=5)
         world.cordon(NODE, on=False)
         world.run_until(NODE, "Cancelled", limit=600, step=5)
+        world.run(10, step=5)
         world.close_all(NODE)
         world.keep_records()
     record = world.record()
