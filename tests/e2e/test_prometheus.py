@@ -230,5 +230,6 @@ async def _the_quarantine_fires(prometheus: Prometheus) -> None:
     )
 
     assert alert["labels"]["severity"] == "info"
-    assert alert["annotations"]["summary"] == f"Node {NODE} is out of service: {LOST}"
+    said = f"Node {NODE} takes no new work, by gpuward: {LOST}"
+    assert alert["annotations"]["summary"] == said
     assert await prometheus.firing("GPUWardFatalUntouched") == []
