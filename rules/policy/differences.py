@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
+
+_MOST_DIGITS: Final = 1e15
+"""A number from there on has more digits than anybody reads."""
 
 
 def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
@@ -23,7 +27,7 @@ def _both(path: str, old: Mapping[str, object], new: Mapping[str, object]) -> tu
     though it reads the same: no value and the empty one, a number and its digits.
     """
     was, now = old.get(path), new.get(path)
-    shown = _shown(_word(was)), _shown(_word(now))
+    shown = _shown(was), _shown(now)
     alike = shown[0] == shown[1] and path in old and path in new and was != now
     return (_quoted(was), _quoted(now)) if alike else shown
 
@@ -58,5 +62,6 @@ def _shown(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(_shown(_word(one)) for one in value)}]"
     # 100 in a policy file is 100.0 where an export wrote it.
-    whole = isinstance(value, float) and value.is_integer()
-    return str(int(value)) if whole and isinstance(value, float) else str(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) < _MOST_DIGITS:
+        return str(int(value))
+    return str(_word(value))

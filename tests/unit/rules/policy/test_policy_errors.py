@@ -128,6 +128,8 @@ def test_what_reads_the_same_and_is_not_is_a_difference(
         pytest.param(True, "true", ["a: true -> 'true'"], id="yes and its word"),
         pytest.param((), ("b/c",), ["a: (nothing) -> [b/c]"], id="a list"),
         pytest.param(10.0, 2.5, ["a: 10 -> 2.5"], id="numbers as written"),
+        pytest.param((), (True,), ["a: (nothing) -> [true]"], id="a list of yes"),
+        pytest.param(1.0, 1e300, ["a: 1 -> 1e+300"], id="no page of digits"),
     ],
 )
 def test_differences_are_told_in_the_words_of_yaml(
