@@ -19,6 +19,8 @@ from tests.support.scenario.session_world import World
 class _AskedApi:
     """GETs, and dry runs of evictions; whatever else is asked is a mistake."""
 
+    host = "https://cluster.test"
+
     def __init__(self, world: World) -> None:
         self._world = world
 
