@@ -5,20 +5,21 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.fleet_look import breaker_lines, gpu_nodes
 from remediator.kubectl.ready.policy_said import readable_policy
 from remediator.kubectl.terminal import Terminal
-from remediator.view.people import must_of, part_of_people, pause_lines
+from remediator.view.people import must_of, needs_verdict, part_of_people, pause_lines
 from remediator.view.session_words import askers, leading_reason, mark_stays, phase_words
 from remediator.view.shared_waits import shared_waits, without
 from remediator.view.text import age, document, labelled, table, width_for
 from rules.api.health import plain
 from rules.api.names import ANNOTATION_HOLD, API_VERSION
 from rules.api.nodes import FreshNode, HealthView, NodeView, PauseView, QuarantineView
+from rules.api.object_name import is_object_name
 from rules.api.sentences import some
 from rules.fleet.health_now import health_now
 from rules.session.observation import is_open, opted_out
@@ -26,6 +27,9 @@ from rules.text.printable import printable
 
 if TYPE_CHECKING:
     from remediator.kubectl.node_look import NodeLook
+
+_MOST_VERDICTS: Final = 50
+"""So many are read one by one; of further nodes PEOPLE says what is known without."""
 
 
 async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
@@ -45,7 +49,7 @@ async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Termin
     if options.output in {"json", "yaml"}:
         return document(wire_list(found), options.output)
     now = cluster.now()
-    healths = {health.metadata.name: health for health in await cluster.healths()}
+    healths = await _verdicts(cluster, found)
     waits = shared_waits(found)
     lines = [
         *(await readable_policy(cluster, options.namespace))[1],
@@ -85,6 +89,17 @@ def _none(options: argparse.Namespace, *, some_node: bool) -> str:
         return f"no GPU node has the labels {options.selector}"
     what = "has a session" if options.all else "is in quarantine"
     return f"no node with the labels {options.selector} {what}"
+
+
+async def _verdicts(cluster: Cluster, sessions: Iterable[QuarantineView]) -> dict[str, HealthView]:
+    """Of the nodes whose PEOPLE rest on them, which are few: those of a whole fleet are heavy."""
+    names = [s.spec.node_name for s in sessions if is_open(s) and needs_verdict(s)]
+    try:
+        asked = [name for name in names[:_MOST_VERDICTS] if is_object_name(name)]
+        found = [await cluster.health(name) for name in asked]
+    except CommandError:  # who may not read them is told the rest all the same
+        return {}
+    return {health.metadata.name: health for health in found if health is not None}
 
 
 def _people(

@@ -11,7 +11,7 @@ from remediator.view.text import age
 from rules.api.metadata import LabelSelector
 from rules.api.names import ANNOTATION_HOLD
 from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
-from rules.api.quarantine import Mode, Phase
+from rules.api.quarantine import Cause, Mode, Phase
 from rules.api.selectors import spelled
 from rules.api.sentences import some
 from rules.api.timestamps import utc_of
@@ -56,15 +56,26 @@ def _only_people_ask(session: QuarantineView, health: HealthView | None) -> bool
     """Whether a session that has done all it will do stays for a person's request alone, which no
     verdict closes.
     """
+    incidents = health.status.incidents if health is not None else ()
+    closed = {incident.id for incident in incidents if not incident.active}
+    return _rests_for_people(session) and all(c.incident in closed for c in _of_others(session))
+
+
+def needs_verdict(session: QuarantineView) -> bool:
+    """Whether only the node's verdict tells if a person is all that the session waits for."""
+    return _rests_for_people(session) and bool(_of_others(session))
+
+
+def _rests_for_people(session: QuarantineView) -> bool:
     phase, spec = session.status.phase, session.spec
     drains_yet = phase == Phase.MARKED and spec.level == Level.DRAIN
     if phase not in _AT_REST or drains_yet or session.status.mode == Mode.SHADOW:
         return False
-    incidents = health.status.incidents if health is not None else ()
-    closed = {incident.id for incident in incidents if not incident.active}
-    others = [cause for cause in spec.causes if cause.source != "Human"]
-    asked = len(others) < len(spec.causes) and spec.release is None
-    return asked and all(cause.incident in closed for cause in others)
+    return len(_of_others(session)) < len(spec.causes) and spec.release is None
+
+
+def _of_others(session: QuarantineView) -> list[Cause]:
+    return [cause for cause in session.spec.causes if cause.source != "Human"]
 
 
 def must_of(session: QuarantineView) -> str:
