@@ -1,4 +1,4 @@
-"""A policy that deletes by force where the API server does not let it: said, and gone on without."""
+"""A policy that deletes by force where the API server lets nobody: said, and gone on without."""
 
 from __future__ import annotations
 
