@@ -95,7 +95,7 @@ def _counts(counts: Counts) -> list[Element]:
     unseen = counts.gpus - counts.gpus_seen
     gpus = el(
         "div.count.wide",
-        el("dt", "Usable GPUs"),
+        el("dt", "usable GPUs"),
         el(
             "dd", f"{counts.gpus_healthy:,}",
             el("small", f" of {counts.gpus_seen:,} seen"),
