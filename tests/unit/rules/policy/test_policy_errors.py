@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from rules.policy.differences import differences
-from rules.policy.places import named, steps_of, without
 from rules.policy.policy import Policy, effective_view
 from rules.policy.reader import load_policy
 
@@ -71,18 +70,100 @@ def test_issue15_10_what_has_an_error_is_never_a_policy(document):
     assert not isinstance(load_policy(document), Policy)
 
 
+GOOD = {"taint": {"key": "a/b"}, "reason": "Foo"}
+NO_KEY = {"taint": {"key": "a b"}, "reason": "Foo"}
+
+
 @pytest.mark.parametrize(
-    ("path", "left"),
+    ("document", "said"),
     [
-        ("a.b", {"a": {"c": [1, 2]}}),
-        ("a.c[0]", {"a": {"b": 1, "c": [2]}}),
-        ("a", {}),
-        ("a.c[7]", {"a": {"b": 1, "c": [1, 2]}}),
-        ("x.y", {"a": {"b": 1, "c": [1, 2]}}),
+        pytest.param(
+            {"external": ["x", GOOD, NO_KEY, {**GOOD, "reason": 3}]},
+            ["external[0]", "external[3].reason", "external[2].taint.key"],
+            id="what makes no sense",
+        ),
+        pytest.param({"pods": [3, {}, 7, {"strategy": "x"}]},
+                     ["pods[0]", "pods[2]", "pods[3].strategy"], id="what has a wrong type"),
+        pytest.param({"budget": {"per": ["a", 3, "b c"]}},
+                     ["budget.per[1]", "budget.per[2]"], id="a list of texts"),
+        pytest.param(
+            {"repair": {"adapters": {"Mine": {"steps": {"ResetGPU": {
+                "condition": "GPUNeedsReset", "refuse": [7, {}, "x", {"label": "b c"}]}}}}}},
+            [f"repair.adapters.Mine.steps.ResetGPU.refuse[{i}]" for i in (0, 2)],
+            id="deep in a mapping",
+        ),
     ],
-)
-def test_issue15_10_one_place_is_taken_out(path, left):
-    assert without({"a": {"b": 1, "c": [1, 2]}}, steps_of(path)) == left
+)  # fmt: skip
+def test_an_entry_of_a_list_keeps_its_index_whatever_is_wrong_before_it(
+    document: dict[str, Any], said: list[str]
+) -> None:
+    assert paths(document) == said
+
+
+def repairs(adapter: Any, **more: Any) -> dict[str, Any]:
+    """A policy of one adapter of its own, which is to reset and to restart."""
+    steps = {"ResetGPU": {"adapter": "Mine"}, "RestartNode": {"adapter": "Mine"}}
+    return {"repair": {"mode": "Ask", "adapters": {"Mine": adapter}, "steps": steps, **more}}
+
+
+OF_MINE = "repair.adapters.Mine"
+CONDITION = {"condition": "GPUNeedsReset"}
+RESTARTS = "repair.steps.RestartNode.adapter"
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        pytest.param(repairs(3), [OF_MINE], id="the adapter"),
+        pytest.param(repairs({"stepz": {}}), [f"{OF_MINE}.stepz"], id="its one key"),
+        pytest.param(repairs({"steps": {}}), [f"{OF_MINE}.steps"], id="it can do nothing"),
+        pytest.param(
+            repairs({"steps": {"ResetGPU": CONDITION, "RestratNode": CONDITION}}),
+            [f"{OF_MINE}.steps"], id="the name of its step",
+        ),
+        pytest.param(
+            repairs({"steps": {"ResetGPU": CONDITION, "RestartNode": 3}}),
+            [f"{OF_MINE}.steps.RestartNode"], id="its step",
+        ),
+        pytest.param(
+            repairs({"steps": {"ResetGPU": {"condition": "X"}}}),
+            [f"{OF_MINE}.steps.ResetGPU.condition", RESTARTS], id="of another step",
+        ),
+        pytest.param(
+            repairs({"steps": {"ResetGPU": {"patch": 7}, "RestartNode": CONDITION}}),
+            [f"{OF_MINE}.steps.ResetGPU.patch"], id="what a step says",
+        ),
+        pytest.param(
+            {"repair": {"adapters": {"Metal3": {"steps": {"ResetGPU": CONDITION}}},
+                        "steps": {"ResetGPU": {"adapter": "Metal3"}}}},
+            ["repair.adapters.Metal3"], id="a name that is taken",
+        ),
+        pytest.param(
+            {"repair": {"steps": {"PowerCycle": {"adapter": "None"}}, "fence": {"after": "5m"}}},
+            ["repair.steps.PowerCycle.adapter"], id="who fences",
+        ),
+        pytest.param(
+            {"repair": {"steps": {"PowerCycle": 3}, "fence": {"after": 3}}},
+            ["repair.steps.PowerCycle", "repair.fence.after"], id="the step that fences",
+        ),
+        pytest.param({"external": [{"tant": {}, "reason": "A"}]}, ["external[0].tant"],
+                     id="what a trigger looks for"),
+        pytest.param({"external": [{"taint": {"key": "a"}, "reson": "A"}]}, ["external[0].reson"],
+                     id="a key that must be there"),
+        pytest.param(
+            {"validate": {"provider": "Job", "severity": {"Fatal": {"timeout": "0s"}}}},
+            ["validate.template", "validate.severity.Fatal.timeout"], id="a template for all",
+        ),
+        pytest.param(
+            {"validate": {"template": 3, "step": {"ResetGPU": {"provider": "Job"}}}},
+            ["validate.template"], id="a template that is none",
+        ),
+        pytest.param({"drain": {"backoff": {"min": "5m", "max": "soon"}}}, ["drain.backoff.max"],
+                     id="the other end"),
+    ],
+)  # fmt: skip
+def test_only_the_root_cause_is_told(document: dict[str, Any], said: list[str]) -> None:
+    assert paths(document) == said
 
 
 def test_issue15_what_is_empty_in_both_is_no_difference():
@@ -136,18 +217,6 @@ def test_differences_are_told_in_the_words_of_yaml(
     old: object, new: object, said: list[str]
 ) -> None:
     assert differences({"a": old}, {"a": new}) == said
-
-
-def test_only_the_section_that_is_meant_is_read_for_each_key() -> None:
-    document = {"pods": [{}] * 3, "reasons": {"A": {}, "B": {"level": 7}}}
-    read: list[set[str]] = []
-
-    def fails_at(one: dict[str, Any]) -> str:
-        read.append(set(one))
-        return "reasons[...].level" if "B" in one["reasons"] else ""
-
-    assert named("reasons[...].level", document, fails_at) == ("reasons", "B", "level")
-    assert read == [{"reasons"}, {"reasons"}]
 
 
 def test_a_list_in_a_difference_is_told_as_yaml_writes_it() -> None:

@@ -226,8 +226,21 @@ def test_every_unknown_key_is_reported_at_once() -> None:
     assert len(problems({"a": 1, "drain": {"b": 1, "backoff": {"c": 1}}})) == 3
 
 
-def test_problems_are_bounded() -> None:
-    assert len(problems({f"k{i}": 1 for i in range(100)})) == 20
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param({f"k{i}": 1 for i in range(100)}, id="unknown keys"),
+        pytest.param({"reasons": {f"A{i}": {"b": 1} for i in range(100)}}, id="below keys"),
+        pytest.param({"pods": [3] * 100}, id="entries of a list"),
+        pytest.param({"pods": [{"selector": "a in"}] * 100}, id="nonsense"),
+        pytest.param({"pods": [3, {"selector": "a in"}] * 50}, id="both"),
+    ],
+)
+def test_the_first_problems_are_told_and_the_others_counted(document: dict[str, Any]) -> None:
+    said = problems(document)
+
+    assert len(set(said)) == 21
+    assert said[-1] == "policy.yaml: has 80 more problems; mend these and check it again"
 
 
 @pytest.mark.parametrize(
