@@ -25,7 +25,14 @@ from remediator.kubectl.typed.patience import NO_LIMIT_S, Patience
 from rules.api.budgets import PdbView
 from rules.api.evidence.wire import EvidenceView
 from rules.api.names import API_VERSION, COMPONENT_VALIDATE
-from rules.api.nodes import AgentPod, FreshNode, HealthView, NodeView, PauseView, QuarantineView
+from rules.api.nodes import (
+    AgentPod,
+    FreshNode,
+    HealthView,
+    PauseView,
+    QuarantineView,
+    TimedNode,
+)
 from rules.api.object_name import api_path, field_selector
 from rules.api.pods import DaemonSetView, PodView
 from rules.api.sentences import some
@@ -103,12 +110,12 @@ class Cluster:
         """A GPUQuarantine by name."""
         return await self._find(api_path(f"{GROUP_PATH}/gpuquarantines", name), QuarantineView)
 
-    async def nodes(self, selector: str = "") -> list[NodeView]:
+    async def nodes(self, selector: str = "") -> list[TimedNode]:
         """Nodes by label selector."""
         query = {"labelSelector": selector} if selector else {}
-        return await self._list("/api/v1/nodes", NodeView, query)
+        return await self._list("/api/v1/nodes", TimedNode, query)
 
-    async def readable_nodes(self, selector: str = "") -> list[NodeView] | None:
+    async def readable_nodes(self, selector: str = "") -> list[TimedNode] | None:
         """Nodes by label selector; None where this person may not list them."""
         try:
             return await self.nodes(selector)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.ready.policy_said import of_policy, readable_policy
 from remediator.kubectl.terminal import Terminal
+from remediator.view.clock_words import clocks_said
 from remediator.view.people import (
     GIVEN_BACK,
     HELD,
@@ -141,6 +142,7 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     lines += [*wrong, *unseen, *breaker_lines(sessions.values())]
     lines += [wait.line for wait in shared_waits(sessions.values()) if not wait.storm]
     lines += [cause.message for cause in common_causes(by_name, healths)]
+    lines += clocks_said(by_name, healths, now)
     lines += pause_lines(pauses, now)
     shown = [row for row in rows if wide or row.notable]
     told = ["", _table(shown, wide=wide)] if shown else []
@@ -208,7 +210,7 @@ def breaker_lines(sessions: Iterable[QuarantineView]) -> list[str]:
     ]
 
 
-async def gpu_nodes(cluster: Cluster, selector: str) -> list[NodeView] | None:
+async def gpu_nodes(cluster: Cluster, selector: str) -> Sequence[NodeView] | None:
     """The GPU nodes, of those with these labels where some are named; None where they may not be
     listed, which is an error where labels are to be compared.
     """

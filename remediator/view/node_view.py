@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from remediator.view.acts import acts_on
+from remediator.view.clock_words import clock_said
 from remediator.view.fleet_view import node_row
 from remediator.view.people import pause_scope
 from remediator.view.session_view import node_marks, rows_of
@@ -51,6 +52,8 @@ def _stale(now: HealthNow) -> str:
 
 def _notes(node: NodeView, state: PageState) -> list[str]:
     notes = []
+    if clock := clock_said(node, state.known(node.name), state.now):
+        notes.append(f"{clock[0].upper()}{clock[1:]}.")
     if reason := node.annotations.get(ANNOTATION_HOLD):
         notes.append(f"Held: {reason}")
     if failed := failed_owner(node):

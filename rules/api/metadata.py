@@ -68,13 +68,18 @@ class ObjectMeta(View, frozen=True, kw_only=True):
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
-class ManagedField(View, frozen=True, kw_only=True):
-    """One manager's claim on fields of the object."""
+class Writer(View, frozen=True, kw_only=True):
+    """Who wrote to the object last at `time`, by the API server's clock."""
 
     manager: str = ""
     operation: str = ""
     time: str = ""
     subresource: str = ""
+
+
+class ManagedField(Writer, frozen=True, kw_only=True):
+    """One manager's claim on fields of the object."""
+
     fields_v1: dict[str, Any] = msgspec.field(name="fieldsV1", default_factory=dict)
 
     def claims(self, path: Sequence[str]) -> bool:
@@ -87,7 +92,13 @@ class ManagedField(View, frozen=True, kw_only=True):
         return True
 
 
-class FreshMeta(ObjectMeta, frozen=True, kw_only=True):
+class TimedMeta(ObjectMeta, frozen=True, kw_only=True):
+    """Metadata with who wrote when, and not what."""
+
+    managed_fields: tuple[Writer, ...] = ()
+
+
+class FreshMeta(TimedMeta, frozen=True, kw_only=True):
     """Metadata with its managers: decoded from single GETs only, never kept for a whole fleet."""
 
     managed_fields: tuple[ManagedField, ...] = ()

@@ -20,6 +20,7 @@ from rules.api.metadata import (
     ManagedField,
     ObjectMeta,
     OwnerReference,
+    TimedMeta,
     View,
     bounded_id,
 )
@@ -116,7 +117,13 @@ class NodeView(View, frozen=True, kw_only=True):
         return condition.status if condition else ""
 
 
-class FreshNode(NodeView, frozen=True, kw_only=True):
+class TimedNode(NodeView, frozen=True, kw_only=True):
+    """A Node with who wrote to it when: what says whether its clock is right."""
+
+    metadata: TimedMeta
+
+
+class FreshNode(TimedNode, frozen=True, kw_only=True):
     """A Node from an uncached GET, with its managers: what mark and unmark are decided on."""
 
     metadata: FreshMeta

@@ -24,6 +24,7 @@ from rules.api.health import (
 )
 from rules.catalog.reason import Action, Reason
 from rules.catalog.thresholds import Thresholds
+from rules.text.printable import printable
 
 _T = TypeVar("_T")
 
@@ -188,13 +189,7 @@ def incident_id(finding: Finding, boot_id: str) -> str:
 
 def clipped(text: str, limit: int = MAX_EVIDENCE_BYTES) -> str:
     """Cut to `limit` bytes of UTF-8; what is not printable comes out escaped, newlines too."""
-    safe = text[:limit]
-    if not safe.isprintable():
-        safe = "".join(
-            char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
-            for char in safe
-        )
-    return safe.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")
+    return printable(text[:limit]).encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")
 
 
 def opened(finding: Finding, boot_id: str, now: float) -> Incident:

@@ -1,4 +1,6 @@
-"""Text that a terminal cannot be steered with: for everything a program prints."""
+"""Text that a terminal cannot be steered with: for everything a program prints, and for what is
+stored of a kernel's line or another's words. A newline is `\\x0a`, as /dev/kmsg spells it.
+"""
 
 from __future__ import annotations
 

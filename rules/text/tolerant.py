@@ -15,6 +15,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from rules.text.printable import printable
+
 T = TypeVar("T")
 
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -142,4 +144,4 @@ def _doubted(path: str, why: str, doubts: list[Doubt]) -> _Nothing:
 
 def _bounded(text: str, chars: int = 200) -> str:
     """One printable line: keys and words of others end up in logs and sentences."""
-    return "".join(c if c.isprintable() else "?" for c in text[:chars])
+    return printable(text[:chars])[:chars]

@@ -20,17 +20,18 @@ from remediator.kubectl.why.marks import kept_lines, mark_lines
 from remediator.kubectl.why.tested import tested_lines
 from remediator.kubectl.why.unled import first_act
 from remediator.view.acts import node_acts, taking_out
+from remediator.view.clock_words import clock_said
 from remediator.view.people import MUSTS
 from remediator.view.session_words import degraded_of
 from remediator.view.shared_waits import clause_of, without
-from remediator.view.text import WIDTH, age, count, labelled, span
+from remediator.view.text import WIDTH, age, count, labelled
 from rules.api.health import HealthStatus, SourceStatus
 from rules.api.mark import marked, read_note
 from rules.api.names import LABEL_GPUS
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, Phase, TimelineEntry
 from rules.api.sentences import blocked_clause, let_go_by
-from rules.api.timestamps import parse_time, utc, utc_of
+from rules.api.timestamps import utc, utc_of
 from rules.fleet.health_now import UNKNOWN
 from rules.policy.policy import Policy
 from rules.session.causes import open_causes
@@ -42,8 +43,6 @@ from rules.text.pasted import is_pasteable
 from rules.text.printable import printable
 
 SHOWN_STEPS = 8
-_CLOCKS_AGREE_S = 120.0
-"""Clocks that are kept agree far better; a time this far in the future is a clock that is not."""
 _STEPS = {
     Phase.PENDING: "session opened",
     Phase.MARKED: "taint and cordon put on",
@@ -192,11 +191,8 @@ def _health(look: NodeLook) -> Iterator[str]:
             yield from _see_agent(look)
     else:
         yield f"{said}; last changed {written} ago{_heard(look, status)}"
-    if (ahead_s := _ahead_s(look, status)) > 0:
-        yield (
-            f"the node's clock is {span(ahead_s)} ahead of the API server's: the times of its "
-            "faults are, too; see to its NTP"
-        )
+    if clock := clock_said(look.node, look.health, look.now):
+        yield clock
     if status.message and status.health != "Healthy":
         yield status.message
     if look.node is not None and (failed := failed_owner(look.node)):
@@ -222,19 +218,6 @@ def _released(look: NodeLook, source: SourceStatus) -> str:
         f"its agent let go of the driver{since}, as it should: {why}; it looks again once that "
         "is over, after two hours in any case"
     )
-
-
-def _ahead_s(look: NodeLook, status: HealthStatus) -> float:
-    """By how much the agent's clock is ahead, where it must be; 0.0 where nothing says so. One
-    that is behind looks like an agent that said it a while ago.
-    """
-    told = (
-        status.observed_at,
-        status.publisher.heartbeat,
-        *(i.last_seen for i in status.incidents),
-    )
-    latest = max((at for one in told if (at := parse_time(one or "")) is not None), default=0.0)
-    return latest - look.now if latest - look.now > _CLOCKS_AGREE_S else 0.0
 
 
 def _heard(look: NodeLook, status: HealthStatus) -> str:

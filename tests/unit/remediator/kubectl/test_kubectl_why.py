@@ -72,23 +72,6 @@ def test_of_usable_gpus_it_says_how_many_are_degraded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("minutes", "said"),
-    [
-        pytest.param(60, "clock is 59m ahead of the API server's", id="an-hour-ahead"),
-        pytest.param(1, "", id="as-clocks-are"),
-        pytest.param(-60, "", id="behind-is-long-ago"),
-    ],
-)
-def test_issue15_walk_a_clock_that_is_ahead_is_said(minutes: float, said: str) -> None:
-    pod = AgentPod(uid="a", node=NAME, ready=True, ready_changed_at=NOW - 60)
-    publisher = {"pod": "gpuward/agent", "podUID": "a"}
-    seen = look(verdict(NAME, observedAt=ago(-minutes), publisher=publisher), agents=(pod,))
-    lines = " ".join(why(seen))
-    assert said in lines
-    assert ("clock is" in lines) == bool(said)
-
-
-@pytest.mark.parametrize(
     ("seen", "said"),
     [
         pytest.param(look(sick(NAME)), "a session opens within seconds", id="remediator away"),

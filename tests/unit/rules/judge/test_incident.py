@@ -42,7 +42,7 @@ def test_the_id_is_stable_and_tells_faults_apart() -> None:
     ("text", "expected"),
     [
         ("plain", "plain"),
-        ("a\nb\x1b[1m\0", "a\\nb\\x1b[1m\\x00"),
+        ("a\nb\x1b[1m\0", "a\\x0ab\\x1b[1m\\x00"),
         ("\u202eright to left", "\\u202eright to left"),
         ("é", "é"),
         ("x" * 600, "x" * 512),

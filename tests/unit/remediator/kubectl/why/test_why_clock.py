@@ -1,0 +1,82 @@
+"""A node whose clock is wrong: `why` and `fleet` say which way, how far and what that means."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from remediator.kubectl.node_look import NodeLook
+from remediator.kubectl.why.why import why
+from remediator.view.clock_words import clocks_said
+from rules.api.nodes import AgentPod, HealthView, NodeView, TimedNode
+from tests.support.remediator.kubectl_looks import NAME, look
+from tests.support.remediator.kubectl_objects import NOW, Object, ago, node, verdict
+
+POD = AgentPod(uid="a", node=NAME, ready=True, ready_changed_at=NOW - 60)
+IN_A_POD = {"pod": "gpuward/agent", "podUID": "a"}
+
+
+def joined(of: NodeLook) -> str:
+    """What `why` says, however its lines were folded."""
+    return " ".join(" ".join(why(of)).split())
+
+
+def reported(dated: str, noted: str, *, manager: str = "kubelet") -> Object:
+    """A node whose kubelet dated its report so; the API server noted its arrival."""
+    found = node(NAME)
+    found["status"]["conditions"][0]["lastHeartbeatTime"] = dated
+    other = {"manager": "gpuward-agent", "subresource": "status", "time": ago(0)}
+    entry = {"manager": manager, "operation": "Update", "subresource": "status", "time": noted}
+    found["metadata"]["managedFields"] = [other, entry]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("on", "said"),
+    [
+        pytest.param(reported(ago(4), ago(4)), "", id="right"),
+        pytest.param(reported(ago(5), ago(4)), "", id="as-clocks-are"),
+        pytest.param(reported(ago(14), ago(4)), "10m behind the", id="behind"),
+        pytest.param(reported(ago(-26), ago(4)), "30m ahead of the", id="ahead"),
+        pytest.param(reported(ago(14), ago(4), manager="k3s"), "", id="theirs-and-others-time"),
+        pytest.param(node(NAME), "", id="no-report"),
+    ],
+)
+def test_issue15_walk_a_clock_that_is_wrong_is_said_which_way_and_how_far(
+    on: Object, said: str
+) -> None:
+    lines = joined(look(verdict(NAME, publisher=IN_A_POD), on=on, agents=(POD,)))
+    assert said in lines
+    assert ("clock is" in lines) == bool(said)
+    fleet = clocks_said({NAME: msgspec.convert(on, TimedNode)}, {}, NOW)
+    assert bool(fleet) == bool(said)
+
+
+def test_without_the_kubelets_report_a_time_to_come_is_ahead_and_an_old_one_is_old() -> None:
+    later = verdict(NAME, observedAt=ago(-60), publisher=IN_A_POD)
+    assert "clock is 59m ahead of" in joined(look(later, agents=(POD,)))
+    earlier = verdict(NAME, observedAt=ago(60), publisher=IN_A_POD)
+    assert "clock is" not in joined(look(earlier, agents=(POD,)))
+
+
+def test_a_clock_behind_says_what_is_not_believed_meanwhile() -> None:
+    behind = reported(ago(44), ago(4))
+    lines = joined(look(verdict(NAME, publisher=IN_A_POD), on=behind, agents=(POD,)))
+    assert "a reset or boot that it dates before the request proves no repair" in lines
+    assert "counts as silent" not in lines
+    beats = verdict(NAME, publisher={"heartbeat": ago(40)})
+    silent = joined(look(beats, on=behind))
+    assert "its agent counts as silent, since its heartbeats look old" in silent
+
+
+def test_a_fleet_names_the_nodes_with_wrong_clocks_once() -> None:
+    nodes = {
+        "gpu-1": msgspec.convert(reported(ago(14), ago(4)), NodeView),
+        "gpu-2": msgspec.convert(reported(ago(14), ago(4)), TimedNode),
+        "gpu-3": msgspec.convert(reported(ago(-6), ago(4)), TimedNode),
+    }
+    healths = {"gpu-4": msgspec.convert(verdict("gpu-4", observedAt=ago(-90)), HealthView)}
+    (line,) = clocks_said(nodes, healths, NOW)
+    told, _, command = line.partition("; ")
+    assert told.endswith(": gpu-2 (10m behind), gpu-3 (10m ahead), gpu-4 (89m ahead)")
+    assert command == "what that means: kubectl gpuward why gpu-2"
