@@ -42,7 +42,7 @@ from remediator.upkeep.maintenance import MaintenanceLeases
 from remediator.upkeep.policy_source import PolicySource, rates_of
 from remediator.upkeep.records import RecordKeeping, session_nodes
 from remediator.version import release_version
-from remediator.view.grouping import GroupKeys
+from remediator.view.lists.grouping import GroupKeys
 from remediator.view.live import LiveSource
 from remediator.view.verdict_reader import VerdictReader, reading
 from remediator.world import World

@@ -23,9 +23,9 @@ from remediator.view import shapes
 from remediator.view.fleet_view import HEALTHS, node_rows, summary
 from remediator.view.history_view import history
 from remediator.view.ledger_view import StatsShown, stats
+from remediator.view.lists.paging import RequestError, page_of
+from remediator.view.lists.search import MOST_FOUND, search
 from remediator.view.node_view import node_detail
-from remediator.view.paging import RequestError, page_of
-from remediator.view.search import MOST_FOUND, search
 from remediator.view.session_view import (
     ended_rows,
     open_rows,

@@ -23,8 +23,8 @@ from remediator.page.hosts import may_ask
 from remediator.page.layout import opening
 from remediator.page.markup import Element, document
 from remediator.page.schema import schema_text
+from remediator.view.lists.paging import RequestError
 from remediator.view.live import PageSource
-from remediator.view.paging import RequestError
 from remediator.view.shapes import ProblemShown
 from remediator.view.state import PageState
 

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from remediator.view.grouping import UNNAMED, GroupKeys
+from remediator.view.lists.grouping import UNNAMED, GroupKeys
 from remediator.view.shapes import Shown
 from remediator.view.text import count
 from rules.api.names import LABEL_DRIVER, LABEL_GPUS, LABEL_PRODUCT

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from remediator.kube.clock import Clock
-from remediator.view.grouping import GroupKeys
+from remediator.view.lists.grouping import GroupKeys
 from remediator.view.state import PageState, sessions_by_node
 from remediator.view.verdict_reader import VerdictReader
 from rules.api.nodes import HealthView

@@ -11,7 +11,7 @@ import pytest
 
 from remediator.page.answers import NotThereError, api_session, api_sessions, document_of
 from remediator.page.markup import render
-from remediator.view.paging import RequestError
+from remediator.view.lists.paging import RequestError
 from remediator.view.shapes import GpuIdentity, IncidentEvidence, NodeMark
 from remediator.view.state import PageState
 from rules.api.nodes import ObjectMeta, QuarantineView

@@ -7,7 +7,7 @@ import pytest
 from remediator.page.service import serve_page
 from remediator.serve.server import ListenError
 from remediator.settings import make_parser, run_settings
-from remediator.view.grouping import GroupKeys
+from remediator.view.lists.grouping import GroupKeys
 from remediator.view.live import KEPT_S, LiveSource
 from remediator.view.verdict_reader import KEPT_S as READ_KEPT_S
 from remediator.view.verdict_reader import VerdictReader

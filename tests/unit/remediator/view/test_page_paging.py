@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remediator.view.paging import RequestError, page_of
+from remediator.view.lists.paging import RequestError, page_of
 
 
 def key(item: tuple[int, str]) -> tuple[int, str]:
