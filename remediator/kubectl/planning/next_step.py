@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from rules.api.quarantine import Phase
 from rules.api.repair.writes import CreateTestJob, SetRepairCondition, WriteRepairObject
@@ -11,6 +12,10 @@ from rules.fleet.forecast import Foreseen
 from rules.session.causes import drains_now
 from rules.session.observation import is_open
 from rules.session.snapshot import FleetSnapshot
+
+
+_MARKS: Final = {"CordonAndTaint": "cordon and taint", "Taint": "taint", "Cordon": "cordon"}
+_UNDRAINED: Final = "level Cordon leaves its pods alone until the causes close"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +34,7 @@ class NextStep:
 def next_step(found: Foreseen, snapshot: FleetSnapshot) -> NextStep:
     """Of one node; `snapshot` is the fleet as it is foreseen."""
     session, decision = found.after, found.decision
+    mark = _MARKS[snapshot.policy.mark]
     why, code = decision.because, decision.blocked_by or ""
     match found.asks:
         case SetRepairCondition() | WriteRepairObject() as asks:
@@ -50,10 +56,12 @@ def next_step(found: Foreseen, snapshot: FleetSnapshot) -> NextStep:
     if phase in {Phase.MARKED, Phase.DRAINING} and drains:
         if decision.evicting is Evicting.GO:
             return NextStep(would="drain", drains=True)
-        would = "cordon and taint, wait" if found.marked else "wait"
+        would = f"{mark}, wait" if found.marked else "wait"
         return NextStep(would=would, then="drain", because=why, blocked_by=code, drains=True)
     if found.marked:
-        return NextStep(would="cordon and taint", because=decision.message)
+        # What is foreseen of a session that is marked only then says that it is marked already.
+        because = _UNDRAINED if phase == Phase.MARKED else decision.message
+        return NextStep(would=mark, because=because)
     before = found.before.status.phase if found.before is not None else ""
     would = f"stay {phase}" if phase == before else f"go on to {phase}"
     return NextStep(would=would, because=decision.message, blocked_by=code)

@@ -51,6 +51,21 @@ def test_each_end_has_its_word(found: Foreseen, would: str) -> None:
     assert next_step(found, FLEET).would == would
 
 
+@pytest.mark.parametrize(
+    ("mark", "would"),
+    [("CordonAndTaint", "cordon and taint"), ("Taint", "taint"), ("Cordon", "cordon")],
+)
+def test_a_mark_that_is_foreseen_is_the_policys_and_not_said_to_be_on(
+    mark: str, would: str
+) -> None:
+    said = d.Decision(step="Mark", message="Cordoned and tainted since 10:00 UTC.")
+    found = Foreseen(node="n", after=session("Marked"), marked=True, decision=said)
+    fleet = FleetSnapshot(now=0.0, policy=policy_of(mark=mark), nodes={})
+    step = next_step(found, fleet)
+    assert (step.would, "since" in step.because) == (would, False)
+    assert "Cordon" in step.because
+
+
 def test_what_is_in_the_way_keeps_its_code_and_its_clause() -> None:
     decision = d.Decision(step="Wait", because="no room", blocked_by=WhyNot.BUDGET)
     step = next_step(Foreseen(node="n", after=session("Pending"), decision=decision), FLEET)
