@@ -21,13 +21,12 @@ from rules.api.quarantine import MAX_MESSAGE, Mode, PauseScope, PauseSpec, Phase
 from rules.api.selectors import as_object
 from rules.api.sentences import some
 from rules.api.timestamps import format_time, utc_of
+from rules.catalog.reason import Level
 from rules.policy.durations import parse_duration
 from rules.session.observation import is_open, pause_covers, pause_over
 from rules.text.printable import printable
 
 _MOST_NAMED: Final = 6
-_UNDER_WAY: Final = frozenset({Phase.MARKED, Phase.DRAINING})
-_OUT: Final = frozenset({Phase.QUARANTINED, Phase.REPAIRING, Phase.VALIDATING})
 
 
 async def pause(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
@@ -78,12 +77,24 @@ async def _stopped(cluster: Cluster, spec: PauseSpec) -> list[str]:
         and pause_covers(pause, node, cluster.now())
         and one.status.mode != Mode.SHADOW
         and one.spec.release is None  # which goes on
-        and (one.status.phase in _UNDER_WAY or _asked_by(one))
-        and one.status.phase not in _OUT
+        and _on_its_way(one)
     ]
     if not stopped:
         return []
     return [printable(f"it stops, too: {some(stopped, _MOST_NAMED)}")]
+
+
+def _on_its_way(session: QuarantineView) -> bool:
+    """Whether its node is being taken out, or is to be because a person said so. At level Cordon
+    all is done with the mark.
+    """
+    match session.status.phase or Phase.PENDING:
+        case Phase.PENDING:
+            return bool(_asked_by(session))
+        case Phase.MARKED:
+            return session.spec.level == Level.DRAIN
+        case phase:
+            return phase == Phase.DRAINING
 
 
 def _asked_by(session: QuarantineView) -> str:

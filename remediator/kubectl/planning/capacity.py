@@ -9,6 +9,7 @@ from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.node_look import policy_of
 from rules.api.nodes import NodeView
+from rules.api.quarantine import Mode
 from rules.fleet.budget import BudgetBook
 from rules.fleet.turns import budget_book, over_budget
 from rules.policy.policy import Budget, Policy
@@ -49,11 +50,14 @@ async def capacity(cluster: Cluster, namespace: str) -> Capacity:
 
 async def _read(cluster: Cluster, namespace: str) -> Capacity:
     try:
-        policy = await policy_of(cluster, namespace) or Policy()
+        found = await policy_of(cluster, namespace)
+        policy = found or Policy()
         nodes = await cluster.nodes(policy.node_selector)
         sessions = await cluster.sessions()
     except CommandError as error:
         return Capacity(unknown=str(error))
+    if found is not None and found.mode == Mode.SHADOW:
+        return Capacity()  # what is only played makes no node unavailable
     snapshot = FleetSnapshot(
         now=cluster.now(),
         policy=policy,

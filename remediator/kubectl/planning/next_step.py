@@ -13,7 +13,6 @@ from rules.session.causes import drains_now
 from rules.session.observation import is_open
 from rules.session.snapshot import FleetSnapshot
 
-
 _MARKS: Final = {"CordonAndTaint": "cordon and taint", "Taint": "taint", "Cordon": "cordon"}
 _UNDRAINED: Final = "level Cordon leaves its pods alone until the causes close"
 

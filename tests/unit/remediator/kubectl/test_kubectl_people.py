@@ -157,6 +157,19 @@ def test_issue15_02_who_asks_for_a_node_hears_that_the_budget_is_exceeded(tmp_pa
         assert "exceeds the budget, as a person may: 4 of 13 nodes" in plan
 
 
+def test_a_word_that_is_only_played_in_shadow_exceeds_no_budget(tmp_path: Path) -> None:
+    def fill(hosted: HostedServer) -> None:
+        load_fleet(hosted)
+        meta = {"name": "gpuward-policy", "namespace": "gpuward"}
+        load(hosted, r.CONFIGMAPS, {"metadata": meta, "data": {"policy.yaml": "mode: Shadow"}})
+
+    with cluster(tmp_path, fill) as kubectl:
+        code, out, err = kubectl("quarantine", HEALTHY, "--reason", "fan", "--yes")
+    assert (code, err) == (0, "")
+    assert "the policy is Shadow, so nothing is touched" in out
+    assert "budget" not in out
+
+
 @pytest.mark.parametrize(
     ("name", "before"),
     [

@@ -159,8 +159,8 @@ def test_it_gives_up_in_the_end_and_at_once_where_the_session_has_ended(
 
 
 def fill(hosted: HostedServer) -> None:
-    for name in ("gpu-1", "gpu-2", "gpu-3", "gpu-4"):
-        load(hosted, r.NODES, node(name))
+    for number in range(1, 6):
+        load(hosted, r.NODES, node(f"gpu-{number}"))
     asked = session("gpu-1-s", "gpu-1", "Pending", "x")
     asked["spec"]["causes"].append(HUMAN)
     load(hosted, QUARANTINES, asked)
@@ -168,6 +168,8 @@ def fill(hosted: HostedServer) -> None:
     load(hosted, QUARANTINES, session("gpu-3-s", "gpu-3", "Quarantined", "x"))
     back = {"release": {"by": "ann", "reason": "mended"}}
     load(hosted, QUARANTINES, session("gpu-4-s", "gpu-4", "Draining", "x", spec=back))
+    rests = {"level": "Cordon"}
+    load(hosted, QUARANTINES, session("gpu-5-s", "gpu-5", "Marked", "x", spec=rests))
 
 
 def test_a_pause_says_whose_way_out_it_stops(tmp_path: Path) -> None:
@@ -178,6 +180,7 @@ def test_a_pause_says_whose_way_out_it_stops(tmp_path: Path) -> None:
     assert "it stops, too: gpu-1 (Pending, asked for by ann), gpu-2 (Draining)" in everything
     assert "gpu-3 (" not in everything
     assert "gpu-4 (" not in everything, "a release goes on"
+    assert "gpu-5 (" not in everything, "at level Cordon the mark is all that is done"
     assert "it is given back at once, as was asked for" in going_back
     assert "it stops" not in one
 
