@@ -37,12 +37,13 @@ from rules.api.quarantine import (
     QuarantineStatus,
 )
 from rules.api.timestamps import format_time
+from rules.fleet.pools import control_plane
 from rules.policy.policy import Policy
 from rules.repair.ladder import Step
 from rules.session.observation import opted_out, pause_covers
 from rules.session.owners import working_owner
 from rules.session.repair.wants import unfit, word_for
-from rules.session.status import PROPOSED, condition
+from rules.session.status import PROPOSED, condition, is_true
 from rules.text.printable import printable
 
 HUMAN_REASON = "Requested"
@@ -63,24 +64,22 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
             f"{name} is being given back, as {asked.by or 'a person'} asked: what is added to its "
             "session now ends with it; ask again once the session has ended"
         )
-    if session is not None and look.ends_with_shadow:
-        raise CommandError(
-            f"session {session.name} of {name} is one of Shadow and ends, since the policy "
-            "enforces now: what is added to it now ends with it; ask again in a minute"
-        )
+    if ends := look.ends_by_mode:
+        raise CommandError(f"{ends}: what is added to it now ends with it; ask again in a minute")
     room = await capacity(cluster, options.namespace)
     warning = room.warning(name)
     waits = await _in_the_way(cluster, options, node)
     if not options.yes:
         pods = await _pods(cluster, name)
         said = questions.of_quarantine(look, node, options.level, pods, waits)
-        terminal.ask(f"{said} {'' if look.shadow else warning}".rstrip())
+        terminal.ask(f"{said} {warning}".rstrip())
     by = await cluster.who()
     cause = Cause(source="Human", reason=HUMAN_REASON, message=options.reason[:MAX_MESSAGE], by=by)
     if session is not None:
         room.take(name)
         stops = look.policy is not None and not questions.drains_now(look, session)
-        return f"{await join(cluster, session, cause, options.level, stops=stops)}{waits}"
+        added = await join(cluster, session, cause, options.level, stops=stops, at_once=not waits)
+        return f"{added}{waits}"
     prefix = re.sub(r"[^a-z0-9.-]", "-", name)[:200]
     created = await cluster.create(
         "gpuquarantines",
@@ -113,11 +112,6 @@ async def _in_the_way(cluster: Cluster, options: argparse.Namespace, node: NodeV
     """People should know when their request will only be played, or waits for the word of others;
     a clause, "" where nothing is known to stand in its way.
     """
-    if opted_out(node):
-        command = f"kubectl label node {node.name} {LABEL_OPT_OUT}-"
-        return f"; the node is opted out, nothing is done to it before: {command}"
-    if owner := working_owner(node, None, cluster.now()):
-        return f"; {owner}, nothing is done before that is over"
     unsure = ""
     with suppress(CommandError):
         policy = await policy_of(cluster, options.namespace)
@@ -126,8 +120,13 @@ async def _in_the_way(cluster: Cluster, options: argparse.Namespace, node: NodeV
                 f"; there is no policy in namespace {options.namespace} (-n says where gpuward is "
                 "installed): nothing is touched, unless a remediator read one before"
             )
-        elif policy.mode == Mode.SHADOW:
+        elif policy.mode == Mode.SHADOW:  # before all else: the end of that would change nothing
             return "; the policy is Shadow, so nothing is touched"
+    if opted_out(node):
+        command = f"kubectl label node {node.name} {LABEL_OPT_OUT}-"
+        return f"; the node is opted out, nothing is done to it before: {command}"
+    if owner := working_owner(node, None, cluster.now()):
+        return f"; {owner}, nothing is done before that is over"
     with suppress(CommandError):
         paused = await cluster.once("pauses", cluster.pauses)
         if pauses := [p for p in paused if pause_covers(p, node, cluster.now())]:
@@ -207,7 +206,7 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
     instead = f"and not {other}, which is proposed, " if other else ""
     silent = step == Step.POWER_CYCLE and _is_silent(session.status)
     empty = questions.repair_begins(session, step, silent=silent)
-    waits = await _repair_waits(cluster, options, name)
+    waits = await _repair_waits(cluster, options, session)
     terminal.ask(f"{name}: {step} {_begins(session, step)}, {instead}{empty}{waits}.")
     by = await cluster.who()
     reason = (options.reason or "")[:MAX_MESSAGE]
@@ -237,12 +236,23 @@ def _begins(session: QuarantineView, step: str) -> str:
     )
 
 
-async def _repair_waits(cluster: Cluster, options: argparse.Namespace, name: str) -> str:
-    """What keeps a step from beginning, as `_in_the_way`; "" where the node may not be read."""
+async def _repair_waits(
+    cluster: Cluster, options: argparse.Namespace, session: QuarantineView
+) -> str:
+    """What keeps a step from beginning, as `_in_the_way`; "" where the node may not be read.
+    CommandError of a node that is never repaired.
+    """
+    name, node = session.spec.node_name, None
     with suppress(CommandError):
         node = await cluster.node(name)
-        return await _in_the_way(cluster, options, node) if node is not None else ""
-    return ""
+    if node is None:
+        return ""
+    if control_plane(node):
+        raise CommandError(f"{name} is a control-plane node: a person repairs it, gpuward never")
+    waits = await _in_the_way(cluster, options, node)
+    if not waits and (session.spec.hold or ANNOTATION_HOLD in node.annotations):
+        return f"; it is held, nothing is repaired before: kubectl gpuward unhold {name}"
+    return waits
 
 
 def _is_silent(status: QuarantineStatus) -> bool:
@@ -312,7 +322,9 @@ def _meanwhile(session: QuarantineView) -> str:
         return f"its release goes over that, as {by} asked, {questions.STAYS}"
     if session.status.mode == Mode.SHADOW:
         return "in Shadow nothing is touched"
-    return "a drain goes on, a release does not happen"
+    halted = is_true(session.status, "Paused")  # by a pause, an opt-out, another owner, the policy
+    drains = session.status.phase == Phase.DRAINING and not halted
+    return f"{'a drain goes on, ' if drains else ''}a release does not happen"
 
 
 async def unhold(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:

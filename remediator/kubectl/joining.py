@@ -17,13 +17,19 @@ _TRIES: Final = 5
 
 
 async def join(
-    cluster: Cluster, session: QuarantineView, cause: Cause, level: str, *, stops: bool
+    cluster: Cluster,
+    session: QuarantineView,
+    cause: Cause,
+    level: str,
+    *,
+    stops: bool,
+    at_once: bool = True,
 ) -> str:
     """Add the cause; `stops`: the session evicts nothing as things are, which a person's word of
-    no more than Cordon must not change.
+    no more than Cordon must not change; `at_once`: nothing stands in the way of what is asked.
     """
     deeper = await _added(cluster, session, cause, level, stops=stops)
-    drains = "; its pods are evicted, too" if deeper else ""
+    drains = f"; its pods are {'' if at_once else 'to be '}evicted, too" if deeper else ""
     return (
         f"{session.spec.node_name}: your reason was added to session {session.name}, which is "
         f"open already{drains}"

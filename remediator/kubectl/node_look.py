@@ -17,7 +17,7 @@ from remediator.view.people import part_of_people
 from rules.api.health import IncidentStatus
 from rules.api.mark import marked
 from rules.api.nodes import AgentPod, FreshNode, HealthView, PauseView, QuarantineView
-from rules.api.quarantine import Mode
+from rules.api.quarantine import Mode, Phase
 from rules.drain.daemon_sets import untolerating
 from rules.fleet.health_now import HealthNow, health_now
 from rules.ledger.record import RecordStatus, gpu_record_name, record_names
@@ -77,12 +77,25 @@ class NodeLook:
         return (mode or (self.policy.mode if self.policy is not None else "")) == Mode.SHADOW
 
     @property
-    def ends_with_shadow(self) -> bool:
-        """Whether the open session is one of Shadow while the policy enforces: it ends, and takes
-        with it what people add.
+    def policy_is_shadow(self) -> bool:
+        """Whether no more is done to any node, whatever a session began."""
+        return self.policy is not None and self.policy.mode == Mode.SHADOW
+
+    @property
+    def ends_by_mode(self) -> str:
+        """Why the open session ends by itself within seconds and takes with it what people add: it
+        is one of another mode than the policy's (`rules.session.decide`); "" where it does not.
         """
-        enforces = self.policy is not None and self.policy.mode == Mode.ENFORCE
-        return self.session is not None and self.session.status.mode == Mode.SHADOW and enforces
+        if self.session is None or self.policy is None:
+            return ""
+        mode, which = self.session.status.mode, f"session {self.session.name} of {self.name}"
+        if mode == Mode.SHADOW and not self.policy_is_shadow:
+            return f"{which} is one of Shadow and ends, since the policy enforces now"
+        untouched = self.session.status.phase == Phase.PENDING
+        untouched = untouched and not (self.node is not None and marked(self.node))
+        if mode == Mode.ENFORCE and self.policy_is_shadow and untouched:
+            return f"{which} ends, since the policy is Shadow now"
+        return ""
 
     @property
     def people(self) -> tuple[str, ...]:

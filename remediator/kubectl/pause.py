@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.look import existing_node
+from remediator.kubectl.ready.policy_said import readable_policy
 from remediator.kubectl.terminal import Terminal
 from remediator.kubectl.typed.pause_words import moment
+from remediator.view.going_on import ON_THE_WAY, goes_out
 from remediator.view.people import is_paused, pause_line
 from remediator.view.text import count
 from rules.api.health import plain
@@ -21,8 +23,9 @@ from rules.api.quarantine import MAX_MESSAGE, Mode, PauseScope, PauseSpec, Phase
 from rules.api.selectors import as_object
 from rules.api.sentences import some
 from rules.api.timestamps import format_time, utc_of
-from rules.catalog.reason import Level
 from rules.policy.durations import parse_duration
+from rules.policy.policy import Policy
+from rules.session.causes import has_human
 from rules.session.observation import is_open, pause_covers, pause_over
 from rules.text.printable import printable
 
@@ -52,49 +55,48 @@ async def pause(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
         },
     )
     where = await _covered(cluster, options, spec)
+    policy, _wrong = await readable_policy(cluster, options.namespace)
     ends = f"until {utc_of(until)}" if until else "until somebody resumes"
     return "\n".join(
         [
             f"paused {where} as {name}, {ends}; marks stay, releases go on",
-            *await _stopped(cluster, spec),
+            *_in_shadow(policy),
+            *await _stopped(cluster, spec, policy, name),
             f"end it with: kubectl gpuward resume {name}",
         ]
     )
 
 
-async def _stopped(cluster: Cluster, spec: PauseSpec) -> list[str]:
-    """Whose way out stops with it: drains under way, and what a person asked for, too."""
-    pause = PauseView(metadata=ObjectMeta(), spec=spec)
+async def _stopped(
+    cluster: Cluster, spec: PauseSpec, policy: Policy | None, name: str
+) -> list[str]:
+    """Whose way out stops with it: drains under way, and what a person asked for, too. Nothing
+    stops that stood still already, under another pause than `name` or in Shadow.
+    """
+    pause, now = PauseView(metadata=ObjectMeta(), spec=spec), cluster.now()
     try:
         nodes = {node.name: node for node in await cluster.nodes()}
         sessions = [one for one in await cluster.sessions() if is_open(one)]
+        others = [one for one in await cluster.pauses() if one.metadata.name != name]
     except CommandError:
         return []
     stopped = [
         f"{one.spec.node_name} ({one.status.phase or Phase.PENDING}{_asked_by(one)})"
         for one in sessions
         if (node := nodes.get(one.spec.node_name)) is not None
-        and pause_covers(pause, node, cluster.now())
-        and one.status.mode != Mode.SHADOW
-        and one.spec.release is None  # which goes on
-        and _on_its_way(one)
+        and pause_covers(pause, node, now)
+        and goes_out(one, node, others, policy, now)
     ]
     if not stopped:
         return []
     return [printable(f"it stops, too: {some(stopped, _MOST_NAMED)}")]
 
 
-def _on_its_way(session: QuarantineView) -> bool:
-    """Whether its node is being taken out, or is to be because a person said so. At level Cordon
-    all is done with the mark.
-    """
-    match session.status.phase or Phase.PENDING:
-        case Phase.PENDING:
-            return bool(_asked_by(session))
-        case Phase.MARKED:
-            return session.spec.level == Level.DRAIN
-        case phase:
-            return phase == Phase.DRAINING
+def _in_shadow(policy: Policy | None) -> list[str]:
+    """What a pause is worth while nothing is touched anyway."""
+    if policy is None or policy.mode != Mode.SHADOW:
+        return []
+    return ["the policy is Shadow: no node is taken out anyway; it holds once the policy enforces"]
 
 
 def _asked_by(session: QuarantineView) -> str:
@@ -144,7 +146,8 @@ async def resume(cluster: Cluster, options: argparse.Namespace, terminal: Termin
     if not ending:
         return "nothing was paused"
     if not named and not options.yes:
-        terminal.ask(await _ended_at_once(cluster, [existing[name] for name in ending]))
+        policy, _wrong = await readable_policy(cluster, options.namespace)
+        terminal.ask(await _ended_at_once(cluster, [existing[name] for name in ending], policy))
     for name in ending:
         await cluster.delete(f"{GROUP_PATH}/gpuwardpauses/{name}")
     return "\n".join(
@@ -181,7 +184,7 @@ async def _meant(cluster: Cluster, missing: list[str]) -> FreshNode | None:
         return None
 
 
-async def _ended_at_once(cluster: Cluster, pauses: list[PauseView]) -> str:
+async def _ended_at_once(cluster: Cluster, pauses: list[PauseView], policy: Policy | None) -> str:
     """Which pauses would end together, and what waits for that."""
     now = cluster.now()
     told = [
@@ -195,13 +198,33 @@ async def _ended_at_once(cluster: Cluster, pauses: list[PauseView]) -> str:
         sessions = await cluster.sessions()
     except CommandError:
         return f"{said} Which sessions wait for that is not known."
-    waiting = [
-        session.spec.node_name for session in sessions if is_open(session) and is_paused(session)
-    ]
-    goes_on = (
-        f"{some(sorted(waiting))} {'waits' if len(waiting) == 1 else 'wait'} for that and "
-        f"{'is' if len(waiting) == 1 else 'are'} judged afresh, within the budget."
-        if waiting
-        else "No session waits for that now."
+    waiting = [session for session in sessions if is_open(session) and is_paused(session)]
+    return f"{said} {_goes_on(waiting, policy)}"
+
+
+def _goes_on(waiting: Sequence[QuarantineView], policy: Policy | None) -> str:
+    """What happens to those that wait for the end of the pauses: a way out that has begun, or that
+    a person asked for, asks for no turn again.
+    """
+    if not waiting:
+        return "No session waits for that now."
+    if policy is not None and policy.mode == Mode.SHADOW:
+        names = sorted(session.spec.node_name for session in waiting)
+        wait = "waits" if len(names) == 1 else "wait"
+        return f"{some(names)} {wait} for that, and nothing is done to them: the policy is Shadow."
+    on = [s for s in waiting if s.status.phase in ON_THE_WAY or has_human(s)]
+    afresh = [s for s in waiting if s not in on and s.status.phase in {"", Phase.PENDING}]
+    others = [s for s in waiting if s not in on and s not in afresh]
+    return " ".join(
+        f"{some(sorted(s.spec.node_name for s in found))} {one if len(found) == 1 else many}."
+        for found, one, many in (
+            (on, "goes on", "go on"),
+            (
+                afresh,
+                "waits for that and is judged afresh, within budget and breaker",
+                "wait for that and are judged afresh, within budget and breaker",
+            ),
+            (others, "is looked at again", "are looked at again"),
+        )
+        if found
     )
-    return f"{said} {goes_on}"

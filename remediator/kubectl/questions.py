@@ -7,6 +7,7 @@ taken out, and what only gets one more reason is not drained.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from remediator.kubectl.node_look import NodeLook
@@ -14,12 +15,13 @@ from remediator.kubectl.why.marks import what_comes_off
 from remediator.kubectl.why.repaired import faults
 from remediator.view.people import HELD
 from remediator.view.text import count, span
+from rules.api.health import IncidentStatus
 from rules.api.mark import marked
 from rules.api.nodes import FreshNode, QuarantineView
 from rules.api.quarantine import Mode, Phase, RepairState
 from rules.catalog.reason import Level
 from rules.policy.policy import Policy
-from rules.session.causes import has_human, level_in_effect, open_causes
+from rules.session.causes import actionable, has_human, level_in_effect, open_causes
 from rules.session.repair.outlook import NOT_DRAINED
 from rules.session.repair.wants import under_way
 
@@ -40,6 +42,8 @@ def of_quarantine(look: NodeLook, node: FreshNode, level: str, pods: str, waits:
         where = f"its session {session.name}" if session is not None else "a session of its own"
         return f"This touches nothing of {look.name}: the policy is Shadow, and {where} says why."
     leave = f"{pods} on it, what may go is evicted within its budgets" if pods else _EMPTY
+    if look.policy_is_shadow:
+        leave = _NOTHING_EVICTED
     if session is None:
         said = _anew(look, node, level, leave)
     elif session.status.phase in {"", Phase.PENDING}:
@@ -147,16 +151,32 @@ def _in_the_middle(session: QuarantineView) -> str:
 
 
 def _still_wrong(look: NodeLook) -> str:
-    active = [f"{one.reason} ({one.severity})" for one in faults(look)]
     if look.health is None:
         return "Nobody knows whether it is well: no agent has published."
+    active = faults(look)
     if not active:
         return "No fault is active."
-    shown = ", ".join(active[:_MOST_NAMED]) + (", ..." if len(active) > _MOST_NAMED else "")
+    policy = look.policy or Policy()
+    acting = {one.id for one in actionable(look.health, (), policy)}
+    asking = [one for one in active if one.id in acting]
+    reported = [one for one in active if one.id not in acting]
+    said = [f"Still active: {_named(asking)}; {_covered(look)}."] if asking else []
+    if reported:
+        said.append(f"Still active and only reported (level Report): {_named(reported)}.")
+    return " ".join(said)
+
+
+def _named(faults: Sequence[IncidentStatus]) -> str:
+    names = [f"{one.reason} ({one.severity})" for one in faults]
+    return ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
+
+
+def _covered(look: NodeLook) -> str:
+    """For how long what is left open opens no other session."""
     expiry = look.policy.release.cancel_expiry_s if look.policy is not None else None
     unknown = "as long as release.cancelExpiry says"
     lasts = f"{span(expiry)} (release.cancelExpiry)" if expiry else unknown
-    return f"Still active: {shown}; as they are, nothing opens for them again for {lasts}."
+    return f"as they are, nothing opens for them again for {lasts}"
 
 
 def repair_begins(session: QuarantineView, step: str, *, silent: bool) -> str:
