@@ -9,6 +9,7 @@ from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
+from remediator.kube.telling import Telling
 from remediator.metrics import Metrics
 from remediator.world import World
 from rules.policy.policy import Policy
@@ -20,6 +21,7 @@ class Edge:
 
     api: Api
     gateway: Gateway
+    telling: Telling
     world: World
     clock: Clock
     metrics: Metrics
@@ -35,5 +37,6 @@ class EdgePart:
     def __init__(self, edge: Edge) -> None:
         self._edge = edge
         self._api, self._gateway, self._world = edge.api, edge.gateway, edge.world
+        self._telling = edge.telling
         self._clock, self._metrics, self._isolation = edge.clock, edge.metrics, edge.isolation
         self._policy, self._may_act = edge.policy, edge.may_act

@@ -28,6 +28,7 @@ from remediator.kube.isolation import Isolation
 from remediator.kube.pace import Pace, PaceLane
 from remediator.kube.publisher_pods import PublisherPods
 from remediator.kube.repair_objects import RepairObjects
+from remediator.kube.telling import Telling
 from remediator.metrics import Metrics
 from remediator.serve.session_gauges import (
     set_left_alone_gauge,
@@ -136,6 +137,7 @@ class Replica:
         edge = Edge(
             api=self.api,
             gateway=self.gateway,
+            telling=Telling(self.gateway, self.clock),
             world=self.world,
             clock=self.clock,
             metrics=self.metrics,

@@ -91,7 +91,7 @@ class Fleet(EdgePart):
             if self._dirty:
                 self._judge()
             self.compare()
-            await self._report_findings()
+            self._report_findings()
 
     def compare(self) -> None:
         """Tell which nodes have a fault and its likely cause in common, drained for it or not. The
@@ -178,8 +178,8 @@ class Fleet(EdgePart):
         for finding in verdict.findings:
             metrics.correlated_cause.labels(finding.reason, finding.shared).set(len(finding.nodes))
 
-    async def _report_findings(self) -> None:
+    def _report_findings(self) -> None:
         for event in self.verdict.events:
             if event.key not in self._reported:
                 self._reported.add(event.key)
-                await self._gateway.send(event)
+                self._telling.tell(event)

@@ -6,7 +6,6 @@ most once a second, an Event waits for nobody.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 import structlog
@@ -33,8 +32,6 @@ from rules.session.refused import lost_fields, not_kept, not_recorded
 _LOG = structlog.get_logger()
 
 _STATUS_INTERVAL_S = 1.0
-# Beyond this many Events that wait to be sent, new ones are dropped; the sessions tell all.
-_EVENTS_WAITING = 5_000
 
 
 class Writes(EdgePart):
@@ -48,7 +45,6 @@ class Writes(EdgePart):
         self._stored_as: dict[str, tuple[QuarantineStatus, QuarantineStatus]] = {}
         """Each session's last status as it was sent and as the API server keeps it, by UID, where
         that is not the same: an older definition drops the fields that it does not know."""
-        self._telling: set[asyncio.Task[Sent]] = set()
         self._not_recorded: dict[str, str] = {}
         """Why the last status of a session was refused, by the session's name."""
         self._not_kept: set[str] = set()
@@ -98,7 +94,7 @@ class Writes(EdgePart):
         done: Result | None = None
         for write in writes:
             if isinstance(write, d.EmitEvent):
-                self._tell(write)
+                self._telling.tell(write)
                 continue
             sent = await self._gateway.send(write)
             if isinstance(write, d.MarkNode):
@@ -133,14 +129,7 @@ class Writes(EdgePart):
             self._not_recorded[write.name] = refusal.reason
             node = self._world.caches.nodes.items.get(write.node)
             uid = node.uid if node is not None else ""
-            self._tell(not_recorded(write, refusal, uid, self._clock.now()))
-
-    def _tell(self, event: d.EmitEvent) -> None:
-        """Send an Event in the background: nothing waits for it, and it may fail."""
-        if len(self._telling) < _EVENTS_WAITING:
-            task = asyncio.create_task(self._gateway.send(event))
-            self._telling.add(task)
-            task.add_done_callback(self._telling.discard)
+            self._telling.tell(not_recorded(write, refusal, uid, self._clock.now()))
 
     def _marked(self, write: d.MarkNode, sent: Sent) -> None:
         session = self._world.caches.quarantines.items.get(write.session)
@@ -214,7 +203,7 @@ class Writes(EdgePart):
         node = self._world.caches.nodes.items.get(write.node)
         event = not_kept(write, lost, node.uid if node is not None else "", self._clock.now())
         _LOG.warning("definitions", session=write.name, problem=event.message)
-        self._tell(event)
+        self._telling.tell(event)
 
     async def _catch_up(self, write: d.Write, sent: Sent) -> None:
         """After a failed write: read what it was about, instead of waiting for the watch."""

@@ -19,6 +19,7 @@ import structlog
 
 from remediator.drain.counting import Counting
 from remediator.drain.look import DrainLook
+from remediator.drain.owners_told import OwnersTold
 from remediator.drain.pod_look import Listed, PodLook
 from remediator.edge import Edge, EdgePart
 from remediator.kube.answer import Answer, ApiError
@@ -112,6 +113,7 @@ class Drains(EdgePart):
         self._look = look
         self._drains: dict[str, _Drain] = {}
         self._queue = pdb_queue.PdbQueue()
+        self._owners = OwnersTold(edge)
         self._counting = Counting(lambda: edge.world.caches.pdbs.items)
         self._due = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
@@ -280,6 +282,7 @@ class Drains(EdgePart):
                 )
                 self._book(drain, forced(drain.memory, eviction))
                 self._metrics.evictions.labels("Forced").inc()
+                self._owners.tell(delete)
 
     def _book(self, drain: _Drain, memory: DrainMemory) -> None:
         drain.memory = memory
@@ -367,6 +370,8 @@ class Drains(EdgePart):
     def _answered(self, eviction: d.EvictPod, outcome: EvictionOutcome) -> None:
         if not eviction.dry_run:
             self._metrics.evictions.labels(outcome.kind.value).inc()
+        if outcome.accepted:
+            self._owners.tell(eviction)
         now, backoff = self._clock.now(), self._policy().drain.backoff
         self._queue = pdb_queue.answered(
             self._queue, eviction, outcome, backoff, now, random.random()

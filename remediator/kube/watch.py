@@ -22,7 +22,7 @@ from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.isolation import Isolation
 from remediator.kube.pace import PaceLane
-from remediator.kube.watch_lines import (
+from remediator.kube.wire.watch_lines import (
     MAX_VERSION_CHARS,
     Named,
     RelistError,

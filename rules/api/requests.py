@@ -25,6 +25,7 @@ from rules.api.repair.writes import (
     WriteRepairObject,
 )
 from rules.api.timestamps import format_micro_time, format_time
+from rules.text.printable import within_bytes
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -34,7 +35,8 @@ RECORDS = f"/apis/{names.GROUP}/{names.VERSION}/gpurecords"
 HEALTHS = f"/apis/{names.GROUP}/{names.VERSION}/gpunodehealths"
 EVIDENCES = f"/apis/{names.GROUP}/{names.VERSION}/gpuevidences"
 DEPLOYMENT = "gpuward-remediator"
-
+_EVENT_BYTES = 1024
+"""An Event with a longer message is refused."""
 
 _NodeWord = d.SetNodeUnknown | SetRepairCondition | SetValidated
 _Saying = _NodeWord | d.SetDisruptionTarget
@@ -217,27 +219,20 @@ def _repair_object(write: WriteRepairObject) -> Request:
 
 
 def _event(write: d.EmitEvent) -> dict[str, Any]:
-    digest = hashlib.sha256(f"{write.node_uid}/{write.reason}/{write.key}".encode()).hexdigest()
-    if write.node_uid:
-        about = {"apiVersion": "v1", "kind": "Node", "name": write.node, "uid": write.node_uid}
-    else:
-        about = {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "name": DEPLOYMENT,
-            "namespace": write.namespace,
-        }
+    about = _about(write)
+    uid = about.get("uid", "")
+    digest = hashlib.sha256(f"{uid}/{write.reason}/{write.key}".encode()).hexdigest()
     return {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {
-            "name": name_from(write.node or DEPLOYMENT, f".{digest[:16]}"),
+            "name": name_from(write.pod or write.node or DEPLOYMENT, f".{digest[:16]}"),
             "namespace": write.namespace,
         },
         "involvedObject": about,
         "type": write.kind,
         "reason": write.reason,
-        "message": write.message,
+        "message": within_bytes(write.message, _EVENT_BYTES),
         "count": 1,
         "firstTimestamp": format_time(write.at),
         "lastTimestamp": format_time(write.at),
@@ -247,3 +242,14 @@ def _event(write: d.EmitEvent) -> dict[str, Any]:
         "reportingComponent": names.COMPONENT_REMEDIATOR,
         "reportingInstance": names.COMPONENT_REMEDIATOR,
     }
+
+
+def _about(write: d.EmitEvent) -> dict[str, str]:
+    """What the Event is about; its namespace, where it has one, is the Event's."""
+    if write.pod:
+        its = {"name": write.pod, "namespace": write.namespace, "uid": write.pod_uid}
+        return {"apiVersion": "v1", "kind": "Pod", **its}
+    if write.node_uid:
+        return {"apiVersion": "v1", "kind": "Node", "name": write.node, "uid": write.node_uid}
+    its = {"name": DEPLOYMENT, "namespace": write.namespace}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", **its}

@@ -210,6 +210,7 @@ class DeletePod:
     namespace: str
     name: str
     uid: str
+    session: str = ""
     grace_s: int
     by_policy: str
     """Which policy line allows it, for the record."""
@@ -221,10 +222,11 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmitEvent:
-    """One Event on the node (`node_uid` set), or on the remediator's Deployment.
+    """One Event on the node (`node_uid` set), on a pod of that node (`pod` set), or on the
+    remediator's Deployment.
 
-    `namespace` is `default` for nodes and the Deployment's own for fleet findings. `key` makes the
-    name deterministic: sent twice, the second is 409 AlreadyExists.
+    `namespace` is `default` for nodes and else that of the pod or Deployment, as the API server
+    demands. `key` makes the name deterministic: sent twice, the second is 409 AlreadyExists.
     """
 
     harmful: ClassVar[bool] = False
@@ -237,6 +239,8 @@ class EmitEvent:
     at: float
     key: str
     namespace: str = "default"
+    pod: str = ""
+    pod_uid: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

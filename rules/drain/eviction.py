@@ -17,7 +17,7 @@ from rules.api.budgets import PdbView
 from rules.api.pods import PodView
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.budget import is_stale, judge
-from rules.text.kube_status import KubeStatus, Told, read_status, told
+from rules.text.kube_status import NAMESPACE_ENDING, KubeStatus, Told, read_status, told
 
 _DIGITS: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 
@@ -188,7 +188,7 @@ def _conflict(said: KubeStatus, message: str) -> EvictionKind:
 
 
 def _forbidden(said: KubeStatus, message: str) -> EvictionOutcome:
-    if "NamespaceTerminating" in said.causes:
+    if NAMESPACE_ENDING in said.causes:
         return EvictionOutcome(kind=EvictionKind.NAMESPACE_ENDING, message=message)
     if not told(message) & {Told.BY_ADMISSION, Told.BUDGET_NEGATIVE}:
         return EvictionOutcome(

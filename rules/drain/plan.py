@@ -291,6 +291,7 @@ def _force(pod: PodView, look: DrainInput, now: float) -> tuple[SetDisruptionTar
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         uid=pod.uid,
+        session=look.session,
         grace_s=max(1, 30 if grace is None else grace),
         by_policy=by_policy,
     )

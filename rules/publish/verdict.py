@@ -25,6 +25,7 @@ from rules.judge.present import Present, present_of
 from rules.judge.state import START_GRACE_S, GpuView, NodeState
 from rules.publish.coverage import covered, missed, tells_too_little
 from rules.publish.sentences import incident_sentence, unconfirmed_sentence, unknown_sentence
+from rules.text.printable import within_bytes
 
 ALL_PASSING: Final = "AllChecksPassing"
 WAITING: Final = "WaitingForDriver"
@@ -233,4 +234,4 @@ def _healthy_sentence(state: NodeState, expected: int, healthy: int | None) -> s
 
 
 def _bounded(message: str) -> str:
-    return message.encode("utf-8", "replace")[:MAX_MESSAGE_BYTES].decode("utf-8", "ignore")
+    return within_bytes(message, MAX_MESSAGE_BYTES)

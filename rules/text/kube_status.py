@@ -16,6 +16,8 @@ import msgspec
 from rules.text.tolerant import understand
 
 _MAX_BODY: Final = 64 * 1024
+NAMESPACE_ENDING: Final = "NamespaceTerminating"
+"""The cause in a 403 of a namespace that is being deleted: nothing new may be made in it."""
 
 
 class StatusCause(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +66,7 @@ class Told(StrEnum):
     """What only the words of an answer tell."""
 
     BY_ADMISSION = "ByAdmission"
-    """A 403 of a webhook or policy: granting a verb would not help."""
+    """A 403 of a webhook, policy or quota: granting a verb would not help."""
     IMPERSONATION = "Impersonation"
     """A 403 for acting as somebody else: what that one may do was not looked at."""
     WEBHOOK_AWAY = "WebhookAway"
@@ -80,7 +82,12 @@ class Told(StrEnum):
 
 
 _PHRASES: Final[Mapping[Told, tuple[str, ...]]] = {
-    Told.BY_ADMISSION: ("admission webhook", "ValidatingAdmissionPolicy", "denied the request"),
+    Told.BY_ADMISSION: (
+        "admission webhook",
+        "ValidatingAdmissionPolicy",
+        "denied the request",
+        "exceeded quota",
+    ),
     Told.IMPERSONATION: ("cannot impersonate",),
     Told.WEBHOOK_AWAY: ("failed calling webhook",),
     Told.SEVERAL_BUDGETS: ("more than one PodDisruptionBudget",),

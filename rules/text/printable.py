@@ -22,6 +22,11 @@ def printable_character(char: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
+def within_bytes(text: str, most: int) -> str:
+    """The text, cut after so many bytes of UTF-8: what the API server counts."""
+    return text.encode("utf-8", "replace")[:most].decode("utf-8", "ignore")
+
+
 def width_of(text: str) -> int:
     """How many columns of a terminal printable text takes: two for what is written wide."""
     if text.isascii():

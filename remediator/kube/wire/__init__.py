@@ -1,1 +1,1 @@
-"""A write comes in as bytes; the API server's answer to it goes out."""
+"""A write comes in as bytes; the API server's answer to it, and the lines of a watch, go out."""

@@ -47,7 +47,8 @@ async def test_a_fatal_verdict_takes_the_node_out_within_the_budget_and_repair_b
     fleet, tmp_path
 ):
     await fleet.add(WEB)
-    node = node_of((await fleet.ready_pods("web", 3))[0])
+    pod = (await fleet.ready_pods("web", 3))[0]
+    node = node_of(pod)
     await fleet.budget_allows("web", "serving")
     one = remediator(fleet, tmp_path)
     with running(one):
@@ -83,6 +84,18 @@ async def test_a_fatal_verdict_takes_the_node_out_within_the_budget_and_repair_b
         assert sorted(reasons) == sorted(f"Quarantine{phase}" for phase in phases)
         assert {e["type"] for e in mine} <= {"Normal", "Warning"}
         assert not [e["message"] for e in mine if "web-" in e["message"]], "no pods in Events"
+        (told,) = await told_owners(fleet)
+        about = ("Pod", "serving", pod["metadata"]["name"], pod["metadata"]["uid"])
+        its = told["involvedObject"]
+        assert (its["kind"], its["namespace"], its["name"], its["uid"]) == about
+        said = f"Evicted from node {node}, which is taken out of service for {XID} (Fatal) on GPU "
+        assert told["message"].startswith(said)
+        assert session["metadata"]["name"] in told["message"]
+
+
+async def told_owners(fleet):
+    events, _ = await fleet.client.list(EVENTS, "serving")
+    return [event for event in events if event["reason"].startswith("Quarantine")]
 
 
 async def test_shadow_says_what_it_would_do_and_touches_no_node_and_no_pod(fleet, tmp_path):
@@ -105,6 +118,7 @@ async def test_shadow_says_what_it_would_do_and_touches_no_node_and_no_pod(fleet
         await fleet.health.healthy(node)
         await phase(fleet, node, "Released")
     assert marks_of(await fleet.node(node)) == UNMARKED
+    assert await told_owners(fleet) == [], "nobody was evicted"
     assert {p["metadata"]["uid"] for p in await fleet.ready_pods("web", 3)} == {
         p["metadata"]["uid"] for p in pods
     }

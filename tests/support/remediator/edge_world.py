@@ -14,6 +14,7 @@ from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
 from remediator.kube.publisher_pods import PublisherPods
 from remediator.kube.repair_objects import RepairObjects
+from remediator.kube.telling import Telling
 from remediator.world import World
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode
@@ -76,6 +77,7 @@ class EdgeWorld:
             cluster.clock,
             api=cluster.api,
             gateway=self.gateway,
+            telling=Telling(self.gateway, cluster.clock),
             world=self.world,
             metrics=cluster.metrics,
             policy=lambda: self.policy,
