@@ -47,11 +47,13 @@ class Alike(NamedTuple):
         return f"{self.key}={self.values[0]}"
 
     def among(self, hit: int, group: int) -> str:
-        """In a sentence: so many `hit` nodes of the `group` that is alike."""
+        """In a sentence: so many `hit` nodes of the `group` that is alike; of more than the group
+        where the policy selects some of them no more.
+        """
         values = self.name
         if len(self.values) > 1:
             values = f"one of {len(self.values)} values of {self.key} ({some(self.values)})"
-        of = f"all {group} nodes" if hit == group else f"{hit} of the {group} nodes"
+        of = f"{hit} of the {group} nodes" if hit < group else f"all {hit} nodes"
         return f"{of} with {values}"
 
 

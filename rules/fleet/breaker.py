@@ -77,14 +77,7 @@ class Breaker:
         return None
 
 
-def counted(snapshot: FleetSnapshot, memory: FleetMemory) -> tuple[SessionFacts, ...]:
-    """Detector sessions of the policy's mode, oldest first; those a person confirmed are not a
-    storm.
-    """
-    return tuple(facts for facts in _by_time(snapshot, memory) if facts.may_be_storm)
-
-
-def _by_time(snapshot: FleetSnapshot, memory: FleetMemory) -> list[SessionFacts]:
+def asked_by_detectors(snapshot: FleetSnapshot, memory: FleetMemory) -> tuple[SessionFacts, ...]:
     """The sessions of the policy's mode that a detector asked for, oldest first."""
     modes = {"", snapshot.policy.mode}
     found = [
@@ -94,7 +87,12 @@ def _by_time(snapshot: FleetSnapshot, memory: FleetMemory) -> list[SessionFacts]
         and session.status.mode in modes
     ]
     found.sort(key=_moment)
-    return [facts for _, _, facts in found]
+    return tuple(facts for _, _, facts in found)
+
+
+def counted(asked: Iterable[SessionFacts]) -> tuple[SessionFacts, ...]:
+    """Those that may be a storm: what a person confirmed is none."""
+    return tuple(facts for facts in asked if facts.may_be_storm)
 
 
 def _moment(found: tuple[float, str, SessionFacts]) -> tuple[float, str]:
@@ -104,13 +102,14 @@ def _moment(found: tuple[float, str, SessionFacts]) -> tuple[float, str]:
 def judge_breaker(
     snapshot: FleetSnapshot,
     memory: FleetMemory | None = None,
-    sessions: tuple[SessionFacts, ...] | None = None,
+    asked: tuple[SessionFacts, ...] | None = None,
 ) -> Breaker:
-    """The breaker as the objects say now; `sessions` are those of `counted`, where it was
-    asked.
+    """The breaker as the objects say now; `asked` is what `asked_by_detectors` says, where it is
+    known.
     """
     memory = memory or FleetMemory()
-    sessions = counted(snapshot, memory) if sessions is None else sessions
+    asked = asked_by_detectors(snapshot, memory) if asked is None else asked
+    sessions = counted(asked)
     findings = correlated_findings(snapshot, sessions, memory)
     cooldown_s = snapshot.policy.budget.cooldown_s
     excesses = [
@@ -126,17 +125,15 @@ def judge_breaker(
         return Breaker()
     until = max(excess.at for excess in live) + cooldown_s
     first = min(live, key=lambda excess: (excess.rank, -excess.at))
+    if len(asked) > len(sessions):
+        findings = correlated_findings(snapshot, asked, memory)
     return Breaker(
         refusal=Refusal(
             reason=first.reason,
             why=f"{first.what}; {_then(until)}",
             until=until,
         ),
-        findings=tuple(
-            finding
-            for finding in correlated_findings(snapshot, _by_time(snapshot, memory), memory)
-            if snapshot.now < finding.at + cooldown_s
-        ),
+        findings=tuple(one for one in findings if snapshot.now < one.at + cooldown_s),
     )
 
 

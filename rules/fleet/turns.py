@@ -25,6 +25,7 @@ from rules.drain.gangs import Gang
 from rules.fleet.breaker import (
     Breaker,
     FleetFinding,
+    asked_by_detectors,
     counted,
     judge_breaker,
     reason_keys,
@@ -79,9 +80,9 @@ def judge_fleet(snapshot: FleetSnapshot, memory: FleetMemory | None = None) -> F
     selected, book = budget_book(snapshot, memory)
     opened = [s for s in snapshot.counted.values() if is_open(s)]
     lines = book.lines()
-    sessions = counted(snapshot, memory)
-    breaker = judge_breaker(snapshot, memory, sessions)
-    turns = _Turns(snapshot, opened, sessions, book, breaker, memory)
+    asked = asked_by_detectors(snapshot, memory)
+    breaker = judge_breaker(snapshot, memory, asked)
+    turns = _Turns(snapshot, opened, counted(asked), book, breaker, memory)
     permits = dict(drain_permits(opened, snapshot))
     permits |= repair_permits(opened, permits, snapshot)
     for session in _in_order(opened, snapshot, memory):

@@ -152,3 +152,12 @@ def test_a_node_that_two_values_are_said_of_counts_once() -> None:
     assert found == {("570.1",): 3, ("580.65",): 4, ("570.1", "580.65"): 4}
     both = Alike("driver", ("570.1", "580.65"))
     assert nodes_of(both, hits) == several(0, 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("hit", "said"),
+    [(2, "2 of the 3 nodes with"), (3, "all 3 nodes with"), (4, "all 4 nodes with")],
+)
+def test_never_more_nodes_are_hit_than_there_are(hit: int, said: str) -> None:
+    """The policy selects fewer nodes than it did when the sessions were opened."""
+    assert Alike("rack", ("r1",)).among(hit, 3) == f"{said} rack=r1"
