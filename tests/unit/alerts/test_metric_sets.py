@@ -145,7 +145,7 @@ def test_issue16_7_alerts_and_panels_say_the_same_on_both_sets(tmp_path: Path) -
         name
         for name in known("full")
         if name.startswith(
-            ("gpuward_gpu_", "gpuward_node", "gpuward_xid", "gpu:", "gpuward_incident")
+            ("gpuward_gpu_", "gpuward_node", "gpuward_xid", "gpu:", "fault:", "gpuward_incident")
         )
     }
     ours.add("ALERTS")

@@ -56,9 +56,18 @@ def test_a_page_says_meaning_check_remedy_and_way_back(page: Path) -> None:
     assert len(page.read_text().splitlines()) < 70
 
 
+def waits(rule: dict[str, str]) -> str | None:
+    """How long it waits: `for`, else how long ago it asks, itself or by what it is recorded of."""
+    if "for" in rule:
+        return rule["for"]
+    asked = re.findall(r"offset (\d+m)", rule["expr"])
+    recorded = [r for r in rules() if r.get("record", "?") in rule["expr"]]
+    return next(iter(asked or [w for r in recorded if (w := waits(r))]), None)
+
+
 @pytest.mark.parametrize("alert", sorted(ALERTS))
 def test_a_page_and_the_index_say_how_urgent_the_alert_is(alert: str) -> None:
-    found = [(r["labels"]["severity"], r.get("for")) for r in rules() if r.get("alert") == alert]
+    found = [(r["labels"]["severity"], waits(r)) for r in rules() if r.get("alert") == alert]
     times = [f"{word}, after {wait}" if wait else f"{word}, at once" for word, wait in found]
     words = ", ".join(dict.fromkeys(word for word, _ in found))
 
