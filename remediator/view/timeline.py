@@ -148,9 +148,12 @@ def _acts(session: QuarantineView) -> Iterator[TimelineItem]:
         )  # fmt: skip
 
     opened = session.metadata.creation_timestamp
-    for cause in spec.causes:
+    for position, cause in enumerate(spec.causes):
         if cause.source == "Human":
-            yield act(opened, "quarantine asked for", cause.by or "a person", cause.message)
+            # A cause has no time. Only the first was there when the session was opened.
+            later = " later" if position else ""
+            who = cause.by or "a person"
+            yield act(opened, f"quarantine asked for{later}", who, cause.message)
     asked = spec.release
     for entry in session.status.timeline:
         if entry.step in set(Phase):

@@ -125,14 +125,14 @@ def draining(
 ) -> str:
     """Where the drain stands, CAPI-shaped; `halted`: where it stood when it was last looked at,
     since nobody looks at the pods of a drain that stands still. `leaves_by`: when the last pod
-    that was told to go and has a long grace of its own must have gone.
+    that was told to go and has a long grace of its own must have gone; others wait for their turn.
     """
     parts = [f"Draining since {utc(since)}: {drain.evicted} evicted"]
     if drain.waiting:
         then = " when last looked at" if halted else ""
         pods = f"{total(drain.waiting)} leaving or waiting{then} ({_these(drain.waiting)})"
         if leaves_by is not None:
-            pods += f" with a grace of their own until {utc(leaves_by)}"
+            pods += f", those with a long grace until {utc(leaves_by)}"
         parts.append(pods)
     if drain.left_by_policy:
         parts.append(f"{total(drain.left_by_policy)} left by policy")

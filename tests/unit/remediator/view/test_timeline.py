@@ -14,7 +14,7 @@ from remediator.view.node_view import node_detail
 from remediator.view.shapes import NodeTimeline, TimelineItem
 from remediator.view.timeline import SHOWN_ITEMS, lasted, node_timeline
 from rules.api.health import HealthStatus, IncidentStatus
-from rules.api.quarantine import TimelineEntry
+from rules.api.quarantine import Cause, TimelineEntry
 from rules.api.timestamps import parse_time
 from tests.support.remediator.eventful_node import DAY, NODE, eventful
 from tests.support.remediator.page_fleet import NOW, ago, session
@@ -66,6 +66,21 @@ def test_issue15_who_let_each_step_go_and_why_stands_in_the_lane_of_people() -> 
         (first, "ResetGPU let go", "ann", "vendor: on site"),
         (second, "RestartNode let go", "a person", ""),
     ]
+
+
+def test_only_who_opened_a_session_is_said_to_have_asked_at_its_beginning() -> None:
+    fault = Cause(source="Detector", reason="Xid79GPUFallenOffBus")
+    ann, ben = (Cause(source="Human", by=who, message="fan noise") for who in ("ann", "ben"))
+    for causes, said in (
+        ((ann, ben), ["quarantine asked for", "quarantine asked for later"]),
+        ((fault, ben), ["quarantine asked for later"]),
+    ):
+        there = session("n-1", NODE)
+        there = msgspec.structs.replace(
+            there, spec=msgspec.structs.replace(there.spec, causes=causes)
+        )
+        items = node_timeline(NODE, [there], None, ()).items
+        assert [i.what for i in items if i.lane == "person"] == said
 
 
 def test_issue14_phases_follow_each_other_and_the_last_one_goes_on() -> None:
