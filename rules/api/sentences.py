@@ -197,15 +197,23 @@ def validating(
     blocked_by: str,
     reported: Sequence[Cause] = (),
     closed_at: float | None = None,
+    until_then: str = "",
 ) -> str:
     """Nothing asks for the quarantine any more; proving it. `since` is when the healthy time began
-    that counts, `closed_at` when the last cause closed: earlier where nobody saw the node then.
+    that counts, `closed_at` when the last cause closed: earlier where nobody saw the node then,
+    and `until_then` how it was before.
     """
     clause = settled_clause(reported)
-    closed_at = since if reported or closed_at is None else min(closed_at, since)
-    settled = f"{clause[0].upper()}{clause[1:]} {'since' if reported else 'at'} {utc(closed_at)}"
-    if since - closed_at >= _MINUTE_S:
-        settled += f", its healthy time counts from {utc(since)} on"
+    settled = f"{clause[0].upper()}{clause[1:]}"
+    if reported or closed_at is not None or not until_then:
+        known_at = since if reported or closed_at is None else min(closed_at, since)
+        settled += f" {'since' if reported else 'at'} {utc(known_at)}"
+        later = since - known_at >= _MINUTE_S
+    else:
+        later = True  # and nobody knows when they closed
+    if later:
+        why = f" (until then: {until_then})" if until_then else ""
+        settled += f", its healthy time counts from {utc(since)} on{why}"
     if blocked_by:
         return bounded(f"{settled}; not released: {blocked_by}.")
     stays = "nothing else comes up" if reported else "the node stays healthy"

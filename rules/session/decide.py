@@ -34,6 +34,7 @@ from rules.session.people.covered import covered_until
 from rules.session.people.lowered import known_when_lowered
 from rules.session.phases import in_phase, mark_write
 from rules.session.reuse import EVIDENCE_JOINED
+from rules.session.validation.counting import rebooted
 from rules.session.validation.verdicts import failed_cause
 
 
@@ -307,7 +308,7 @@ def _boot_changed(case: Case) -> Decision | None:
         moved = touched(status, boot_id=node.boot_id)
         return case.decision(NEW_BOOT, moved, because="the node rebooted")
     message = "The node rebooted; its fresh verdict decides."
-    moved = touched(status, boot_id=node.boot_id, phase_since=format_time(case.now))
+    moved = touched(rebooted(status), boot_id=node.boot_id, phase_since=format_time(case.now))
     if case.phase in {Phase.VALIDATING, Phase.REPAIRING}:
         # A step that is under way is judged by its proof, which asks for more than a new boot.
         moved = touched(moved, message=message)

@@ -38,7 +38,7 @@ from rules.session.causes import open_causes
 from rules.session.observation import OF_THE_AGENT, is_open
 from rules.session.owners import failed_owner, working_owner
 from rules.session.repair.rungs import rungs
-from rules.session.status import LET_GO, is_true
+from rules.session.status import LET_GO, NEW_BOOT, is_true
 from rules.text.pasted import is_pasteable
 from rules.text.printable import printable
 
@@ -53,6 +53,7 @@ _STEPS = {
 }
 """A phase in few words; what its sentence said at the time is in `show`."""
 _STILL_MARKED = "taint and cordon are on still"
+_REBOOTED = "a verdict of the new boot says whether its causes closed"
 _OVER = "the repair step is over, and the node is out still"
 
 
@@ -281,6 +282,8 @@ def _again(step: str, before: Sequence[TimelineEntry]) -> str:
     phases = [entry.step for entry in before if entry.step in set(Phase)]
     while Phase.PENDING in phases[1:]:
         phases = phases[phases.index(Phase.PENDING, 1) :]  # it was taken up again after its end
+    if step == Phase.VALIDATING and before and before[-1].step == NEW_BOOT:
+        return _REBOOTED
     if step == Phase.QUARANTINED and phases[-1:] == [Phase.REPAIRING]:
         return _OVER
     return _STILL_MARKED if step == Phase.MARKED and Phase.MARKED in phases else ""

@@ -23,7 +23,7 @@ from rules.api.quarantine import (
     ValidationState,
 )
 from rules.api.repair.writes import DeleteTestJob
-from rules.api.sentences import bounded, settled_clause
+from rules.api.sentences import bounded
 from rules.api.timestamps import format_time, parse_time, utc
 from rules.api.writes import Decision, Evicting
 from rules.catalog.reason import Level, level_rank
@@ -37,6 +37,7 @@ from rules.session.repair.empty import (
     is_certain,
     pods_in_the_way,
 )
+from rules.session.validation.counting import known_clause
 from rules.session.validation.requests import making, taking_away, told_on
 from rules.session.validation.verdicts import (
     REASON,
@@ -181,7 +182,7 @@ def _said(
     refusal: Refusal | None = None,
     wake_s: float = LISTS_FRESH_S,
 ) -> Decision:
-    settled = settled_clause(case.reported)
+    settled = known_clause(case, status)
     sentence = bounded(f"{settled[0].upper()}{settled[1:]}; {clause}.")
     status = st.enter(status, Phase.VALIDATING, sentence, case.now)
     # Certain lists cost the API server more than seen ones: only what lacks nothing else needs

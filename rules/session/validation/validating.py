@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-
-import msgspec
+from typing import Final
 
 from rules.api.names import ANNOTATION_HOLD
 from rules.api.nodes import NodeView
 from rules.api.quarantine import Phase, QuarantineStatus
 from rules.api.sentences import bounded, marked, settled_clause
 from rules.api.sentences import validating as validating_sentence
-from rules.api.timestamps import format_time, parse_time, utc
+from rules.api.timestamps import parse_time, utc, utc_of
 from rules.api.writes import Decision
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.clock import was_away
@@ -19,13 +18,21 @@ from rules.session import status as st
 from rules.session.case import Case
 from rules.session.causes import needs_no_verdict
 from rules.session.ending import end
+from rules.session.validation.counting import (
+    anew,
+    first_counted,
+    is_unjudged,
+    judged,
+    known_clause,
+    why_anew,
+)
 from rules.session.validation.phase import closed_test, off_first, tested_first, wanted
 from rules.session.validation.verdicts import outdated, passed_at
 
 
 def begin_validation(case: Case, status: QuarantineStatus) -> Decision:
     """All causes are closed: evictions have stopped with this decision."""
-    status = st.with_refusal(status, case.now, None)
+    status = first_counted(st.with_refusal(status, case.now, None))
     until = case.now + case.policy.release.healthy_for_s
     test = wanted(case)
     tests = test is not None and passed_at(status, case.node.boot_id) is None
@@ -41,6 +48,7 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
     if case.causes and (not case.seen.stale or needs_no_verdict(case.causes)):
         return _back(case, status)
     blind = case.blind or not_ready(case.node)
+    status = status if case.blind else judged(status)
     if (test := tested_first(case, status, halt, blind)) is not None:
         return test
     refusal = Refusal(reason=WhyNot.VERDICT_STALE, why=blind) if blind else None
@@ -48,7 +56,7 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
     was_blind = _blind(case.status) or was_away(case.now, case.seen.last_active_at)
     if was_blind and not blind:
         # The clock counts healthy time that was seen; it starts again with sight.
-        status = msgspec.structs.replace(status, phase_since=format_time(case.now))
+        status = anew(status, case.status, case.now)
     began = case.now if was_blind and not blind else case.phase_since
     tested_at = passed_at(status, case.node.boot_id)
     began = max(began, tested_at or began)
@@ -64,13 +72,16 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
             return end(case, Phase.RELEASED, why)
     why = refusal.why if refusal is not None else ""
     status = st.with_refusal(status, case.now, refusal, f"Not released: {why}.")
-    sentence = validating_sentence(began, until, why, case.reported, _closed_at(case))
+    sentence = (
+        st.sentence(f"{known_clause(case, status)}: {why}")
+        if is_unjudged(case, status)
+        else validating_sentence(
+            began, until, why, case.reported, _closed_at(case), why_anew(status)
+        )
+    )
     if tested_at is not None:
         sentence = bounded(f"{sentence[:-1]}; its test under load passed at {utc(tested_at)}.")
-    flaps = st.times(status, "CauseReturned")
-    if flaps:
-        before = "once" if flaps == 1 else f"{flaps} times"
-        sentence = bounded(f"{sentence[:-1]}; the cause came back {before} before.")
+    sentence = bounded(f"{sentence[:-1]}{_came_back(status)}.")
     status = st.enter(status, Phase.VALIDATING, sentence, case.now)
     return case.decision(
         "Validate",
@@ -122,12 +133,25 @@ def _forbidden(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Re
     return None
 
 
+_NONE_DID: Final = "none did, but a person asked for this and has not released it"
+
+
 def _returned(case: Case) -> str:
     """What keeps it from coming back: a person's wish never closed, so it did not return."""
     faults = [cause.reason for cause in case.causes if cause.source != "Human"]
-    return (
-        faults[-1] if faults else "none did, but a person asked for this and has not released it"
-    )
+    return faults[-1] if faults else _NONE_DID
+
+
+def _came_back(status: QuarantineStatus) -> str:
+    """Which cause came back last, and when: so its healthy time is another than the first; a
+    clause, "" where none did.
+    """
+    returned = [e for e in status.timeline if e.step == "CauseReturned" and e.message != _NONE_DID]
+    if not returned:
+        return ""
+    last = returned[-1]
+    often = f", the last of {len(returned)} times" if len(returned) > 1 else ""
+    return f"; {last.message[:100]} came back at {utc_of(last.at)}{often}"
 
 
 def _back(case: Case, status: QuarantineStatus) -> Decision:

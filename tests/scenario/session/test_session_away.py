@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rules.api.timestamps import utc, utc_of
 from tests.support.scenario.session_phases_reached import NODE, at
 from tests.support.scenario.session_world import World
 
@@ -78,3 +79,80 @@ def test_issue10_14_a_change_of_leader_costs_no_healthy_time() -> None:
     world.restart()
     world.run_until(NODE, "Released", limit=600)
     assert world.now - began <= 605
+
+
+def rebooted_unseen(phase: str) -> World:
+    """A new boot, and the agent has said nothing since."""
+    world = at(phase)
+    boot = world.healths[NODE]["status"]["bootID"]
+    world.reboot(NODE)
+    world.healths[NODE]["status"]["bootID"] = boot
+    world.run(300, step=10)
+    assert world.phase(NODE) == "Validating"
+    return world
+
+
+@pytest.mark.parametrize("phase", ["Draining", "Quarantined", "Validating"])
+def test_issue15_walk_after_a_boot_nothing_is_said_to_be_closed_before_somebody_judged(
+    phase: str,
+) -> None:
+    world = rebooted_unseen(phase)
+    booted = utc_of(world.session(NODE).status.phase_since)
+    assert world.message(NODE) == (
+        f"The node rebooted at {booted}, and whether its causes closed is not known before a "
+        "verdict of that boot: the verdict is from another boot."
+    )
+    world.healths[NODE]["status"]["bootID"] = world.node(NODE).boot_id
+    world.close_all(NODE)
+    world.run(70, step=10)
+    assert world.message(NODE).startswith("All causes closed at ")
+    world.healths[NODE]["status"]["bootID"] = "one-that-is-over"
+    world.run(70, step=10)
+    assert world.condition(NODE, "Blocked") == "VerdictStale"
+    assert world.message(NODE).startswith("All causes closed at "), "it was judged since the boot"
+
+
+def test_issue15_walk_a_fault_of_a_boot_that_nobody_judged_goes_back_to_the_drain() -> None:
+    world = rebooted_unseen("Quarantined")
+    world.healths[NODE]["status"]["bootID"] = world.node(NODE).boot_id
+    world.run(5)
+    assert world.phase(NODE) in {"Draining", "Quarantined"}
+
+
+def test_issue15_walk_healthy_time_that_began_anew_says_why() -> None:
+    world = at("Validating")
+    world.sleep(3600)
+    world.restart()
+    world.run(10)
+    counts = f"counts from {utc_of(world.session(NODE).status.phase_since)} on"
+    assert f", its healthy time {counts} (until then: no remediator led); " in world.message(NODE)
+    world.set_ready(NODE, "False")
+    world.run(120, step=10)
+    world.set_ready(NODE, "True")
+    world.run(10)
+    assert "(until then: the node's Ready condition is False); " in world.message(NODE)
+
+
+def test_issue15_walk_a_cause_that_came_back_is_named_with_its_time() -> None:
+    world = at("Validating")
+    world.run(60)
+    world.incident(NODE, "GPULost")
+    back = world.now
+    world.run(10)
+    world.close_all(NODE)
+    world.run(60)
+    assert world.phase(NODE) == "Validating"
+    said = world.message(NODE)
+    assert f"; GPULost came back at {utc(back)}." in said
+    assert "until then" not in said, "its healthy time began with the end of its last cause"
+
+
+def test_a_persons_request_in_the_middle_is_no_cause_that_came_back() -> None:
+    world = at("Validating")
+    world.run(60)
+    world.open_by_person(NODE)
+    world.run(10)
+    assert world.phase(NODE) != "Validating"
+    world.reboot(NODE)
+    world.run(10)
+    assert "came back" not in world.message(NODE)

@@ -140,7 +140,8 @@ class TestStaleVerdict:
         (incident,) = world.healths[NODE]["status"]["incidents"]
         assert (
             f"All causes closed at {utc_of(incident['closedAt'])}, its healthy time counts from "
-            f"{utc_of(world.session(NODE).status.phase_since)} on; released at "
+            f"{utc_of(world.session(NODE).status.phase_since)} on (until then: the agent's "
+            "heartbeat stopped); released at "
         ) in world.message(NODE)
         world.run_until(NODE, "Released", limit=400)
 

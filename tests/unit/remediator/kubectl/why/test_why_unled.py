@@ -47,7 +47,8 @@ def told(
 def test_healthy_time_that_nobody_saw_is_not_promised_to_count() -> None:
     said = told("Validating")
     assert "So it stood. so it stood at 2026-03-05 11:24 UTC, when a remediator last" in said
-    assert f"{NOTHING} All causes closed at 2026-03-05 12:00 UTC" in said
+    counts = "its healthy time counts from 2026-03-05 12:00 UTC on (until then: no remediator led)"
+    assert f"{NOTHING} All causes closed, {counts}; " in said
     assert "released at 2026-03-05 12:10 UTC if the node stays healthy" in said
 
 
@@ -67,3 +68,14 @@ def test_a_drain_whose_node_was_rebooted_is_not_said_to_go_on() -> None:
 def test_a_drain_that_only_goes_on_says_so_as_ever() -> None:
     goes_on = "pods that were told to go end within their own grace, others are asked again"
     assert f"{NOTHING} {goes_on}" in told("Draining", well=False)
+
+
+def test_after_a_boot_the_steps_do_not_say_that_causes_closed() -> None:
+    steps = [
+        {"at": ago(9), "step": "Quarantined", "message": "x", "by": "gpuward"},
+        {"at": ago(8), "step": "NewBoot", "message": "the node rebooted", "by": "gpuward"},
+        {"at": ago(8), "step": "Validating", "message": "The node rebooted.", "by": "gpuward"},
+    ]
+    said = told("Validating", timeline=steps)
+    assert "Validating by gpuward: a verdict of the new boot says whether its causes" in said
+    assert "all causes closed" not in said
