@@ -84,5 +84,5 @@ def test_shadow_says_what_would_be_and_that_nothing_is() -> None:
 def test_a_long_grace_is_said_of_those_that_have_one_not_of_all_that_wait():
     drain = DrainStatus(evicted=1, waiting=("a/told", "a/next"))
     said = draining(drain, 0.0, "", leaves_by=3600.0)
-    assert "2 leaving or waiting (a/told, a/next), those with a long grace until " in said
+    assert "2 leaving or waiting (a/next, a/told), those with a long grace until " in said
     assert "grace" not in draining(drain, 0.0, "")
