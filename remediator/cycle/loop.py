@@ -25,6 +25,7 @@ from rules.api.mark import marked
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 
 _LOG = structlog.get_logger()
+_CLEAR = "what is known is fresh again: marks, evictions and releases go on"
 
 # Looks at a time. Most of a look is waiting for the API server, whose own limits are in `pace`; a
 # look that waits to record must not keep another node from being marked.
@@ -204,7 +205,7 @@ class ControlLoop(EdgePart):
         if doubt == before:
             return
         self._doubt = doubt
-        _LOG.warning("doubt", message=f"no harm is done: {doubt}" if doubt else "it is over")
+        _LOG.warning("doubt", message=f"no harm is done: {doubt}" if doubt else _CLEAR)
         if not doubt:
             # What an old view did not show proves nothing: not an agent's silence either.
             self._world.observing_since = self._clock.now()

@@ -8,7 +8,6 @@ from remediator.page.markup import Element, el
 from remediator.page.parts import (
     ago,
     chip,
-    duration,
     facts,
     live,
     node_link,
@@ -18,6 +17,7 @@ from remediator.page.parts import (
 )
 from remediator.page.session_table import ended_table
 from remediator.view.shapes import DrainTimes, GpuOffender, HistoryShown, ReplicaShown, SessionRow
+from remediator.view.text import duration
 
 SHOWN_REASONS = 10
 SHOWN_ENDED = 25

@@ -97,15 +97,6 @@ def ago(since: str, now: float, *, before: str = "", after: str = "") -> Element
     )
 
 
-def duration(seconds: float) -> str:
-    """`45 s`, `3 min`, `2.5 h`."""
-    if seconds < 120:
-        return f"{int(seconds)} s"
-    if seconds < 7200:
-        return f"{int(seconds // 60)} min"
-    return f"{seconds / 3600:.1f} h"
-
-
 def node_link(name: str) -> Element:
     """The node's page."""
     return el("a", {"href": f"/nodes/{quote(name, safe='')}"}, name)

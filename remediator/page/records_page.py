@@ -15,7 +15,7 @@ from remediator.view.ledger_view import (
     is_node,
 )
 from remediator.view.shapes import ReplicaShown
-from remediator.view.text import count
+from remediator.view.text import count, duration
 
 SHOWN = 25
 SHOWN_GROUPS = 10
@@ -132,9 +132,9 @@ def _repairs(found: StatsShown) -> list[Element]:
         facts(
             [
                 ("Absences", f"{out.absences:,}"),
-                ("Median", f"{out.median} h"),
-                ("90 % within", f"{out.p90} h"),
-                ("In all", f"{out.total} h"),
+                ("Median", duration(3600 * out.median)),
+                ("90 % within", duration(3600 * out.p90)),
+                ("In all", duration(3600 * out.total)),
                 ("Drains that a person undid", _share(found.undone)),
             ],
             kind="inline",

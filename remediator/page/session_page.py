@@ -12,7 +12,6 @@ from remediator.page.parts import (
     ago,
     bar,
     chip,
-    duration,
     evidence_lines,
     facts,
     live,
@@ -23,6 +22,7 @@ from remediator.page.parts import (
 )
 from remediator.page.runbook_page import runbook_link
 from remediator.view import shapes
+from remediator.view.text import duration
 from rules.api.object_name import is_object_name
 from rules.api.quarantine import (
     BlockedBy,
@@ -267,7 +267,7 @@ def _rung(rung: LadderRung, now: float) -> Element:
         el("span.chip.dim", "passed over") if rung.state == PASSED else chip(rung.state),
         f"{by}{times}",
         [", ", ago(at, now, after=" ago")] if at else None,
-        f": {rung.said}" if rung.said else "",
+        f", {rung.said}" if rung.said else "",
     )
 
 

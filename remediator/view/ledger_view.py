@@ -220,9 +220,9 @@ def stats(
         by_reason=_rate_rows(reasons, dict.fromkeys(reasons, total)),
         out=OutRow(
             absences=len(out),
-            median=round(quantile(out, 0.5), 1),
-            p90=round(quantile(out, 0.9), 1),
-            total=round(sum(out), 1),
+            median=round(quantile(out, 0.5), 3),
+            p90=round(quantile(out, 0.9), 3),
+            total=round(sum(out), 3),
         ),
         steps=tuple(_share_row(step) for step in held(told, now)),
         survival=tuple(_survival_row(one) for one in survival(told, now)),

@@ -63,6 +63,15 @@ def span(seconds: float) -> str:
     return f"{whole}s"
 
 
+def duration(seconds: float) -> str:
+    """`45 s`, `3 min`, `2.5 h`."""
+    if seconds < 120:
+        return f"{int(seconds)} s"
+    if seconds < 7200:
+        return f"{int(seconds // 60)} min"
+    return f"{seconds / 3600:.1f} h"
+
+
 def count(number: int, one: str, many: str = "") -> str:
     """`1 node`, `2 nodes`."""
     return f"{number} {one if number == 1 else many or one + 's'}"

@@ -20,7 +20,7 @@ from remediator.view.ledger_view import (
     record_rows,
     stats,
 )
-from remediator.view.text import NONE, age, count, document, labelled, span, table
+from remediator.view.text import NONE, age, count, document, duration, labelled, span, table
 from rules.api.health import plain
 from rules.api.names import API_VERSION, LABEL_GPUS
 from rules.api.nodes import NodeView
@@ -140,8 +140,8 @@ def told(found: StatsShown) -> list[str]:
             else []
         ),
         (
-            f"{count(out.absences, 'absence')}: median {out.median} h, "
-            f"9 of 10 within {out.p90} h, {out.total} h in all"
+            f"{count(out.absences, 'absence')}: median {duration(3600 * out.median)}, "
+            f"9 of 10 within {duration(3600 * out.p90)}, {duration(3600 * out.total)} in all"
             if out.absences
             else "no absence has ended yet"
         ),
