@@ -50,8 +50,12 @@ class Outlook:
     wake_at: float | None = None
 
 
-def not_now(case: Case, step: Step, halt: Refusal | None, next_clause: str) -> Outlook | None:
-    """What forbids the step now, read afresh; None where nothing does."""
+def not_now(
+    case: Case, step: Step, halt: Refusal | None, next_clause: str, joint: str = ", once"
+) -> Outlook | None:
+    """What forbids the step now, read afresh; None where nothing does. `joint` is how what comes
+    first follows `next_clause`: `ResetGPU by X is next, once ...`, `ResetGPU waits until ...`.
+    """
 
     def waits(refusal: Refusal, *, hand_over: bool = False) -> Outlook:
         then = f"{next_clause}: {refusal.why}"
@@ -79,19 +83,13 @@ def not_now(case: Case, step: Step, halt: Refusal | None, next_clause: str) -> O
         # The fleet is judged in a moment, and the node woken.
         return Outlook(then=next_clause, wake_at=case.now + 1.0)
     if not is_certain(case, lost=silent):
-        then = _when(next_clause, emptied_clause(case))
+        then = f"{next_clause}{joint} {emptied_clause(case)}"
         return Outlook(then=then, looks=True, wake_at=case.now + LISTS_FRESH_S)
     if (until := awaited_until(case, step)) is not None:
         kept = f"its agent has kept evidence, or without at {utc(until)}"
-        then = _when(next_clause, kept)
+        then = f"{next_clause}{joint} {kept}"
         return Outlook(then=then, looks=True, wake_at=min(until, case.now + EVIDENCE_LOOK_S))
     return None
-
-
-def _when(next_clause: str, clause: str) -> str:
-    """`ResetGPU by X is next, once ...`, and of a step on record `ResetGPU waits until ...`."""
-    joint = " until" if next_clause.endswith(" waits") else ", once"
-    return f"{next_clause}{joint} {clause}"
 
 
 def fence_not_now(case: Case, halt: Refusal | None, next_clause: str) -> Outlook | None:

@@ -63,7 +63,7 @@ def go_on(
             return _given_up(case, status, attempt, why)
         waits = fence_not_now(case, halt, f"{attempt.step} waits")
     else:
-        waits = not_now(case, Step(attempt.step), halt, f"{attempt.step} waits")
+        waits = not_now(case, Step(attempt.step), halt, f"{attempt.step} waits", " until")
     if waits is not None and not waits.looks:
         return _held(case, status, attempt, waits)
     call = call_for(case, attempt)
