@@ -79,6 +79,7 @@ class Judgement:
                 node_uid=self.state.node.uid,
                 configured=self._who.expected_gpus,
                 node_name=self._who.node_name,
+                thresholds=self._rules,
             )
             read = bool(before.node.uid)
             if read and not any(isinstance(kept, facts.NodeSeen) for _, _, kept in self._others):

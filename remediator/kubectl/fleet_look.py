@@ -29,7 +29,8 @@ from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.object_name import is_object_name
 from rules.api.quarantine import gravest_reason
 from rules.api.sentences import some
-from rules.fleet.common import common_causes
+from rules.catalog.why_not import WhyNot
+from rules.fleet.common import CommonCause, common_causes, common_causes_by
 from rules.fleet.health_now import HealthNow, health_now
 from rules.policy.policy import Policy
 from rules.session.history import RELEASED, left_alone
@@ -141,12 +142,33 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     lines = [_totals(rows, sessions), *of_policy(policy, by_name.values())]
     lines += [*wrong, *unseen, *breaker_lines(sessions.values())]
     lines += [wait.line for wait in shared_waits(sessions.values()) if not wait.storm]
-    lines += [cause.message for cause in common_causes(by_name, healths)]
+    lines += [cause.message for cause in _common(policy, by_name, healths, sessions.values())]
     lines += clocks_said(by_name, healths, now)
     lines += pause_lines(pauses, now)
     shown = [row for row in rows if wide or row.notable]
     told = ["", _table(shown, wide=wide)] if shown else []
     return "\n".join([*map(printable, lines), *told])
+
+
+def _common(
+    policy: Policy | None,
+    nodes: Mapping[str, NodeView],
+    healths: Mapping[str, HealthView],
+    sessions: Iterable[QuarantineView],
+) -> list[CommonCause]:
+    """What faults of several nodes have in common, besides what the breaker says of sessions: as
+    the fleet page has it. Without a policy all nodes count, by the usual labels.
+    """
+    told = {
+        cause.reason
+        for session in sessions
+        if (storm := condition(session.status, "Storm")) is not None
+        and storm.status == "True"
+        and storm.reason == WhyNot.CORRELATED_CAUSE
+        for cause in session.spec.causes
+    }
+    found = common_causes_by(policy, nodes, healths) if policy else common_causes(nodes, healths)
+    return [cause for cause in found if cause.reason not in told]
 
 
 def _given_back(

@@ -19,6 +19,8 @@ from rules.api.names import LABEL_DRIVER, LABEL_NVLINK_DOMAIN
 from rules.api.nodes import HealthView, NodeView
 from rules.catalog.reason import Severity
 from rules.fleet.alike import Alike, Shared, found_alike, nodes_of
+from rules.policy.policy import Policy
+from rules.session.observation import selects_node
 
 SHARED_LABELS: Final = (
     "topology.kubernetes.io/rack",
@@ -124,6 +126,16 @@ def common_causes(
     """For each active fault of several nodes the most telling thing that they share, if any is."""
     several = _faulty_of(nodes, healths)
     return _found(several, fleet_labels(nodes, per)) if several else ()
+
+
+def common_causes_by(
+    policy: Policy, nodes: Mapping[str, NodeView], healths: Mapping[str, HealthView]
+) -> tuple[CommonCause, ...]:
+    """The same of the nodes that the policy selects, by its `per` keys too, as the fleet page
+    compares them.
+    """
+    selected = {name: node for name, node in nodes.items() if selects_node(policy, node)}
+    return common_causes(selected, healths, policy.budget.per)
 
 
 def common_causes_among(

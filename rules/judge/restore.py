@@ -17,7 +17,7 @@ from rules.api.timestamps import parse_time
 from rules.catalog.driver_branch import driver_branch
 from rules.catalog.reason import Action, ClosesKind, Level, Reason, ReasonClass
 from rules.catalog.reasons import HOST_SIGNAL, REASONS, reason_for_recovery_action
-from rules.catalog.thresholds import DEFAULT_RULES
+from rules.catalog.thresholds import DEFAULT_RULES, Thresholds
 from rules.catalog.xid import REPEATING_XIDS, reason_for_line, reason_for_xid
 from rules.judge import ledger
 from rules.judge.burst import ANSWERED_XIDS, REASON_LOST, being_judged
@@ -72,8 +72,9 @@ def restore(
     node_uid: str = "",
     configured: int | None = None,
     node_name: str = "",
+    thresholds: Thresholds = DEFAULT_RULES,
 ) -> NodeState:
-    """The state to go on with, in the boot that the kernel names now.
+    """The state to go on with, in the boot that the kernel names now, by the rules in force.
 
     A status of another machine under the same name (another node UID and another boot) is not
     ours and restores nothing.
@@ -85,7 +86,8 @@ def restore(
     branch = driver_branch(status.driver_version)
     observed_at = _time(status.observed_at, now)
     incidents = tuple(
-        _restored(incident, now, observed_at, branch) for incident in _incidents(status, now)
+        _restored(incident, now, observed_at, branch, thresholds)
+        for incident in _incidents(status, now)
     )
     state = replace(
         fresh,
@@ -141,7 +143,9 @@ def _incidents(status: HealthStatus, now: float) -> tuple[Incident, ...]:
     return tuple(incident for key, incident in by_id.items() if key)
 
 
-def _restored(incident: Incident, now: float, observed_at: float, branch: int | None) -> Incident:
+def _restored(
+    incident: Incident, now: float, observed_at: float, branch: int | None, thresholds: Thresholds
+) -> Incident:
     """Take up again what was not judged to its end: the catalog's word waits for the present.
 
     A burst that was published while it was going on was cut by the end of that agent, or of one
@@ -159,7 +163,7 @@ def _restored(incident: Incident, now: float, observed_at: float, branch: int | 
     )
     if not unjudged:
         return incident
-    burst = _cut_burst(incident, full, observed_at, branch)
+    burst = _cut_burst(incident, full, observed_at, branch, thresholds)
     return replace(
         incident,
         phase=IncidentPhase.PRESENT,
@@ -171,15 +175,19 @@ def _restored(incident: Incident, now: float, observed_at: float, branch: int | 
 
 
 def _cut_burst(
-    incident: Incident, full: Reason, observed_at: float, branch: int | None
+    incident: Incident,
+    full: Reason,
+    observed_at: float,
+    branch: int | None,
+    thresholds: Thresholds,
 ) -> tuple[Member, ...]:
     """The members of a burst that the end of an agent cut; else none.
 
     Also none where a line that decides was not kept: then its number alone proves nothing.
     """
-    grouping_s = DEFAULT_RULES["IncidentGrouping"].value
+    grouping_s = thresholds["IncidentGrouping"].value
     if not ANSWERED_XIDS.isdisjoint(incident.xids):
-        grouping_s = DEFAULT_RULES["AnswerDelay"].value
+        grouping_s = thresholds["AnswerDelay"].value
     going_on = incident.cut or abs(observed_at - incident.first_seen) <= grouping_s
     if full.klass is not ReasonClass.NEEDS_CONTEXT or not incident.xids or not going_on:
         return ()

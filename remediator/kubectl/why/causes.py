@@ -4,6 +4,7 @@ evidence, and causes that only the session knows."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from math import inf
 from typing import Final
 
 from remediator.kubectl.node_look import NodeLook
@@ -131,21 +132,26 @@ def _incident(
 
 def _still_a_programs(incident: IncidentStatus, status: HealthStatus, now: float) -> str:
     """How often a program's fault was seen on this GPU lately, and when the GPU is suspected
-    after all; "" of other faults. Each burst has its incident in the verdict.
+    after all; "" of other faults. Each burst has its incident in the verdict. An agent with rules
+    of its own (`--rules`, a `+` in the version it publishes) counts by numbers that only it knows.
     """
     xid = next((xid for xid in incident.xids if xid in REPEATING_XIDS), None)
     if xid is None or incident.severity != Severity.INFO:
         return ""
     blind = {SourceState.ABSENT, SourceState.DOWN}
     told = not any(eye.name == _WORKLOADS and eye.state in blind for eye in status.sources)
-    since = now - DEFAULT_RULES["RepeatWindow"].value
+    own_rules = "+" in status.rules_version
+    since = -inf if own_rules else now - DEFAULT_RULES["RepeatWindow"].value
     seen = sum(
         xid in other.xids
         and (other.gpus or other.pci) == (incident.gpus or incident.pci)
         and (parse_time(other.first_seen) or now) > since
         for other in status.incidents
     )
-    needed = repeats_needed(xid, told=told)
+    if own_rules:
+        needed = f"as many as its agent's own rules say (--rules, {status.rules_version[:64]})"
+    else:
+        needed = repeats_needed(xid, told=told)
     return f"{count(seen, 'burst')} here so far; the GPU is suspected after {needed}"
 
 

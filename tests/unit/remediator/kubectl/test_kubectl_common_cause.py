@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,16 @@ import pytest
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.http.threaded import HostedServer
 from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
-from tests.support.remediator.kubectl_objects import HEALTHS, Object, ago, node, verdict
+from tests.support.remediator.kubectl_objects import (
+    HEALTHS,
+    QUARANTINES,
+    Object,
+    ago,
+    condition,
+    node,
+    verdict,
+    waiting,
+)
 
 RACK = "topology.example.com/rack"
 
@@ -77,3 +86,47 @@ def test_issue15_fleet_says_once_that_the_policy_is_shadow(
     assert out.startswith("1 GPU node: 1 healthy")
     assert out.count("the policy is Shadow: no node is taken out of service") == said
     assert out.count("mode: Enforce") == said, "with the remedy"
+
+
+def cells(*, storm: bool = False, policy: str) -> Callable[[HostedServer], None]:
+    """A fleet whose ill nodes share a label that only the policy knows to mean something."""
+
+    def filled(hosted: HostedServer) -> None:
+        meta = {"name": "gpuward-policy", "namespace": "gpuward"}
+        load(hosted, r.NAMESPACES, {"metadata": {"name": "gpuward"}})
+        load(hosted, r.CONFIGMAPS, {"metadata": meta, "data": {"policy.yaml": policy}})
+        for index in range(48):
+            name, cell = f"n{index:02}", f"c{index // 8}"
+            ill = cell == "c3"
+            load(hosted, r.NODES, node(name, labels={"example.com/cell": cell, "gone": "no"}))
+            load(hosted, HEALTHS, hot(name) if ill else verdict(name))
+        if storm:
+            waits = waiting(
+                "n24", "CorrelatedCause", "x", condition("Storm", "CorrelatedCause", "x")
+            )
+            waits["spec"]["causes"][0]["reason"] = "ThermalSlowdown"
+            load(hosted, QUARANTINES, waits)
+
+    return filled
+
+
+PER = "{mode: Enforce, budget: {per: [example.com/cell]}}"
+NARROW = "{mode: Enforce, budget: {per: [example.com/cell]}, nodeSelector: gone=yes}"
+
+
+@pytest.mark.parametrize(
+    ("policy", "storm", "said"),
+    [
+        pytest.param(PER, False, True, id="the-policys-key"),
+        pytest.param("mode: Enforce", False, False, id="no-key"),
+        pytest.param(NARROW, False, False, id="nodes-that-the-policy-leaves-out"),
+        pytest.param(PER, True, False, id="the-breaker-says-it"),
+    ],
+)
+def test_issue15_walk_fleet_compares_what_the_page_compares(
+    tmp_path: Path, policy: str, storm: bool, said: bool
+) -> None:
+    with cluster(tmp_path, cells(policy=policy, storm=storm)) as kubectl:
+        code, out, _ = kubectl("fleet")
+    assert code == 0
+    assert ("ThermalSlowdown on all 8 nodes with example.com/cell=c3" in out) == said

@@ -79,6 +79,10 @@ def test_issue15_of_a_programs_fault_it_is_said_what_is_missing_against_the_gpu(
     health["status"]["incidents"] += [earlier, others, yesterday]
     said = " ".join("\n".join(why(look(health))).split())
     assert f"2 bursts here so far; the GPU is suspected after {needed}" in said
+    health["status"]["rulesVersion"] = "0.1.0+0badcafe"
+    said = " ".join("\n".join(why(look(health))).split())
+    own = "as many as its agent's own rules say (--rules, 0.1.0+0badcafe)"
+    assert f"3 bursts here so far; the GPU is suspected after {own}" in said
     now["severity"] = "Degraded"
     assert "here so far" not in "\n".join(why(look(health)))
 
