@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from remediator.kubectl.options import duration, node_name, object_name
+from remediator.kubectl.options import length, node_name, object_name
 
 _FORMS = frozenset({"json", "yaml", "wide", "name"})
 
@@ -54,7 +54,7 @@ def history_more(parser: argparse.ArgumentParser) -> None:
         "uuid", metavar="UUID", nargs="?", default="", help="of a GPU, after the word gpu"
     )
     parser.add_argument(
-        "--since", type=duration, metavar="TIME",
+        "--since", type=length, metavar="TIME",
         help="of all nodes, how far back: 24h (default: 7d; 0 for all that is kept)",
     )  # fmt: skip
 

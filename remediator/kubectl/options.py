@@ -161,14 +161,19 @@ def label_selector(text: str) -> str:
 
 def duration(text: str) -> float:
     """Seconds of 5, 5s or 1m; 0 for no limit, as kubectl has it."""
+    return length(f"{text}s" if text.isdigit() and text != "0" else text)
+
+
+def length(text: str) -> float:
+    """Seconds of 90m, 24h or 7d; 0 for no limit. A number alone could be hours or days."""
     from rules.policy.durations import parse_duration
 
     if text == "0":
         return 0.0
     try:
-        return parse_duration(f"{text}s" if text.isdigit() else text)
+        return parse_duration(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r:.40} is no duration such as 5s") from error
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def user_name(text: str) -> str:

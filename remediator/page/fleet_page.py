@@ -11,6 +11,7 @@ from remediator.page.markup import Element, el
 from remediator.page.parts import bar, chip, live, nothing, section
 from remediator.page.session_table import open_table
 from remediator.view.shapes import BudgetRow, Counts, FleetSummary, NodeRow, SessionRow
+from remediator.view.text import count
 from rules.api.timestamps import utc_of
 
 SHOWN_SESSIONS = 25
@@ -164,7 +165,7 @@ def _limits(fleet: FleetSummary) -> list[Element | None]:
     state = (
         el("p", chip("Storm"), " Why and until when: above.")
         if breaker.open
-        else el("p.calm", "Breaker closed: new sessions may start.")
+        else el("p.calm", "Breaker closed: it holds nothing back.")
     )
     full = sorted((row for row in fleet.budgets[1:] if not row.room), key=lambda row: row.scope)
     shown = [*fleet.budgets[:1], *full[: SHOWN_BUDGETS - 1]]
@@ -175,8 +176,8 @@ def _limits(fleet: FleetSummary) -> list[Element | None]:
         el("ul.budgets", [_budget(row) for row in shown]),
         el(
             "p.more",
-            f"{hidden:,} more budgets, "
-            + (f"{without:,} of them without room." if without else "all with room."),
+            f"{count(hidden, 'more budget')}"
+            + (f", {without:,} of them without room." if without else " with room."),
         )
         if hidden
         else None,

@@ -73,6 +73,7 @@ def test_issue15_09_nodes_are_chosen_by_label(fleet):
         pytest.param(("plan", HEALTHY, "-l", "a=b"), "not both", id="of what writes nothing"),
         pytest.param(("why", "-l", "a in"), "a in", id="no selector"),
         pytest.param(("list", "--request-timeout", "soon"), "no duration", id="no duration"),
+        pytest.param(("history", "--since", "5"), "no duration", id="hours or days"),
         pytest.param(("list", "--dry-run"), "unrecognized", id="a look has no dry run"),
         pytest.param(("hold", "-w", HEALTHY, *REASON), "unrecognized", id="an act is not watched"),
         pytest.param(("evidence", HEALTHY, "-o", "json"), "./json", id="a form that is a folder"),

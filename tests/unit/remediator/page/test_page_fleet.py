@@ -207,8 +207,8 @@ def test_pauses_an_open_breaker_and_a_view_that_is_behind_are_said_first() -> No
 @pytest.mark.parametrize(
     ("full", "shown", "more"),
     [
-        pytest.param(0, 1, "20 more budgets, all with room.", id="all have room"),
-        pytest.param(3, 4, "17 more budgets, all with room.", id="some are used up"),
+        pytest.param(0, 1, "20 more budgets with room.", id="all have room"),
+        pytest.param(3, 4, "17 more budgets with room.", id="some are used up"),
         pytest.param(15, 12, "9 more budgets, 4 of them without room.", id="many are used up"),
     ],
 )
