@@ -142,7 +142,8 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     lines = [_totals(rows, sessions), *of_policy(policy, by_name.values())]
     lines += [*wrong, *unseen, *breaker_lines(sessions.values())]
     lines += [wait.line for wait in shared_waits(sessions.values()) if not wait.storm]
-    lines += [cause.message for cause in _common(policy, by_name, healths, sessions.values())]
+    if not options.selector:  # of a part of the fleet nobody can say what is elsewhere
+        lines += [cause.message for cause in _common(policy, by_name, healths, sessions.values())]
     lines += clocks_said(by_name, healths, now)
     lines += pause_lines(pauses, now)
     shown = [row for row in rows if wide or row.notable]

@@ -69,6 +69,13 @@ def test_of_one_rack_alone_nothing_can_be_told(kubectl: Kubectl) -> None:
     assert "no agent has seen" not in out, "it has other labels"
 
 
+def test_of_a_part_of_the_fleet_nothing_is_said_to_be_nowhere_else(kubectl: Kubectl) -> None:
+    """What is hot in the racks that were not asked for nobody looked at."""
+    _, out, _ = kubectl("fleet", "-l", f"{RACK} in (r1, r2, r3, r4, r5)")
+    assert "8 degraded" in out
+    assert "elsewhere" not in out
+
+
 @pytest.mark.parametrize(("mode", "said"), [("Shadow", 1), ("Enforce", 0), ("Sometimes", 0)])
 def test_issue15_fleet_says_once_that_the_policy_is_shadow(
     tmp_path: Path, mode: str, said: int
