@@ -27,6 +27,9 @@ from rules.catalog.signals import (
 from rules.judge.observation import DcgmSeen, Value
 from rules.text.pci_address import normal_pci
 
+ENERGY_PREFIX: Final = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+"""No signal of its own: it rises as long as somebody reads it, and tells nothing else. Newer
+exporters put units behind a name."""
 XID_FIELDS: Final = ("DCGM_FI_DEV_XID_ERROR", "DCGM_FI_DEV_XID_ERRORS")
 UUID_LABELS: Final = ("UUID", "gpu_uuid", "uuid")
 PCI_LABELS: Final = ("pci_bus_id", "pciBusId")
@@ -61,6 +64,7 @@ class _Page(msgspec.Struct):
     instance_xids: dict[tuple[str, int], int] = msgspec.field(default_factory=dict)
     pci: dict[str, str] = msgspec.field(default_factory=dict)
     hosts: dict[str, None] = msgspec.field(default_factory=dict)
+    energy: dict[str, float] = msgspec.field(default_factory=dict)
     driver: str = ""
     bad_lines: int = 0
 
@@ -81,7 +85,7 @@ def read_page(text: str, at: float) -> tuple[DcgmSeen, int]:
     fields = _fields()
     for line in text.split("\n"):
         name = line[: line.find("{")] if "{" in line else line.partition(" ")[0]
-        if name in XID_FIELDS or name in fields:
+        if name in XID_FIELDS or name in fields or name.startswith(ENERGY_PREFIX):
             _read_line(page, line, name)
     seen = DcgmSeen(
         at=at,
@@ -91,6 +95,7 @@ def read_page(text: str, at: float) -> tuple[DcgmSeen, int]:
         pci=page.pci,
         driver=page.driver,
         hosts=tuple(page.hosts),
+        energy=page.energy,
     )
     return seen, page.bad_lines
 
@@ -120,6 +125,10 @@ def _read_line(page: _Page, line: str, name: str) -> None:
     if name in XID_FIELDS:
         if isinstance(value, int):
             _note_xid(page, uuid, _first(labels, INSTANCE_LABELS), value)
+        return
+    if name.startswith(ENERGY_PREFIX):
+        if isinstance(value, int | float) and value > 0:
+            page.energy[uuid] = max(value, page.energy.get(uuid, 0))
         return
     signal = _fields()[name]
     if _first(labels, INSTANCE_LABELS):

@@ -237,6 +237,7 @@ class DcgmSeen(msgspec.Struct, frozen=True, kw_only=True):
     `xids` is the sticky last Xid of each GPU that exports one, `instance_xids` that of each
     MIG instance, by UUID of the GPU and number of the GPU instance; `hosts` are the host names
     the page carries; they are often those of the exporter's pod, so nothing is judged by them.
+    `energy` is what each GPU has used since its driver was loaded, in mJ, where that is exported.
     """
 
     at: float
@@ -246,6 +247,7 @@ class DcgmSeen(msgspec.Struct, frozen=True, kw_only=True):
     pci: Mapping[str, str] = msgspec.field(default_factory=dict)
     driver: str = ""
     hosts: tuple[str, ...] = ()
+    energy: Mapping[str, float] = msgspec.field(default_factory=dict)
 
 
 class NodeSeen(msgspec.Struct, frozen=True, kw_only=True):

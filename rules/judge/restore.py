@@ -24,6 +24,7 @@ from rules.judge.burst import ANSWERED_XIDS, REASON_LOST, being_judged
 from rules.judge.closing import mark_reboot
 from rules.judge.expected_gpus import learned_from
 from rules.judge.facts.compare import REASON as SOURCES_DIFFER
+from rules.judge.facts.dcgm import FROZEN
 from rules.judge.facts.events import WAITING_XIDS
 from rules.judge.facts.presence import MISMATCH
 from rules.judge.facts.processes import KINDS
@@ -117,6 +118,7 @@ def restore(
         cursor_seq=status.cursor.kmsg_seq,
         sources=_sources(status, now),
         gpus=_gpus(status, incidents),
+        dcgm_changed_at=0.0 if _was_frozen(status) else None,
         missing=Gauge(raised=_node_misses(incidents)),
         checks=_standing(
             i
@@ -219,6 +221,10 @@ def _sources(status: HealthStatus, now: float) -> dict[SourceName, SourceView]:
         for source in status.sources
         if source.name in names and source.state in states
     }
+
+
+def _was_frozen(status: HealthStatus) -> bool:
+    return any(s.name == SourceName.DCGM and s.reason == FROZEN for s in status.sources)
 
 
 def _stand_down(status: HealthStatus, now: float) -> StandDown | None:

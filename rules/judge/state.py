@@ -23,6 +23,7 @@ from rules.judge.incident import Finding, Incident, Named
 from rules.judge.ledger import Ledger
 from rules.judge.observation import (
     AerCounters,
+    DcgmSeen,
     GpuSeen,
     PciFunction,
     Service,
@@ -240,6 +241,9 @@ class NodeState(Struct, frozen=True, kw_only=True):
     ports: Mapping[str, PortView] = kept(default_factory=dict)
     port_errors: Mapping[str, PortErrors] = kept(default_factory=dict)
     dcgm_xids: Mapping[tuple[str, int | None], int] = kept(default_factory=dict)
+    dcgm_page: DcgmSeen | None = None
+    dcgm_changed_at: float | None = None
+    """Since when the page says what it says now; None before the first."""
     ledger: Ledger = kept(default_factory=dict)
     hour: HourBook | None = None
 

@@ -75,6 +75,9 @@ _UNKNOWN: Final = {
                    "node-local.",
     "BlankPage": "The dcgm-exporter page has no value of any GPU, so the GPUs cannot be seen; "
                  "look at dcgm-exporter and its host engine on this node.",
+    "FrozenPage": "The dcgm-exporter page repeats old values, even of the energy that the GPUs "
+                  "have used, so they cannot be seen; look at dcgm-exporter and its host engine "
+                  "on this node.",
     "DCGMDown": "dcgm-exporter does not answer, so the GPUs cannot be seen; look at its "
                 "pod on this node.",
 }  # fmt: skip

@@ -1,7 +1,8 @@
 """Judge one page of dcgm-exporter: the source where NVML is off, a second opinion beside it.
 
 Called by `judge`. The page's last-Xid series is sticky: a change is an event, a value is not.
-A page about another node's GPUs, or one without a single value, is refused.
+A page about another node's GPUs, one without a single value, or one that repeats what was long ago
+is refused.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from rules.text.pci_address import plain_address
 
 FOREIGN: Final = "ForeignPage"
 BLANK: Final = "BlankPage"
+FROZEN: Final = "FrozenPage"
 DIFFERS: Final = "DiffersFromNVML"
 _NVML_TOO_OLD: Final = 6
 """What DCGM says of the fabric where it cannot ask: nothing about the fabric. Source: DCGM header.
@@ -40,6 +42,10 @@ def judge_page(on: Judging, seen: facts.DcgmSeen) -> Judging:
         return _say(on, seen, facts.SourceState.DOWN, FOREIGN)
     if _is_blank(seen):
         return _say(on, seen, facts.SourceState.DOWN, BLANK)
+    changed_at = _changed_at(on.state, seen, on.now)
+    on = on.then(structs.replace(on.state, dcgm_page=seen, dcgm_changed_at=changed_at))
+    if on.now - changed_at >= on.thresholds["FrozenPage"].value:
+        return _say(on, seen, facts.SourceState.DOWN, FROZEN)
     nvml_sees = on.state.source(facts.SourceName.NVML) is facts.SourceState.UP
     enumerated = {view.seen.uuid for view in on.state.gpus.values() if view.enumerated}
     differs = nvml_sees and set(seen.gpus) != enumerated
@@ -96,6 +102,24 @@ def _is_blank(seen: facts.DcgmSeen) -> bool:
     told = [value for values in seen.gpus.values() for value in values.values()]
     asked = bool(told) and all(value is None for value in told)
     return asked and not seen.xids and not seen.instance_xids
+
+
+def _changed_at(state: NodeState, seen: facts.DcgmSeen, now: float) -> float:
+    """Since when the page says the same.
+
+    Readings of an idle GPU are the same for hours; the energy it has used is not. A page without
+    that has nothing to be measured by and counts as new. To an agent that starts the first page is
+    new, too, unless it was frozen for the one before: then it has to change first.
+    """
+    before = state.dcgm_page
+    new = before is not None and _said(seen) != _said(before)
+    if not seen.energy or new or state.dcgm_changed_at is None:
+        return now
+    return min(state.dcgm_changed_at, now)
+
+
+def _said(seen: facts.DcgmSeen) -> tuple[object, ...]:
+    return seen.energy, seen.gpus, seen.xids, seen.instance_xids
 
 
 def _judge_xids(on: Judging, seen: facts.DcgmSeen) -> Judging:

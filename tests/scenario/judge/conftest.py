@@ -25,6 +25,8 @@ DOCUMENTED = MappingProxyType(
     {
         "test_a_containment_above_a_gpu_that_is_given_away_is_none_of_ours": "the bus is looked at"
         " before the driver has said which GPU it leaves out",
+        "test_a_page_that_repeats_even_the_energy_shows_no_gpu": "how long a page has said so is"
+        " published nowhere, so that each life counts its ten minutes anew",
     }
 )
 """What a restart may change beyond what was under way; the same stands in docs/decisions.md."""

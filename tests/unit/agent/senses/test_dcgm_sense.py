@@ -156,6 +156,29 @@ def test_each_mig_instance_has_a_last_xid_of_its_own() -> None:
     assert bad == 1
 
 
+@pytest.mark.parametrize(
+    ("value", "energy"),
+    [("5551899580", {GPU: 5551899580}), ("0", {}), ("NaN", {}), ("9223372036854775794", {})],
+    ids=["counted", "nothing used", "no number", "blank"],
+)
+def test_the_energy_that_a_gpu_has_used_is_kept_apart(
+    value: str, energy: dict[str, float]
+) -> None:
+    seen, _ = read_page(f"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{{LABELS}}} {value}", 1.0)
+
+    assert seen.energy == energy
+    assert not any(seen.gpus.values()), "it is no signal"
+
+
+def test_a_real_page_of_default_counters_has_it() -> None:
+    page = SHARED / "real_l40s_driver595_default_counters.prom"
+    if not page.is_file():
+        pytest.skip("the folder of recorded pages is not beside this checkout")
+    seen, _ = read_page(page.read_text(), 1.0)
+
+    assert list(seen.energy.values()) == [5551899580]
+
+
 def test_the_shared_pages_are_read() -> None:
     if not SHARED.is_dir():
         pytest.skip("the folder of recorded pages is not beside this checkout")
