@@ -35,6 +35,10 @@ _REPAIR: Final = {
 }
 
 
+NO_REPAIR: Final = frozenset({Action.NONE, Action.RESTART_APP})
+"""What mends nothing of a node: a drained one has no program of which to speak."""
+
+
 def closes(text: str) -> str:
     """What ends an incident; the code itself where a newer agent wrote one not known here."""
     try:

@@ -15,7 +15,7 @@ from rules.api.quarantine import (
 from rules.api.sentences import bounded, causes_clause, let_go_by, some
 from rules.api.timestamps import format_time, utc
 from rules.api.writes import Decision, Evicting
-from rules.catalog.plain_words import repair
+from rules.catalog.plain_words import NO_REPAIR, repair
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.repair.ladder import Climb, Rung, Step
 from rules.session import status as st
@@ -65,7 +65,9 @@ def awaited(case: Case) -> str:
     if is_wanted(case) and case.drains:
         return _leads(case, led_to(case))
     asked = asked_for(case.session, case.causes, case.seen.health, case.policy)
-    by_hand = some((repair(action) for action in asked if action), limit=2)
+    if asked and NO_REPAIR.issuperset(asked):
+        return "waiting for its causes to close, none of them asks for a repair"
+    by_hand = some((repair(one) for one in asked if one and one not in NO_REPAIR), limit=2)
     return f"waiting for the repair{f' ({by_hand})' if by_hand else ''}, then the verdict decides"
 
 

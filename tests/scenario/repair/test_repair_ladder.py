@@ -26,6 +26,19 @@ def test_issue13_01_off_by_default_nothing_is_asked_for() -> None:
     assert said in drained_event(world)
 
 
+@pytest.mark.parametrize("action", ["None", "RestartApp"])
+def test_a_drained_node_waits_for_no_repair_that_nobody_asks_for(action: str) -> None:
+    """A policy may drain for what asks for nothing: the program is gone by then."""
+    world = World()
+    world.add_nodes(5)
+    world.incident(NODE)
+    world.healths[NODE]["status"]["incidents"][0]["recommendedAction"] = action
+    world.run_until(NODE, "Quarantined", limit=600)
+    world.run(60)
+    assert "waiting for its causes to close" in world.message(NODE)
+    assert "waiting for the repair" not in drained_event(world)
+
+
 def drained_event(world: World) -> str:
     """What people are told at the moment when the node is empty."""
     (event,) = (e for e in world.writes(d.EmitEvent) if e.reason == "QuarantineQuarantined")
