@@ -67,7 +67,8 @@ MEANINGS = {
     "agrees (people)",
     "ANNOTATION_EXPECTED_GPUS": "how many GPUs the node should have (people)",
     "ANNOTATION_RELEASE_GPU": "the agent lets go of NVML, and why (people)",
-    "LABEL_OPT_OUT": "`true`: watched and reported, never touched (people)",
+    "LABEL_OPT_OUT": "`true`: watched and reported, never touched; any other value opts nothing "
+    "out, which `why`, the page and `preflight` say (people)",
 }
 PHASES = {
     Phase.PENDING: "wants to act and waits; the message names for what",

@@ -55,7 +55,10 @@ def checked(
                 "kubeconfig and the proxy settings"
             )
         case 404 if answer.status().details is None:
-            remedy = "install its definitions with kubectl apply -k daemonset/crds"
+            remedy = (
+                "install its definitions with kubectl apply -k daemonset/crds; kubectl gpuward "
+                "preflight says what is there"
+            )
             raise CommandError(f"this cluster does not know gpuward's objects; {remedy}")
         case 403 if Told.BY_ADMISSION in told(said):
             raise CommandError(f"{said}; ask who runs this admission policy or webhook")

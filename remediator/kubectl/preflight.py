@@ -23,6 +23,7 @@ from remediator.kubectl.ready.installation import (
     find_installation,
     place_check,
 )
+from remediator.kubectl.ready.nodes_said import left_checks, unheard_checks
 from remediator.kubectl.ready.policy_edited import policy_checks
 from rules.api.names import COMPONENT_REMEDIATOR
 from rules.api.sentences import some
@@ -80,6 +81,8 @@ async def preflight(cluster: Cluster, policy: Policy, *, namespace: str) -> list
         ("API version", lambda: _version(cluster)),
         ("definitions", lambda: _kinds(cluster)),
         ("nodes", lambda: _nodes(cluster, policy, here)),
+        ("opt-out", lambda: unheard_checks(cluster)),
+        ("marks left behind", lambda: left_checks(cluster, here)),
         ("DaemonSets", lambda: _daemon_sets(cluster, policy)),
         ("other remediators", lambda: _rivals(cluster)),
     )

@@ -16,6 +16,7 @@ from rules.fleet.happenings import records_by_now
 from rules.fleet.health_now import UNKNOWN, HealthNow
 from rules.ledger.record import RecordView
 from rules.ledger.verdict import judge_record
+from rules.session.halts import opt_out_unheard
 from rules.session.observation import opted_out, pause_covers
 from rules.session.owners import failed_owner
 
@@ -60,6 +61,8 @@ def _notes(node: NodeView, state: PageState) -> list[str]:
         notes.append(f"{failed[0].upper()}{failed[1:]}.")
     if opted_out(node):
         notes.append("Opted out: this node is watched and reported, never touched.")
+    if unheard := opt_out_unheard(node):
+        notes.append(f"{unheard[0].upper()}{unheard[1:]}.")
     notes += [
         f"Fails again and again: {judge_record(record.status, state.now).message}"
         for record in lemons_of(node.name, state)

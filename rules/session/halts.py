@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from rules.api.names import LABEL_OPT_OUT
-from rules.api.nodes import PauseView
+from rules.api.nodes import NodeView, PauseView
 from rules.api.quarantine import Mode, Phase, QuarantineStatus
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.clock import OUTAGE_S
@@ -26,6 +26,17 @@ PART_OF_MARK: Final = "mark"
 EVIDENCE_PART_TAKEN: Final = "partTaken"
 """Key in a session's evidence while that is why it stands down."""
 _HALTING: Final = ("Paused", "NodeUnreachable")
+
+
+def opt_out_unheard(node: NodeView) -> str:
+    """A clause about a label that was meant to opt the node out and does not; "" where none is.
+
+    `false` says what it does.
+    """
+    value = node.labels.get(LABEL_OPT_OUT)
+    if value is None or value in {"true", "false"}:
+        return ""
+    return f"the label {LABEL_OPT_OUT}={value} opts nothing out, only {LABEL_OPT_OUT}=true does"
 
 
 def halt_of(case: Case) -> Refusal | None:

@@ -15,6 +15,8 @@ from rules.api.said_gpus import MAX_GPUS, said_count
 from rules.api.sentences import some
 from rules.api.timestamps import parse_time, utc_of
 from rules.catalog.why_not import WhyNot
+from rules.session.halts import opt_out_unheard
+from rules.session.observation import opted_out
 from rules.session.status import blocked_by
 
 _CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
@@ -107,8 +109,10 @@ def kept_lines(look: NodeLook) -> Iterator[str]:
             if value is not None and not (key == names.ANNOTATION_HOLD and quoted):
                 yield f"{words}: {_at_a_readable_time(value)}{_unheard(key, value)}"
         yield from disagreement(look)
-        if node.labels.get(names.LABEL_OPT_OUT) == "true":
+        if opted_out(node):
             yield "opted out: watched and reported, never touched"
+        if unheard := opt_out_unheard(node):
+            yield unheard
     yield from pause_lines(look.pauses, look.now)
 
 

@@ -94,6 +94,12 @@ def test_what_people_wrote_on_it() -> None:
     )
 
 
+def test_walk1_16_a_label_that_opts_nothing_out_is_said_beside_the_node() -> None:
+    meant = node("a", labels={"gpuward.io/opt-out": "yes"})
+    (note,) = api_node(state([meant], (), (), ()), "a").notes
+    assert note.startswith("The label gpuward.io/opt-out=yes opts nothing out")
+
+
 def test_closed_incidents_stand_after_the_active_ones() -> None:
     incidents = (
         IncidentStatus(id="2", reason="Closed1", closed_at=ago(50), closed_by="Reboot"),
