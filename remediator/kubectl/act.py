@@ -102,7 +102,7 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
 async def _pods(cluster: Cluster, name: str) -> str:
     """How many pods a node has, "" for none; those of a person who may not list them are some."""
     try:
-        found = len(await cluster.pods_on(name))
+        found = sum(not pod.finished for pod in await cluster.pods_on(name))
         return count(found, "pod") if found else ""
     except CommandError:
         return "some pods"

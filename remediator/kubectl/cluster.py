@@ -47,6 +47,8 @@ T = TypeVar("T")
 GROUP_PATH = f"/apis/{API_VERSION}"
 PAGE = 500
 POLICY_MAP = "gpuward-policy"
+NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
+"""Of pods: what was evicted or has completed is an object alone, and runs no more."""
 MANAGER = "kubectl-gpuward"
 """Who wrote a field, in managedFields: uninstall takes off what these commands put there."""
 _STRICT = {"fieldValidation": "Strict"}
@@ -177,7 +179,8 @@ class Cluster:
         Not of tests under load: they write to no node and end by themselves.
         """
         component = f"app.kubernetes.io/component!={COMPONENT_VALIDATE}"
-        query = {"labelSelector": f"app.kubernetes.io/name=gpuward,{component}"}
+        selector = f"app.kubernetes.io/name=gpuward,{component}"
+        query = {"labelSelector": selector, "fieldSelector": NOT_ENDED}
         found = await self._list("/api/v1/pods", AgentPodObject, query)
         return sorted(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in found)
 
@@ -231,7 +234,7 @@ class Cluster:
 
     async def gpus_requested(self) -> dict[str, int]:
         """GPUs that live pods request, by node."""
-        query = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+        query = {"fieldSelector": NOT_ENDED}
         used: Counter[str] = Counter()
         for pod in await self._list("/api/v1/pods", PodView, query):
             used[pod.spec.node_name] += pod.gpus

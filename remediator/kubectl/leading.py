@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from remediator.kube.resources import REMEDIATOR_SELECTOR
-from remediator.kubectl.cluster import Cluster
+from remediator.kubectl.cluster import NOT_ENDED, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.view.text import age
 from rules.api.names import COMPONENT_REMEDIATOR
@@ -106,7 +106,7 @@ async def stop_unless_led(
 
 
 async def _never_led(cluster: Cluster, namespace: str) -> NeverLed:
-    query = {"labelSelector": REMEDIATOR_SELECTOR}
+    query = {"labelSelector": REMEDIATOR_SELECTOR, "fieldSelector": NOT_ENDED}
     try:
         pods = await cluster.everything("/api/v1/pods", query)
     except CommandError:

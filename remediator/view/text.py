@@ -104,7 +104,7 @@ def table(
         return "\n".join(_aligned(_folded(lines, room)))
     kept = _fitting(lines, spare, room)
     told = _aligned(_folded(kept, room))
-    if _width(told) > room:
+    if _width(told) > room and len(header) > 1:
         # A name as long as clouds give them leaves no room beside it, but has a line of its own.
         under = _fitting([line[1:] for line in lines], spare, room - len(_UNDER))
         below = [f"{_UNDER}{line}" for line in _aligned(under)]
@@ -124,7 +124,7 @@ def _fitting(
     """The lines without so many of the spare columns that the others fit, if they can."""
     kept = list(lines)
     waiting = sorted(spare, key=lambda title: _says(lines, title))
-    while waiting and _width(_aligned(kept)) > room:
+    while waiting and len(kept[0]) > 1 and _width(_aligned(kept)) > room:
         at = kept[0].index(waiting.pop(0))
         kept = [line[:at] + line[at + 1 :] for line in kept]
     return kept

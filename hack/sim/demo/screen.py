@@ -15,6 +15,8 @@ from hack.sim.demo.stage import Stage
 
 NARROW = 110
 """Columns from which the last table is a table."""
+_LINES_OF_ACT = 3
+"""Of an act where it is none."""
 COLOURS = {
     "Pending": "yellow",
     "Marked": "yellow",
@@ -53,7 +55,7 @@ def live(
 
     def view(rows: int | None, *, whole: bool) -> Group:
         return Group(
-            _fleet_line(stage.ledger),
+            _fleet_line(stage.ledger, stage.page_url),
             _nodes(stage, rows, whole=whole),
             _acts(playing, done),
             *([Text(_ended(playing, done), style="bold")] if ended else []),
@@ -95,14 +97,16 @@ def _matters(stage: Stage, name: str) -> int:
     return 1 if labels.get("gpuward.io/health") in {"unhealthy", "degraded"} else 2
 
 
-def _fleet_line(ledger: Ledger) -> Panel:
+def _fleet_line(ledger: Ledger, page_url: str) -> Panel:
+    """A square for each node, under the page's address: what is said above has scrolled away."""
     squares = Text()
     for name in sorted(ledger.nodes):
         labels = ledger.nodes[name]["metadata"].get("labels") or {}
         colour = HEALTH_COLOURS.get(labels.get("gpuward.io/health", ""), "grey50")
         out = ledger.nodes[name]["spec"].get("unschedulable")
         squares.append("▣ " if out else "■ ", style=colour)
-    return Panel(squares, title="fleet (▣ out of service)", title_align="left")
+    title = f"fleet (▣ out of service) · {page_url}/"
+    return Panel(squares, title=title, title_align="left")
 
 
 def _nodes(stage: Stage, rows: int | None, *, whole: bool) -> Table:
@@ -156,23 +160,28 @@ def _how(outcome: Outcome) -> str:
 
 
 def _narrow(console: Console, acts: list[Act], done: dict[str, Outcome]) -> None:
-    """The same as lines: a table of five columns is unreadable at 80."""
+    """The same as lines: a table of five columns is unreadable at 80. Where a terminal is too low
+    for all of them, acts that ended as expected are told in one line each.
+    """
+    short = console.is_terminal and _LINES_OF_ACT * len(acts) + 2 > console.height
     console.print("faults and what came of them", style="bold")
     for act in acts:
         outcome = done.get(act.name)
         word = "-" if outcome is None else "ok" if outcome.true else "NO"
-        console.print(f"{word:3} {act.title}", markup=False, highlight=False, soft_wrap=True)
-        console.print(
-            f"      expected: {act.expected}", markup=False, highlight=False, soft_wrap=True
-        )
+        if short and outcome is not None and outcome.true:
+            line = f"{word:3} {act.title}: {outcome.text}"
+            console.print(Text(line), overflow="ellipsis", no_wrap=True)
+            continue
+        _whole(console, f"{word:3} {act.title}")
+        _whole(console, f"      expected: {act.expected}")
         if outcome is not None:
-            how = _how(outcome)
-            console.print(
-                f"      outcome:  {outcome.text} ({how})",
-                markup=False,
-                highlight=False,
-                soft_wrap=True,
-            )
+            _whole(console, f"      outcome:  {outcome.text} ({_how(outcome)})")
+    if short:
+        _whole(console, "expected and outcome of each act: a higher terminal, or a pipe")
+
+
+def _whole(console: Console, line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def summary(console: Console, acts: list[Act], done: dict[str, Outcome]) -> None:

@@ -16,6 +16,8 @@ from remediator.kubectl.options import Command, build
 from rules.text.pasted import is_pasteable
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from remediator.kubectl.cluster import Cluster
     from remediator.kubectl.terminal import Terminal
 
@@ -57,6 +59,43 @@ echo :4""",
 }
 
 
+def accepted_steps(
+    options: argparse.Namespace, nodes: list[str], known: tuple[str, ...]
+) -> list[str]:
+    """The repair steps that `repair` would take: the policy has an adapter for them, and of one
+    node what its session has not tried. All that are `known` where that cannot be read in time.
+    """
+    try:
+        return asyncio.run(asyncio.wait_for(_accepted(options, nodes, known), WITHIN_S))
+    except Exception:  # noqa: BLE001  # whoever presses Tab is told of no trouble
+        return list(known)
+
+
+async def _accepted(
+    options: argparse.Namespace, nodes: list[str], known: tuple[str, ...]
+) -> list[str]:
+    # Imported here, as below.
+    from remediator.kubectl.node_look import open_session
+    from rules.api.quarantine import Mode
+    from rules.session.repair.wants import unfit
+
+    async with connected(options) as cluster:
+        policy = await cluster.policy(options.namespace)
+        if policy is None:
+            return list(known)
+        repair = policy.repair
+        steps = [step for step in known if repair.mode != "Off" and step in repair.steps]
+        if len(nodes) != 1:
+            return steps
+        node = nodes[0].rpartition("/")[2]
+        session = open_session(await cluster.sessions(node))
+        if session is None or session.status.mode == Mode.SHADOW or session.spec.release:
+            return []
+        tried = {attempt.step for attempt in session.status.repair if attempt.counts}
+        refused = {*tried, *unfit(session, await cluster.health(node), policy)}
+        return [step for step in steps if step not in refused]
+
+
 async def completion(_: Cluster | None, options: argparse.Namespace, __: Terminal) -> str:
     """The script of one shell."""
     return _SCRIPTS[options.shell]
@@ -74,6 +113,8 @@ def complete(commands: tuple[Command, ...], words: list[str]) -> list[str]:
     option = _takes_value(one, before[-1]) if before else None
     if option is not None:
         offered: Iterable[str] = map(str, option.choices or ())
+        if command is not None and command.name == "repair" and before[-1] == "--step":
+            offered = accepted_steps(_options(parser, before), _nodes(one, before), tuple(offered))
     elif begun.startswith("-"):
         taken = [action for action in one._actions if action.help != argparse.SUPPRESS]  # noqa: SLF001
         offered = [word for action in taken for word in action.option_strings]
@@ -114,12 +155,27 @@ def _things(parser: argparse.ArgumentParser, command: Command, before: list[str]
     wanted = _WANTED.get(command.name, "nodes" if command.node else "")
     if not wanted:
         return []
-    options, _ = parser.parse_known_args([*_connection(before), "fleet"])
+    options = _options(parser, before)
     # The shell puts them on the command line as they are.
     return [word for word in asyncio.run(_named(options, wanted)) if is_pasteable(word)]
 
 
-_CONNECTION: Final = ("--kubeconfig", "--context", "--as", "--as-group")
+_CONNECTION: Final = ("--kubeconfig", "--context", "--as", "--as-group", "-n", "--namespace")
+
+
+def _options(parser: argparse.ArgumentParser, before: list[str]) -> argparse.Namespace:
+    """Which cluster is meant, as whom, and where in it."""
+    return parser.parse_known_args([*_connection(before), "fleet"])[0]
+
+
+def _nodes(command: argparse.ArgumentParser, before: list[str]) -> list[str]:
+    """The words of a command's line that are neither options nor their values."""
+    at = next(i for i, word in enumerate(before) if word == command.prog.split()[-1])
+    return [
+        word
+        for led, word in itertools.pairwise(before[at:])
+        if not word.startswith("-") and _takes_value(command, led) is None
+    ]
 
 
 def _connection(before: list[str]) -> list[str]:
@@ -133,18 +189,23 @@ def _connection(before: list[str]) -> list[str]:
     return found
 
 
-async def _named(options: argparse.Namespace, wanted: str) -> list[str]:
+def connected(options: argparse.Namespace) -> AbstractAsyncContextManager[Cluster]:
+    """The cluster that is meant, which nobody waits long for."""
     # Imported here: commands and options are offered without it.
     from remediator.kube.kubeconfig import Acting
     from remediator.kubectl.cluster import connect
     from remediator.kubectl.command import Manner
-    from rules.session.observation import is_open
 
     acting = None
     if options.acting:
         acting = Acting(user=options.acting, groups=tuple(options.acting_groups or ()))
-    manner = Manner(timeout_s=WITHIN_S)
-    async with connect(options.kubeconfig, options.context, manner, acting) as cluster:
+    return connect(options.kubeconfig, options.context, Manner(timeout_s=WITHIN_S), acting)
+
+
+async def _named(options: argparse.Namespace, wanted: str) -> list[str]:
+    from rules.session.observation import is_open
+
+    async with connected(options) as cluster:
         if wanted == "sessions":
             found = await cluster.sessions()
             # Of years of history only what is open, unless nothing is.

@@ -4,11 +4,13 @@ that every later look says the same. Pure.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from rules.api.quarantine import QuarantineStatus
 from rules.api.sentences import settled_clause
 from rules.api.timestamps import format_time, utc
+from rules.catalog.why_not import Refusal, WhyNot
 from rules.session import status as st
 from rules.session.case import Case, touched
 
@@ -16,6 +18,8 @@ EVIDENCE_ANEW: Final = "healthyTimeAnew"
 """Why healthy time began anew, of the beginning that counts now: how it was until then."""
 EVIDENCE_UNJUDGED: Final = "unjudgedBoot"
 """The node rebooted and no verdict of that boot was seen yet: which causes closed nobody knows."""
+EVIDENCE_UNSEEN: Final = "unseen"
+"""The node could not be seen at the last look: healthy time begins anew with sight."""
 AWAY: Final = "no remediator led"
 _REBOOTED: Final = "the node ran another boot"
 _HELD: Final = "Not released: "
@@ -28,7 +32,7 @@ def rebooted(status: QuarantineStatus) -> QuarantineStatus:
 
 def first_counted(status: QuarantineStatus) -> QuarantineStatus:
     """`status` whose causes closed a moment ago, by a verdict or the policy."""
-    return _kept(status, {EVIDENCE_ANEW: None, EVIDENCE_UNJUDGED: None})
+    return _kept(status, dict.fromkeys((EVIDENCE_ANEW, EVIDENCE_UNJUDGED, EVIDENCE_UNSEEN)))
 
 
 def anew(status: QuarantineStatus, stored: QuarantineStatus, now: float) -> QuarantineStatus:
@@ -50,6 +54,27 @@ def why_anew(status: QuarantineStatus) -> str:
     """How it was until its healthy time began; "" where it began with the last cause's end."""
     said = status.evidence.get(EVIDENCE_ANEW)
     return said[:200] if isinstance(said, str) else ""
+
+
+def unseen(halt: Refusal | None, blind: str) -> Refusal:
+    """Why a node that cannot be seen is not released. An owner at work comes first: its agent lets
+    go of the driver for it, so waiting helps, and what is to be seen to is the owner's work.
+    """
+    if halt is not None and halt.reason is WhyNot.STAND_DOWN:
+        return replace(halt, why=f"{halt.why}; meanwhile {blind}")
+    return Refusal(reason=WhyNot.VERDICT_STALE, why=blind)
+
+
+def in_sight(status: QuarantineStatus, seen: bool) -> QuarantineStatus:
+    """`status` that remembers whether the node could be seen, whatever it names first."""
+    return _kept(status, {EVIDENCE_UNSEEN: None if seen else True})
+
+
+def was_unseen(stored: QuarantineStatus) -> bool:
+    """Whether nobody could see the node at the last look."""
+    return bool(stored.evidence.get(EVIDENCE_UNSEEN)) or (
+        st.blocked_by(stored) == WhyNot.VERDICT_STALE
+    )
 
 
 def is_unjudged(case: Case, status: QuarantineStatus) -> bool:

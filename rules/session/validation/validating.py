@@ -21,9 +21,12 @@ from rules.session.ending import end
 from rules.session.validation.counting import (
     anew,
     first_counted,
+    in_sight,
     is_unjudged,
     judged,
     known_clause,
+    unseen,
+    was_unseen,
     why_anew,
 )
 from rules.session.validation.phase import closed_test, off_first, tested_first, wanted
@@ -51,9 +54,9 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
     status = status if case.blind else judged(status)
     if (test := tested_first(case, status, halt, blind)) is not None:
         return test
-    refusal = Refusal(reason=WhyNot.VERDICT_STALE, why=blind) if blind else None
+    refusal = unseen(halt, blind) if blind else None
     # Nor does healthy time count that passed while nobody of ours looked.
-    was_blind = _blind(case.status) or was_away(case.now, case.seen.last_active_at)
+    was_blind = was_unseen(case.status) or was_away(case.now, case.seen.last_active_at)
     if was_blind and not blind:
         # The clock counts healthy time that was seen; it starts again with sight.
         status = anew(status, case.status, case.now)
@@ -61,6 +64,7 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
     tested_at = passed_at(status, case.node.boot_id)
     began = max(began, tested_at or began)
     until = began + case.policy.release.healthy_for_s
+    status = in_sight(status, not blind)
     if not blind:
         refusal = _forbidden(case, status, halt)
         if case.now >= until and refusal is None:
@@ -100,10 +104,6 @@ def _closed_at(case: Case) -> float | None:
     times = [closed.get(cause.incident) for cause in case.session.spec.causes]
     known = [at for at in times if at is not None]
     return max(known, default=None) if len(known) == len(times) else None
-
-
-def _blind(status: QuarantineStatus) -> bool:
-    return st.blocked_by(status) == WhyNot.VERDICT_STALE
 
 
 def not_ready(node: NodeView) -> str:

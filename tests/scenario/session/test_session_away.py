@@ -156,3 +156,21 @@ def test_a_persons_request_in_the_middle_is_no_cause_that_came_back() -> None:
     world.reboot(NODE)
     world.run(10)
     assert "came back" not in world.message(NODE)
+
+
+def test_issue15_walk_an_owner_at_work_is_named_before_the_agent_that_let_go_for_it() -> None:
+    """Waiting helps, and what is to be seen to is the owner's work, not the agent."""
+    world = stand_down("Validating")
+    health = world.healths[NODE]["status"]
+    boot, health["bootID"] = health["bootID"], "one-that-is-over"
+    world.run(70, step=10)
+    assert world.condition(NODE, "Blocked") == "StandDown"
+    assert world.condition(NODE, "NeedsHuman") == ""
+    assert "; meanwhile the verdict is from another boot" in world.message(NODE)
+    world.run(900, step=30)
+    health["bootID"] = boot
+    world.label(NODE, **{UPGRADE: "upgrade-done"})
+    world.run(70, step=10)
+    assert world.phase(NODE) == "Validating", "its healthy time begins with sight"
+    assert "(until then: standing down, " in world.message(NODE)
+    world.run_until(NODE, "Released", limit=620)

@@ -116,6 +116,21 @@ def test_issue15_07_at_80_columns_the_table_is_lines(capsys):
     assert "│" in capsys.readouterr().out
 
 
+def test_issue15_walk_the_end_of_all_acts_fits_a_terminal_of_80x24():
+    done = {act.name: Outcome(true=True, text="as promised " * 9, path="here") for act in ACTS}
+    done[ACTS[3].name] = Outcome(true=False, text="it was drained", path="here")
+    terminal = Console(width=80, height=24, force_terminal=True, color_system=None)
+    with terminal.capture() as captured:
+        summary(terminal, list(ACTS), done)
+    lines = captured.get().splitlines()
+    assert len(lines) <= 22
+    assert max(map(len, lines)) <= 80
+    assert sum(line.startswith("ok ") for line in lines) == len(ACTS) - 1
+    at = next(at for at, line in enumerate(lines) if line.startswith("NO "))
+    assert lines[at + 1].startswith("      expected: "), "what failed is told in full"
+    assert "it was drained" in lines[at + 2]
+
+
 @pytest.mark.parametrize(
     ("whole_s", "waited_s", "quick", "said"),
     [
@@ -217,6 +232,7 @@ class _Stage:
 
     def __init__(self, *, said: str) -> None:
         names = [f"train-{number:04d}" for number in range(24)]
+        self.page_url = "http://127.0.0.1:39413"
         self.cast = SimpleNamespace(with_agents=tuple(names[:7]))
         labels = {name: {"gpuward.io/health": "healthy"} for name in names}
         labels["train-0003"] = {"gpuward.io/health": "unhealthy"}

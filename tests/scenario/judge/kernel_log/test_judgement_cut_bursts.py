@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from rules.api.timestamps import format_time
+from rules.catalog.thresholds import DEFAULT_RULES, parse_rules
 from rules.judge.observation import SourceName, SourceState
+from rules.judge.restore import restore
 from tests.support.scenario.judgement_world import World
 
 
@@ -45,6 +49,22 @@ def test_a_burst_seen_live_is_not_forgotten_by_several_restarts_in_a_row(world: 
     world.advance(3)
     assert world.says() == "Fatal Drain ResetGPU"
     assert world.only().evidence == lines, "said for as long as it is so"
+
+
+def test_how_long_a_burst_lasts_is_read_from_the_rules_in_force(world: World) -> None:
+    world.xid(48)
+    status = msgspec.structs.replace(
+        world.published().status, observed_at=format_time(world.now + 8)
+    )
+    file = (
+        b"{apiVersion: gpuward.io/v1alpha1, kind: Rules, "
+        b"thresholds: {IncidentGrouping: {value: 20, clear: 20}}}"
+    )
+    longer = parse_rules(file)
+    later = world.now + 60
+    for rules, cut in ((DEFAULT_RULES, False), (longer, True)):
+        state = restore(status, later, boot_id=status.boot_id, thresholds=rules)
+        assert [incident.cut for incident in state.incidents] == [cut]
 
 
 def test_what_a_cut_burst_came_to_is_not_judged_anew_by_the_next_agent(world: World) -> None:

@@ -145,6 +145,25 @@ def test_a_namespace_where_none_ever_led_is_named_with_how_to_find_the_right_one
             assert NEVER not in kubectl(name, *arguments)[2], "in the right one it is no news"
 
 
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+def test_issue15_walk_a_pod_that_has_ended_is_no_remediator_that_runs(
+    tmp_path: Path, phase: str
+) -> None:
+    """An evicted pod is kept as an object until somebody deletes it."""
+
+    def left(hosted: HostedServer) -> None:
+        load_fleet(hosted)
+        metadata = {"name": "r-0", "namespace": "right", "labels": OF_A_REMEDIATOR}
+        load(hosted, NAMESPACES, {"metadata": {"name": "right"}})
+        pod = {"metadata": metadata, "spec": {"nodeName": "cpu-1"}, "status": {"phase": phase}}
+        load(hosted, PODS, pod)
+
+    with cluster(tmp_path, left) as kubectl:
+        _, _, err = kubectl("fleet", "-n", "wrong")
+        assert f"{NEVER}, and no pod of one is in this cluster" in err
+        assert "runs in right" not in err
+
+
 @pytest.mark.parametrize("name", ["quarantine", "repair"])
 def test_what_is_judged_by_the_policy_of_no_remediator_is_not_asked_for(
     tmp_path: Path, name: str

@@ -22,9 +22,16 @@ from remediator.kubectl.commands import COMMANDS
 from remediator.kubectl.options import Command
 from remediator.kubectl.typed import running
 from remediator.kubectl.typed.completion import SHELLS, complete
-from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluster, run_command
+from rules.repair.ladder import LADDER
+from tests.support.remediator.kubectl_cluster import (
+    REPOSITORY,
+    Kubectl,
+    cluster,
+    load,
+    run_command,
+)
 from tests.support.remediator.kubectl_fleet import load_fleet
-from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY, QUARANTINES
+from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY, QUARANTINES, session
 from tests.support.remediator.record_objects import LEMON
 
 REASON = ("--reason", "fan noise")
@@ -281,6 +288,42 @@ def test_issue15_walk_evidence_and_records_are_completed_too(fleet):
     place = ("--kubeconfig", str(fleet.kubeconfig))
     assert run_command("__complete", *place, "evidence", "")[1].split() == [f"{BLOCKED}-0badcafe"]
     assert LEMON in run_command("__complete", *place, "keep", "GPU")[1].split()
+
+
+REPAIRS = """{mode: Enforce, repair: {mode: Auto, steps: {
+  RestartNode: {adapter: NodeConditions}, ReplaceNode: {adapter: ClusterAPI}}}}"""
+BOTH = ["ReplaceNode", "RestartNode"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "words", "offered"),
+    [
+        pytest.param(REPAIRS, ["--step"], BOTH, id="adapters"),
+        pytest.param(REPAIRS, ["gpu-7", "--step"], BOTH[:1], id="one-was-tried"),
+        pytest.param(REPAIRS, ["node/gpu-7", "--reason", "x", "--step"], BOTH[:1], id="spelled"),
+        pytest.param(REPAIRS, ["gpu-8", "--step"], [], id="no-session"),
+        pytest.param("mode: Enforce", ["--step"], [], id="repair-is-off"),
+        pytest.param("mode: Sometimes", ["--step"], sorted(map(str, LADDER)), id="unreadable"),
+    ],
+)
+def test_issue15_walk_only_steps_that_would_be_taken_are_offered(tmp_path, policy, words, offered):
+    def fill(hosted):
+        load(hosted, r.NAMESPACES, {"metadata": {"name": "gpuward"}})
+        meta = {"name": "gpuward-policy", "namespace": "gpuward"}
+        load(hosted, r.CONFIGMAPS, {"metadata": meta, "data": {"policy.yaml": policy}})
+        tried = [{"step": "RestartNode", "adapter": "NodeConditions", "state": "Failed"}]
+        load(hosted, QUARANTINES, session("gpu-7-s", "gpu-7", "Quarantined", "x", repair=tried))
+
+    with cluster(tmp_path, fill) as kubectl:
+        place = ("--kubeconfig", str(kubectl.kubeconfig))
+        code, out, err = run_command("__complete", *place, "repair", *words, "")
+    assert (code, out.split(), err) == (0, offered, "")
+
+
+def test_without_a_cluster_all_steps_are_offered(tmp_path):
+    away = ("--kubeconfig", str(tmp_path / "no"))
+    found = run_command("__complete", *away, "repair", "--step", "Re")[1].split()
+    assert found == sorted(step for step in map(str, LADDER) if step.startswith("Re"))
 
 
 def test_issue15_09_completion_never_fails(tmp_path):

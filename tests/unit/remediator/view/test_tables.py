@@ -91,3 +91,14 @@ def test_what_is_written_wide_takes_two_columns(monkeypatch: pytest.MonkeyPatch)
     assert lines == [f"n      {wide}   x", "n      e\u0301      x", "n      ann    x"]
     only = [["n", wide * 20, "kept"]]
     assert table(["NODE", "BY", "WHY"], only, spare=("BY",)).splitlines()[0] == "NODE   WHY"
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_table_of_one_column_is_total(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setattr(sys, "stdout", Screen())
+    monkeypatch.setenv("COLUMNS", str(width))
+    name = "x" * 100
+    assert table(["NODE"], [[name]]) == f"NODE\n{name}"
+    assert table(["NODE"], [["a"]], spare=("NODE",)) == "NODE\na"
+    assert table(["NODE"], []) == "NODE"
+    assert table(["NODE"], [[name]], spare=("NODE",)) == f"NODE\n{name}"
