@@ -7,10 +7,9 @@ mark and respects budget and PodDisruptionBudgets.
 from __future__ import annotations
 
 import argparse
-import re
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 
 from remediator.kubectl import questions
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
@@ -40,6 +39,7 @@ from rules.api.timestamps import format_time
 from rules.fleet.pools import control_plane
 from rules.policy.policy import Policy
 from rules.repair.ladder import Step
+from rules.session.causes import name_by_hand
 from rules.session.observation import opted_out, pause_covers
 from rules.session.owners import working_owner
 from rules.session.repair.wants import unfit, word_for
@@ -80,13 +80,12 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
         stops = look.policy is not None and not questions.drains_now(look, session)
         added = await join(cluster, session, cause, options.level, stops=stops, at_once=not waits)
         return f"{added}{waits}"
-    prefix = re.sub(r"[^a-z0-9.-]", "-", name)[:200]
     created = await cluster.create(
         "gpuquarantines",
         {
             "apiVersion": API_VERSION,
             "kind": "GPUQuarantine",
-            "metadata": {"name": f"{prefix}-by-hand-{secrets.token_hex(4)}"},
+            "metadata": {"name": name_by_hand(name, secrets.token_hex(4))},
             "spec": plain(QuarantineSpec(node_name=name, causes=(cause,), level=options.level)),
         },
     )
@@ -113,8 +112,12 @@ async def _in_the_way(cluster: Cluster, options: argparse.Namespace, node: NodeV
     a clause, "" where nothing is known to stand in its way.
     """
     unsure = ""
-    with suppress(CommandError):
+    try:
         policy = await policy_of(cluster, options.namespace)
+    except CommandError as error:
+        if error.forbidden:
+            unsure = "; whether the policy enforces is not known, you may not get its configmap"
+    else:
         if policy is None:
             unsure = (
                 f"; there is no policy in namespace {options.namespace} (-n says where gpuward is "
@@ -127,10 +130,13 @@ async def _in_the_way(cluster: Cluster, options: argparse.Namespace, node: NodeV
         return f"; the node is opted out, nothing is done to it before: {command}"
     if owner := working_owner(node, None, cluster.now()):
         return f"; {owner}, nothing is done before that is over"
-    with suppress(CommandError):
+    try:
         paused = await cluster.once("pauses", cluster.pauses)
-        if pauses := [p for p in paused if pause_covers(p, node, cluster.now())]:
-            return f"; it is paused, nothing is done before: {resume_command(pauses)}"
+    except CommandError as error:
+        hidden = "; whether it is paused is not known, you may not list gpuwardpauses"
+        return unsure + hidden if error.forbidden else unsure
+    if pauses := [p for p in paused if pause_covers(p, node, cluster.now())]:
+        return f"; it is paused, nothing is done before: {resume_command(pauses)}"
     return unsure
 
 
@@ -239,12 +245,15 @@ def _begins(session: QuarantineView, step: str) -> str:
 async def _repair_waits(
     cluster: Cluster, options: argparse.Namespace, session: QuarantineView
 ) -> str:
-    """What keeps a step from beginning, as `_in_the_way`; "" where the node may not be read.
-    CommandError of a node that is never repaired.
+    """What keeps a step from beginning, as `_in_the_way`. CommandError of a node that is never
+    repaired.
     """
-    name, node = session.spec.node_name, None
-    with suppress(CommandError):
+    name = session.spec.node_name
+    try:
         node = await cluster.node(name)
+    except CommandError as error:
+        hidden = "; what keeps it from beginning is not known, you may not get nodes"
+        return hidden if error.forbidden else ""
     if node is None:
         return ""
     if control_plane(node):

@@ -42,6 +42,7 @@ GPU_PRESENT: Final = "nvidia.com/gpu.present"
 """What GPU feature discovery sets."""
 GPU_LABELS: Final = (GPU_PRESENT, "feature.node.kubernetes.io/pci-10de.present")
 """What says of a node that it has NVIDIA GPUs, before an agent does."""
+NODES_HIDDEN: Final = "you may not list nodes: cordons and holds are not shown"
 _GRAVITY: Final = {"Unhealthy": 0, "Unknown": 1, "Degraded": 2, "Healthy": 3}
 _MOST_TOLD: Final = 3
 _DECIDED: Final = (HELD, PAUSED, OPTED_OUT, GIVEN_BACK)
@@ -132,7 +133,7 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
             "kubectl get pods -A -l app.kubernetes.io/name=gpuward"
         )
     wide = options.output == "wide"
-    unseen = ["you may not list nodes: cordons and holds are not shown"] if nodes is None else []
+    unseen = [NODES_HIDDEN] if nodes is None else []
     if agents is None:
         unseen.append("you may not list pods: that an agent is silent is known minutes later")
     unseen += await _without_agent(cluster, options.selector or "")

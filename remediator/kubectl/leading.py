@@ -21,6 +21,10 @@ from rules.api.timestamps import parse_time
 UNRENEWED_S: Final = 30.0
 """A Lease that old has no holder: twice its duration, so that a hand-over is never one."""
 
+_HIDDEN: Final = (
+    f"you may not get leases ({COMPONENT_REMEDIATOR}): whether a remediator leads is not known"
+)
+
 
 async def lease_of(cluster: Cluster, namespace: str) -> LeaseView | None:
     """The Lease by which the remediators agree who leads; None where none ever did."""
@@ -67,15 +71,15 @@ class NeverLed:
 
 
 async def without_leader(cluster: Cluster, namespace: str, *, ever: bool = False) -> str:
-    """That no remediator leads, or `ever` did, and what that means; "" where one does or nobody
-    may know.
+    """That no remediator leads, or `ever` did, and what that means, or that it may not be seen;
+    "" where one does or the API server is in trouble.
     """
     try:
         lease = await lease_of(cluster, namespace)
         if lease is None:
             return (await _never_led(cluster, namespace)).sentence
-    except CommandError:
-        return ""
+    except CommandError as error:
+        return _HIDDEN if error.forbidden else ""
     return "" if ever else nobody_leads(lease, namespace, cluster.now())
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
-from remediator.kubectl.fleet_look import breaker_lines, gpu_nodes
+from remediator.kubectl.fleet_look import NODES_HIDDEN, breaker_lines, gpu_nodes
 from remediator.kubectl.ready.policy_said import readable_policy
 from remediator.kubectl.terminal import Terminal
 from remediator.view.people import must_of, needs_verdict, part_of_people, pause_lines
@@ -53,6 +53,7 @@ async def list_sessions(cluster: Cluster, options: argparse.Namespace, _: Termin
     waits = shared_waits(found)
     lines = [
         *(await readable_policy(cluster, options.namespace))[1],
+        *([NODES_HIDDEN] if nodes is None else []),
         *breaker_lines(found),
         *(wait.line for wait in waits if not wait.storm),
         *pause_lines(pauses, now),

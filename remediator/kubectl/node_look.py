@@ -5,7 +5,7 @@ What the person's permissions do not show stays unknown and is named; the rest i
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -20,7 +20,7 @@ from rules.api.nodes import AgentPod, FreshNode, HealthView, PauseView, Quaranti
 from rules.api.quarantine import Mode, Phase
 from rules.drain.daemon_sets import untolerating
 from rules.fleet.health_now import HealthNow, health_now
-from rules.ledger.record import RecordStatus, gpu_record_name, record_names
+from rules.ledger.record import RecordStatus, RecordView, gpu_record_name, record_names
 from rules.policy.policy import Policy
 from rules.session.causes import CauseSight
 from rules.session.external import external_of
@@ -35,6 +35,7 @@ from rules.session.owners import working_owner
 
 T = TypeVar("T")
 _MOST_GPUS: Final = 16
+RECORDS: Final = "records (get gpurecords): what failed again and again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,13 +162,24 @@ def open_session(
 async def _lemons(
     cluster: Cluster, name: str, health: HealthView | None
 ) -> tuple[RecordStatus, ...]:
-    """The records of the node and its GPUs that say so; none where they may not be read."""
+    """The records of the node and its GPUs that say so."""
     uuids = [gpu.uuid for gpu in health.status.gpus[:_MOST_GPUS]] if health is not None else []
+    found = await readable_records(cluster, record_names(name, uuids))
+    return tuple(one.status for one in found if one.status.lemon)
+
+
+async def readable_records(cluster: Cluster, names: Iterable[str]) -> tuple[RecordView, ...]:
+    """Those of the records that there are; CommandError where this person may not read them.
+
+    What else is wrong with them, such as a release that knew none, keeps no answer back.
+    """
     try:
-        found = [await cluster.record(record) for record in record_names(name, uuids)]
-    except CommandError:
+        found = [await cluster.record(name) for name in names]
+    except CommandError as error:
+        if error.forbidden:
+            raise
         return ()
-    return tuple(one.status for one in found if one is not None and one.status.lemon)
+    return tuple(one for one in found if one is not None)
 
 
 async def policy_of(cluster: Cluster, namespace: str) -> Policy | None:
@@ -181,12 +193,9 @@ async def _accused(cluster: Cluster, health: HealthView | None) -> tuple[RecordS
         return ()
     there = {gpu.uuid for gpu in health.status.gpus}
     named = {uuid for one in health.status.incidents if one.active for uuid in one.gpus}
-    try:
-        gone = sorted(named - there)[:_MOST_GPUS]
-        found = [await cluster.record(gpu_record_name(uuid)) for uuid in gone]
-    except CommandError:
-        return ()
-    return tuple(one.status for one in found if one is not None)
+    gone = sorted(named - there)[:_MOST_GPUS]
+    found = await readable_records(cluster, map(gpu_record_name, gone))
+    return tuple(one.status for one in found)
 
 
 async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
@@ -223,6 +232,8 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
             "DaemonSets (list): which could not come back",
         )
         lacking = untolerating(node, daemon_sets or ())
+    lemons = await allowed(_lemons(cluster, name, health), RECORDS) or ()
+    accused = await allowed(_accused(cluster, health), RECORDS) or ()
     return NodeLook(
         name=name,
         now=now,
@@ -230,12 +241,12 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
         node_hidden=hidden,
         health=health,
         sessions=tuple(sessions),
-        lemons=await _lemons(cluster, name, health),
-        accused=await _accused(cluster, health),
+        lemons=lemons,
+        accused=accused,
         pauses=tuple(sorted(pauses, key=lambda pause: pause.metadata.name)),
         agents=None if agents is None else tuple(agents),
         policy=policy,
         untolerating=lacking,
         unled=await cluster.once("unled", lambda: unled_since(cluster, namespace)),
-        unseen=tuple(unseen),
+        unseen=tuple(dict.fromkeys(unseen)),
     )

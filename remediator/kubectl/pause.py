@@ -78,8 +78,11 @@ async def _stopped(
         nodes = {node.name: node for node in await cluster.nodes()}
         sessions = [one for one in await cluster.sessions() if is_open(one)]
         others = [one for one in await cluster.pauses() if one.metadata.name != name]
-    except CommandError:
-        return []
+    except CommandError as error:
+        hidden = (
+            "you may not list nodes, gpuquarantines and gpuwardpauses: what it stops is not known"
+        )
+        return [hidden] if error.forbidden else []
     stopped = [
         f"{one.spec.node_name} ({one.status.phase or Phase.PENDING}{_asked_by(one)})"
         for one in sessions

@@ -17,6 +17,7 @@ from remediator.page.markup import Element, el
 from remediator.page.parts import live
 from remediator.view.fleet_view import MAX_GPUS
 from remediator.view.shapes import NodeRow
+from remediator.view.text import count
 
 _DRAWN_BY_STYLE = {1, 2, 4, 8, 16}
 _LEGEND = (
@@ -48,7 +49,11 @@ def _pool(name: str, rows: list[NodeRow]) -> Element:
 @functools.lru_cache(maxsize=2048)
 def _rack(pool: str, name: str, rows: tuple[NodeRow, ...]) -> Element:
     sick = sum(row.health != "healthy" for row in rows)
-    words = f"{name}: {len(rows)} nodes, {sick} not healthy" if sick else f"{name}: all healthy"
+    words = (
+        f"{name}: {count(len(rows), 'node')}, {sick} not healthy"
+        if sick
+        else f"{name}: all healthy"
+    )
     return live(
         f"rack-{_short(pool, name)}",
         "div",

@@ -31,7 +31,7 @@ from rules.api.quarantine import (
     TimelineEntry,
     ValidationAttempt,
 )
-from rules.api.sentences import let_go_by
+from rules.api.sentences import let_go_by, listed, total
 from rules.api.timestamps import utc_of
 from rules.session.repair.rungs import PASSED, LadderRung
 from rules.session.status import PROPOSED
@@ -150,10 +150,11 @@ def _block(block: BlockedBy) -> Element:
 def _pods(pods: Sequence[str]) -> Element | None:
     if not pods:
         return None
-    more = len(pods) - SHOWN_PODS
+    named = listed(pods)[:SHOWN_PODS]
+    more = total(pods) - len(named)
     return el(
         "ul.pods",
-        [el("li", el("code", pod)) for pod in pods[:SHOWN_PODS]],
+        [el("li", el("code", pod)) for pod in named],
         el("li", f"and {more} more") if more > 0 else None,
     )
 
@@ -207,8 +208,8 @@ def _gpu_list(gpus: Sequence[shapes.GpuIdentity]) -> list[Element]:
 def _drain(drain: shapes.DrainShown | None, now: float) -> list[Element]:
     if drain is None:
         return [nothing("Nothing was evicted: the drain has not begun.")]
-    waiting, left = len(drain.waiting), len(drain.left_by_failure)
-    stuck = len({pod for block in drain.blocked for pod in block.pods})
+    waiting, left = total(drain.waiting), total(drain.left_by_failure)
+    stuck = sum(total(block.pods) for block in drain.blocked)
     whole = max(1, drain.evicted + waiting + stuck + left)
     words = f"{drain.evicted} evicted, {waiting} leaving, {stuck} blocked, {left} left by failure"
     parts = [

@@ -15,6 +15,7 @@ from rules.api.mark import read_note
 from rules.api.names import TAINT_QUARANTINE
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Condition, DrainStatus, gravest_reason
+from rules.api.sentences import total
 from rules.api.timestamps import parse_time
 from rules.catalog.reason import severity_rank
 from rules.session.causes import open_causes, sight_of, worst
@@ -44,7 +45,7 @@ def session_row(session: QuarantineView) -> shapes.SessionRow:
         message=status.message or "The remediator has not looked at it yet.",
         conditions=tuple(condition_word(c) for c in status.conditions if c.status == "True"),
         evicted=drain.evicted,
-        waiting=len(drain.waiting),
+        waiting=total(drain.waiting),
         blocked=len(drain.blocked),
         waits_for=clause_of(session),
     )

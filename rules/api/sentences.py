@@ -44,11 +44,16 @@ def total(names: Sequence[str]) -> int:
     return len(names) - 1 + int(rest[1]) if rest else len(names)
 
 
-def _these(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> list[str]:
+    """The names of a bounded list, without the entry that counts the rest."""
+    return [name for name in names if not _MORE.fullmatch(name)]
+
+
+def these(names: Sequence[str]) -> str:
     """A bounded list in short: a few names, and how many more there are."""
-    spelled = [name for name in sorted(names) if not _MORE.fullmatch(name)][:_NAMED]
-    rest = total(names) - len(spelled)
-    shown = ", ".join(name[:120] for name in spelled)
+    named = sorted(listed(names))[:_NAMED]
+    rest = total(names) - len(named)
+    shown = ", ".join(name[:120] for name in named)
     return f"{shown} and {rest} more" if rest > 0 else shown
 
 
@@ -130,7 +135,7 @@ def draining(
     parts = [f"Draining since {utc(since)}: {drain.evicted} evicted"]
     if drain.waiting:
         then = " when last looked at" if halted else ""
-        pods = f"{total(drain.waiting)} leaving or waiting{then} ({_these(drain.waiting)})"
+        pods = f"{total(drain.waiting)} leaving or waiting{then} ({these(drain.waiting)})"
         if leaves_by is not None:
             pods += f", those with a long grace until {utc(leaves_by)}"
         parts.append(pods)
@@ -138,7 +143,7 @@ def draining(
         parts.append(f"{total(drain.left_by_policy)} left by policy")
     if drain.left_by_failure:
         parts.append(
-            f"{total(drain.left_by_failure)} left by failure ({_these(drain.left_by_failure)})"
+            f"{total(drain.left_by_failure)} left by failure ({these(drain.left_by_failure)})"
         )
     text = ", ".join(parts)
     return bounded(f"{text}; {blocked_by}." if blocked_by else f"{text}.")

@@ -98,7 +98,8 @@ def past_of(archive: Archive) -> Past:
         labels = {LABEL_GPUS: str(GPUS)}
         nodes[name] = ExportedNode(name=name, labels=labels, conditions={"Ready": "True"})
     if gone:
-        lacks.append(f"{len(gone)} nodes are gone: their labels, racks and GPUs are not known")
+        are = "1 node is gone: its" if len(gone) == 1 else f"{len(gone)} nodes are gone: their"
+        lacks.append(f"{are} labels, racks and GPUs are not known")
     if any(one.steps or one.tests for one in real):
         lacks.append(_REPAIRS)
     if any(record_view(one).status.lemon for one in archive.records):

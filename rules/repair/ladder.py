@@ -50,6 +50,8 @@ BEGINS: Final[Mapping[Action, Step | None]] = {
     Action.UPDATE_FIRMWARE: None,
 }
 """Where the ladder begins for each action that a cause may recommend; None: nowhere."""
+ENDS_BOOT: Final = frozenset({Step.RESTART_NODE, Step.POWER_CYCLE, Step.REPLACE_NODE})
+"""Steps that end the boot of the node: its kernel log goes, and its kubelet falls silent."""
 AFTER_A_FAILED_TEST: Final = Action.RESTART_NODE
 """What a failed test under load asks for. Not a reset: the agent saw nothing wrong, so nothing
 that it sees afterwards could prove that one happened; a new boot can be proven.

@@ -18,6 +18,7 @@ from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import Cause, DrainStatus, Mode, Phase, QuarantineStatus
 from rules.api.refusal import NodeWrite
 from rules.api.repair.writes import DeleteTestJob
+from rules.api.sentences import causes_clause
 from rules.api.timestamps import format_time, parse_time
 from rules.api.writes import (
     Decision,
@@ -147,6 +148,13 @@ class Case:
     def causes(self) -> tuple[Cause, ...]:
         """The causes that hold and ask for more than a report."""
         return open_causes(self.session, self._sight)
+
+    @property
+    def asked_for(self) -> str:
+        """The causes in words: those that hold, else those that it was all done for."""
+        if self.causes:
+            return causes_clause(self.causes)
+        return f"{causes_clause(self.session.spec.causes)}, closed by now"
 
     @cached_property
     def reported(self) -> tuple[Cause, ...]:

@@ -84,6 +84,14 @@ def ended_by_person(session: QuarantineView) -> bool:
     )
 
 
+def name_by_hand(node: str, word: str) -> str:
+    """The name of a session that a person opens; `word` is eight hexadecimal digits that no other
+    has. By this form, and by that of `session_name`, an agent's evidence is told from another's
+    (daemonset/base/agent-admission.yaml).
+    """
+    return name_from(node, f"-by-hand-{word}")
+
+
 def session_name(node: NodeView, incident: str, sessions: Iterable[QuarantineView]) -> str:
     """Deterministic, so that two writers cannot open two sessions for one incident.
 

@@ -13,13 +13,15 @@ import msgspec
 
 from rules.api.names import LABEL_OPT_OUT
 from rules.api.nodes import NodeView, PauseView
-from rules.api.quarantine import Mode, Phase, QuarantineStatus
+from rules.api.quarantine import Mode, Phase, QuarantineStatus, RepairState
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.clock import OUTAGE_S
+from rules.repair.ladder import ENDS_BOOT
 from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.causes import has_human
 from rules.session.observation import opted_out, pause_doubt
+from rules.session.repair.wants import under_way
 
 PART_OF_MARK: Final = "mark"
 """The subject of a halt because an owner's work took a part of the mark off."""
@@ -100,9 +102,7 @@ def with_halts(case: Case, halt: Refusal | None) -> QuarantineStatus:
         "NodeUnreachable",
         case.now,
         "KubeletSilent" if silent else "",
-        "The node's Ready condition is Unknown; nothing is evicted or forced until it is back."
-        if silent
-        else "",
+        _why_silent(status) if silent else "",
     )
     if status.drain is None or case.phase is not Phase.DRAINING:
         return status
@@ -118,6 +118,17 @@ def with_halts(case: Case, halt: Refusal | None) -> QuarantineStatus:
     suspended = status.drain.suspended_seconds + round(lost_s)
     return touched(
         status, drain=msgspec.structs.replace(status.drain, suspended_seconds=suspended)
+    )
+
+
+def _why_silent(status: QuarantineStatus) -> str:
+    step, makes = under_way(status), ""
+    # A fence began because the node was silent before.
+    if step is not None and step.state == RepairState.ASKED and step.fence is None:
+        makes = f", as {step.step} makes it" if step.step in ENDS_BOOT else ""
+    return (
+        f"The node's Ready condition is Unknown{makes}; nothing is evicted or forced until it is "
+        "back."
     )
 
 

@@ -28,12 +28,15 @@ async def evidence(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
     found = await _found(cluster, options.name_of)
     name = found.metadata.name
     await _checked(cluster, found)
-    made = rma_folder(found.spec, await _said_now(cluster, found))
+    later = await _said_now(cluster, found)
+    made = rma_folder(found.spec, later or ())
     if made is None:
         raise CommandError(f"GPUEvidence {name} cannot be understood; see it with kubectl get gev")
     folder = Path(options.written_to or f"gpuward-evidence-{name}")
     _write(folder, made)
     told = [_told(folder, found, made)]
+    if later is None:
+        told.append("missing: what the verdict says later: you may not get gpunodehealths")
     if options.name_of != name:
         told += [f"of an earlier session: {why}" for why in await _newer(cluster, found)]
     return "\n".join(told)
@@ -47,12 +50,14 @@ async def _newer(cluster: Cluster, found: EvidenceView) -> list[str]:
     return [_why_none(last, cluster.now())]
 
 
-async def _said_now(cluster: Cluster, found: EvidenceView) -> Sequence[IncidentStatus]:
-    """What the verdict of the same machine says today; () where there is none, or none to read."""
+async def _said_now(cluster: Cluster, found: EvidenceView) -> Sequence[IncidentStatus] | None:
+    """What the verdict of the same machine says today; () where there is none, None where this
+    person may not read it.
+    """
     try:
         health = await cluster.health(found.says("nodeName"))
-    except CommandError:
-        return ()
+    except CommandError as error:
+        return None if error.forbidden else ()
     same = health is not None and health.status.node_uid == found.says("nodeUID")
     session = await cluster.session(found.metadata.name)
     open_still = session is not None and is_open(session)

@@ -49,7 +49,9 @@ async def lemons(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> 
     if options.output in {"json", "yaml"}:
         return document(rows, options.output)
     if not rows:
-        return f"no lemon among {len(found)} records" if found else "there is no record yet"
+        return (
+            f"no lemon among {count(len(found), 'record')}" if found else "there is no record yet"
+        )
     wide = options.output == "wide"
     header = ["WHAT", "NODE", "FAULTS", "BACK", "RETURN", "LAST", "REASON", "LEMON"]
     lines = [_cells(row, cluster.now(), wide=wide) for row in rows]

@@ -8,7 +8,7 @@ from typing import Final
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.look import nearest, wire_list
-from remediator.kubectl.node_look import NodeLook, look_at
+from remediator.kubectl.node_look import RECORDS, NodeLook, look_at, readable_records
 from remediator.kubectl.past.fleet_history import fleet_history
 from remediator.kubectl.past.ledger_look import gpu_history
 from remediator.kubectl.terminal import Terminal
@@ -69,6 +69,8 @@ async def history(cluster: Cluster, options: argparse.Namespace, _: Terminal) ->
     parts += [_timeline(timeline, wide=wide)] if timeline.items else []
     if look.stale and any(item.lane == Lane.FAULT and not item.until for item in timeline.items):
         parts.append(f"whether the faults go on is not known: {look.stale}")
+    if RECORDS in look.unseen:
+        parts.append(f"unseen: {RECORDS}")
     return "\n\n".join(parts)
 
 
@@ -91,10 +93,9 @@ async def _records(cluster: Cluster, look: NodeLook) -> tuple[RecordView, ...]:
     named += [gpu.uuid for gpu in status.gpus]
     names = record_names(look.name, list(dict.fromkeys(named))[:_MOST_GPUS])
     try:
-        found = [await cluster.record(name) for name in names]
+        known = await readable_records(cluster, names)
     except CommandError:
-        found = []
-    known = [one for one in found if one is not None]
+        known = ()
     return records_by_now(look.name, look.node, look.health, look.sessions, known, look.now)
 
 

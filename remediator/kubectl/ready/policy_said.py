@@ -21,6 +21,8 @@ _IN_SHADOW: Final = (
     "Enforce would do, and mode: Enforce in the policy of your overlay makes it so"
 )
 
+_HIDDEN: Final = "you may not get the policy's configmap: whether it takes nodes out is not known"
+
 
 def unusable(error: CommandError) -> str:
     """The policy says what this version cannot take; what holds meanwhile."""
@@ -29,11 +31,13 @@ def unusable(error: CommandError) -> str:
 
 async def readable_policy(cluster: Cluster, namespace: str) -> tuple[Policy | None, list[str]]:
     """The policy, None where there is none or it may not be read; and what to say where it is
-    wrong.
+    wrong, or may not be read.
     """
     try:
         return await cluster.policy(namespace), []
     except CommandError as error:
+        if error.forbidden:
+            return None, [_HIDDEN]
         return None, [unusable(error)] if error.unusable else []
 
 

@@ -11,7 +11,7 @@ from remediator.view.acts import heeds_repaired, proposed_step, resume_command
 from remediator.view.text import count
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import BlockedBy, Cause, Condition, Mode, Phase, RepairState
-from rules.api.sentences import some
+from rules.api.sentences import some, these, total
 from rules.catalog.reason import Level
 from rules.catalog.why_not import FLEET_WIDE, WhyNot, runbook
 from rules.policy.policy import Policy
@@ -78,12 +78,12 @@ def blocked_lines(
 
 
 def _block(block: BlockedBy) -> Iterator[str]:
-    what = f"PDB {block.pdb}" if block.pdb else f"pod {some(block.pods)}"
+    what = f"PDB {block.pdb}" if block.pdb else f"pod {these(block.pods)}"
     owner = f", owner {block.owner}" if block.owner else ""
     lasting = "waiting cannot help" if block.permanent else "may clear by itself"
     yield f"{what}{owner}: {block.why} ({lasting})"
     if block.pdb and block.pods:
-        yield f"  {count(len(block.pods), 'pod')}: {some(block.pods)}"
+        yield f"  {count(total(block.pods), 'pod')}: {these(block.pods)}"
     if block.remedy:
         yield f"  remedy: {block.remedy}"
 

@@ -3,7 +3,7 @@ evidence, and causes that only the session knows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Final
 
@@ -31,9 +31,6 @@ from rules.session.validation import verdicts
 from rules.text.pasted import is_pasteable
 
 SHOWN_INCIDENTS = 5
-
-
-SHOWN_EVIDENCE = 2
 
 
 SHOWN_GPUS = 4
@@ -110,8 +107,7 @@ def _incident(
         yield from (f"  {device_at(incident.reason, each)}" for each in incident.pci[:SHOWN_GPUS])
     if len(incident.gpus) > len(uuids):
         yield f"  and {count(len(incident.gpus) - len(uuids), 'more GPU')}"
-    evidence = incident.evidence if wide else incident.evidence[-SHOWN_EVIDENCE:]
-    for line in evidence:
+    for line in incident.evidence if wide else _in_short(incident.evidence):
         yield f"  {quoted(line)}"
         if said := decoded(line):
             yield f"    that is, {said}"
@@ -128,6 +124,11 @@ def _incident(
         yield f"  on the node, once idle: {command}"
     if is_pasteable(incident.reason):
         yield f"  more: gpuward-agent explain {incident.reason}"
+
+
+def _in_short(evidence: Sequence[str]) -> Sequence[str]:
+    """What it began with, mostly the line of the kernel, and what was seen last."""
+    return evidence if len(evidence) < 3 else (evidence[0], evidence[-1])
 
 
 def _still_a_programs(incident: IncidentStatus, status: HealthStatus, now: float) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 
 from rules.api.health import IncidentStatus
 from rules.api.nodes import QuarantineView
-from rules.api.sentences import some
+from rules.api.sentences import some, these
 from rules.catalog.reason import Action
 from rules.drain.fate import LeftBy
 from rules.session.causes import EVIDENCE_GANGS
@@ -25,7 +25,7 @@ def evicted_lines(session: QuarantineView | None) -> Iterator[str]:
     if session is None or drain is None:
         return
     if left := [pod for pod in drain.left_by_policy if not pod.endswith(_DAEMON)]:
-        yield f"left on it by policy: {some(left)}"
+        yield f"left on it by policy: {these(left)}"
     if not drain.evicted:
         return
     more = ", the last" if drain.evicted > len(drain.recent) else ""

@@ -18,12 +18,10 @@ from rules.api.quarantine import Phase, QuarantineStatus
 from rules.api.timestamps import parse_time
 from rules.api.writes import DeleteEvidence
 from rules.policy.policy import Policy
-from rules.repair.ladder import Step
+from rules.repair.ladder import ENDS_BOOT, Step
 from rules.session import status as st
 from rules.session.case import Case, touched
 
-LOSES_EVIDENCE: Final = frozenset({Step.RESTART_NODE, Step.POWER_CYCLE, Step.REPLACE_NODE})
-"""Steps after which the kernel log of before is gone."""
 WAIT_S: Final = 60.0
 """How long after the drain a step waits for it: an agent that lives takes seconds."""
 WITHOUT: Final = "WithoutEvidence"
@@ -122,7 +120,7 @@ def _is_of(kept: EvidenceView, case: Case) -> bool:
 def awaited_until(case: Case, step: Step) -> float | None:
     """Until when the step waits for the evidence; None when it need not."""
     status = with_evidence(case, case.status)
-    if step not in LOSES_EVIDENCE or recorded(status):
+    if step not in ENDS_BOOT or recorded(status):
         return None
     marked_at, without_at = _at(status, Phase.MARKED), _at(status, WITHOUT)
     if without_at is not None and without_at >= (marked_at or 0.0):
@@ -135,7 +133,7 @@ def awaited_until(case: Case, step: Step) -> float | None:
 
 def noted_without(case: Case, status: QuarantineStatus, step: Step) -> QuarantineStatus:
     """`status` that says so where the step goes on without."""
-    if step not in LOSES_EVIDENCE or recorded(status):
+    if step not in ENDS_BOOT or recorded(status):
         return status
     why = f"{step} goes on without evidence: no GPUEvidence {case.session.name} is to be had"
     return st.noted(status, WITHOUT, why, case.now)

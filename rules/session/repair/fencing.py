@@ -20,7 +20,7 @@ from rules.api.names import ANNOTATION_HOLD
 from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairFence, RepairState
 from rules.api.repair.out_of_service import is_out_of_service, out_of_service_for
 from rules.api.repair.writes import WriteRepairObject
-from rules.api.sentences import bounded, causes_clause, some
+from rules.api.sentences import bounded, some
 from rules.api.timestamps import format_time, parse_time, utc
 from rules.api.writes import Decision, Evicting
 from rules.catalog.why_not import Refusal, WhyNot
@@ -189,7 +189,7 @@ class Fence:
         asked_at = utc(parse_time(attempt.started_at) or case.now)
         sentence = (
             f"{attempt.step} asked of {attempt.adapter} at {asked_at} for "
-            f"{causes_clause(case.causes)}, with its pods on it; {clause}, it has until "
+            f"{case.asked_for}, with its pods on it; {clause}, it has until "
             f"{utc(self.until)}."
         )
         message = f"Not out of service: {refusal.why}." if refusal is not None else ""

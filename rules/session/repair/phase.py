@@ -61,7 +61,7 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
     sentence = (
         f"{attempt.step} asked of {attempt.adapter}{_through(attempt)} at "
         f"{utc(started_at(case, attempt))} for "
-        f"{causes_clause(case.causes)}; not proven yet ({proof.clause}), it has until {until}."
+        f"{case.asked_for}; not proven yet ({proof.clause}), it has until {until}."
     )
     status = st.with_refusal(status, case.now, None)
     status = st.enter(status, Phase.REPAIRING, bounded(sentence), case.now)

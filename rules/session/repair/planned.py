@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairState
-from rules.api.sentences import bounded, causes_clause
+from rules.api.sentences import bounded
 from rules.api.timestamps import format_time, utc
 from rules.api.writes import Decision, Evicting
 from rules.catalog.why_not import Refusal
@@ -205,7 +205,7 @@ def _held(
     clause = waits.refusal.why if waits.refusal is not None else ""
     status = st.with_refusal(status, case.now, waits.refusal, f"Not repaired: {clause}.")
     so_far = "Marked" if attempt.fence is not None else "Drained"
-    sentence = bounded(f"{so_far} for {causes_clause(case.causes)}; {waits.then}.")
+    sentence = bounded(f"{so_far} for {case.asked_for}; {waits.then}.")
     status = st.enter(status, Phase.REPAIRING, sentence, case.now)
     return case.decision(
         "HoldRepair",

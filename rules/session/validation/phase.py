@@ -346,7 +346,8 @@ def _ended(
     """Its word is in, or is not to come: on record, and what follows is decided next."""
     state = _STATES[result.verdict]
     checks = by_gravity(result.checks)[:_CHECKS]
-    message = result.message or f"{len(result.checks)} checks, verdict {result.verdict}"
+    made = "1 check" if len(result.checks) == 1 else f"{len(result.checks)} checks"
+    message = result.message or f"{made}, verdict {result.verdict}"
     ended = _over(case, test, state, message, str(result.verdict), checks)
     status = st.with_refusal(changed(status, ended), case.now, None)
     said = f"Test {test.attempt} by {test.provider}: {result.verdict}, {ended.message}"

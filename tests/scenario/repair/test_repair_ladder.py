@@ -9,6 +9,7 @@ import pytest
 from rules.api import writes as d
 from rules.api.repair.writes import SetRepairCondition
 from rules.api.timestamps import utc_of
+from rules.session.status import condition
 from tests.support.scenario.repair_world import NODE, REPLACE, RESTART, RepairWorld, repair_policy
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
@@ -299,3 +300,22 @@ def test_issue13_01_a_person_chooses_another_step_and_a_human_cause_can_be_repai
     let_go(world, "ReplaceNode")
     world.run(60)
     assert world.steps_of() == [("ReplaceNode", "Asked")]
+
+
+def test_issue15_a_node_that_is_away_for_a_restart_of_ours_is_said_to_be() -> None:
+    world = RepairWorld(does="hangs")
+    world.incident(NODE)
+    world.run_until(NODE, "Repairing", limit=60)
+    world.run(30)
+    world.set_ready(NODE, "Unknown")
+    world.run(30)
+    silent = condition(world.session(NODE).status, "NodeUnreachable")
+    assert silent is not None
+    assert silent.message.startswith(
+        "The node's Ready condition is Unknown, as RestartNode makes it; nothing is evicted"
+    )
+    world.set_ready(NODE, "True")
+    world.close_all(NODE)
+    world.run(30)
+    assert "asked of NodeConditions" in world.message(NODE)
+    assert "(Fatal), closed by now; not proven yet" in world.message(NODE)

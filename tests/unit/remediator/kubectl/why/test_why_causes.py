@@ -139,3 +139,21 @@ def test_issue15_without_a_step_left_what_ends_each_kind_of_cause_is_said() -> N
 def test_issue15_what_others_say_has_no_page_of_ours_to_explain_it() -> None:
     assert "gpuward-agent explain" not in without_step("External")
     assert "closes when it is taken back" in " ".join(without_step("External").split())
+
+
+def test_issue15_of_many_lines_the_first_is_shown_too() -> None:
+    """It is the kernel's; what an agent adds after its restart must not hide it."""
+    health = sick(NAME)
+    lines = ["NVRM: Xid (PCI:0000:9d:00): 79", "field 1 answered 15", "PCI: the device is gone"]
+    health["status"]["incidents"][0]["evidence"] = lines
+    said = [line.strip() for line in why(look(health))]
+    assert [line.strip("> ") for line in said if line.startswith("> ")] == [lines[0], lines[2]]
+
+
+def test_issue15_the_pods_that_a_budget_blocks_are_counted_whole() -> None:
+    """The status names three of them and counts the rest in the list's last entry."""
+    pods = ["s/c", "s/a", "s/b", "and 9 more"]
+    block = {"pdb": "s/web", "pods": pods, "why": "nothing may go", "remedy": "relax it"}
+    of_this = session("gpu-7-1", NAME, "Draining", "Draining.", drain={"blocked": [block]})
+    said = "\n".join(why(look(sick(NAME), of_this)))
+    assert "12 pods: s/a, s/b, s/c and 9 more" in said
