@@ -55,11 +55,12 @@ async def pause(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
         },
     )
     where = await _covered(cluster, options, spec)
-    policy, _wrong = await readable_policy(cluster, options.namespace)
+    policy, wrong = await readable_policy(cluster, options.namespace)
     ends = f"until {utc_of(until)}" if until else "until somebody resumes"
     return "\n".join(
         [
             f"paused {where} as {name}, {ends}; marks stay, releases go on",
+            *wrong,
             *_in_shadow(policy),
             *await _stopped(cluster, spec, policy, name),
             f"end it with: kubectl gpuward resume {name}",
