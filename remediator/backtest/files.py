@@ -31,13 +31,23 @@ def read_archive(path: Path) -> Archive:
     try:
         files = _folder(path) if path.is_dir() else _tar(path)
     except (OSError, tarfile.TarError, EOFError) as error:
-        why = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
         remedy = "name the folder or archive that kubectl gpuward export wrote"
-        raise ArchiveError(f"{path} cannot be read: {why[:200]}; {remedy}") from error
+        raise ArchiveError(f"{path} cannot be read: {_why(error)}; {remedy}") from error
     try:
         return from_files(files)
     except ArchiveError as error:
         raise ArchiveError(f"{path}: {error}") from error
+
+
+def _why(error: Exception) -> str:
+    """What is wrong in a few words: Python lists what each way to unpack it said."""
+    match error:
+        case OSError(strerror=str(said)) if said:
+            return said
+        case tarfile.ReadError() if "could not be opened" in str(error):
+            return "it is no archive"
+        case _:
+            return f"it is damaged or cut off ({' '.join(str(error).split())[:200]})"
 
 
 def _folder(path: Path) -> dict[str, bytes]:

@@ -26,6 +26,7 @@ from rules.api.names import API_VERSION, LABEL_GPUS
 from rules.api.nodes import NodeView
 from rules.api.object_name import api_path, is_object_name
 from rules.api.quarantine import MAX_MESSAGE
+from rules.api.sentences import some
 from rules.api.timestamps import format_time, utc_of
 from rules.fleet.happenings import records_by_now
 from rules.ledger.record import (
@@ -39,6 +40,8 @@ from rules.ledger.record import (
 from rules.text.printable import printable
 
 _SHOWN = 8
+_NEAR = 5
+"""Whole UUIDs on one line of an error."""
 _NEVER = "; it never failed, or longer than 90 days ago"
 
 
@@ -224,7 +227,7 @@ async def _by_now(cluster: Cluster, text: str) -> RecordView:
         active = [e.node for e in found.status.events if e.outcome == FaultOutcome.ACTIVE]
         name, nodes = found.name, [found.status.node, *active]
     elif not near:
-        name, nodes = await _accused(cluster, text)
+        name, nodes, near = await _accused(cluster, text)
     for node in filter(is_object_name, dict.fromkeys(nodes)):
         records = records_by_now(
             node,
@@ -248,17 +251,19 @@ async def _readable(cluster: Cluster, name: str) -> NodeView | None:
         return None
 
 
-async def _accused(cluster: Cluster, text: str) -> tuple[str, list[str]]:
-    """Of a GPU without a record: how its record will be called, and the nodes that name it."""
+async def _accused(cluster: Cluster, text: str) -> tuple[str, list[str], list[str]]:
+    """Of a GPU without a record: how its record will be called, and the nodes that name it; of
+    several that begin so only which.
+    """
     nodes: dict[str, list[str]] = {}
     for health in await cluster.healths():
         for uuid in {uuid for one in health.status.incidents for uuid in one.gpus}:
             if uuid.lower().startswith(text.lower()):
                 nodes.setdefault(uuid, []).append(health.metadata.name)
     if len(nodes) != 1:
-        return "", []
+        return "", [], sorted(nodes)
     ((uuid, named),) = nodes.items()
-    return gpu_record_name(uuid), named
+    return gpu_record_name(uuid), named, []
 
 
 async def _record(cluster: Cluster, text: str) -> RecordView:
@@ -279,8 +284,12 @@ async def _written(cluster: Cluster, text: str) -> tuple[RecordView | None, list
 
 
 def _missing(text: str, near: list[str]) -> NoReturn:
-    hint = f"; {len(near)} begin so" if near else _NEVER
-    raise CommandError(f"there is no record of {text}{hint}")
+    """Nothing is called that; or several things begin so, and none is chosen for a person."""
+    if not near:
+        raise CommandError(f"there is no record of {text}{_NEVER}")
+    raise CommandError(
+        f"{len(near)} GPUs begin with {text}: {some(near, _NEAR)}; give more of the one you mean"
+    )
 
 
 def _wire(record: RecordView) -> dict[str, Any]:

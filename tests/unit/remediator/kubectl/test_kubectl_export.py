@@ -145,11 +145,24 @@ def test_issue14_the_back_test_reads_either(
     assert found["cannotTell"]
 
 
+def _half(path: Path) -> None:
+    _tar(path, {"meta.json": b"{}", "sessions.json": SECRET.encode() * 999})
+    path.write_bytes(path.read_bytes()[:60])
+
+
+def _flipped(path: Path) -> None:
+    _tar(path, {"meta.json": b"{}", "sessions.json": SECRET.encode() * 999})
+    packed = path.read_bytes()
+    path.write_bytes(packed[:20] + bytes(255 - byte for byte in packed[20:60]) + packed[60:])
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
         pytest.param(lambda p: None, "cannot be read", id="nothing"),
-        pytest.param(lambda p: p.write_bytes(b"no tar"), "cannot be read", id="no tar"),
+        pytest.param(lambda p: p.write_bytes(b"no tar"), "it is no archive; name", id="no tar"),
+        pytest.param(_half, "it is damaged or cut off", id="half of one"),
+        pytest.param(_flipped, "it is damaged or cut off", id="with wrong bytes"),
         pytest.param(lambda p: _tar(p, {"x.json": b"{}"}), "no meta.json", id="another tar"),
         pytest.param(
             lambda p: _tar(p, {"meta.json": b"{}", "sessions.json": b"[{]"}),
