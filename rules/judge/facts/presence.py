@@ -122,10 +122,7 @@ def count_gpus(on: Judging) -> Judging:
         return on
     expected = expected_of(on.state)
     enumerated = sum(view.enumerated for view in on.state.gpus.values())
-    explained = sum(
-        not view.enumerated and _known_lost(on.state, view) for view in on.state.gpus.values()
-    )
-    missing = expected.count - enumerated - explained
+    missing = expected.count - enumerated - _explained(on.state)
     if expected.source not in (CONFIG, ANNOTATION):
         missing -= _given_away(on.state)
     old = on.state.missing
@@ -139,6 +136,16 @@ def count_gpus(on: Judging) -> Judging:
             on, lambda i: i.scope is Scope.NODE and i.row.reason == MISMATCH, ClosesKind.STATE
         )
     return on
+
+
+def _explained(state: NodeState) -> int:
+    """How many GPUs that the driver does not enumerate are known to be lost: each is told of by
+    its own incident, also one that a boot brought back neither to the driver nor to the bus.
+    """
+    seen = [v for v in state.gpus.values() if not v.enumerated and _known_lost(state, v)]
+    accused = {uuid for incident in state.incidents if _loses(incident) for uuid in incident.gpus}
+    unnamed = sum(not view.seen.uuid for view in seen)
+    return len(seen) + max(0, len(accused - state.gpus.keys()) - unnamed)
 
 
 def _report_missing(on: Judging, expected: ExpectedGpus, enumerated: int) -> Judging:
@@ -296,12 +303,11 @@ def _given_away(state: NodeState) -> int:
 
 
 def _known_lost(state: NodeState, view: GpuView) -> bool:
-    return any(
-        incident.active
-        and incident.concerns(view.who)
-        and any(is_lost(member) for member in incident.members)
-        for incident in state.incidents
-    )
+    return any(_loses(incident) and incident.concerns(view.who) for incident in state.incidents)
+
+
+def _loses(incident: Incident) -> bool:
+    return incident.active and any(is_lost(member) for member in incident.members)
 
 
 def _enumerate(state: NodeState, gpu: GpuSeen) -> NodeState:

@@ -176,3 +176,22 @@ def test_a_gpu_that_does_not_come_back_from_a_reboot_is_still_known_by_its_seria
     assert "serial 165403" in world.verdict().message
     unseen = replace(world.state, gpus={})
     assert identify(unseen, gone.uuid, "") == identify(unseen, "", gone.pci)
+
+
+def test_a_gpu_that_a_boot_brought_back_not_even_to_the_bus_is_told_of_once() -> None:
+    world = World().start()
+    world.pull(3)
+    world.xid(79, gpu=3)
+    world.advance(60, polling=True)
+    world.reboot()
+    world.inventory.pop(3)
+    world.config_space.pop(3)
+    world.start()
+    world.advance(120, polling=True)
+    assert [str(i.row.reason) for i in world.active] == ["Xid79GPUFallenOffBus"]
+    world.inventory.pop(0)
+    world.config_space.pop(0)
+    world.enumerate()
+    world.advance(120, polling=True)
+    reasons = {str(i.row.reason) for i in world.active}
+    assert reasons == {"Xid79GPUFallenOffBus", "GPULost"}, "another one is told of, too"
