@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from remediator.kubectl.node_look import NodeLook
+from remediator.kubectl.why.why import why
 from rules.api.nodes import FreshNode, HealthView, QuarantineView
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
@@ -17,6 +18,7 @@ from tests.support.remediator.kubectl_objects import (
 )
 
 NAME = "gpu-7"
+SESSION = f"{NAME}-0badcafe"
 ENFORCE = Policy(mode=Mode.ENFORCE)
 
 
@@ -34,3 +36,8 @@ def look(
         "policy": ENFORCE,
     }
     return NodeLook(**{**found, **changes})
+
+
+def told(seen: NodeLook) -> str:
+    """What `why` says of it, in one line, however its lines were folded."""
+    return " ".join(" ".join(why(seen, width=300)).split())

@@ -20,10 +20,12 @@ from remediator.kubectl.command import CommandError
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.why import why
 from rules.api.names import ANNOTATION_HOLD, ANNOTATION_REPAIRED
-from rules.api.nodes import FreshNode, HealthView, PauseView, QuarantineView
+from rules.api.nodes import FreshNode, PauseView
 from rules.policy.policy import Policy
 from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
 from tests.support.remediator.kubectl_fleet import load_fleet
+from tests.support.remediator.kubectl_looks import NAME
+from tests.support.remediator.kubectl_looks import look as seen_by
 from tests.support.remediator.kubectl_objects import (
     BLOCKED,
     HEALTHS,
@@ -42,7 +44,6 @@ from tests.support.remediator.kubectl_objects import (
     waiting,
 )
 
-NAME = "gpu-7"
 EVERYWHERE: Object = {
     "apiVersion": "gpuward.io/v1alpha1",
     "kind": "GPUWardPause",
@@ -98,16 +99,8 @@ def test_issue15_03_a_hold_is_seen_in_every_command(paused):
 
 
 def look(*sessions: Object, on: Object | None = None, health: Object, pauses=()) -> NodeLook:
-    return NodeLook(
-        name=NAME,
-        now=NOW,
-        node=msgspec.convert(on or node(NAME), FreshNode),
-        health=msgspec.convert(health, HealthView),
-        sessions=tuple(msgspec.convert(one, QuarantineView) for one in sessions),
-        pauses=tuple(msgspec.convert(one, PauseView) for one in pauses),
-        agents=(),
-        policy=Policy(),
-    )
+    covering = tuple(msgspec.convert(one, PauseView) for one in pauses)
+    return seen_by(health, *sessions, on=on, pauses=covering, policy=Policy())
 
 
 @pytest.mark.parametrize("mode", ["Shadow", ""])

@@ -15,11 +15,13 @@ from hack.sim.cluster import resource as r
 from hack.sim.cluster.http.threaded import HostedServer
 from remediator.kubectl import questions
 from remediator.kubectl.node_look import NodeLook
-from rules.api.nodes import FreshNode, HealthView, QuarantineView
+from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
 from tests.support.remediator.kubectl_cluster import cluster, lease, load, run_command
 from tests.support.remediator.kubectl_fleet import load_fleet
+from tests.support.remediator.kubectl_looks import NAME, SESSION
+from tests.support.remediator.kubectl_looks import look as seen_by
 from tests.support.remediator.kubectl_objects import (
     BLOCKED,
     HEALTHY,
@@ -33,8 +35,6 @@ from tests.support.remediator.kubectl_objects import (
     sick,
 )
 
-NAME = "gpu-7"
-SESSION = f"{NAME}-0badcafe"
 PODS = "4 pods"
 LEAVE = "4 pods on it, what may go is evicted within its budgets"
 CORDONED = node(NAME, spec={"unschedulable": True})
@@ -43,15 +43,8 @@ BY_ANN = {"source": "Human", "reason": "Requested", "by": "ann"}
 
 
 def look(on: Object, *opened: Object, mode: Mode = Mode.ENFORCE, **policy: Any) -> NodeLook:
-    return NodeLook(
-        name=NAME,
-        now=NOW,
-        node=msgspec.convert(on, FreshNode),
-        health=msgspec.convert(sick(NAME, publisher={"heartbeat": ago(1)}), HealthView),
-        sessions=tuple(msgspec.convert(one, QuarantineView) for one in opened),
-        agents=(),
-        policy=Policy(mode=mode, **policy),
-    )
+    health = sick(NAME, publisher={"heartbeat": ago(1)})
+    return seen_by(health, *opened, on=on, policy=Policy(mode=mode, **policy))
 
 
 def case(phase: str, **changes: Any) -> Object:

@@ -10,9 +10,11 @@ import pytest
 
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.why import why
-from rules.api.nodes import FreshNode, HealthView, PauseView, QuarantineView
+from rules.api.nodes import PauseView
 from rules.policy.policy import Policy
 from rules.session.decide import decide
+from tests.support.remediator.kubectl_looks import NAME, SESSION, told
+from tests.support.remediator.kubectl_looks import look as seen_by
 from tests.support.remediator.kubectl_objects import (
     NOW,
     Object,
@@ -25,8 +27,6 @@ from tests.support.remediator.kubectl_objects import (
 )
 from tests.support.scenario.session_parts import policy_of
 
-NAME = "gpu-7"
-SESSION = f"{NAME}-0badcafe"
 OPENS = "a session opens within seconds"
 TAINTS = {"reason": "VendorSaysSo", "for": "0s", "taint": {"key": "vendor.example.com/bad"}}
 OTHERS = policy_of(external=[{**TAINTS, "level": "Drain"}])
@@ -55,15 +55,7 @@ def look(
     annotations: dict[str, str] | None = None,
 ) -> NodeLook:
     there = node(NAME, labels=labels or {}, spec=spec or {}, annotations=annotations or {})
-    return NodeLook(
-        name=NAME,
-        now=NOW,
-        node=msgspec.convert(there, FreshNode),
-        health=msgspec.convert(health or sick(NAME), HealthView),
-        sessions=tuple(msgspec.convert(one, QuarantineView) for one in sessions),
-        agents=(),
-        policy=policy or policy_of(),
-    )
+    return seen_by(health or sick(NAME), *sessions, on=there, policy=policy or policy_of())
 
 
 SILENT = sick(NAME, publisher={"heartbeat": ago(60)})
@@ -124,17 +116,9 @@ def test_why_says_what_holds_a_drain_up_whoever_it_is(case: str) -> None:
     stood_down = [condition("Paused", more["reason"], "x")] if "reason" in more else []
     opened = session(SESSION, NAME, "Draining", "So it stands.", conditions=stood_down)
     pause = {"metadata": {"name": "p"}, "spec": {"scope": {"all": True}, "by": "ann"}}
-    seen = NodeLook(
-        name=NAME,
-        now=NOW,
-        node=msgspec.convert(there, FreshNode),
-        health=msgspec.convert(sick(NAME), HealthView),
-        sessions=(msgspec.convert(opened, QuarantineView),),
-        pauses=(msgspec.convert(pause, PauseView),) if more.get("paused") else (),
-        agents=(),
-        policy=more.get("policy", policy_of()),
-    )
-    assert expected in " ".join(" ".join(why(seen, width=300)).split())
+    pauses = (msgspec.convert(pause, PauseView),) if more.get("paused") else ()
+    policy = more.get("policy", policy_of())
+    assert expected in told(seen_by(sick(NAME), opened, on=there, pauses=pauses, policy=policy))
 
 
 @pytest.mark.parametrize(("ready", "waits"), [("True", False), ("", False), ("Unknown", True)])
@@ -142,13 +126,5 @@ def test_why_waits_for_the_kubelet_only_where_the_release_does(ready: str, waits
     there = marked(NAME, SESSION)
     there["status"]["conditions"] = [{"type": "Ready", "status": ready}] if ready else []
     opened = session(SESSION, NAME, "Validating", "So it stands.")
-    seen = NodeLook(
-        name=NAME,
-        now=NOW,
-        node=msgspec.convert(there, FreshNode),
-        health=msgspec.convert(sick(NAME, closed=True), HealthView),
-        sessions=(msgspec.convert(opened, QuarantineView),),
-        agents=(),
-        policy=policy_of(),
-    )
-    assert ("the node must be Ready" in " ".join(why(seen, width=300))) == waits
+    seen = seen_by(sick(NAME, closed=True), opened, on=there, policy=policy_of())
+    assert ("the node must be Ready" in told(seen)) == waits

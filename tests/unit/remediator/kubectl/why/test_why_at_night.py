@@ -15,18 +15,16 @@ from hack.sim.cluster import resource as r
 from hack.sim.cluster.http.threaded import HostedServer
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.joining import join
-from remediator.kubectl.node_look import NodeLook
-from remediator.kubectl.why.why import why
 from remediator.view.rma import LATER, rma_folder
 from rules.api.health import IncidentStatus
-from rules.api.nodes import FreshNode, HealthView, QuarantineView
-from rules.api.quarantine import Cause, Mode
+from rules.api.nodes import QuarantineView
+from rules.api.quarantine import Cause
 from rules.ledger.record import RecordStatus
-from rules.policy.policy import Policy
 from tests.support.remediator.kubectl_cluster import cluster, load
 from tests.support.remediator.kubectl_evidence import kept
+from tests.support.remediator.kubectl_looks import NAME, SESSION, look
+from tests.support.remediator.kubectl_looks import told as in_one_line
 from tests.support.remediator.kubectl_objects import (
-    NOW,
     QUARANTINES,
     Object,
     ago,
@@ -37,8 +35,6 @@ from tests.support.remediator.kubectl_objects import (
     verdict,
 )
 
-NAME = "gpu-7"
-SESSION = f"{NAME}-0badcafe"
 HUMAN = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ann"}
 UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
 
@@ -52,17 +48,8 @@ def told(
 ) -> str:
     there = marked(NAME, SESSION) if opened is not None else node(NAME)
     there["metadata"]["labels"] |= labels or {}
-    look = NodeLook(
-        name=NAME,
-        now=NOW,
-        node=msgspec.convert(there, FreshNode),
-        health=msgspec.convert(health, HealthView),
-        sessions=(msgspec.convert(opened, QuarantineView),) if opened is not None else (),
-        agents=(),
-        policy=Policy(mode=Mode.ENFORCE),
-        **more,
-    )
-    return " ".join(" ".join(why(look, width=300)).split())
+    sessions = (opened,) if opened is not None else ()
+    return in_one_line(look(health, *sessions, on=there, **more))
 
 
 def test_a_gpu_that_is_not_there_any_more_keeps_its_serial_number() -> None:

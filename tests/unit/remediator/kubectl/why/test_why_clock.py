@@ -5,20 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from remediator.kubectl.node_look import NodeLook
-from remediator.kubectl.why.why import why
 from remediator.view.clock_words import clocks_said
 from rules.api.nodes import AgentPod, HealthView, NodeView, TimedNode
-from tests.support.remediator.kubectl_looks import NAME, look
+from tests.support.remediator.kubectl_looks import NAME, look, told
 from tests.support.remediator.kubectl_objects import NOW, Object, ago, node, verdict
 
 POD = AgentPod(uid="a", node=NAME, ready=True, ready_changed_at=NOW - 60)
 IN_A_POD = {"pod": "gpuward/agent", "podUID": "a"}
-
-
-def joined(of: NodeLook) -> str:
-    """What `why` says, however its lines were folded."""
-    return " ".join(" ".join(why(of)).split())
 
 
 def reported(dated: str, noted: str, *, manager: str = "kubelet") -> Object:
@@ -45,7 +38,7 @@ def reported(dated: str, noted: str, *, manager: str = "kubelet") -> Object:
 def test_issue15_walk_a_clock_that_is_wrong_is_said_which_way_and_how_far(
     on: Object, said: str
 ) -> None:
-    lines = joined(look(verdict(NAME, publisher=IN_A_POD), on=on, agents=(POD,)))
+    lines = told(look(verdict(NAME, publisher=IN_A_POD), on=on, agents=(POD,)))
     assert said in lines
     assert ("clock is" in lines) == bool(said)
     fleet = clocks_said({NAME: msgspec.convert(on, TimedNode)}, {}, NOW)
@@ -54,18 +47,18 @@ def test_issue15_walk_a_clock_that_is_wrong_is_said_which_way_and_how_far(
 
 def test_without_the_kubelets_report_a_time_to_come_is_ahead_and_an_old_one_is_old() -> None:
     later = verdict(NAME, observedAt=ago(-60), publisher=IN_A_POD)
-    assert "clock is 59m ahead of" in joined(look(later, agents=(POD,)))
+    assert "clock is 59m ahead of" in told(look(later, agents=(POD,)))
     earlier = verdict(NAME, observedAt=ago(60), publisher=IN_A_POD)
-    assert "clock is" not in joined(look(earlier, agents=(POD,)))
+    assert "clock is" not in told(look(earlier, agents=(POD,)))
 
 
 def test_a_clock_behind_says_what_is_not_believed_meanwhile() -> None:
     behind = reported(ago(44), ago(4))
-    lines = joined(look(verdict(NAME, publisher=IN_A_POD), on=behind, agents=(POD,)))
+    lines = told(look(verdict(NAME, publisher=IN_A_POD), on=behind, agents=(POD,)))
     assert "a reset or boot that it dates before the request proves no repair" in lines
     assert "counts as silent" not in lines
     beats = verdict(NAME, publisher={"heartbeat": ago(40)})
-    silent = joined(look(beats, on=behind))
+    silent = told(look(beats, on=behind))
     assert "its agent counts as silent, since its heartbeats look old" in silent
 
 

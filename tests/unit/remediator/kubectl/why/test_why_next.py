@@ -12,16 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.effects import goes_further
 from remediator.kubectl.why.marks import what_comes_off
-from remediator.kubectl.why.why import why
 from rules.api.health import IncidentStatus
-from rules.api.nodes import FreshNode, HealthView, QuarantineView
-from rules.api.quarantine import Mode
-from rules.policy.policy import Policy
+from rules.api.nodes import FreshNode
+from tests.support.remediator.kubectl_looks import NAME, SESSION, look
+from tests.support.remediator.kubectl_looks import told as in_one_line
 from tests.support.remediator.kubectl_objects import (
-    NOW,
     Object,
     ago,
     condition,
@@ -31,8 +28,6 @@ from tests.support.remediator.kubectl_objects import (
     sick,
 )
 
-NAME = "gpu-7"
-SESSION = f"{NAME}-0badcafe"
 STUCK = condition("NeedsHuman", "BudgetNeverAllows", "x")
 STORM = condition("Storm", "CorrelatedCause", "x")
 GANG = condition("Blocked", "GangWindow", "x")
@@ -65,16 +60,7 @@ def told(
     )
     there = msgspec.convert(node(NAME), FreshNode) if phase == "Released" else on(prior)
     there.metadata.labels.update(labels or {})
-    seen = NodeLook(
-        name=NAME,
-        now=NOW,
-        node=there,
-        health=msgspec.convert(health, HealthView),
-        sessions=(msgspec.convert(opened, QuarantineView),),
-        agents=(),
-        policy=Policy(mode=Mode.ENFORCE),
-    )
-    return " ".join(" ".join(why(seen, width=300)).split())
+    return in_one_line(replace(look(health, opened), node=there))
 
 
 @pytest.mark.parametrize(
@@ -159,21 +145,11 @@ def test_a_fault_that_comes_and_goes_says_until_when_it_waits() -> None:
         over = {"spec": {"causes": [cause]}, "evidence": {"joined": "another"}}
         one = session(f"{NAME}-{number}", NAME, "Cancelled", "Joined another.", **over)
         one["metadata"]["creationTimestamp"] = ago(14)
-        ended.append(msgspec.convert(one, QuarantineView))
-    seen = NodeLook(
-        name=NAME,
-        now=NOW,
-        node=msgspec.convert(node(NAME), FreshNode),
-        health=msgspec.convert(sick(NAME), HealthView),
-        sessions=tuple(ended),
-        agents=(),
-        policy=Policy(mode=Mode.ENFORCE),
-    )
-    said = " ".join(" ".join(why(seen, width=300)).split())
+        ended.append(one)
+    said = in_one_line(look(sick(NAME), *ended))
     assert "its fault comes and goes, and its last sessions ended before anything" in said
     assert "opens within seconds" not in said
-    fewer = replace(seen, sessions=tuple(ended[1:]))
-    assert "opens within seconds" in " ".join(" ".join(why(fewer, width=300)).split())
+    assert "opens within seconds" in in_one_line(look(sick(NAME), *ended[1:]))
 
 
 def acting(reason: str, action: str) -> IncidentStatus:

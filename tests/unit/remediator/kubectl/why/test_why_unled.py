@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from remediator.kubectl.leading import Unled
-from remediator.kubectl.node_look import NodeLook
-from remediator.kubectl.why.why import why
-from rules.api.nodes import FreshNode, HealthView, QuarantineView
-from rules.api.quarantine import Mode
-from rules.policy.policy import Policy
+from tests.support.remediator.kubectl_looks import NAME, SESSION, look
+from tests.support.remediator.kubectl_looks import told as in_one_line
 from tests.support.remediator.kubectl_objects import NOW, ago, marked, session, sick, verdict
 
-NAME, SESSION = "gpu-7", "gpu-7-0badcafe"
 UNLED = Unled(lasts="for 36m", led_at=NOW - 36 * 60)
 NOTHING = "nothing while no remediator leads, and none has for 36m; once one does:"
 
@@ -32,16 +26,7 @@ def told(
         phaseSince=ago(40), **more,
     )  # fmt: skip
     health = verdict(NAME) if well else sick(NAME)
-    seen = NodeLook(
-        name=NAME,
-        now=NOW,
-        node=msgspec.convert(there, FreshNode),
-        health=msgspec.convert(health, HealthView),
-        sessions=(msgspec.convert(opened, QuarantineView),),
-        policy=Policy(mode=Mode.ENFORCE),
-        unled=UNLED,
-    )
-    return " ".join(" ".join(why(seen, width=300)).split())
+    return in_one_line(look(health, opened, on=there, agents=None, unled=UNLED))
 
 
 def test_healthy_time_that_nobody_saw_is_not_promised_to_count() -> None:
