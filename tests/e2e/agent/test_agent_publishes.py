@@ -228,6 +228,33 @@ async def test_where_nvml_is_off_limits_dcgm_exporter_is_the_view(
     assert [each["uuid"] for each in health["status"]["gpus"]] == [gpu]
 
 
+async def test_a_frozen_dcgm_exporter_leaves_the_node_unknown_until_it_goes_on(
+    cluster, seen: Seen, tmp_path: Path
+) -> None:
+    labels = 'gpu="0",UUID="GPU-6f2a1d30-8c1e-4b57-9f60-0a41c2d7e100"'
+    page = {"used": 5_551_899_580, "since the last": 0}
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(
+        "apiVersion: gpuward.io/v1alpha1\nkind: Rules\nthresholds: {FrozenPage: {value: 3}}\n"
+    )
+
+    def content() -> bytes:
+        page["used"] += page["since the last"]
+        return (
+            f"DCGM_FI_DEV_GPU_TEMP{{{labels}}} 32\n"
+            f"DCGM_FI_DEV_ROW_REMAP_FAILURE{{{labels}}} 0\n"
+            f"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{{labels}}} {page['used']}\n"
+        ).encode()
+
+    with exporter(content) as url:
+        options = {"dcgm": url, "poll": "1", "rules": str(rules)}
+        with running(AgentProcess(tmp_path, cluster.plane.kubeconfig, NODE, **options)):
+            await seen.condition("GPUHealthy", "Unknown", "FrozenPage")
+            page["since the last"] = 35_000
+            await seen.source("dcgm-exporter", "Up")
+            await seen.condition("GPUHealthy", "True", "AllChecksPassing")
+
+
 @contextmanager
 def exporter(content: Callable[[], bytes]) -> Iterator[str]:
     """A dcgm-exporter that serves this page."""
