@@ -20,6 +20,7 @@ from remediator.kube.access import AccessError, lacking_client
 from remediator.settings import EX_USAGE, fail, make_parser, run_settings
 from remediator.upkeep.policy_source import given_policy
 from remediator.version import release_version
+from rules.policy.components import asked_components
 from rules.policy.differences import differences
 from rules.policy.policy import Policy, effective_view
 from rules.policy.reasons import unknown_reasons
@@ -86,9 +87,9 @@ def _check(path: str) -> int:
         sys.stdout.write(f"{source}: valid, mode {found.mode}\n")
         for note in unknown_reasons(found):
             sys.stderr.write(f"{source}: note: {note}\n")
-        if found.drain.on_timeout == "Force":
-            needs = "drain.onTimeout: Force needs component force; preflight says if it is there"
-            sys.stderr.write(f"{source}: note: {needs}\n")
+        for asked in asked_components(found):
+            then = "preflight says if it is there"
+            sys.stderr.write(f"{source}: note: {asked.sentence}; {then}\n")
         return 0
     return _wrong(found)
 

@@ -15,9 +15,10 @@ import yaml
 from hack.chart.builds import PROFILES, Identity, Object
 from hack.chart.emit import Template
 from hack.chart.merge import Condition
+from rules.policy.components import ANY, NEEDS, NOT_NULL, Need
+from rules.policy.policy import Policy, effective_view
 from rules.policy.schema import policy_schema
-from rules.repair.component import component_key, folder_of
-from rules.repair.shipped import ADAPTERS
+from rules.repair.component import component_key
 
 NAMESPACE: Final = "gpuward"
 KEEP: Final = ".Values.crds.keep"
@@ -27,18 +28,49 @@ PROGRAMS: Final = {
 }
 
 
-_ADAPTERS: Final = " ".join(
-    f'"{name}" "{component_key(folder_of(name))}"' for name in sorted(ADAPTERS)
-)
-_LACKS: Final = "without it the API server refuses what the policy asks for"
+_LACKS: Final = "without it what the policy asks for does not happen"
 
 
-def _needs(says: str, key: str, component: str) -> str:
+def _read(path: tuple[str, ...], start: str = "$.Values.policy") -> str:
+    """A value of the policy; sections that are left out are none."""
+    for key in path:
+        start = f"({start}).{key}"
+    return f"({start})"
+
+
+def _is_off(path: tuple[str, ...], values: tuple[str, ...]) -> str:
+    """Whether another value makes it needless; by default it is what the policy's default is."""
+    default: Any = effective_view(Policy())
+    for key in path:
+        default = default.get(key) if isinstance(default, dict) else None
+    words = " ".join(f'"{value}"' for value in values)
+    return f'has (toString ({_read(path)} | default "{default}")) (list {words})'
+
+
+def _refused(need: Need) -> str:
     """Refuses a policy whose value asks for a component that is off."""
+    start, opened, closed, said = "$.Values.policy", "", "", ".".join(need.path)
+    path, named = need.path, ""
+    if ANY in path:
+        at = path.index(ANY)
+        opened = f"{{{{- range $key, $each := {_read(path[:at])} }}}}\n"
+        start, path, closed = "$each", path[at + 1 :], "{{- end }}\n"
+        said, named = said.replace(ANY, "%s"), "$key "
+    value = _read(path, start)
+    if NOT_NULL in need.components:
+        key = component_key(need.components[NOT_NULL])
+        found = f'{{{{- $needs := ternary "" "{key}" (kindIs "invalid" {value}) }}}}\n'
+        words, shown = f"policy.{said} needs", ""
+    else:
+        pairs = " ".join(f'"{v}" "{component_key(c)}"' for v, c in need.components.items())
+        found = f"{{{{- $needs := get (dict {pairs}) (toString {value}) }}}}\n"
+        words, shown = f"policy.{said}: %s needs", f"(toString {value}) "
+    offs = "".join(f" (not ({_is_off(place, values)}))" for place, values in need.unless)
     return (
-        f"{{{{- if and ({says}) (not .Values.components.{component}) }}}}\n"
-        f'{{{{- fail "policy.{key} needs components.{component}: true; {_LACKS}" }}}}\n'
-        "{{- end }}\n"
+        f"{opened}{found}"
+        f"{{{{- if and $needs (not (get $.Values.components $needs)){offs} }}}}\n"
+        f'{{{{- fail (printf "{words} components.%s: true; {_LACKS}" {named}{shown}$needs) }}}}\n'
+        f"{{{{- end }}}}\n{closed}"
     )
 
 
@@ -48,27 +80,7 @@ _POLICY: Final = Template(
     "mode: {{ .Values.mode }}\n"
     "{{- with .Values.policy }}\n"
     "{{- toYaml . | nindent 4 }}\n"
-    "{{- end }}\n"
-    # A few adapters have no component: `hasKey` passes them over.
-    "{{- $repair := .Values.policy.repair | default dict }}\n"
-    '{{- if ne (toString ($repair.mode | default "Off")) "Off" }}\n'
-    "{{- range $step, $how := $repair.steps }}\n"
-    f"{{{{- $key := get (dict {_ADAPTERS}) (toString $how.adapter) }}}}\n"
-    "{{- if and (hasKey $.Values.components $key) (not (get $.Values.components $key)) }}\n"
-    '{{- fail (printf "policy.repair.steps.%s: adapter %s needs components.%s: true; '
-    f'{_LACKS}" $step $how.adapter $key) }}}}\n'
-    "{{- end }}\n"
-    "{{- end }}\n"
-    "{{- end }}\n"
-    + _needs(
-        'eq (toString (.Values.policy.drain).onTimeout) "Force"', "drain.onTimeout: Force", "force"
-    )
-    + _needs("(($repair.fence).outOfService)", "repair.fence.outOfService", "fence")
-    + _needs(
-        'eq (toString (.Values.policy.validate).provider) "Builtin"',
-        "validate.provider: Builtin",
-        "validate",
-    )
+    "{{- end }}\n" + "".join(map(_refused, NEEDS))
 )
 
 

@@ -29,6 +29,7 @@ from rules.api.names import COMPONENT_REMEDIATOR
 from rules.api.sentences import some
 from rules.drain.daemon_sets import untolerating
 from rules.fleet.pools import NodePools, control_plane
+from rules.policy.components import FORCE, asked_components
 from rules.policy.policy import Policy
 from rules.policy.reasons import unknown_reasons
 from rules.text.printable import printable
@@ -92,8 +93,8 @@ async def preflight(cluster: Cluster, policy: Policy, *, namespace: str) -> list
         ("leader", lambda: _leader(cluster, here)),
         ("permissions", lambda: _permissions(cluster, policy, here)),
         ("admission policies", lambda: _admission(cluster, here)),
-        ("repair", lambda: repair_checks(cluster, policy.repair, namespace)),
-        ("test under load", lambda: validation_checks(cluster, policy.validate, namespace)),
+        ("repair", lambda: repair_checks(cluster, policy, namespace)),
+        ("test under load", lambda: validation_checks(cluster, policy, namespace)),
     )
     checks = await _made(steps)
     checks += [*place_check(here), *agents_check(here)]
@@ -242,7 +243,8 @@ async def _permissions(cluster: Cluster, policy: Policy, here: Installation) -> 
     user = f"system:serviceaccount:{namespace}:{COMPONENT_REMEDIATOR}"
     lacking = []
     lease = ("coordination.k8s.io", "leases", "update", namespace, LEASE_NAME)
-    forces = FORCE_NEEDS if policy.drain.on_timeout == "Force" else ()
+    asked = {each.component for each in asked_components(policy)}
+    forces = FORCE_NEEDS if FORCE in asked else ()
     # No namespace means all of them: a Role in one is not enough for the others.
     everywhere = [(*each, "", "") for each in (*NEEDED, *forces)]
     for group, resource, verb, where, name in [*everywhere, lease]:

@@ -8,18 +8,21 @@ from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.ready.check import ADMISSION_PATH, FAIL, OK, Check
 from rules.api.names import COMPONENT_REMEDIATOR, TAINT_OUT_OF_SERVICE
 from rules.api.object_name import api_path
-from rules.policy.policy import Repair
+from rules.policy.components import FENCE, VALIDATE, asked_components
+from rules.policy.policy import Policy
 from rules.policy.repair_rights import actions_in_use
-from rules.policy.validation import Validation
 from rules.repair.adapter import RepairAction
 from rules.repair.component import MARK_POLICY, UNKNOWN_POLICY, component_key, folder_of
 from rules.repair.job_component import JOBS_POLICY, job_kinds
 from rules.repair.rights import conditions_of, needed, node_keys
 
 
-async def repair_checks(cluster: Cluster, repair: Repair, namespace: str) -> list[Check]:
+async def repair_checks(cluster: Cluster, policy: Policy, namespace: str) -> list[Check]:
     """What the adapters of the policy's steps need, one line for each adapter."""
-    checks = []
+    repair, checks = policy.repair, []
+    if repair.mode == "Off":
+        return []  # nobody is asked
+    fences = any(each.component == FENCE for each in asked_components(policy))
     for adapter, actions in sorted(actions_in_use(repair).items()):
         lacking = [
             *await _not_served(cluster, actions),
@@ -27,7 +30,7 @@ async def repair_checks(cluster: Cluster, repair: Repair, namespace: str) -> lis
             *await _not_granted(cluster, actions, namespace),
             *await _not_admitted(cluster, actions),
         ]
-        if repair.fence is not None and repair.fence.out_of_service:
+        if fences:
             lacking += await _not_out_of_service(cluster, actions)
         name = f"repair adapter {adapter}"
         if not lacking:
@@ -47,8 +50,11 @@ async def repair_checks(cluster: Cluster, repair: Repair, namespace: str) -> lis
     return checks
 
 
-async def validation_checks(cluster: Cluster, wanted: Validation, namespace: str) -> list[Check]:
+async def validation_checks(cluster: Cluster, policy: Policy, namespace: str) -> list[Check]:
     """What the tests under load need that the policy asks for, one line for each PodTemplate."""
+    if not any(each.component == VALIDATE for each in asked_components(policy)):
+        return []
+    wanted = policy.validate.with_auto("Builtin") if policy.validate.idle else policy.validate
     choices = [wanted.chosen(severity, "") for severity in ("", *wanted.severity)]
     choices += [wanted.chosen("", step) for step in wanted.step]
     checks = []

@@ -14,7 +14,10 @@ import pytest
 import yaml
 
 from hack.chart.builds import components
-from rules.repair.component import component_key
+from rules.policy.components import asked_components
+from rules.policy.policy import Policy
+from rules.policy.typed import decoded
+from rules.repair.component import component_key, folder_of
 from tests.support.cluster.manifest_builds import REPOSITORY, Object, build
 
 CHART = REPOSITORY / "daemonset" / "chart"
@@ -160,6 +163,10 @@ def test_issue15_14_a_value_that_means_nothing_is_refused(wrong: str) -> None:
         ("policy.repair.fence.outOfService=true", "fence"),
         ("policy.drain.onTimeout=Force", "force"),
         ("policy.validate.provider=Builtin", "validate"),
+        ("policy.validate.provider=Job", "validate"),
+        ("policy.validate.severity.Fatal.provider=Builtin", "validate"),
+        ("policy.validate.step.ReplaceNode.provider=Job", "validate"),
+        ("policy.validate.idle.every=24h", "validate"),
     ],
 )
 def test_walk_a_policy_whose_component_is_off_is_refused_with_its_value(
@@ -173,7 +180,23 @@ def test_walk_a_policy_whose_component_is_off_is_refused_with_its_value(
     assert helm(*asked, "--set", f"components.{component}=true").returncode == 0
 
 
-def test_walk_what_needs_no_component_and_what_is_off_is_taken() -> None:
-    adapter = "policy.repair.steps.RestartDriver.adapter=GPUOperator"
-    assert helm("--set", "policy.repair.mode=Ask", "--set", adapter).returncode == 0
-    assert helm("--set", "policy.repair.steps.RestartNode.adapter=NodeConditions").returncode == 0
+def test_walk_what_needs_no_component_and_what_is_off_is_taken(tmp_path: Path) -> None:
+    """The same values that the policy's own table takes as asking for nothing."""
+    asks: list[dict[str, Any]] = [
+        {"repair": {"mode": "Ask", "steps": {"RestartDriver": {"adapter": "GPUOperator"}}}},
+        {"repair": {"steps": {"RestartNode": {"adapter": "NodeConditions"}}}},
+        {"repair": {"fence": {"outOfService": True}}},
+        {"repair": {"mode": "Ask", "fence": None}, "validate": {"idle": None}},
+        {"validate": {"provider": "None", "idle": {"every": "24h"}}},
+        {"validate": {"severity": {"Fatal": {"provider": "Auto"}}, "step": {}}},
+    ]
+    for policy in asks:
+        assert asked_components(decoded(policy, Policy)) == ()
+        assert rendered({"policy": policy}, tmp_path)
+
+
+def test_what_ends_the_pods_itself_needs_no_component_fence(tmp_path: Path) -> None:
+    steps = {"PowerCycle": {"adapter": "FenceAgentsRemediation", "template": "a/b"}}
+    repair = {"mode": "Ask", "steps": steps, "fence": {"outOfService": True}}
+    key = component_key(folder_of("FenceAgentsRemediation"))
+    assert rendered({"policy": {"repair": repair}, "components": {key: True}}, tmp_path)

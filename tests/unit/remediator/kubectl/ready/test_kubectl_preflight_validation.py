@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 
 from hack.sim.cluster.calls import Caller
@@ -31,7 +33,7 @@ RUNTIME: Object = {
 }
 
 
-def said(folder: Path, *components: str, runtime: bool, **validate: str) -> list[str]:
+def said(folder: Path, *components: str, runtime: bool, **validate: Any) -> list[str]:
     """The lines about tests, in a cluster with these components and that policy."""
 
     def fill(hosted: HostedServer) -> None:
@@ -64,6 +66,22 @@ def test_issue13_03_what_is_missing_is_named_with_the_component(tmp_path: Path) 
     assert line.startswith("FAIL")
     assert "there is no PodTemplate gpuward-validate" in line
     assert "may not create jobs.batch" in line
+    assert "add component validate" in line
+
+
+@pytest.mark.parametrize(
+    "validate",
+    [
+        pytest.param({"idle": {}}, id="idle nodes"),
+        pytest.param({"severity": {"Fatal": {"provider": "Builtin"}}}, id="of one severity"),
+        pytest.param({"step": {"ReplaceNode": {"provider": "Builtin"}}}, id="after one step"),
+    ],
+)
+def test_wherever_the_policy_asks_for_a_test_its_component_is_looked_for(
+    tmp_path: Path, validate: dict[str, Any]
+) -> None:
+    (line,) = said(tmp_path, runtime=False, **validate)
+    assert line.startswith("FAIL")
     assert "add component validate" in line
 
 

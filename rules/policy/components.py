@@ -1,0 +1,124 @@
+"""Which values of a policy ask for a component of the installation: one table, for everybody.
+
+Helm refuses a policy whose component is off (`hack.chart` makes templates of the rows), `policy
+check` names them, and `kubectl gpuward preflight` looks for each of them in the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rules.policy.policy import Policy, effective_view
+from rules.repair.component import actions_of, folder_of, needs_component
+from rules.repair.ladder import Step
+from rules.repair.shipped import ADAPTERS
+
+FORCE: Final = "force"
+FENCE: Final = "fence"
+VALIDATE: Final = "validate"
+ANY: Final = "*"
+"""In a path: each key of the mapping there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """One place of the policy, and which of its values need which component."""
+
+    path: tuple[str, ...]
+    components: Mapping[str, str]
+    """By the value as YAML writes it; `NOT_NULL` is any."""
+    unless: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+    """Places and their values with which nothing is needed, whatever stands at `path`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A component that a policy needs, and where it says so."""
+
+    path: str
+    value: str
+    """"" where what stands there is more than a word."""
+    component: str
+    """The folder under daemonset/components."""
+
+    @property
+    def sentence(self) -> str:
+        """`drain.onTimeout: Force needs component force`."""
+        value = f": {self.value}" if self.value else ""
+        return f"{self.path}{value} needs component {self.component}"
+
+
+NOT_NULL: Final = "not null"
+_OFF: Final = ((("repair", "mode"), ("Off",)),)
+"""Nobody is asked for a repair."""
+_TESTERS: Final = {"Builtin": VALIDATE, "Job": VALIDATE}
+"""Either way the remediator makes Jobs. Auto tests where the component is, and not elsewhere."""
+_END_PODS: Final = tuple(
+    name
+    for name, adapter in ADAPTERS.items()
+    for step, action in adapter.steps.items()
+    if step is Step.POWER_CYCLE and action.fence is not None and action.fence.ends_pods is not None
+)
+"""Adapters whose object ends the pods of a node that is off: the taint is not ours then."""
+
+NEEDS: Final = (
+    Need(path=("drain", "onTimeout"), components={"Force": FORCE}),
+    Need(path=("validate", "provider"), components=_TESTERS),
+    Need(path=("validate", "severity", ANY, "provider"), components=_TESTERS),
+    Need(path=("validate", "step", ANY, "provider"), components=_TESTERS),
+    Need(
+        path=("validate", "idle"),
+        components={NOT_NULL: VALIDATE},
+        unless=((("validate", "provider"), ("None",)),),
+    ),
+    Need(
+        path=("repair", "steps", ANY, "adapter"),
+        components={
+            name: folder_of(name)
+            for name, adapter in sorted(ADAPTERS.items())
+            if needs_component(actions_of(adapter))
+        },
+        unless=_OFF,
+    ),
+    Need(
+        path=("repair", "fence", "outOfService"),
+        components={"true": FENCE},
+        unless=(*_OFF, (("repair", "steps", Step.POWER_CYCLE.value, "adapter"), _END_PODS)),
+    ),
+)
+
+
+def asked_components(policy: Policy) -> tuple[Asked, ...]:
+    """Every component that this policy needs, by the places that say so."""
+    view = effective_view(policy)
+    return tuple(
+        Asked(path=".".join(place), value="" if value == NOT_NULL else value, component=component)
+        for need in NEEDS
+        if not any(_at(view, place) in values for place, values in need.unless)
+        for place in _places(view, need.path)
+        for value, component in need.components.items()
+        if _at(view, place) == value or (value == NOT_NULL and _at(view, place) != "null")
+    )
+
+
+def _places(view: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The path with each key in the place of its wildcard."""
+    if ANY not in path:
+        yield path
+        return
+    at, found = path.index(ANY), view
+    for key in path[:at]:
+        found = found[key]
+    yield from ((*path[:at], str(key), *path[at + 1 :]) for key in found)
+
+
+def _at(view: Any, place: tuple[str, ...]) -> str:
+    """What stands there as YAML writes it; `null` where nothing does."""
+    found = view
+    for key in place:
+        found = found.get(key) if isinstance(found, dict) else None
+    if found is None:
+        return "null"
+    return str(found).lower() if isinstance(found, bool) else str(found)

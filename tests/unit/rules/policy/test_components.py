@@ -1,0 +1,75 @@
+"""Which values of a policy need a component, and that each of those is one that is shipped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rules.policy.components import NEEDS, asked_components
+from rules.policy.policy import Policy
+from rules.policy.reader import load_policy
+
+COMPONENTS = Path(__file__).parents[4] / "daemonset" / "components"
+POWER = {"mode": "Ask", "fence": {"outOfService": True}}
+
+
+def asked(document: dict[str, Any]) -> list[str]:
+    policy = load_policy(document)
+    assert isinstance(policy, Policy), policy
+    return [each.sentence for each in asked_components(policy)]
+
+
+def test_the_default_policy_needs_none() -> None:
+    assert asked({}) == []
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        pytest.param({"drain": {"onTimeout": "Force"}},
+                     ["drain.onTimeout: Force needs component force"], id="force"),
+        pytest.param({"validate": {"provider": "Builtin"}},
+                     ["validate.provider: Builtin needs component validate"], id="our own test"),
+        pytest.param({"validate": {"provider": "Job", "template": "mine"}},
+                     ["validate.provider: Job needs component validate"], id="a test of theirs"),
+        pytest.param(
+            {"validate": {"severity": {"Fatal": {"provider": "Builtin"}, "Info": {}},
+                          "step": {"ReplaceNode": {"provider": "Builtin"}}}},
+            ["validate.severity.Fatal.provider: Builtin needs component validate",
+             "validate.step.ReplaceNode.provider: Builtin needs component validate"], id="some",
+        ),
+        pytest.param({"validate": {"idle": {}}}, ["validate.idle needs component validate"],
+                     id="idle nodes, by whoever is there"),
+        pytest.param({"validate": {"idle": {}, "provider": "None"}}, [], id="idle, by nobody"),
+        pytest.param({"repair": {"steps": {"RestartNode": {"adapter": "NodeConditions"}}}}, [],
+                     id="a repair that is off"),
+        pytest.param(
+            {"repair": {"mode": "Auto", "steps": {"RestartNode": {"adapter": "NodeConditions"},
+                                                  "RestartDriver": {"adapter": "GPUOperator"}}}},
+            [("repair.steps.RestartNode.adapter: NodeConditions needs component "
+             "repair-node-conditions")], id="an adapter with a component and one without",
+        ),
+        pytest.param(
+            {"repair": {**POWER, "steps": {"PowerCycle": {"adapter": "Metal3"}}}},
+            ["repair.steps.PowerCycle.adapter: Metal3 needs component repair-metal3",
+             "repair.fence.outOfService: true needs component fence"], id="a fence by our taint",
+        ),
+        pytest.param(
+            {"repair": {**POWER, "steps": {"PowerCycle": {
+                "adapter": "FenceAgentsRemediation", "template": "a/b"}}}},
+            [("repair.steps.PowerCycle.adapter: FenceAgentsRemediation needs component "
+             "repair-fence-agents-remediation")], id="a fence that ends the pods itself",
+        ),
+    ],
+)  # fmt: skip
+def test_a_value_names_the_component_it_needs(document: dict[str, Any], said: list[str]) -> None:
+    assert asked(document) == said
+
+
+def test_every_component_that_is_named_is_shipped() -> None:
+    named = {component for need in NEEDS for component in need.components.values()}
+    assert named <= {folder.name for folder in COMPONENTS.iterdir()}
+    repairs = {folder.name for folder in COMPONENTS.glob("repair-*")}
+    assert repairs <= named, "and none of an adapter is forgotten"
