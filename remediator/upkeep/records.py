@@ -13,7 +13,7 @@ import structlog
 
 from remediator.edge import Edge, EdgePart
 from remediator.kube.answer import ApiError
-from remediator.kube.gateway import Result
+from remediator.kube.gateway import Result, Sent
 from remediator.kube.resources import HEALTHS, RECORDS
 from rules.api.names import ANNOTATION_REPAIRED
 from rules.api.nodes import HealthView, NodeView, QuarantineView
@@ -30,7 +30,11 @@ _AGED_PER_SWEEP: Final = 50
 """Records looked at for what time alone does to them: each once in an hour or so."""
 _LOOK_AGAIN_S: Final = 60.0
 """One node is not looked at more often: a flapping fault is one line of its record."""
+_FORBIDDEN: Final = 403
+_FORBIDDEN_S: Final = 60.0
+"""All records wait so long for a permission: who repairs it wants to see it work."""
 _REFUSED_S: Final = 600.0
+"""A node waits so long of which one record was refused for what stands in it."""
 MOST_RECORDS: Final = 20_000
 """Beyond so many no new one is opened: a hostile verdict may name any number of GPUs."""
 
@@ -46,7 +50,8 @@ class RecordKeeping(EdgePart):
         self._told: dict[str, None] = {}
         """Records on which a person said something, the first said first."""
         self._round: list[str] = []
-        self._refused_until = float("-inf")
+        self._forbidden_until = float("-inf")
+        self._forbidden = False
 
     def node_changed(self, name: str) -> None:
         """Its verdict or one of its sessions is another."""
@@ -80,7 +85,7 @@ class RecordKeeping(EdgePart):
     async def sweep(self) -> None:
         """Look at the nodes that are due, and now and then at what time does to records."""
         now = self._clock.elapsed()
-        if now < self._refused_until:
+        if now < self._forbidden_until:
             return
         due = [name for name, at in self._due.items() if at <= now]
         for name in due[:_NODES_PER_SWEEP]:
@@ -151,24 +156,44 @@ class RecordKeeping(EdgePart):
 
     async def _write(self, change: RecordChange) -> bool:
         """Whether the record is as it should be; what failed is tried at the next look."""
+        if self._clock.elapsed() < self._forbidden_until:
+            return False
         write: Write = change.write()
         sent = await self._gateway.send(write)
         if sent.result is Result.REFUSED:
-            # A missing permission or an older definition: asking again at once cannot help.
-            self._refused_until = self._clock.elapsed() + _REFUSED_S
-            return False
+            return self._refused(change, sent)
         if not sent.done or sent.answer is None:
             return await self._catch_up(change.name)
         stored = sent.answer.decode(RecordView)
         if isinstance(write, CreateRecord):
             filled = await self._gateway.send(change.write(stored.metadata.resource_version))
             if filled.result is Result.REFUSED:
-                self._refused_until = self._clock.elapsed() + _REFUSED_S
+                return self._refused(change, filled)
             if not filled.done or filled.answer is None:
                 return await self._catch_up(change.name)
             stored = filled.answer.decode(RecordView)
         self._world.caches.records.learn(stored)
+        if self._forbidden:
+            _LOG.warning("record keeping", why="GPURecords are written again")
+        self._forbidden = False
         return True
+
+    def _refused(self, change: RecordChange, sent: Sent) -> bool:
+        """A missing permission keeps all records waiting, and is said once; what the server does
+        not like in one record keeps only its node waiting.
+        """
+        now = self._clock.elapsed()
+        if sent.answer is not None and sent.answer.code == _FORBIDDEN:
+            self._forbidden_until = now + _FORBIDDEN_S
+            if not self._forbidden:
+                why = f"no GPURecord is written ({sent.why}); preflight says what is missing"
+                _LOG.warning("record keeping", why=why)
+            self._forbidden = True
+            return False
+        if change.node:
+            self._due[change.node] = now + _REFUSED_S
+        _LOG.warning("record keeping", record=change.name, why=sent.why)
+        return False
 
     async def _catch_up(self, name: str) -> bool:
         """Somebody else wrote it, or nobody knows: read it, and look again later."""

@@ -31,10 +31,10 @@ async def cluster(tmp_path):
         yield found
 
 
-async def sick(cluster, *, active=True, gpu=GPU):
+async def sick(cluster, *, active=True, gpu=GPU, node="n1"):
     now = format_time(cluster.clock.now())
     body = {"apiVersion": "gpuward.io/v1alpha1", "kind": "GPUNodeHealth",
-            "metadata": {"name": "n1"}}  # fmt: skip
+            "metadata": {"name": node}}  # fmt: skip
     health = await cluster.client.create(GPU_NODE_HEALTHS, body)
     incident = {
         "id": "i1", "reason": "Xid79GPUFallenOffBus", "severity": "Fatal", "level": "Drain",
@@ -118,24 +118,48 @@ async def test_issue14_without_the_definition_everything_else_is_ready(cluster):
         assert not setting.caches.records.synced
 
 
-async def test_issue14_a_refusal_is_not_asked_for_again_at_once(cluster):
+@pytest.mark.parametrize(
+    ("code", "asked", "after_s"),
+    [
+        pytest.param(403, 4, 61, id="a permission is looked for once a minute"),
+        pytest.param(422, 2, 600, id="what stands in one record keeps its node waiting"),
+    ],
+)
+async def test_issue14_a_refusal_is_not_asked_for_again_at_once(cluster, code, asked, after_s):
     await sick(cluster)
     async with edge_world(cluster, Policy()) as setting:
         await until(lambda: setting.world.healths)
-        refused = ApiError(403, "Forbidden", "gpurecords is forbidden")
+        refused = ApiError(code, "Forbidden", "gpurecords is forbidden")
         cluster.server.faults.fail(refused, path=".*/gpurecords", method="POST", times=None)
         keeper = keeping(setting)
-        for _ in range(4):
+        for _ in range(40):
             keeper.took_over()
             await keeper.sweep()
-            cluster.clock.ahead_s += 120
+            cluster.clock.ahead_s += 30 if code == 422 else 5
         sent = cluster.metrics.page().decode()
-        assert 'gpuward_writes_total{kind="CreateRecord",result="refused"} 1.0' in sent
+        assert f'gpuward_writes_total{{kind="CreateRecord",result="refused"}} {asked}.0' in sent
         cluster.server.faults.clear()
-        cluster.clock.ahead_s += 600
+        cluster.clock.ahead_s += after_s
         await keeper.sweep()
         found = await cluster.client.get(RECORDS, GPU.lower())
         assert found["status"]["events"]
+
+
+async def test_issue15_walk_what_one_record_is_refused_for_keeps_no_other_waiting(cluster):
+    await sick(cluster)
+    await cluster.add_node("n2")
+    await sick(cluster, node="n2", gpu=GPU.replace("0badcafe", "feedcafe"))
+    async with edge_world(cluster, Policy()) as setting:
+        await until(lambda: len(setting.world.healths) == 2)
+        cluster.server.faults.fail(
+            ApiError(422, "Invalid", "no"), path=".*/gpurecords", method="POST", times=1
+        )
+        keeper = keeping(setting)
+        keeper.took_over()
+        await keeper.sweep()
+        sent = cluster.metrics.page().decode()
+        assert 'gpuward_writes_total{kind="CreateRecord",result="refused"} 1.0' in sent
+        assert 'gpuward_writes_total{kind="CreateRecord",result="done"} 1.0' in sent
 
 
 def a_record(index, **annotations):
