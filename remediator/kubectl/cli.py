@@ -122,7 +122,8 @@ async def _run(options: argparse.Namespace) -> None:
 
             if getattr(options, "watch", False):
                 again = partial(_again, options=options)
-                await watch(cluster, options, terminal, again, beside)
+                attended = sys.stdout.isatty()
+                await watch(cluster, options, terminal, again, beside, in_place=attended)
             try:
                 _print(await run(cluster, options, terminal), options)
             except CommandError as error:

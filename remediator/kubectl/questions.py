@@ -152,7 +152,7 @@ def _in_the_middle(session: QuarantineView) -> str:
 
 def _still_wrong(look: NodeLook) -> str:
     if look.health is None:
-        return "Nobody knows whether it is well: no agent has published."
+        return "Nobody knows whether it is well: there is no verdict for it."
     active = faults(look)
     if not active:
         return "No fault is active."

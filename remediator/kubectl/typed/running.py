@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
@@ -16,6 +17,8 @@ from remediator.view.text import count
 LOOKS_EVERY_S: Final = 2.0
 _BETWEEN: Final = {"json": "\n", "yaml": "\n---\n"}
 """How several documents follow each other; lines for people get an empty one between."""
+_AGES: Final = re.compile(r"\b\d+(?:\.\d+)?(?: ?min| ?[smhd])\b")
+"""As `remediator.view.text` writes lengths of time."""
 DRY: Final = (
     "dry run, checked by the API server: nothing was changed; without it this would be said:"
 )
@@ -90,9 +93,12 @@ async def watch(
     terminal: Terminal,
     show: Callable[[str], None],
     beside: Callable[[], Awaitable[str]],
+    *,
+    in_place: bool,
 ) -> None:
     """Look every two seconds and show what is different, and under it what is said `beside` it; an
-    API server that is away is said once.
+    API server that is away is said once. `in_place`: what is shown takes the place of what was, so
+    that an age that grew may be shown by itself.
     """
     shown = said = noted = ""
     while True:
@@ -107,9 +113,15 @@ async def watch(
         else:
             said = ""
             # How long nobody has led grows at each look: that alone is no news.
-            if text != shown or bool(note) != bool(noted):
+            same = text == shown if in_place else _ageless(text) == _ageless(shown)
+            if not same or bool(note) != bool(noted):
                 show(text)
                 if note:
                     terminal.say(note)
             shown, noted = text, note
         await asyncio.sleep(LOOKS_EVERY_S)
+
+
+def _ageless(text: str) -> str:
+    """The text without how long ago, and without the room that a table makes for that."""
+    return re.sub(" +", " ", _AGES.sub("0s", text))

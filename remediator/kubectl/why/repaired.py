@@ -28,7 +28,7 @@ def faults(look: NodeLook) -> tuple[IncidentStatus, ...]:
 def objections(look: NodeLook) -> list[str]:
     """What speaks against a repair now, a line each; empty where nothing does."""
     if look.health is None:
-        return ["nobody can agree: no agent has published a verdict for this node"]
+        return ["nobody can agree: there is no verdict for this node"]
     found = faults(look)
     if not found:
         return []

@@ -165,8 +165,15 @@ def _now(
 
 def _health(look: NodeLook) -> Iterator[str]:
     if look.health is None:
-        yield "Unknown: no agent has ever published a verdict for this node"
-        if look.node is not None and not look.node.labels.keys() & {LABEL_GPUS, *GPU_LABELS}:
+        labels = look.node.labels.keys() if look.node is not None else frozenset()
+        if LABEL_GPUS in labels:  # an agent wrote that, so one published once
+            yield (
+                "Unknown: there is no verdict for this node any more; an agent that runs "
+                "publishes one again within minutes"
+            )
+        else:
+            yield "Unknown: no agent has ever published a verdict for this node"
+        if look.node is not None and not labels & {LABEL_GPUS, *GPU_LABELS}:
             yield "no label says that it has NVIDIA GPUs: without any, no agent belongs there"
         yield from _see_agent(look)
         return

@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -221,6 +222,10 @@ def test_issue15_09_every_command_that_writes_takes_a_dry_run():
     assert {one.name for one in COMMANDS if not one.writes} <= looks
 
 
+NOBODY: Any = None
+"""The cluster, the options and the terminal of a look that asks none of them."""
+
+
 def test_issue15_09_watching_prints_what_changed_until_it_is_stopped(monkeypatch):
     answers: Iterator[str | CommandError] = iter(
         ["one", "one", CommandError("away"), CommandError("away"), "two"]
@@ -231,6 +236,8 @@ def test_issue15_09_watching_prints_what_changed_until_it_is_stopped(monkeypatch
     class Teller:
         def say(self, line: str) -> None:
             said.append(line)
+
+    teller: Any = Teller()
 
     async def next_answer(*_: object) -> str:
         found = next(answers, None)
@@ -249,10 +256,40 @@ def test_issue15_09_watching_prints_what_changed_until_it_is_stopped(monkeypatch
         return next(notes)
 
     with pytest.raises(KeyboardInterrupt):
-        asyncio.run(
-            running.watch(None, None, Teller(), shown.append, beside)  # type: ignore[arg-type]
-        )
+        asyncio.run(running.watch(NOBODY, NOBODY, teller, shown.append, beside, in_place=True))
     assert (shown, said) == (["one", "two"], ["for 1m", "away"])
+
+
+@pytest.mark.parametrize(
+    ("in_place", "shown_whole"),
+    [pytest.param(True, 4, id="on a terminal"), pytest.param(False, 2, id="into a pipe")],
+)
+def test_walk1_02_an_age_that_grew_is_no_news_in_a_pipe(monkeypatch, in_place, shown_whole):
+    """`why NODE -w | tee` wrote the whole answer every two seconds while nothing happened."""
+    answers = iter([
+        "a    99s   Draining\nlast changed 99s ago, 1.5 h in all",
+        "a    100s   Draining\nlast changed 100s ago, 1.6 h in all",
+        "a    2m   Draining\nlast changed 2m ago, 1.7 h in all",
+        "a    1s   Quarantined\nlast changed 2m ago, 1.7 h in all",
+    ])  # fmt: skip
+    shown: list[str] = []
+
+    async def next_answer(*_: object) -> str:
+        if (found := next(answers, None)) is None:
+            raise KeyboardInterrupt
+        return found
+
+    async def nothing(*_: object) -> str:
+        return ""
+
+    monkeypatch.setattr(running, "run", next_answer)
+    monkeypatch.setattr(asyncio, "sleep", nothing)
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(
+            running.watch(NOBODY, NOBODY, NOBODY, shown.append, nothing, in_place=in_place)
+        )
+    assert len(shown) == shown_whole
+    assert "Quarantined" in shown[-1]
 
 
 @pytest.mark.parametrize("command", [None, *(one.name for one in COMMANDS)])

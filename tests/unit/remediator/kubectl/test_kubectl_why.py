@@ -130,9 +130,17 @@ def test_issue15_walk_what_is_only_reported_leaves_the_node_to_a_person() -> Non
 
 
 def test_an_agent_that_is_not_there_says_where_to_look() -> None:
-    text = "\n".join(why(look(None)))
+    unlabelled = node(NAME)
+    del unlabelled["metadata"]["labels"]["gpuward.io/gpus"]
+    text = "\n".join(why(look(None, on=unlabelled)))
     assert "no agent has ever published a verdict" in text
     assert "kubectl get daemonset -A -l app.kubernetes.io/name=gpuward" in text
+
+
+def test_walk1_17_a_verdict_that_was_deleted_is_not_said_to_never_have_been() -> None:
+    text = " ".join("\n".join(why(look(None, on=node(NAME)))).split())
+    assert "Unknown: there is no verdict for this node any more; an agent that" in text
+    assert "no agent has ever published" not in text
 
 
 @pytest.mark.parametrize(
