@@ -29,6 +29,7 @@ from rules.session.repair.outlook import NOT_DRAINED, Outlook, fence_not_now, no
 from rules.session.repair.requests import request_name
 from rules.session.repair.wants import (
     asked_for,
+    chosen,
     fence_step,
     let_go,
     next_step,
@@ -170,8 +171,8 @@ def would_repair(case: Case) -> str:
 def is_wanted(case: Case) -> bool:
     """Whether there is anything for a ladder: what people ask for, people end, or repair."""
     off = case.policy.repair.mode == "Off"
-    chosen = case.session.spec.repair is not None
-    return not off and (chosen or any(cause.source != "Human" for cause in case.causes))
+    by_person = bool(chosen(case.session, case.causes))
+    return not off and (by_person or any(cause.source != "Human" for cause in case.causes))
 
 
 def led_to(case: Case) -> Climb:

@@ -65,7 +65,7 @@ def next_step(
         tried=tried((session, *siblings), repair.window_s, now),
         named=named_in(session),
         attempts=repair.attempts,
-        chosen=session.spec.repair.step if session.spec.repair is not None else "",
+        chosen=chosen(session, causes),
         unfit=unfit(session, health, policy),
     )
     found = led(failed=learnt.failed)
@@ -129,7 +129,7 @@ def fence_step(
         tried=tried((session, *siblings), repair.window_s, now),
         named=named_in(session),
         attempts=repair.attempts,
-        chosen=session.spec.repair.step if session.spec.repair is not None else "",
+        chosen=chosen(session, causes),
     )
 
 
@@ -178,6 +178,17 @@ def accused_by(session: QuarantineView, health: HealthView | None) -> list[str]:
 def let_go(session: QuarantineView, rung: Rung, policy: Policy) -> bool:
     """Whether the step may begin without another word: the policy says so, or a person did."""
     return policy.repair.mode == "Auto" or word_for(session, rung.step) is not None
+
+
+def chosen(session: QuarantineView, causes: Iterable[Cause]) -> str:
+    """The step that a person let go; "" where nobody did, or the faults it was for are over.
+
+    A session that people alone asked for has no faults: there the word holds as long as it does.
+    """
+    asked = session.spec.repair
+    had_faults = any(cause.source != "Human" for cause in session.spec.causes)
+    over = had_faults and all(cause.source == "Human" for cause in causes)
+    return asked.step if asked is not None and not over else ""
 
 
 def word_for(session: QuarantineView, step: str) -> RepairRequest | None:

@@ -132,3 +132,24 @@ def test_issue13_02_an_adapter_of_conditions_hears_its_refusals(then: str, block
     world.touch(world.nodes[NODE])
     world.run_until(NODE, "Released", limit=3600)
     assert len(world.asked()) == 1
+
+
+def test_issue15_a_step_let_go_is_not_asked_for_once_only_people_keep_the_node_out() -> None:
+    """The fault went with a boot of somebody else before the step began: the node is sound, and a
+    person's wish to keep it out is no fault to repair.
+    """
+    world = RepairWorld(does="hangs", mode="Ask")
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=60)
+    session = world.quarantines[world.session(NODE).name]
+    by_person = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ada"}
+    session["spec"]["causes"].append(by_person)
+    session["spec"]["repair"] = {"step": "RestartNode", "by": "ada"}
+    world.reboot(NODE)
+    world.close_all(NODE)
+    world.touch(session)
+    world.run(600, step=5)
+    assert world.phase(NODE) == "Quarantined"
+    assert world.steps_of() == []
+    assert world.asked() == []
+    assert "waiting for a person to release the node" in world.message(NODE)
