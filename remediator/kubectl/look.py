@@ -27,6 +27,7 @@ from rules.text.printable import printable
 
 if TYPE_CHECKING:
     from remediator.kubectl.node_look import NodeLook
+    from rules.ledger.places import Moved
 
 _MOST_VERDICTS: Final = 50
 """So many are read one by one; of further nodes PEOPLE says what is known without."""
@@ -185,8 +186,21 @@ async def _gone(cluster: Cluster, look: NodeLook, form: str) -> str:
     lines += labelled("", [last.status.message] if last.status.message else [])
     evidence = last.status.evidence.get("incidents")
     lines += labelled("cause", _kept(evidence if isinstance(evidence, list) else []))
+    moved = await _elsewhere(cluster, look)
+    lines += labelled("now", [f"{one.clause}: kubectl gpuward why {one.node}" for one in moved])
     lines += labelled("before", [f"kubectl gpuward history {look.name}"])
     return "\n".join(lines)
+
+
+async def _elsewhere(cluster: Cluster, look: NodeLook) -> tuple[Moved, ...]:
+    """Where the GPUs of a node that is gone are now; nothing where that may not be read."""
+    from rules.ledger.places import went_to
+
+    try:
+        records, healths = await cluster.records(), await cluster.healths()
+    except CommandError:
+        return ()
+    return went_to(look.name, healths, records)
 
 
 def _kept(incidents: list[Any]) -> list[str]:

@@ -20,6 +20,7 @@ from rules.api.nodes import AgentPod, FreshNode, HealthView, PauseView, Quaranti
 from rules.api.quarantine import Mode, Phase
 from rules.drain.daemon_sets import untolerating
 from rules.fleet.health_now import HealthNow, health_now
+from rules.ledger.places import Moved, came_from
 from rules.ledger.record import RecordStatus, RecordView, gpu_record_name, record_names
 from rules.policy.policy import Policy
 from rules.session.causes import CauseSight
@@ -52,6 +53,8 @@ class NodeLook:
     """Oldest first."""
     lemons: tuple[RecordStatus, ...] = ()
     """What failed here again and again: its GPUs, the node itself."""
+    moved: tuple[Moved, ...] = ()
+    """In which nodes GPUs of this one were before."""
     accused: tuple[RecordStatus, ...] = ()
     """The records of GPUs that an active incident names."""
     pauses: tuple[PauseView, ...] = ()
@@ -159,13 +162,12 @@ def open_session(
     return next((session for session in sessions if is_open(session)), None)
 
 
-async def _lemons(
+async def _of_node(
     cluster: Cluster, name: str, health: HealthView | None
-) -> tuple[RecordStatus, ...]:
-    """The records of the node and its GPUs that say so."""
+) -> tuple[RecordView, ...]:
+    """The records of the node and its GPUs."""
     uuids = [gpu.uuid for gpu in health.status.gpus[:_MOST_GPUS]] if health is not None else []
-    found = await readable_records(cluster, record_names(name, uuids))
-    return tuple(one.status for one in found if one.status.lemon)
+    return await readable_records(cluster, record_names(name, uuids))
 
 
 async def readable_records(cluster: Cluster, names: Iterable[str]) -> tuple[RecordView, ...]:
@@ -232,7 +234,7 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
             "DaemonSets (list): which could not come back",
         )
         lacking = untolerating(node, daemon_sets or ())
-    lemons = await allowed(_lemons(cluster, name, health), RECORDS) or ()
+    kept = await allowed(_of_node(cluster, name, health), RECORDS) or ()
     accused = await allowed(_accused(cluster, health), RECORDS) or ()
     return NodeLook(
         name=name,
@@ -241,7 +243,8 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
         node_hidden=hidden,
         health=health,
         sessions=tuple(sessions),
-        lemons=lemons,
+        lemons=tuple(one.status for one in kept if one.status.lemon),
+        moved=came_from(name, health, kept),
         accused=accused,
         pauses=tuple(sorted(pauses, key=lambda pause: pause.metadata.name)),
         agents=None if agents is None else tuple(agents),

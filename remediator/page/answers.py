@@ -25,7 +25,7 @@ from remediator.view.history_view import history
 from remediator.view.ledger_view import StatsShown, stats
 from remediator.view.lists.paging import RequestError, page_of
 from remediator.view.lists.search import MOST_FOUND, search
-from remediator.view.node_view import node_detail
+from remediator.view.node_view import moved_shown, node_detail
 from remediator.view.session_view import (
     ended_rows,
     open_rows,
@@ -37,6 +37,7 @@ from remediator.view.state import PageState
 from remediator.view.timeline import node_timeline
 from rules.api.timestamps import format_time, parse_time
 from rules.fleet.happenings import records_by_now
+from rules.ledger.places import went_to
 
 NODES_PER_PAGE = 500
 MOST_REGIONS = 64
@@ -153,7 +154,9 @@ def _node(state: PageState, name: str) -> Element:
         return node_page(api_node(state, name), state.replica(), state.now)
     records = records_by_now(name, None, None, past, state.snapshot.records.values(), state.now)
     happened = node_timeline(name, past, None, records)
-    return gone_node_page(name, rows_of(past), happened, state.replica(), state.now)
+    snapshot = state.snapshot
+    moved = moved_shown(went_to(name, snapshot.healths.values(), snapshot.records.values()))
+    return gone_node_page(name, rows_of(past), happened, moved, state.replica(), state.now)
 
 
 def _nodes(state: PageState, query: Query) -> Element:

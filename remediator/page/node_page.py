@@ -13,6 +13,7 @@ from remediator.page.parts import (
     evidence_lines,
     facts,
     live,
+    node_link,
     nothing,
     section,
     session_link,
@@ -22,7 +23,13 @@ from remediator.page.session_page import commands, marks_list
 from remediator.page.session_table import ended_table, open_table
 from remediator.page.timeline_plot import timeline_parts
 from remediator.view.session_words import degraded_of
-from remediator.view.shapes import NodeDetail, NodeTimeline, ReplicaShown, SessionRow
+from remediator.view.shapes import (
+    MovedShown,
+    NodeDetail,
+    NodeTimeline,
+    ReplicaShown,
+    SessionRow,
+)
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.catalog.device import places
 
@@ -64,10 +71,13 @@ def gone_node_page(
     name: str,
     sessions: Sequence[SessionRow],
     timeline: NodeTimeline,
+    moved: Sequence[MovedShown],
     replica: ReplicaShown,
     now: float,
 ) -> Element:
-    """What is kept of a node that is no more; nothing can be done about it."""
+    """What is kept of a node that is no more, and where its GPUs are now (`moved`); nothing can be
+    done about it.
+    """
     return page(
         f"{name}: gone",
         "/",
@@ -75,10 +85,18 @@ def gone_node_page(
         trouble(replica),
         el("h1", name),
         el("p.sentence", {"role": "status"}, "There is no such GPU node any more; this is kept."),
+        _moved(moved),
         section("history", "Sessions", live("sessions", "div", _sessions(sessions, now))),
         section("timeline", "Timeline", live("steps", "div", timeline_parts(timeline, now))),
         section("acts", "What you can do", *commands(name, ())),
     )
+
+
+def _moved(moved: Sequence[MovedShown]) -> Element | None:
+    """The way to another name of the machine, or of its GPUs."""
+    if not moved:
+        return None
+    return el("ul.notes", [el("li", f"{one.said}: ", node_link(one.node)) for one in moved])
 
 
 def _state(detail: NodeDetail, now: float) -> list[Element | None]:
@@ -100,6 +118,7 @@ def _state(detail: NodeDetail, now: float) -> list[Element | None]:
         el("p.chips", chips),
         el("p.sentence", {"role": "status"}, said or f"{described(node)}."),
         el("ul.notes", [el("li", note) for note in detail.notes]) if detail.notes else None,
+        _moved(detail.moved),
         facts(
             [
                 ("Usable GPUs", f"{node.gpus_healthy} of {node.gpus}{worn}{last}"),

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from remediator.view.acts import acts_on
 from remediator.view.clock_words import clock_said
 from remediator.view.fleet_view import node_row
 from remediator.view.people import pause_scope
 from remediator.view.session_view import node_marks, rows_of
-from remediator.view.shapes import NodeDetail, NodeTimeline
+from remediator.view.shapes import MovedShown, NodeDetail, NodeTimeline
 from remediator.view.state import PageState
 from remediator.view.timeline import node_timeline
 from rules.api.names import ANNOTATION_HOLD
 from rules.api.nodes import HealthView, NodeView
 from rules.fleet.happenings import records_by_now
 from rules.fleet.health_now import UNKNOWN, HealthNow
+from rules.ledger.places import Moved, came_from
 from rules.ledger.record import RecordView
 from rules.ledger.verdict import judge_record
 from rules.session.halts import opt_out_unheard
@@ -33,6 +36,7 @@ def node_detail(node: NodeView, state: PageState) -> NodeDetail:
         stale=_stale(state.health_now(node)) if verdict is not None else "",
         marks=node_marks(node),
         notes=tuple(_notes(node, state)),
+        moved=tuple(moved_shown(came_from(node.name, verdict, state.snapshot.records.values()))),
         acts=acts_on(node.name, state),
         sessions=rows_of(state.by_node.get(node.name, ())),
         timeline=_timeline(node, verdict, state),
@@ -45,6 +49,11 @@ def _timeline(node: NodeView, verdict: HealthView | None, state: PageState) -> N
         node.name, node, verdict, sessions, state.snapshot.records.values(), state.now
     )
     return node_timeline(node.name, sessions, verdict.status if verdict else None, records)
+
+
+def moved_shown(found: Iterable[Moved]) -> list[MovedShown]:
+    """Which other nodes to look at, and why."""
+    return [MovedShown(node=one.node, said=one.clause) for one in found]
 
 
 def _stale(now: HealthNow) -> str:

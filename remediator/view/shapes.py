@@ -187,6 +187,13 @@ class NodeTimeline(Shown, frozen=True, kw_only=True):
     """So many older ones are left out."""
 
 
+class MovedShown(Shown, frozen=True, kw_only=True):
+    """Another node that shares GPUs with this one, before or now."""
+
+    node: str
+    said: str
+
+
 class NodeDetail(Shown, frozen=True, kw_only=True):
     """One node whole."""
 
@@ -199,6 +206,8 @@ class NodeDetail(Shown, frozen=True, kw_only=True):
     marks: tuple[NodeMark, ...]
     notes: tuple[str, ...]
     """What people wrote on it: hold, opt-out, pauses that name it."""
+    moved: tuple[MovedShown, ...]
+    """Nodes in which GPUs of this one were before, where that is on record."""
     acts: tuple[PersonsAct, ...]
     """What a person can do about it now."""
     sessions: tuple[SessionRow, ...]

@@ -313,6 +313,8 @@ def _history(look: NodeLook) -> Iterator[str]:
         known = is_pasteable(record.uuid)
         about = f"kubectl gpuward history gpu {record.uuid}" if known else ""
         yield f"lemon: {record.message}" + (f" {about}" if about else "")
+    for moved in look.moved:
+        yield f"{moved.clause}: kubectl gpuward why {moved.node}"
     past = [session for session in look.sessions if not is_open(session)]
     if past:
         last = past[-1]
