@@ -135,13 +135,8 @@ async def _run(console: Console, acts: list[Act], *, nodes: int, once: bool) -> 
         # Never folded: they are there to be copied.
         look = f"kubectl --kubeconfig {stage.kubeconfig} get nodes,gq,gnh"
         console.print(look, style="bold", soft_wrap=True)
-        # The plugin is installed beside the interpreter, and nowhere else on a first visit.
-        plugin = (
-            f"export KUBECONFIG={stage.kubeconfig} PATH={Path(sys.executable).parent}:$PATH; "
-            "kubectl gpuward fleet"
-        )
-        console.print(plugin, style="bold", highlight=False, soft_wrap=True)
         console.print(f"review page: {stage.page_url}/", style="bold", soft_wrap=True)
+        _print_plugin(console, stage)
         done: dict[str, Outcome] = {}
         began = time.monotonic()
         view = Live(console=console, refresh_per_second=4) if console.is_terminal else None
@@ -157,6 +152,7 @@ async def _run(console: Console, acts: list[Act], *, nodes: int, once: bool) -> 
                         f"hack/demo --scenario {later} plays that, too",
                         soft_wrap=whole,
                     )
+                _print_plugin(console, stage)
                 await _stay(stage, acts, done, began, view, console)
                 _tell_logs(console, stage)
                 raise RuntimeError("a program of the demo ended by itself; its log says why")
@@ -166,6 +162,21 @@ async def _run(console: Console, acts: list[Act], *, nodes: int, once: bool) -> 
         # Below the last frame: whoever comes back to the terminal sees the end of it.
         _tell(console, stage, acts, done, came_true=came_true)
         return 0 if came_true else 1
+
+
+def _plugin(stage: Stage) -> str:
+    """What another terminal looks around with. The plugin is installed beside the interpreter, and
+    nowhere else on a first visit.
+    """
+    return (
+        f"export KUBECONFIG={stage.kubeconfig} PATH={Path(sys.executable).parent}:$PATH; "
+        "kubectl gpuward fleet"
+    )
+
+
+def _print_plugin(console: Console, stage: Stage) -> None:
+    """The last line before the view: it stays in sight above that, to be copied."""
+    console.print(_plugin(stage), style="bold", highlight=False, soft_wrap=True)
 
 
 def _tell(
@@ -197,7 +208,8 @@ async def _play(
         tasks = [group.create_task(one(act)) for act in acts]
         while not all(task.done() for task in tasks):
             if view is not None:
-                view.update(screen.live(stage, acts, done, began, console))
+                above = _plugin(stage)
+                view.update(screen.live(stage, acts, done, began, console, above=above))
             await asyncio.sleep(0.25)
 
 
@@ -214,7 +226,8 @@ async def _stay(
     # A process that ends tells nobody; looking once a second is soon enough.
     while all(program.ended is None for program in programs):
         if view is not None:
-            view.update(screen.live(stage, acts, done, began, console, ended=True))
+            above = _plugin(stage)
+            view.update(screen.live(stage, acts, done, began, console, ended=True, above=above))
         await asyncio.sleep(1.0)
 
 

@@ -13,6 +13,8 @@ from hack.sim.demo.ledger import Ledger
 from hack.sim.demo.outcome import Act, Outcome
 from hack.sim.demo.stage import Stage
 
+_LOWEST = 16
+"""Rows that the view needs to be worth looking at."""
 NARROW = 110
 """Columns from which the last table is a table."""
 _LINES_OF_ACT = 3
@@ -45,12 +47,15 @@ def live(
     console: Console,
     *,
     ended: bool = False,
+    above: str = "",
 ) -> Group:
     """The view while the demo runs, as much of it as the terminal is high: what is cut off at its
     end would be the acts and the line to look around with. `ended`: nothing more is played, and
-    what was said of that above has scrolled away.
+    what was said of that above has scrolled away. `above`: the line printed last before it, there
+    to be copied; it stays in sight unless the terminal is too low for both.
     """
-
+    room = console.height - -(-len(above) // console.width)
+    room = room if room >= _LOWEST else console.height
     look = f"kubectl --kubeconfig {stage.kubeconfig} get gq"
 
     def view(rows: int | None, *, whole: bool) -> Group:
@@ -63,10 +68,10 @@ def live(
         )
 
     full = view(None, whole=True)
-    if _lines(full, console) <= console.height:
+    if _lines(full, console) <= room:
         return full
     short = view(None, whole=False)
-    over = _lines(short, console) - console.height
+    over = _lines(short, console) - room
     return short if over <= 0 else view(len(_shown(stage)) - over - 1, whole=False)
 
 

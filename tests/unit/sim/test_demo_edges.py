@@ -278,6 +278,25 @@ def test_issue15_walk_the_live_view_fits_the_terminal_with_acts_and_address(
 
 
 @pytest.mark.parametrize(
+    ("height", "length", "rows"),
+    [(24, 117, 22), (24, 60, 23), (40, 117, 38), (16, 117, 16), (12, 300, 12)],
+)
+def test_walk1_01_the_line_to_copy_stays_in_sight_above_the_view(
+    height: int, length: int, rows: int
+) -> None:
+    """At 80x24 its first half scrolled away; a terminal too low for both keeps the view."""
+    console = Console(width=80, height=height, force_terminal=True)
+    stage = cast("Stage", _Stage(said="Draining since 03:12: blocked by a budget " * 5))
+    view = live(stage, list(ACTS), {}, 0.0, console, above="x" * length)
+    with console.capture() as shown:
+        console.print(view)
+    lines = shown.get().splitlines()
+    assert len(lines) <= rows
+    assert "kubectl --kubeconfig" in lines[-1]
+    assert all(act.name in "\n".join(lines) for act in ACTS)
+
+
+@pytest.mark.parametrize(
     ("played", "later"),
     [({"xid79"}, ["repair"]), ({"xid79", "repair"}, []), ({"row-remap"}, ["replace"]),
      ({"storm"}, []), ({act.name for act in ACTS}, [])],
