@@ -289,7 +289,8 @@ FIELDS: dict[str, Field] = {
     "TimelineEntry.message": Field("One sentence.", 1024),
     "TimelineEntry.by": Field("Who.", 256),
     "QuarantineStatus.evidence": Field(
-        "Copied from GPUNodeHealth when the session opened: it must survive the node."
+        "Copied from GPUNodeHealth when the session opened, as it must survive the node; and "
+        "which GPU was replaced by which since."
     ),
     "RecordStatus.scope": Field("GPU, or Node for what follows the slot.", enum=("GPU", "Node")),
     "RecordStatus.uuid": Field("UUID of the GPU.", 96),
@@ -308,7 +309,9 @@ FIELDS: dict[str, Field] = {
     "RecordEvent.severity": Field("Degraded or Fatal.", 32),
     "RecordEvent.driver": Field("The driver's version then.", 64),
     "RecordEvent.session": Field("The quarantine session that took its node out.", 253),
-    "RecordEvent.steps": Field("Repair steps taken; the last one brought it back.", 32, 5),
+    "RecordEvent.steps": Field(
+        "Repair steps taken; the last one, or GPUReplaced, brought it back.", 32, 5
+    ),
     "RecordEvent.endedAt": Field("Since when it was back in service.", 40),
     "RecordEvent.outcome": Field(
         "Active, Closed, Released, Undone (by a person) or NodeGone.", 16
@@ -332,6 +335,14 @@ FIELDS: dict[str, Field] = {
     "RecordWord.at": Field("When.", 40),
     "RecordWord.word": Field("repaired or keep: what was before it makes no lemon.", 16),
     "RecordWord.reason": Field("Why.", 1024),
+    "RecordStatus.replaced": Field("What came in its place, as a session of its node saw it."),
+    "RecordReplaced.at": Field("When it was seen.", 40),
+    "RecordReplaced.node": Field("The node.", 253),
+    "RecordReplaced.slot": Field("PCI address there.", 32),
+    "RecordReplaced.uuid": Field("UUID of the GPU that came.", 96),
+    "RecordReplaced.serial": Field("Its serial number where there is one.", 64),
+    "RecordReplaced.session": Field("The quarantine session that saw it.", 253),
+    "RecordReplaced.step": Field("The repair step under way; empty for one by hand.", 32),
     "RecordStatus.score": Field("Chance in percent that a fault comes back within 7 days."),
     "RecordStatus.lemon": Field(
         "True while it fails again and again. Never a cause: only how a fault is repaired."

@@ -47,6 +47,10 @@ from rules.session.status import PROPOSED, condition, is_true
 from rules.text.printable import printable
 
 HUMAN_REASON = "Requested"
+_ON_RECORD = (
+    "on record your word holds all the same: what was before makes no lemon of its GPUs, unless "
+    "the same fault is back within a week"
+)
 _UNKEPT = (
     "your reason was not kept, since the definitions in this cluster are of an older release; "
     "renew them with kubectl apply -k daemonset/crds"
@@ -300,7 +304,7 @@ async def repaired(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
         [
             f"{name}: noted, but so far the agent disagrees:",
             *(f"  {printable(line)}" for line in against),
-            "on record your word holds all the same: what was before makes no lemon of its GPUs",
+            _ON_RECORD,
             f"what it says then: kubectl gpuward why {name}",
         ]
     )

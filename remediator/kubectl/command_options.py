@@ -48,11 +48,12 @@ def history_more(parser: argparse.ArgumentParser) -> None:
     """What `history` takes."""
     parser.add_argument(
         "node", metavar="NODE", nargs="?", type=node_name,
-        help="name of the node (default: all)",
+        help="name of the node, or a GPU's UUID or serial number (default: all nodes)",
     )  # fmt: skip
     parser.add_argument(
-        "uuid", metavar="UUID", nargs="?", default="", help="of a GPU, after the word gpu"
-    )
+        "uuid", metavar="UUID", nargs="?", default="",
+        help="or serial number of a GPU, after the word gpu",
+    )  # fmt: skip
     parser.add_argument(
         "--since", type=length, metavar="TIME",
         help="of all nodes, how far back: 24h (default: 7d; 0 for all that is kept)",

@@ -18,6 +18,7 @@ from rules.ledger.rates import (
     FaultRate,
     Share,
     Survival,
+    by_successors,
     held,
     hours_out,
     quantile,
@@ -206,7 +207,9 @@ def stats(
     events = [event for _, event in faults]
     rows = record_rows(known, now)
     reasons = Counter(event.reason for event in events)
-    told = [event for _, event in everything]
+    told = by_successors(
+        ((record.status, event) for record, event in everything), (r.status for r in known)
+    )
     out = hours_out(told)
     return StatsShown(
         days=round((now - min(began.values(), default=now)) / DAY_S),

@@ -20,13 +20,15 @@ from rules.api.quarantine import Phase, TimelineEntry
 from rules.api.timestamps import parse_time
 from rules.catalog.device import places
 from rules.ledger.record import FaultOutcome, RecordView
+from rules.repair.parts import GPU_REPLACED, kept_replacements
 from rules.session.causes import DELETED_BY
 from rules.session.observation import is_open
 from rules.session.status import BY_GPUWARD, BY_PERSON, LET_GO
 
 SHOWN_ITEMS: Final = 80
-_TOLD_ELSEWHERE: Final = ("Repair", "Test")
-"""Steps of a session's timeline that `status.repair` and `status.validation` tell better."""
+_TOLD_ELSEWHERE: Final = ("Repair", "Test", GPU_REPLACED)
+"""Steps of a session's timeline that `status.repair`, `status.validation` and the evidence tell
+better."""
 
 
 class Lane(StrEnum):
@@ -93,6 +95,16 @@ def _of_session(session: QuarantineView) -> Iterator[TimelineItem]:
             what=attempt.step,
             state=attempt.state,
             said=": ".join(filter(None, (" ".join(filter(None, (by, numbered))), attempt.proof))),
+            session=session.name,
+        )
+    for swap in kept_replacements(status.evidence):
+        yield TimelineItem(
+            lane=Lane.REPAIR,
+            at=swap.at,
+            until=swap.at,
+            what=swap.short,
+            state="",
+            said=swap.clause,
             session=session.name,
         )
     for test in status.validation:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.metadata import ObjectMeta
 from rules.api.names import ANNOTATION_REPAIRED
 from rules.api.nodes import HealthView, NodeView, QuarantineView
-from rules.api.quarantine import Mode, Phase, RepairState
+from rules.api.quarantine import Mode, Phase, RepairAttempt, RepairState
 from rules.api.timestamps import format_time, parse_time
 from rules.api.writes import CreateRecord, DeleteRecord, WriteRecord
 from rules.catalog.reason import Severity, severity_rank
@@ -25,6 +25,7 @@ from rules.ledger.record import (
     GPU_SCOPE,
     NODE_SCOPE,
     FaultOutcome,
+    RecordReplaced,
     RecordStatus,
     RecordView,
     RecordWord,
@@ -40,6 +41,8 @@ from rules.ledger.update import (
     updated,
     worth_writing,
 )
+from rules.repair.ladder import Step
+from rules.repair.parts import GPU_REPLACED, began_by, kept_inventory, replaced_in
 from rules.session.causes import ended_by_person
 from rules.session.history import ended_at
 
@@ -172,21 +175,28 @@ def _found(
             continue
         seen.add(incident.id)
         fault = _fault_of(name, incident, by_incident.get(incident.id))
+        session = by_incident.get(incident.id)
         for uuid in incident.gpus[:MOST_GPUS] or ("",):
-            faults[uuid].append(fault)
+            faults[uuid].append(_credited(fault, session, uuid))
     for session in sessions:
         for uuid, fault in _kept_by(name, session, by_incident, seen):
-            faults[uuid].append(fault)
+            faults[uuid].append(_credited(fault, session, uuid))
     published = health is not None and not health.doubt
     whole = published and len(gpus) >= status.expected_gpus.count
+    listed = {part.uuid: part for s in sessions for part in kept_inventory(s.status.evidence)}
     own = [
         uuid
         for uuid in faults
-        if not uuid or uuid in gpus or _may_tell(name, uuid, records, whole=whole)
+        if not uuid
+        or uuid in gpus
+        or _may_tell(name, uuid, records, whole=whole and uuid not in listed)
     ]
     for uuid in own[:MOST_GPUS]:
         its = faults[uuid]
-        identity = _identity(name, uuid, gpus.get(uuid), status)
+        replaced = _replaced(name, uuid, sessions)
+        identity = _identity(name, uuid, gpus.get(uuid), status, replaced)
+        if uuid in listed and not identity.serial:
+            identity = replace(identity, serial=listed[uuid].serial)
         record = gpu_record_name(uuid) if uuid else node_record_name(name)
         found[record] = _Found(identity, its)
     return found
@@ -196,10 +206,10 @@ def _may_tell(name: str, uuid: str, records: Mapping[str, RecordView], *, whole:
     """Whether a node may speak of a GPU that its verdict does not list.
 
     Any UUID may stand in an incident. An agent lists a GPU that it lost, until the node boots: so
-    what a verdict names that lists as many GPUs as the node should have (`whole`) may be another
-    node's, and opens no record. One that is known to be elsewhere is not this node's to accuse;
-    but what became of a fault that was recorded here is told to its end, wherever the GPU is by
-    then.
+    what a verdict names that lists as many GPUs as the node should have, and listed no other when
+    a session opened (`whole`), may be another node's, and opens no record. One that is known to be
+    elsewhere is not this node's to accuse; but what became of a fault that was recorded here is
+    told to its end, wherever the GPU is by then.
     """
     known = records.get(gpu_record_name(uuid))
     if known is None:
@@ -209,7 +219,46 @@ def _may_tell(name: str, uuid: str, records: Mapping[str, RecordView], *, whole:
     return any(event.node == name for event in known.status.events)
 
 
-def _identity(name: str, uuid: str, gpu: GpuStatus | None, status: HealthStatus) -> RecordIdentity:
+def _replaced(name: str, uuid: str, sessions: list[QuarantineView]) -> RecordReplaced | None:
+    """What came in a GPU's place on this node, as its sessions saw it; the latest."""
+    seen = [
+        (one, session.name)
+        for session in sessions
+        if (one := replaced_in(session.status.evidence, uuid)) is not None
+    ]
+    if not uuid or not seen:
+        return None
+    one, session_name = max(seen, key=lambda each: parse_time(each[0].at) or 0.0)
+    return RecordReplaced(
+        at=one.at,
+        node=name,
+        slot=one.by.slot,
+        uuid=one.by.uuid,
+        serial=one.by.serial,
+        session=session_name,
+        step=one.step,
+    )
+
+
+def _credited(fault: RecordedFault, session: QuarantineView | None, uuid: str) -> RecordedFault:
+    """The fault with the steps that mended it: where its GPU was replaced, that did, and not the
+    step under way nor one that came after it. Replacing the node is that very step.
+    """
+    out = replaced_in(session.status.evidence, uuid) if session is not None else None
+    if session is None or out is None or out.step == Step.REPLACE_NODE:
+        return fault
+    before = [a for a in session.status.repair if began_by(a.started_at, out)]
+    vain = [step for step in _taken(before) if step != out.step]
+    return replace(fault, steps=(*vain, GPU_REPLACED))
+
+
+def _identity(
+    name: str,
+    uuid: str,
+    gpu: GpuStatus | None,
+    status: HealthStatus,
+    replaced: RecordReplaced | None,
+) -> RecordIdentity:
     if not uuid:
         return RecordIdentity(
             scope=NODE_SCOPE,
@@ -227,6 +276,7 @@ def _identity(name: str, uuid: str, gpu: GpuStatus | None, status: HealthStatus)
         slot=gpu.pci if gpu is not None else "",
         driver=status.driver_version[:64],
         rules=status.rules_version[:64],
+        replaced=replaced,
     )
 
 
@@ -317,7 +367,10 @@ def steps_of(session: QuarantineView) -> tuple[str, ...]:
     """The repair steps that were really taken, in order: what nobody was asked for teaches
     nothing.
     """
-    attempts = session.status.repair
+    return _taken(session.status.repair)
+
+
+def _taken(attempts: Iterable[RepairAttempt]) -> tuple[str, ...]:
     return tuple(a.step for a in attempts if a.state == RepairState.PROVEN or a.in_vain)
 
 

@@ -12,10 +12,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from rules.api.timestamps import parse_time
-from rules.ledger.record import FaultOutcome, RecordEvent
+from rules.ledger.record import FaultOutcome, RecordEvent, RecordReplaced, RecordStatus
 from rules.ledger.score import WEEK_S
 from rules.repair.ladder import LADDER
+from rules.repair.parts import GPU_REPLACED
 
 _Z: Final = 1.959964
 """Of 95 %, both sides."""
@@ -88,6 +91,33 @@ def rates(faults: Mapping[str, int], gpu_days: Mapping[str, float]) -> tuple[Fau
             )
         )
     return tuple(sorted(found, key=lambda one: (-one.rate, one.group)))
+
+
+def by_successors(
+    faults: Iterable[tuple[RecordStatus, RecordEvent]], records: Iterable[RecordStatus]
+) -> list[RecordEvent]:
+    """The events; of those that ended with another GPU in the place, when that one failed there:
+    the one that is gone cannot.
+    """
+    of = {record.uuid: record.events for record in records if record.uuid}
+    return [_by_successor(event, record.replaced, of) for record, event in faults]
+
+
+def _by_successor(
+    event: RecordEvent,
+    out: RecordReplaced | None,
+    of: Mapping[str, tuple[RecordEvent, ...]],
+) -> RecordEvent:
+    ended, swapped = parse_time(event.ended_at), event.steps[-1:] == (GPU_REPLACED,)
+    if out is None or ended is None or not swapped or out.session != event.session:
+        return event
+    failed = [
+        at
+        for one in of.get(out.uuid, ())
+        if one.node == out.node and (at := parse_time(one.at)) is not None and at >= ended
+    ]
+    after = int(min(failed) - ended) if failed else None
+    return msgspec.structs.replace(event, came_back_after=after)
 
 
 def held(events: Iterable[RecordEvent], now: float) -> tuple[Share, ...]:

@@ -16,6 +16,7 @@ from rules.api.health import Wire, plain
 from rules.api.metadata import DOUBT_FIELD, ObjectMeta, View
 from rules.api.names import PREFIX
 from rules.api.object_name import is_object_name, name_from
+from rules.api.timestamps import parse_time
 
 ANNOTATION_KEEP: Final = f"{PREFIX}/keep"
 """A person's word on a record: what was before it makes no lemon. `<RFC 3339 time> <reason>`."""
@@ -77,6 +78,26 @@ class RecordWord(Wire, frozen=True):
     reason: str = ""
 
 
+class RecordReplaced(Wire, frozen=True):
+    """Another GPU came in its place: when and where, which, and during which repair step."""
+
+    at: str
+    node: str = ""
+    slot: str = ""
+    uuid: str = ""
+    serial: str = ""
+    session: str = ""
+    step: str = ""
+
+    @property
+    def clause(self) -> str:
+        """`replaced by serial 165 (GPU-...) in gpu-1 0000:3b:00.0 on 2026-11-23, during ...`."""
+        by = f"serial {self.serial} ({self.uuid})" if self.serial else self.uuid
+        where = " ".join(filter(None, (self.node, self.slot)))
+        during = f", during {self.step}" if self.step else ""
+        return f"replaced by {by} in {where} on {self.at[:10]}{during}"
+
+
 class RecordCounters(Wire, frozen=True):
     """Over the whole life of the record, also of events that it no longer lists."""
 
@@ -102,6 +123,7 @@ class RecordStatus(Wire, frozen=True):
     rules_version: str = ""
     baseline_at: str = ""
     said: tuple[RecordWord, ...] = ()
+    replaced: RecordReplaced | None = None
     score: int = 0
     lemon: bool = False
     lemon_since: str = ""
@@ -111,6 +133,13 @@ class RecordStatus(Wire, frozen=True):
     def node(self) -> str:
         """Where it was seen last; "" where nobody knows."""
         return self.places[-1].node if self.places else ""
+
+    @property
+    def gone_for(self) -> RecordReplaced | None:
+        """What came in its place, while it was not seen anywhere since."""
+        seen = parse_time(self.places[-1].since) if self.places else None
+        out = parse_time(self.replaced.at) if self.replaced is not None else None
+        return self.replaced if out is not None and (seen or 0.0) <= out else None
 
     @property
     def called(self) -> str:
@@ -131,6 +160,15 @@ class RecordView(View, frozen=True, kw_only=True):
     def name(self) -> str:
         """The object's name."""
         return self.metadata.name
+
+
+def came_in_for(records: Iterable[RecordView], uuid: str) -> list[RecordStatus]:
+    """The records of GPUs in whose place this one came."""
+    return [
+        record.status
+        for record in records
+        if uuid and record.status.replaced is not None and record.status.replaced.uuid == uuid
+    ]
 
 
 def record_patch(status: RecordStatus) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from rules.ledger.record import (
     RecordCounters,
     RecordEvent,
     RecordPlace,
+    RecordReplaced,
     RecordStatus,
     RecordView,
     RecordWord,
@@ -55,6 +56,8 @@ class RecordIdentity:
     slot: str = ""
     driver: str = ""
     rules: str = ""
+    replaced: RecordReplaced | None = None
+    """What came in its place, where a session of its node saw that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,10 +140,20 @@ def _identified(status: RecordStatus, identity: RecordIdentity, now: float) -> R
         serial=identity.serial or status.serial,
         product=identity.product or status.product,
         places=_placed(status.places, identity, now),
+        replaced=_replaced(status, identity),
         driver_version=driver,
         rules_version=rules,
         baseline_at=format_time(now) if changed else status.baseline_at,
     )
+
+
+def _replaced(status: RecordStatus, identity: RecordIdentity) -> RecordReplaced | None:
+    """The latest that is known; only the node where it was last may say what came in its place."""
+    told, known = identity.replaced, status.replaced
+    if told is None or status.node not in {"", told.node}:
+        return known
+    earlier = known is not None and (parse_time(told.at) or 0.0) < (parse_time(known.at) or 0.0)
+    return known if earlier else told
 
 
 def _placed(

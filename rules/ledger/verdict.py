@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from rules.api.timestamps import parse_time
-from rules.ledger.record import FaultOutcome, RecordEvent, RecordStatus
+from rules.ledger.record import FaultOutcome, RecordEvent, RecordStatus, RecordWord
 from rules.ledger.score import DAY_S, WEEK_S, Evidence, chance_of_return, is_memory
 
 FAULTS: Final = 5
@@ -37,7 +37,8 @@ CLEARS_BELOW: Final = 6
 """Hysteresis: a lemon is none any more when the chance of a return is below twice that of
 independent faults, in percent, and so long a time was quiet."""
 FATAL: Final = "Fatal"
-_WORDS: Final = {"keep", "repaired"}
+_REPAIRED: Final = "repaired"
+_WORDS: Final = {"keep", _REPAIRED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +63,16 @@ class Lessons:
 
 def counting(status: RecordStatus) -> list[RecordEvent]:
     """The events that count: Fatal ones and those with a session; not what a person undid, nor
-    what was before a person's word. What was only reported makes no lemon: heat would.
+    what was before a person's word that held. What was only reported makes no lemon: heat would.
 
     A new driver or new rules judge anew: of what was before them only Fatal faults count, since a
     release may count differently (one multiplied a counter 170 times).
     """
-    words = [at for said in status.said if said.word in _WORDS and (at := parse_time(said.at))]
+    words = [
+        at
+        for said in status.said
+        if said.word in _WORDS and (at := parse_time(said.at)) and not in_vain(said, status)
+    ]
     since = max(words, default=0.0)
     baseline = parse_time(status.baseline_at) or 0.0
     return [
@@ -79,6 +84,26 @@ def counting(status: RecordStatus) -> list[RecordEvent]:
         and at > since
         and (at >= baseline or event.severity == FATAL)
     ]
+
+
+def in_vain(said: RecordWord, status: RecordStatus) -> bool:
+    """Whether a person said that it was repaired and the same fault was back within a week, of
+    this very part, as another one has another record. What was before counts then.
+
+    A word that it may be kept stands: it is about what was, and promises nothing.
+    """
+    word = parse_time(said.at)
+    if said.word != _REPAIRED or word is None:
+        return False
+    seen = {
+        (event.reason, at)
+        for event in status.events
+        if event.outcome != FaultOutcome.UNDONE
+        for text in (event.at, event.last_at)
+        if (at := parse_time(text)) is not None
+    }
+    before = {reason for reason, at in seen if at <= word}
+    return any(reason in before and 0 < at - word <= WEEK_S for reason, at in seen)
 
 
 def judge_record(status: RecordStatus, now: float) -> LemonVerdict:
@@ -163,9 +188,11 @@ def _sentence(status: RecordStatus, events: list[RecordEvent], score: int, now: 
     reasons = [reason for reason, _ in Counter(e.reason for e in recent or events).most_common(3)]
     back, faults = sum(map(_returned, recent)), len(_moments(recent))
     returned = f", back within a week after {back} of them" if back else ""
+    out = status.gone_for
     return (
         f"{status.called}: {faults} {'fault' if faults == 1 else 'faults'} in 90 days "
-        f"({', '.join(reasons)}){returned}; {score} % chance of a return within 7 days."
+        f"({', '.join(reasons)}){returned}; "
+        f"{out.clause if out is not None else f'{score} % chance of a return within 7 days'}."
     )[:1024]
 
 

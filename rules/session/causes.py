@@ -20,6 +20,7 @@ from rules.api.object_name import name_from
 from rules.api.quarantine import Cause
 from rules.catalog.reason import Level, Severity, level_rank, severity_rank
 from rules.policy.policy import Policy
+from rules.repair.parts import EVIDENCE_INVENTORY, inventory
 from rules.session.external import SOURCE as EXTERNAL
 from rules.session.external import holds, is_external, trigger_of
 from rules.session.observation import NodeObservation, is_open, staleness
@@ -363,4 +364,5 @@ def evidence_of(
             }
             for incident in incidents
         ],
+        EVIDENCE_INVENTORY: inventory(status),
     }

@@ -30,6 +30,7 @@ from rules.session.history import needs_replacement
 from rules.session.observation import Unjudged, is_open
 from rules.session.repair.beginning import awaited, begin_fence, begin_step, led_to, would_repair
 from rules.session.repair.evidence import with_evidence
+from rules.session.repair.facts import with_parts
 from rules.session.repair.outlook import Outlook
 from rules.session.repair.phase import follow_step
 from rules.session.repair.wants import was_fenced
@@ -43,7 +44,7 @@ def in_phase(case: Case, halt: Refusal | None = None) -> Decision:
     stops harm has more to say than `halt_of` knows.
     """
     halt = halt or halt_of(case)
-    status = with_evidence(case, with_halts(case, halt))
+    status = with_parts(case, with_evidence(case, with_halts(case, halt)))
     if case.phase is not Phase.QUARANTINED:
         status = st.with_condition(status, st.PROPOSED, case.now)
     if case.phase is not Phase.PENDING and not case.shadow:

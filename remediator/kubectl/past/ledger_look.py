@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, NoReturn
+from typing import Any
+
+import msgspec
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
+from remediator.kubectl.past.gpu_named import gpu_named
 from remediator.kubectl.terminal import Terminal
 from remediator.view.ledger_view import (
     RateRow,
@@ -22,26 +25,28 @@ from remediator.view.ledger_view import (
 )
 from remediator.view.text import NONE, age, count, document, duration, labelled, span, table
 from rules.api.health import plain
+from rules.api.metadata import ObjectMeta
 from rules.api.names import API_VERSION, LABEL_GPUS
 from rules.api.nodes import NodeView
 from rules.api.object_name import api_path, is_object_name
 from rules.api.quarantine import MAX_MESSAGE
-from rules.api.sentences import some
 from rules.api.timestamps import format_time, utc_of
 from rules.fleet.happenings import records_by_now
 from rules.ledger.record import (
     ANNOTATION_KEEP,
     FaultOutcome,
     RecordEvent,
+    RecordPlace,
+    RecordReplaced,
+    RecordStatus,
     RecordView,
-    gpu_record_name,
-    node_record_name,
+    RecordWord,
+    came_in_for,
 )
+from rules.ledger.verdict import in_vain
 from rules.text.printable import printable
 
 _SHOWN = 8
-_NEAR = 5
-"""Whole UUIDs on one line of an error."""
 _NEVER = "; it never failed, or longer than 90 days ago"
 
 
@@ -76,20 +81,31 @@ def _cells(row: RecordRow, now: float, *, wide: bool) -> list[str]:
     ]
 
 
-async def gpu_history(cluster: Cluster, options: argparse.Namespace) -> str:
-    """Every fault of one GPU, or of a node's own record, oldest first."""
-    record = await _by_now(cluster, options.uuid)
+async def gpu_history(
+    cluster: Cluster, options: argparse.Namespace, typed: str, otherwise: str = ""
+) -> str:
+    """Every fault of one GPU, or of a node's own record, oldest first. `otherwise` is said where
+    no GPU is called so.
+    """
+    record = await _by_now(cluster, typed)
+    if record is None:
+        unknown = f"there is no GPU called {typed}: no UUID or serial number of one begins so"
+        raise CommandError(otherwise or f"{unknown}, neither on a node nor on record")
+    came = came_in_for(await cluster.records(), record.status.uuid)
     if options.output in {"json", "yaml"}:
         return document(_wire(record), options.output)
     status, now = record.status, cluster.now()
     row = record_row(record, now)
-    places = " -> ".join(f"{p.node} {p.slot} since {utc_of(p.since)}".replace("  ", " ")
-                         for p in status.places)  # fmt: skip
-    lines = [printable(row.message)]
+    places = " -> ".join(_place(place) for place in status.places)
+    lines = [printable(row.message if status.events else status.message)]
     lines += labelled("where", [places] if places else [])
-    lines += labelled("is", [" ".join(filter(None, (status.product, status.serial)))])
+    its = " ".join(filter(None, (status.product, status.serial)))
+    lines += labelled("is", [its] if its else [])
+    gone = status.replaced
+    lines += labelled("out", [_put_in(gone)] if gone is not None else [])
+    lines += labelled("came", [f"in for {_taken_out(one)}" for one in came])
     lines += labelled("lemon", [f"since {utc_of(row.lemon_since)}"] if row.lemon else [])
-    lines += labelled("said", [f"{w.word} at {utc_of(w.at)}: {w.reason}" for w in status.said])
+    lines += labelled("said", [_said(word, status) for word in status.said])
     if status.forgotten_until:
         lines += labelled(
             "before", [f"what was up to {utc_of(status.forgotten_until)} is only counted"]
@@ -101,6 +117,33 @@ async def gpu_history(cluster: Cluster, options: argparse.Namespace) -> str:
         cells = [_event(event) for event in status.events]
         lines += ["", table(header, cells, spare=spare, wide=options.output == "wide")]
     return "\n".join(lines)
+
+
+def _said(word: RecordWord, status: RecordStatus) -> str:
+    vain = " (the same fault was back within a week, so it counts no more)"
+    return (
+        f"{word.word} at {utc_of(word.at)}: {word.reason}{vain if in_vain(word, status) else ''}"
+    )
+
+
+def _place(place: RecordPlace) -> str:
+    since = f"since {utc_of(place.since)}" if place.since else ""
+    return " ".join(filter(None, (place.node, place.slot, since)))
+
+
+def _put_in(replaced: RecordReplaced) -> str:
+    session = f", session {replaced.session}" if replaced.session else ""
+    return f"{replaced.clause}{session}"
+
+
+def _taken_out(record: RecordStatus) -> str:
+    """Of a GPU that came: the one that it came for."""
+    out = record.replaced
+    if out is None:
+        return record.called
+    serial = f"serial {record.serial} ({record.uuid})" if record.serial else record.uuid
+    during = f", during {out.step}" if out.step else ""
+    return f"{serial} in {out.node} {out.slot} on {utc_of(out.at)}{during}, session {out.session}"
 
 
 def _event(event: RecordEvent) -> list[str]:
@@ -217,18 +260,17 @@ async def keep(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> st
     return "\n".join(said)
 
 
-async def _by_now(cluster: Cluster, text: str) -> RecordView:
+async def _by_now(cluster: Cluster, text: str) -> RecordView | None:
     """The record with what is known by now of the nodes where a fault of it may go on; also one
-    that is yet to be written.
+    that is yet to be written, and an empty one of a GPU that never failed. None where no GPU is
+    called so.
     """
-    found, near = await _written(cluster, text)
-    name, nodes = "", []
-    if found is not None:
-        active = [e.node for e in found.status.events if e.outcome == FaultOutcome.ACTIVE]
-        name, nodes = found.name, [found.status.node, *active]
-    elif not near:
-        name, nodes, near = await _accused(cluster, text)
-    for node in filter(is_object_name, dict.fromkeys(nodes)):
+    named = await gpu_named(cluster, text)
+    if named is None:
+        return None
+    found, status = named.record, named.seen
+    active = [e.node for e in status.events if e.outcome == FaultOutcome.ACTIVE]
+    for node in filter(is_object_name, dict.fromkeys([status.node, *active])):
         records = records_by_now(
             node,
             await _readable(cluster, node),
@@ -237,8 +279,12 @@ async def _by_now(cluster: Cluster, text: str) -> RecordView:
             [found] if found is not None else [],
             cluster.now(),
         )
-        found = next((one for one in records if one.name == name), found)
-    return found if found is not None else _missing(text, near)
+        found = next((one for one in records if one.name == named.name), found)
+    if found is not None:
+        return found
+    nothing = f"{status.called}: nothing is on record of it{_NEVER}."
+    empty = msgspec.structs.replace(status, message=nothing)
+    return RecordView(metadata=ObjectMeta(name=named.name), status=empty)
 
 
 async def _readable(cluster: Cluster, name: str) -> NodeView | None:
@@ -251,45 +297,12 @@ async def _readable(cluster: Cluster, name: str) -> NodeView | None:
         return None
 
 
-async def _accused(cluster: Cluster, text: str) -> tuple[str, list[str], list[str]]:
-    """Of a GPU without a record: how its record will be called, and the nodes that name it; of
-    several that begin so only which.
-    """
-    nodes: dict[str, list[str]] = {}
-    for health in await cluster.healths():
-        for uuid in {uuid for one in health.status.incidents for uuid in one.gpus}:
-            if uuid.lower().startswith(text.lower()):
-                nodes.setdefault(uuid, []).append(health.metadata.name)
-    if len(nodes) != 1:
-        return "", [], sorted(nodes)
-    ((uuid, named),) = nodes.items()
-    return gpu_record_name(uuid), named, []
-
-
 async def _record(cluster: Cluster, text: str) -> RecordView:
-    found, near = await _written(cluster, text)
-    return found if found is not None else _missing(text, near)
-
-
-async def _written(cluster: Cluster, text: str) -> tuple[RecordView | None, list[str]]:
-    """The record of that name, or whose UUID alone begins so; else the UUIDs that do."""
-    for name in dict.fromkeys((gpu_record_name(text), node_record_name(text))):
-        if (found := await cluster.record(name)) is not None:
-            return found, []
-    known = sorted(r.status.uuid for r in await cluster.records() if r.status.uuid)
-    near = [uuid for uuid in known if uuid.lower().startswith(text.lower())]
-    if len(near) == 1:
-        return await cluster.record(gpu_record_name(near[0])), near
-    return None, near
-
-
-def _missing(text: str, near: list[str]) -> NoReturn:
-    """Nothing is called that; or several things begin so, and none is chosen for a person."""
-    if not near:
+    """The record that a person's word goes on."""
+    named = await gpu_named(cluster, text)
+    if named is None or named.record is None:
         raise CommandError(f"there is no record of {text}{_NEVER}")
-    raise CommandError(
-        f"{len(near)} GPUs begin with {text}: {some(near, _NEAR)}; give more of the one you mean"
-    )
+    return named.record
 
 
 def _wire(record: RecordView) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from remediator.kubectl.command import CommandError
 from remediator.kubectl.look import nearest, wire_list
 from remediator.kubectl.node_look import RECORDS, NodeLook, look_at, readable_records
 from remediator.kubectl.past.fleet_history import fleet_history
+from remediator.kubectl.past.gpu_named import looks_like_a_gpu
 from remediator.kubectl.past.ledger_look import gpu_history
 from remediator.kubectl.terminal import Terminal
 from remediator.view.session_view import gpu_ids
@@ -30,12 +31,10 @@ _SAID: Final = 100
 _SHOWN: Final = 40
 """Lines of the timeline; with -o wide all that the page draws."""
 
-_OF_A_GPU: Final = "; of one GPU: kubectl gpuward history gpu UUID"
-
 
 async def history(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
-    """All sessions of one node, oldest first, and its timeline; with `gpu UUID` the record of one
-    GPU; without either what was done to the fleet of late.
+    """All sessions of one node, oldest first, and its timeline; of a GPU, by UUID or serial
+    number, its record; without either what was done to the fleet of late.
     """
     if not options.node:
         return await fleet_history(cluster, options)
@@ -45,12 +44,12 @@ async def history(cluster: Cluster, options: argparse.Namespace, _: Terminal) ->
         )
     if options.uuid:
         if options.node != "gpu":
-            raise CommandError("history takes one NODE, or: gpu UUID", exit_code=64)
-        return await gpu_history(cluster, options)
+            raise CommandError("history takes one NODE or GPU, or: gpu UUID", exit_code=64)
+        return await gpu_history(cluster, options, options.uuid)
     if options.output in {"json", "yaml"}:
         found = await cluster.sessions(options.node)
         if not found and await cluster.node(options.node) is None:
-            raise await _nobody(cluster, options.node)
+            return await _of_a_gpu(cluster, options)
         return document(wire_list(found), options.output)
     look = await look_at(cluster, options.node, namespace=options.namespace)
     sessions = list(look.sessions)
@@ -62,7 +61,7 @@ async def history(cluster: Cluster, options: argparse.Namespace, _: Terminal) ->
     )
     if not sessions and not timeline.items:
         if look.node is None and not look.node_hidden:
-            raise await _nobody(cluster, look.name)
+            return await _of_a_gpu(cluster, options)
         return f"{look.name} has no session on record"
     wide = options.output == "wide"
     parts = [_sessions(sessions, look.now, wide=wide)] if sessions else []
@@ -74,13 +73,18 @@ async def history(cluster: Cluster, options: argparse.Namespace, _: Terminal) ->
     return "\n\n".join(parts)
 
 
-async def _nobody(cluster: Cluster, name: str) -> CommandError:
-    """What to say where nothing is known of a node because there is none."""
+async def _of_a_gpu(cluster: Cluster, options: argparse.Namespace) -> str:
+    """No node is called so: perhaps a GPU is."""
+    name = options.node
     if name == "gpu":
-        return CommandError("history of one GPU needs its UUID: history gpu UUID", exit_code=64)
+        wanted = "history of one GPU needs its UUID or serial number: history gpu UUID"
+        raise CommandError(wanted, exit_code=64)
     near = await nearest(cluster, name)
-    gpu = _OF_A_GPU if name.startswith("GPU-") or name.isdecimal() else ""
-    return CommandError(f"there is no node {name}, and no session of one{near}{gpu}")
+    nobody = f"there is no node {name}, and no session of one"
+    if not looks_like_a_gpu(name):
+        raise CommandError(f"{nobody}{near}")
+    nothing = f"{nobody}, and no GPU whose UUID or serial number begins so{near}"
+    return await gpu_history(cluster, options, name, nothing)
 
 
 async def _records(cluster: Cluster, look: NodeLook) -> tuple[RecordView, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from rules.api.timestamps import format_time
-from rules.ledger.record import FaultOutcome, RecordEvent, RecordStatus
+from rules.ledger.record import FaultOutcome, RecordEvent, RecordStatus, RecordWord
 from rules.ledger.score import DAY_S
-from rules.ledger.verdict import judge_record, lessons_of
+from rules.ledger.verdict import counting, judge_record, lessons_of
 
 T0 = 1_750_000_000.0
 
@@ -43,3 +44,42 @@ def test_issue14_a_lemon_of_the_node_stays_one_until_it_was_quiet(later: int) ->
     found = lessons_of([record], "b", T0 + later * DAY_S)
     assert found.lemons == ("GPU-1",)
     assert "ResetGPU" in found.failed
+
+
+def with_word(word: str, days_ago: float, *told: RecordEvent) -> RecordStatus:
+    said = RecordWord(at=format_time(T0 - days_ago * DAY_S), word=word, reason="reseated")
+    return RecordStatus(uuid="GPU-1", events=told, said=(said,))
+
+
+@pytest.mark.parametrize(
+    ("word", "back_after_days", "counts"),
+    [
+        pytest.param("repaired", None, 0, id="it held"),
+        pytest.param("repaired", 2, 5, id="the same fault was back within a week"),
+        pytest.param("repaired", 8, 1, id="it was back later, so it had held"),
+        pytest.param("keep", 2, 1, id="a word that it may be kept promises nothing"),
+    ],
+)
+def test_a_word_that_it_was_repaired_holds_until_the_same_fault_is_back(
+    word: str, back_after_days: float | None, counts: int
+) -> None:
+    before = events("b", 24, 22, 21, 20)
+    after = events("b", 18 - back_after_days) if back_after_days is not None else ()
+    record = with_word(word, 18, *before, *after)
+    assert len(counting(record)) == counts
+    assert judge_record(record, T0).lemon == (counts >= 5)
+
+
+def test_another_fault_after_a_repair_is_not_that_one() -> None:
+    other = msgspec.structs.replace(events("b", 16)[0], reason="Xid95UncontainedMemoryError")
+    undone = msgspec.structs.replace(events("b", 15)[0], outcome=FaultOutcome.UNDONE)
+    record = with_word("repaired", 18, *events("b", 24, 22), other, undone)
+    assert [event.reason for event in counting(record)] == ["Xid95UncontainedMemoryError"]
+
+
+def test_a_fault_that_flaps_over_the_word_was_not_repaired() -> None:
+    flaps = msgspec.structs.replace(
+        events("b", 18)[0], times=2, last_at=format_time(T0 - 18 * DAY_S + 900)
+    )
+    record = with_word("repaired", 18 - 600 / DAY_S, *events("b", 24, 22), flaps)
+    assert len(counting(record)) == 3

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from rules.api.timestamps import format_time
-from rules.ledger.rates import count_interval, held, hours_out, quantile, rates, share_of
-from rules.ledger.record import FaultOutcome, RecordEvent
+from rules.ledger.rates import (
+    by_successors,
+    count_interval,
+    held,
+    hours_out,
+    quantile,
+    rates,
+    share_of,
+)
+from rules.ledger.record import FaultOutcome, RecordEvent, RecordReplaced, RecordStatus
 from rules.ledger.score import DAY_S
 
 NOW = 1_750_000_000.0
@@ -64,3 +73,24 @@ def test_hours_out_count_each_session_once() -> None:
     out = hours_out([same, same, event(days_ago=9)])
     assert out == (2.0, 2.0)
     assert (quantile(out, 0.5), quantile((), 0.5)) == (2.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("new_fails_after_days", "hits"),
+    [pytest.param(3.0, 0, id="the new one failed, too"), pytest.param(None, 1, id="it did not")],
+)
+def test_of_a_replaced_gpu_the_one_that_came_tells_whether_it_held(
+    new_fails_after_days: float | None, hits: int
+) -> None:
+    fault = replace(event("ResetGPU", "GPUReplaced", days_ago=20), node="n")
+    out = RecordReplaced(at=fault.ended_at, node="n", uuid="GPU-new", session=fault.session)
+    old = RecordStatus(uuid="GPU-old", events=(fault,), replaced=out)
+    failures: tuple[RecordEvent, ...] = ()
+    if new_fails_after_days is not None:
+        failures = (replace(event(days_ago=20 - new_fails_after_days), node="n"),)
+    elsewhere = replace(event(days_ago=18), node="other")
+    new = RecordStatus(uuid="GPU-new", events=(elsewhere, *failures))
+    told = by_successors([(old, fault)], [old, new])
+    reset, swap = held(told, NOW)
+    assert (reset.what, reset.hits, reset.of) == ("ResetGPU", 0, 1)
+    assert (swap.what, swap.hits, swap.of) == ("GPUReplaced", hits, 1)
