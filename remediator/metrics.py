@@ -214,6 +214,10 @@ class Metrics:
         self.policy_reload_ok = self._gauge(
             "gpuward_policy_reload_ok", "1 when the policy file was read and valid the last time."
         )
+        self.policy_missing = self._gauge(
+            "gpuward_policy_missing",
+            "1 while no valid policy was read since the start: Shadow that nobody asked for.",
+        )
         self.clock_skew = self._gauge(
             "gpuward_clock_skew_seconds",
             "API server's clock minus this machine's; 0 when they agree within a second.",

@@ -156,6 +156,7 @@ class PolicySource:
             if first:
                 self.use(Policy(), first=True)
         self._metrics.policy_reload_ok.set(0 if self.problems else 1)
+        self._metrics.policy_missing.set(0 if self._last_good or self._shadow else 1)
 
     def use(self, policy: Policy, *, first: bool = False) -> None:
         """From now on this is the policy; `first`: nobody need hear of it."""

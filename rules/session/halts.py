@@ -60,7 +60,7 @@ def halt_of(case: Case) -> Refusal | None:
     if case.policy.mode == Mode.SHADOW and not case.shadow:
         return Refusal(
             reason=WhyNot.POLICY_IS_SHADOW,
-            why="the policy was switched to Shadow, so nothing more is done to the node",
+            why="the policy in force says Shadow, so nothing more is done to the node",
         )
     return None
 

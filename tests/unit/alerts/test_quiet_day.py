@@ -132,6 +132,7 @@ def of_remediator(number: int) -> Iterator[Series]:
         yield f"{quiet}{{{at}}}", page()
     yield f"gpuward_enforcing{{{at}}}", page(1)
     yield f"gpuward_policy_reload_ok{{{at}}}", page(1)
+    yield f"gpuward_policy_missing{{{at}}}", page()
     yield f'gpuward_budget_size_nodes{{{at}, scope="all"}}', page(1)
     yield f'gpuward_budget_used_nodes{{{at}, scope="all"}}', page(0)
     yield f'gpuward_unexpected_errors_total{{{at}, part="session"}}', page()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from remediator.metrics import Metrics
 from remediator.upkeep.policy_source import PolicySource
 from tests.support.remediator.virtual_clock import VirtualClock
@@ -44,3 +46,21 @@ def test_one_that_had_a_good_one_says_since_when_it_goes_on_by_that(tmp_path: Pa
     file.write_text("mode: Enforce\n# mended\n")
     replica.look(clock)
     assert replica.trouble == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "shadow", "missing"),
+    [
+        ("mode: Enforce\n", False, 0.0),
+        ("mode: Shadow\n", False, 0.0),
+        (TYPO, False, 1.0),
+        (TYPO, True, 0.0),
+    ],
+)
+def test_shadow_that_nobody_asked_for_is_a_number_that_alerts_can_tell_from_the_other(
+    tmp_path: Path, text: str, shadow: bool, missing: float
+) -> None:
+    file, metrics = tmp_path / "policy.yaml", Metrics()
+    file.write_text(text)
+    PolicySource(str(file), shadow=shadow, metrics=metrics, on_change=lambda policy: None).start()
+    assert metrics.registry.get_sample_value("gpuward_policy_missing") == missing
