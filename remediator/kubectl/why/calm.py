@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from remediator.kubectl.node_look import NodeLook
 from remediator.view.acts import resume_command
+from remediator.view.text import span
 from rules.api.names import LABEL_OPT_OUT
 from rules.api.nodes import FreshNode
 from rules.api.quarantine import Mode
 from rules.api.sentences import some
-from rules.api.timestamps import utc
+from rules.api.timestamps import parse_time, utc
 from rules.catalog.reason import Severity
 from rules.policy.policy import Policy
 from rules.session.causes import actionable, ended_by_person
 from rules.session.reuse import NotOpened, Opening, opening
+
+OVERDUE_S: Final = 60.0
+"""A session opens within seconds of a verdict, another leader within twenty."""
 
 
 def calm_lines(look: NodeLook) -> Iterator[str]:
@@ -99,4 +104,18 @@ def _reason(look: NodeLook, node: FreshNode, policy: Policy) -> str:
             "sessions ended before anything was done; to take it out now: "
             f'kubectl gpuward quarantine {look.name} --reason "..."'
         )
-    return "a session opens within seconds"
+    return f"a session opens within seconds{_overdue(found, look.now)}"
+
+
+def _overdue(found: Opening, now: float) -> str:
+    """What to ask where that should have been long ago: a right may be lost, and a remediator
+    that may not write cannot say so here; "" of a fault that is new.
+    """
+    seen_at = [parse_time(incident.first_seen) for incident in found.incidents]
+    since = max((at for at in seen_at if at is not None), default=now)
+    if now - since <= OVERDUE_S:
+        return ""
+    return (
+        f"; the fault is {span(now - since)} old, so it may be that the remediator cannot: "
+        "kubectl gpuward preflight"
+    )

@@ -128,3 +128,16 @@ def test_why_waits_for_the_kubelet_only_where_the_release_does(ready: str, waits
     opened = session(SESSION, NAME, "Validating", "So it stands.")
     seen = seen_by(sick(NAME, closed=True), opened, on=there, policy=policy_of())
     assert ("the node must be Ready" in told(seen)) == waits
+
+
+@pytest.mark.parametrize(("minutes", "doubts"), [(0.5, False), (15, True)])
+def test_issue15_a_session_that_should_have_opened_long_ago_is_not_promised_without_a_doubt(
+    minutes: float, doubts: bool
+) -> None:
+    """Whoever took its rights away also took the remediator's word about it."""
+    health = sick(NAME)
+    health["status"]["incidents"][0]["firstSeen"] = ago(minutes)
+    said = " ".join(told(look(health=health)).split())
+    assert OPENS in said
+    doubt = "the fault is 15m old, so it may be that the remediator cannot"
+    assert (doubt in said) == doubts
