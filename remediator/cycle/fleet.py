@@ -176,7 +176,10 @@ class Fleet(EdgePart):
             metrics.budget_used.labels(scope).set(line.unavailable)
         metrics.correlated_cause.clear()
         for finding in verdict.findings:
-            metrics.correlated_cause.labels(finding.reason, finding.shared).set(len(finding.nodes))
+            # What is over is for people to read about, and wakes nobody.
+            if finding.going_on:
+                found = metrics.correlated_cause.labels(finding.reason, finding.shared)
+                found.set(finding.going_on)
 
     def _report_findings(self) -> None:
         for event in self.verdict.events:

@@ -80,13 +80,24 @@ def found_alike(
 ) -> Iterator[Found]:
     """In what at least `least` nodes of `hits`, some of the `faulty` ones of a `fleet`, may be
     alike: each value alone, and of each label the values of which at least this part is hit, for
-    every such part. `groups`: how many nodes have a value; one that is not in it tells nothing.
+    every such part. `groups`: how many nodes have a value; a label that no node has now tells
+    nothing, a value that was taken off all of them (a driver) is told as had by those that are hit.
     """
     values = Counter(key for key, _ in groups)
-    for alike, hit, group in _choices(hits, groups, least):
+    for alike, hit, group in _choices(hits, _at_least(hits, groups, values), least):
         odds = log_chance(hit, faulty, group, fleet)
         odds += _log_choices(len(alike.values), max(values[alike.key], 1))
         yield Found(odds, alike, hit, group)
+
+
+def _at_least(
+    hits: Hits, groups: Mapping[Shared, int], known: Collection[str]
+) -> Mapping[Shared, int]:
+    """How many nodes of the fleet have each value of `hits`, or had it when they were hit."""
+    return {
+        one: max(groups.get(one, 0), len(its)) if one[0] in known else 0
+        for one, its in hits.items()
+    }
 
 
 def nodes_of(alike: Alike, hits: Hits) -> tuple[str, ...]:
@@ -101,7 +112,7 @@ def _choices(
     by_key: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
     for shared, its in hits.items():
         key, value = shared
-        group = groups.get(shared, 0)
+        group = groups[shared]
         if len(its) >= least:
             yield Alike(key, (value,)), len(its), group
         if group and len(its) / group >= _MOST_OF:

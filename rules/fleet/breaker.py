@@ -44,6 +44,8 @@ class FleetFinding:
     nodes: tuple[str, ...]
     at: float
     message: str
+    going_on: int = 0
+    """On how many of the nodes a session of it is still open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +294,7 @@ def _finding(reason: str, bursts: list[_Burst], memory: FleetMemory) -> FleetFin
         (one for one in candidates if one.odds < _TELLING or len(one.alike.values) == 1), key=order
     )
     nodes = nodes_of(best.alike, hits)
+    going_on = {facts.node for one in bursts for facts in one.sessions if is_open(facts.session)}
     return FleetFinding(
         kind="CorrelatedCause",
         reason=reason,
@@ -299,6 +302,7 @@ def _finding(reason: str, bursts: list[_Burst], memory: FleetMemory) -> FleetFin
         nodes=nodes,
         at=max(one.sessions[-1].wanted_at for one in bursts),
         message=f"{reason} on {_who(best, nodes, fleet)}",
+        going_on=len(going_on.intersection(nodes)),
     )
 
 

@@ -150,10 +150,12 @@ def _shared_by(
     health: HealthView | None,
     keys: tuple[str, ...],
 ) -> tuple[str, ...]:
-    labels = node.labels if node is not None else {}
-    found = ["=".join(one) if one is not None else "" for one in shared_labels(labels, keys)]
     driver, agent, rules = _versions_of(session, health)
-    found.append(f"driver={driver}" if driver and not labels.get(LABEL_DRIVER) else "")
+    labels = dict(node.labels) if node is not None else {}
+    if driver:
+        # The one that failed: the node may have been given another since.
+        labels[LABEL_DRIVER] = driver
+    found = ["=".join(one) if one is not None else "" for one in shared_labels(labels, keys)]
     found.append(f"agent={agent} rules={rules}" if agent else "")
     return tuple(found)
 

@@ -65,7 +65,7 @@ def test_what_is_everywhere_is_not_said_to_be_of_some_racks(ill: range) -> None:
         world.run(1)
     world.run(30)
     (finding,) = judge_fleet(world.snapshot()).findings
-    assert finding.shared == "driver=580.65.06"
+    assert finding.shared == "gpuward.io/driver=580.65.06"
 
 
 def test_a_label_that_contradicts_the_evidence_does_not_stop_the_judgement() -> None:
@@ -81,3 +81,29 @@ def test_a_label_that_contradicts_the_evidence_does_not_stop_the_judgement() -> 
     world.run(30)
     (finding,) = judge_fleet(world.snapshot()).findings
     assert finding.nodes == ("n00", "n01", "n02")
+
+
+def test_a_driver_that_was_rolled_back_is_named_still_and_nothing_goes_on() -> None:
+    """The fleet has one instance type; four of twelve nodes had the driver while they failed."""
+    world = World(policy_of(budget={**ROOMY, "maxNew": {"count": 3, "window": "10m"}}))
+    kind, driver = "node.kubernetes.io/instance-type", "gpuward.io/driver"
+    for index in range(12):
+        with_it = {driver: "590.44.01" if index < 4 else "580.95.05"}
+        world.add_node(f"n{index:02}", labels={kind: "p5.48xlarge", **with_it})
+    for index in range(4):
+        world.incident(f"n{index:02}", reason="GPULost")
+        world.run(1)
+    world.run(5)
+    (before,) = judge_fleet(world.snapshot()).findings
+    assert (before.shared, before.going_on) == (f"{driver}=590.44.01", 4)
+
+    for index in range(4):
+        name = f"n{index:02}"
+        world.close_all(name)
+        world.label(name, **{driver: "580.95.05"})
+        world.healths[name]["status"]["driverVersion"] = "580.95.05"
+    world.run(700)
+    verdict = judge_fleet(world.snapshot())
+    assert verdict.breaker.open, "it cools down"
+    (after,) = verdict.findings
+    assert (after.shared, after.nodes, after.going_on) == (before.shared, before.nodes, 0)

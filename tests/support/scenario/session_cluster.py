@@ -88,7 +88,7 @@ class Cluster:
                 "bootID": f"boot-{name}-1",
                 "agentVersion": "0.1.0",
                 "rulesVersion": "1",
-                "driverVersion": "580.65.06",
+                "driverVersion": (labels or {}).get("gpuward.io/driver", "580.65.06"),
                 "health": "Healthy",
                 "sources": [{"name": "nvml", "state": "Up"}],
                 "incidents": [],
