@@ -123,8 +123,8 @@ class Metrics:
         )
         self.correlated_cause = self._gauge(
             "gpuward_correlated_cause",
-            "Nodes with an open session that share a reason and a driver, rack, switch, instance type "
-            "or rollout.",
+            "Nodes with an open session that share a reason and a driver, rack, switch, instance "
+            "type or rollout.",
             "reason shared",
         )
         self.node_common_cause = self._gauge(

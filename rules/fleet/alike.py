@@ -81,7 +81,7 @@ def found_alike(
     """In what at least `least` nodes of `hits`, some of the `faulty` ones of a `fleet`, may be
     alike: each value alone, and of each label the values of which at least this part is hit, for
     every such part. `groups`: how many nodes have a value; a label that no node has now tells
-    nothing, a value that was taken off all of them (a driver) is told as had by those that are hit.
+    nothing, a value that was taken off them since (a driver) was had by those that were hit.
     """
     values = Counter(key for key, _ in groups)
     for alike, hit, group in _choices(hits, _at_least(hits, groups, values), least):
