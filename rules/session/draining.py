@@ -24,6 +24,9 @@ from rules.session.repair.beginning import awaited
 
 _MAX_GANGS: Final = 16
 _TIME_OVER: Final = "the drain's time is over"
+_SAYS_FORCE: Final = "and the policy says Force, which"
+_FORCE_REFUSED: Final = frozenset({WhyNot.MISSING_PERMISSION, WhyNot.EVICTION_REFUSED})
+"""What `rules.drain.obstacles.force_refusal` calls it."""
 
 
 def begin_drain(case: Case, status: QuarantineStatus) -> Decision:
@@ -114,6 +117,18 @@ def _blocked_or_going(
         case.seen.last_active_at,
     )
     refusal = _obstacle(plan, late, case.policy.drain.on_timeout)
+    if _awaits_answer(case.status, plan, refusal):
+        # Who has just taken over has not asked yet; what was answered before is known until then.
+        before = case.status.drain
+        drain = msgspec.structs.replace(drain, blocked=before.blocked if before else ())
+        return case.decision(
+            "Drain",
+            touched(status, drain=drain),
+            because=case.severity,
+            blocked_by=WhyNot(st.blocked_by(case.status)),
+            evicting=Evicting.GO,
+            wake_at=plan.wake_at,
+        )
     clause = refusal.why if refusal is not None else ""
     human = plan.needs_human or (WhyNot.DRAIN_TIMEOUT if late else None)
     status = st.with_refusal(status, case.now, refusal, st.sentence(clause), human=human)
@@ -126,6 +141,19 @@ def _blocked_or_going(
         blocked_by=refusal.reason if refusal is not None else None,
         evicting=Evicting.GO,
         wake_at=plan.wake_at,
+    )
+
+
+def _awaits_answer(stored: QuarantineStatus, plan: DrainPlan, refusal: Refusal | None) -> bool:
+    """Whether all that is known of a deletion by force is that an earlier leader's was refused."""
+    said = st.condition(stored, "Blocked")
+    return (
+        refusal is not None
+        and refusal.reason is WhyNot.DRAIN_TIMEOUT
+        and bool(plan.force)
+        and st.blocked_by(stored) in _FORCE_REFUSED
+        and said is not None
+        and _SAYS_FORCE in said.message
     )
 
 
@@ -156,6 +184,6 @@ def _kept_by(plan: DrainPlan) -> Refusal | None:
 def _not_forced(blocked_by: tuple[BlockedBy, ...], refused: Refusal) -> Refusal:
     """`drain.onTimeout: Force`, and the API server lets nobody do it: what blocks is told, too."""
     blocked = blocked_clause(blocked_by)
-    why = f"{_TIME_OVER} and the policy says Force, which {refused.why}, {refused.remedy}"
+    why = f"{_TIME_OVER} {_SAYS_FORCE} {refused.why}, {refused.remedy}"
     why = f"{blocked}; {why}" if blocked else why
     return replace(refused, why=why, remedy="")

@@ -175,6 +175,7 @@ def _health(look: NodeLook) -> Iterator[str]:
             yield "Unknown: no agent has ever published a verdict for this node"
         if look.node is not None and not labels & {LABEL_GPUS, *GPU_LABELS}:
             yield "no label says that it has NVIDIA GPUs: without any, no agent belongs there"
+        yield from _clock(look)
         yield from _see_agent(look)
         return
     status = look.health.status
@@ -199,8 +200,7 @@ def _health(look: NodeLook) -> Iterator[str]:
             yield from _see_agent(look)
     else:
         yield f"{said}; last changed {written} ago{_heard(look, status)}"
-    if clock := clock_said(look.node, look.health, look.now):
-        yield clock
+    yield from _clock(look)
     if status.message and status.health != "Healthy":
         yield status.message
     if look.node is not None and (failed := failed_owner(look.node)):
@@ -211,6 +211,11 @@ def _health(look: NodeLook) -> Iterator[str]:
         elif source.state == "Down":
             since = f" for {age(source.since, look.now)}" if source.since else ""
             yield f"source {source.name} is {source.state}{since}: {source.reason or 'no reason'}"
+
+
+def _clock(look: NodeLook) -> Iterator[str]:
+    if clock := clock_said(look.node, look.health, look.now):
+        yield clock
 
 
 def _let_go(status: HealthStatus) -> bool:

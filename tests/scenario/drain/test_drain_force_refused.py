@@ -53,3 +53,23 @@ def test_who_refuses_a_deletion_by_force_is_who_is_to_be_asked(
     assert "component force" not in world.message(NODE)
     world.refusing.clear()
     world.run_until(NODE, "Quarantined", limit=120)
+
+
+def test_issue15_walk_the_next_leader_says_no_less_before_it_has_asked() -> None:
+    world = fleet(drain={"fatalTimeout": "5m", "onTimeout": "Force"})
+    world.add_pod("worker", NODE)
+    world.add_pdb("keep", minAvailable=1)
+    world.refusing[d.SetDisruptionTarget] = (403, 'pods "worker" is forbidden')
+    world.incident(NODE)
+    world.run(330, step=2)
+    before = world.message(NODE)
+    world.restart()
+    said = set()
+    for _ in range(20):
+        world.run(0.5, step=0.5)
+        said.add((world.condition(NODE, "Blocked"), world.message(NODE)))
+    assert {reason for reason, _ in said} == {"MissingPermission"}
+    assert all("the policy says Force, which the API server refuses" in text for _, text in said)
+    assert before in {text for _, text in said}
+    world.refusing.clear()
+    world.run_until(NODE, "Quarantined", limit=120)

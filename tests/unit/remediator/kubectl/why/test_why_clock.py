@@ -52,6 +52,10 @@ def test_without_the_kubelets_report_a_time_to_come_is_ahead_and_an_old_one_is_o
     assert "clock is" not in told(look(earlier, agents=(POD,)))
 
 
+def test_a_node_that_no_agent_judged_has_a_clock_too() -> None:
+    assert "clock is 10m behind" in told(look(on=reported(ago(14), ago(4))))
+
+
 def test_a_clock_behind_says_what_is_not_believed_meanwhile() -> None:
     behind = reported(ago(44), ago(4))
     lines = told(look(verdict(NAME, publisher=IN_A_POD), on=behind, agents=(POD,)))
