@@ -100,7 +100,9 @@ def record_changes(
         before = known.status if known is not None else None
         words = _words_of(known) if known is not None else []
         if before is None or before.node in {"", name}:
-            words += _words_on(node)
+            out = one.identity.replaced or (before.replaced if before is not None else None)
+            out = None if one.identity.node == name else out  # it is plugged in there
+            words += [word for word in _words_on(node) if not _of_its_successor(word, out)]
         after = updated(before, one.identity, one.faults, words, now)
         if after is not None and worth_writing(before, after):
             changes.append(RecordChange(name=record, node=name, status=after, known=known))
@@ -377,6 +379,12 @@ def _taken(attempts: Iterable[RepairAttempt]) -> tuple[str, ...]:
 def _words_on(node: NodeView | None) -> list[RecordWord]:
     said = node.annotations.get(ANNOTATION_REPAIRED, "") if node is not None else ""
     return _word("repaired", said)
+
+
+def _of_its_successor(word: RecordWord, out: RecordReplaced | None) -> bool:
+    """Whether it was said of the part in its place: one that was taken out keeps its past."""
+    said, went = parse_time(word.at), parse_time(out.at) if out is not None else None
+    return said is not None and went is not None and said >= went
 
 
 def _words_of(record: RecordView) -> list[RecordWord]:

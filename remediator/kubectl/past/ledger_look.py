@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -27,7 +28,7 @@ from remediator.view.text import NONE, age, count, document, duration, labelled,
 from rules.api.health import plain
 from rules.api.metadata import ObjectMeta
 from rules.api.names import API_VERSION, LABEL_GPUS
-from rules.api.nodes import NodeView
+from rules.api.nodes import HealthView, NodeView
 from rules.api.object_name import api_path, is_object_name
 from rules.api.quarantine import MAX_MESSAGE
 from rules.api.timestamps import format_time, utc_of
@@ -99,6 +100,7 @@ async def gpu_history(
     places = " -> ".join(_place(place) for place in status.places)
     lines = [printable(row.message if status.events else status.message)]
     lines += labelled("where", [places] if places else [])
+    lines += labelled("now", _elsewhere(status, await cluster.healths()))
     its = " ".join(filter(None, (status.product, status.serial)))
     lines += labelled("is", [its] if its else [])
     gone = status.replaced
@@ -129,6 +131,17 @@ def _said(word: RecordWord, status: RecordStatus) -> str:
 def _place(place: RecordPlace) -> str:
     since = f"since {utc_of(place.since)}" if place.since else ""
     return " ".join(filter(None, (place.node, place.slot, since)))
+
+
+def _elsewhere(status: RecordStatus, healths: Iterable[HealthView]) -> list[str]:
+    """Where verdicts list the GPU now, as a record follows it only once it fails there."""
+    last = status.places[-1].node if status.places else ""
+    return [
+        printable(f"in {health.metadata.name} {gpu.pci}, by the verdict there")
+        for health in healths
+        for gpu in health.status.gpus
+        if gpu.uuid == status.uuid != "" and health.metadata.name != last
+    ]
 
 
 def _put_in(replaced: RecordReplaced) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rules.api.timestamps import format_time
 from rules.ledger.record import FaultOutcome
 from rules.repair.parts import MAX_REPLACED, kept_replacements
 from tests.support.scenario.record_world import RecordWorld
@@ -142,3 +143,19 @@ def test_a_node_that_shows_other_gpus_at_every_look_is_followed_no_further() -> 
         world.run(2)
     evidence = world.session(NODE).status.evidence
     assert len(kept_replacements(evidence)) == MAX_REPLACED
+
+
+def test_issue15_repaired_said_of_the_new_part_clears_nothing_of_the_old_one() -> None:
+    """The runbook of a return ends with it, and the old part may be plugged in elsewhere."""
+    world = PartsWorld(mode="Off")
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=60)
+    world.swap()
+    world.run(60)
+    world.annotate(NODE, "gpuward.io/repaired", f"{format_time(world.now)} RMA 4711 (ada)")
+    world.run_until(NODE, "Released", limit=7200, step=5)
+    world.keep_records()
+    record = world.record()
+    assert record.replaced is not None
+    assert record.said == ()
+    assert "nothing on record counts against it" not in record.message

@@ -37,11 +37,12 @@ def replaced() -> Object:
             "status": status}  # fmt: skip
 
 
-def history(folder: Path, *typed: str) -> tuple[int, str, str]:
+def history(folder: Path, *typed: str, moved: bool = False) -> tuple[int, str, str]:
     def fill(hosted: HostedServer) -> None:
         load(hosted, NODES, node("gpu-7"), node("gpu-8"))
         load(hosted, RECORDS, replaced())
-        for name, uuid, serial in (("gpu-7", NEW, NEW_SERIAL), ("gpu-8", LIKE, LIKE_SERIAL)):
+        other = (OLD, OLD_SERIAL) if moved else (LIKE, LIKE_SERIAL)
+        for name, uuid, serial in (("gpu-7", NEW, NEW_SERIAL), ("gpu-8", *other)):
             gpu = {"uuid": uuid, "serial": serial, "pci": "0000:3b:00.0", "product": "H100"}
             load(hosted, HEALTHS, verdict(name, gpus=[gpu]))
 
@@ -95,3 +96,13 @@ def test_a_node_comes_before_a_gpu_and_a_slip_of_a_nodes_name_is_no_gpu(tmp_path
     code, _, err = history(tmp_path, "gpu-9")
     assert code == 1
     assert "did you mean gpu-" in err
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_issue15_a_gpu_that_turned_up_in_another_node_is_said_to_be_there(
+    tmp_path: Path, moved: bool
+) -> None:
+    """It has not failed there, so its record still names the node of before."""
+    _, out, _ = history(tmp_path, OLD_SERIAL, moved=moved)
+    assert "where gpu-7 0000:3b:00.0 since" in out
+    assert ("now in gpu-8 0000:3b:00.0, by the verdict there" in out) == moved
