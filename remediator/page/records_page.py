@@ -49,13 +49,17 @@ def _scope(found: StatsShown) -> str:
     return (
         f"{count(found.total.faults, 'fault')} in {found.over}."
         f"{' Too short for rates: look at the counts.' if found.young else ''}"
-        f"{_gone(found.elsewhere)} "
+        f"{_gone(found)} "
         "A lemon is never a cause: it changes how a fault is repaired."
     )
 
 
-def _gone(faults: int) -> str:
-    return f" {count(faults, 'fault')} on nodes that are gone: in no rate." if faults else ""
+def _gone(found: StatsShown) -> str:
+    """What the tables leave out, a sentence each."""
+    nodes = count(found.elsewhere, "fault")
+    said = [f" {nodes} on nodes that are gone: in no rate."] if found.elsewhere else []
+    said += [f" {old.clause}: in no row below." for old in found.old_groups[:SHOWN_GROUPS]]
+    return "".join(said)
 
 
 def _rows(rows: list[RecordRow], now: float, what: str) -> list[Element]:

@@ -108,6 +108,21 @@ class OutRow(Shown, frozen=True, kw_only=True):
     total: float
 
 
+class OldGroup(Shown, frozen=True, kw_only=True):
+    """Faults of a driver or product that no node has now, so that they are in no rate of one."""
+
+    kind: str
+    group: str
+    faults: int
+
+    @property
+    def clause(self) -> str:
+        """`8 faults with driver 590.44.01, which no node has now`."""
+        return (
+            f"{count(self.faults, 'fault')} with {self.kind} {self.group}, which no node has now"
+        )
+
+
 _YOUNG_DAYS: Final = 7
 """From fewer days a rate says nothing."""
 
@@ -120,6 +135,8 @@ class StatsShown(Shown, frozen=True, kw_only=True):
     lemons: int
     elsewhere: int
     """Faults on nodes that are gone: in no rate."""
+    old_groups: tuple[OldGroup, ...]
+    """The most faults first: a driver that was rolled back is told of here."""
     total: RateRow
     by_product: tuple[RateRow, ...]
     by_driver: tuple[RateRow, ...]
@@ -206,6 +223,8 @@ def stats(
     rack = _by(there, days, lambda n: racks.group(n.labels)[1])
     events = [event for _, event in faults]
     rows = record_rows(known, now)
+    by_product = Counter(_product(r, e, there) for r, e in faults)
+    by_driver = Counter(_driver(e) for e in events)
     reasons = Counter(event.reason for event in events)
     told = by_successors(
         ((record.status, event) for record, event in everything), (r.status for r in known)
@@ -214,11 +233,12 @@ def stats(
     return StatsShown(
         days=round((now - min(began.values(), default=now)) / DAY_S),
         elsewhere=len(everything) - len(faults),
+        old_groups=(*_old("driver", by_driver, driver), *_old("product", by_product, product)),
         records=tuple(rows[:TOP]),
         lemons=sum(row.lemon for row in rows),
         total=_rate_row(rates({"all": len(events)}, {"all": max(total, 1e-9)})[0]),
-        by_product=_rate_rows(Counter(_product(r, e, there) for r, e in faults), product),
-        by_driver=_rate_rows(Counter(_driver(e) for e in events), driver),
+        by_product=_rate_rows(by_product, product),
+        by_driver=_rate_rows(by_driver, driver),
         by_rack=_rate_rows(Counter(_rack(e, there, racks) for e in events), rack),
         by_reason=_rate_rows(reasons, dict.fromkeys(reasons, total)),
         out=OutRow(
@@ -267,6 +287,12 @@ def _product(record: RecordView, event: RecordEvent, nodes: Mapping[str, NodeVie
     if node is not None:
         return node.labels.get(LABEL_PRODUCT, UNNAMED)
     return record.status.product.replace(" ", "-") or UNNAMED
+
+
+def _old(kind: str, faults: Counter[str], days: Mapping[str, float]) -> tuple[OldGroup, ...]:
+    there = {group for group, gpu_days in days.items() if gpu_days > 0}
+    gone = [(group, number) for group, number in faults.most_common() if group not in there]
+    return tuple(OldGroup(kind=kind, group=g, faults=n) for g, n in gone[:TOP] if g != UNNAMED)
 
 
 def _driver(event: RecordEvent) -> str:

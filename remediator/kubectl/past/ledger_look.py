@@ -200,6 +200,7 @@ def told(found: StatsShown) -> list[str]:
             if found.elsewhere
             else []
         ),
+        *(f"{printable(old.clause)}: in no row below" for old in found.old_groups[:_SHOWN]),
         (
             f"{count(out.absences, 'absence')}: median {duration(3600 * out.median)}, "
             f"9 of 10 within {duration(3600 * out.p90)}, {duration(3600 * out.total)} in all"

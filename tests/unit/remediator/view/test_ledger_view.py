@@ -83,3 +83,20 @@ def test_issue14_the_page_shows_them(with_records: bool) -> None:
     assert (LEMON in text) is with_records
     assert ("No lemon." in text) is not with_records
     assert api_records(seen).lemons == int(with_records)
+
+
+def test_issue15_walk_the_faults_of_a_driver_that_was_rolled_back_are_told_of() -> None:
+    """No node runs it, so that it has no GPU-days: its faults would be missing without a word."""
+    bad = msgspec.json.decode(
+        msgspec.json.encode(KNOWN[0].status).replace(b"580.95.05", b"590.44.01"),
+        type=type(KNOWN[0].status),
+    )
+    rolled_back = [msgspec.structs.replace(KNOWN[0], status=bad), *KNOWN[1:]]
+    found = stats(rolled_back, NODES, [], NOW)
+    (old,) = found.old_groups
+    assert old.group == "590.44.01"
+    assert old.faults + sum(row.faults for row in found.by_driver) == found.total.faults
+    said = f"{old.faults} faults with driver 590.44.01, which no node has now: in no row below"
+    assert said in "\n".join(told(found))
+    assert said in render(records_page(found, state().replica(), NOW))
+    assert stats(KNOWN, NODES, [], NOW).old_groups == ()
