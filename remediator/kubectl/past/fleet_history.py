@@ -17,7 +17,7 @@ from rules.api.timestamps import parse_time, utc_of
 from rules.policy.durations import format_duration
 from rules.session.history import ended_at
 from rules.session.observation import is_open
-from rules.session.status import BY_GPUWARD, BY_PERSON
+from rules.session.status import BY_GPUWARD, BY_PERSON, LET_GO
 
 SINCE_S: Final = 7 * 86_400.0
 """How far it looks back where nobody says otherwise: what was done this week."""
@@ -97,8 +97,10 @@ def _evicted(session: QuarantineView) -> int:
 
 
 def _who(session: QuarantineView) -> str:
-    """Who asked for it, and the person who ended it."""
+    """Who asked for it, let its repair go, and ended it."""
     phase, asked = session.status.phase, askers(session)
+    let_go = dict.fromkeys(one.by for one in session.status.timeline if one.step == LET_GO)
+    asked += f", repair let go by {', '.join(let_go)}" if let_go else ""
     by = next((one.by for one in reversed(session.status.timeline) if one.step == phase), "")
     if is_open(session) or by in {"", BY_GPUWARD}:
         return asked
