@@ -242,7 +242,7 @@ class Replica:
             VerdictReader(reading(self.api), self.clock),
             identity=self.settings.identity,
             leading=self.elector.may_write,
-            problem=self.caches.problem,
+            problem=self.ready,
             policy_problem=lambda: self.policy.trouble,
             keys=GroupKeys.of(self.settings.page_pool_labels, self.settings.page_rack_labels),
         )

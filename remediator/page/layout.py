@@ -123,7 +123,7 @@ def trouble(replica: ReplicaShown) -> Element:
     its file; an empty region otherwise.
     """
     said = (
-        ("The view is incomplete. ", replica.problem),
+        ("The view is incomplete or old. ", replica.problem),
         ("The policy file is not valid. ", replica.policy_problem),
     )
     banners = [el("p.banner.bad", el("strong", what), why) for what, why in said if why]

@@ -274,13 +274,13 @@ class PoolRow(Shown, frozen=True, kw_only=True):
 
 
 class ReplicaShown(Shown, frozen=True, kw_only=True):
-    """Who answers, and whether what it knows is complete."""
+    """Who answers, and whether what it knows is complete and fresh."""
 
     identity: str
     leading: bool
     mode: str
     problem: str
-    """Why its view may be incomplete, one sentence; empty when it is complete."""
+    """Why its view is incomplete or too old to act on, one sentence; empty when it is neither."""
     policy_problem: str
     """What is wrong with its policy file, and by what it goes on; empty when it is in force."""
     at: str

@@ -200,7 +200,7 @@ def test_pauses_an_open_breaker_and_a_view_that_is_behind_are_said_first() -> No
     assert "Paused by ana. </strong>all nodes, until somebody ends it: release week" in page
     assert "long over" not in page
     assert "The breaker is open." in page
-    assert "The view is incomplete. </strong>No list of nodes." in page
+    assert "The view is incomplete or old. </strong>No list of nodes." in page
     assert "The policy file is not valid. </strong>mode is wrong; the last good one" in page
 
 
