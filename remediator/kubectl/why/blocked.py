@@ -20,7 +20,7 @@ from rules.session.causes import DETECTOR, level_in_effect, open_causes
 from rules.session.external import taken_back
 from rules.session.halts import halt_of
 from rules.session.repair.rungs import NEXT, rungs
-from rules.session.status import PROPOSED, blocked_by, condition, is_true
+from rules.session.status import PROPOSED, blocked_by, is_true
 from rules.session.validation.validating import not_ready
 
 SHOWN_BLOCKS: Final = 8
@@ -28,6 +28,8 @@ _TOLD: Final = frozenset({"Blocked", "NeedsHuman", "Storm"})
 """Conditions whose clause is a part of the session's sentence."""
 _NOT_OF_PODS: Final = frozenset({WhyNot.NODE_UNREADABLE, WhyNot.SESSION_UNREADABLE})
 """While these are said nothing is decided, and the drain's list is what it was before."""
+_HALTS: Final = frozenset({"Paused", "Blocked"})
+"""Conditions that name what keeps all harm from the node."""
 _FIRST: Final = ("Blocked", "Paused", "Storm", "NodeUnreachable", "Replace", "NeedsHuman")
 """The order in which conditions are told."""
 _TOUCHED_AGAIN: Final[dict[WhyNot, str]] = {
@@ -151,18 +153,21 @@ def _halted(look: NodeLook, session: QuarantineView) -> str:
     policy = look.policy or Policy(mode=Mode.ENFORCE if enforces else Mode.SHADOW)
     seen = look.observed(look.node, policy, session)
     halt = halt_of(Case(session=session, seen=seen, now=look.now, policy=policy))
-    said = condition(session.status, "Paused")
-    # Of a maintenance Lease only its session tells: people may not read those.
-    owned = said is not None and said.status == "True" and said.reason == WhyNot.STAND_DOWN
-    reason = halt.reason if halt is not None else WhyNot.STAND_DOWN if owned else None
-    return _TOUCHED_AGAIN.get(reason, "") if reason is not None else ""
+    if halt is not None:
+        return _TOUCHED_AGAIN.get(halt.reason, "")
+    # Of a maintenance Lease only its session tells: people may not read those. So it is of Shadow
+    # where the policy cannot be read.
+    only_told = {WhyNot.STAND_DOWN} | ({WhyNot.POLICY_IS_SHADOW} if look.policy is None else set())
+    said = {one.reason for one in _true(session.status.conditions) if one.type in _HALTS}
+    return next((_TOUCHED_AGAIN[why] for why in only_told if why in said), "")
 
 
 def next_lines(look: NodeLook, session: QuarantineView) -> Iterator[str]:
     """What comes next, where the session's own sentence does not say it."""
     node = look.node
     if look.shadow:
-        yield "nothing, in Shadow; mode Enforce in the policy would judge the node afresh"
+        enforcing = "a policy that can be read and says Enforce"
+        yield f"nothing, in Shadow; {enforcing} would judge the node afresh"
         return
     if session.spec.release is not None:
         yield "it is given back at once, as was asked for; a pause does not stop that"

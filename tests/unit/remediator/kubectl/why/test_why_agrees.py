@@ -121,6 +121,23 @@ def test_why_says_what_holds_a_drain_up_whoever_it_is(case: str) -> None:
     assert expected in told(seen_by(sick(NAME), opened, on=there, pauses=pauses, policy=policy))
 
 
+@pytest.mark.parametrize("kind", ["Paused", "Blocked"])
+def test_issue15_a_drain_that_shadow_keeps_for_want_of_a_readable_policy_is_not_said_to_go_on(
+    kind: str,
+) -> None:
+    """Nobody switched it: the file has a typo, and the remediator was started anew."""
+    opened = session(
+        SESSION,
+        NAME,
+        "Draining",
+        "So it stands.",
+        conditions=[condition(kind, "PolicyIsShadow", "x")],
+    )
+    seen = seen_by(sick(NAME), opened, on=marked(NAME, SESSION), policy=None)
+    assert "evictions go on when the policy enforces again" in told(seen)
+    assert "asked again" not in told(seen)
+
+
 @pytest.mark.parametrize(("ready", "waits"), [("True", False), ("", False), ("Unknown", True)])
 def test_why_waits_for_the_kubelet_only_where_the_release_does(ready: str, waits: bool) -> None:
     there = marked(NAME, SESSION)
