@@ -121,6 +121,8 @@ async def _in_the_way(cluster: Cluster, options: argparse.Namespace, node: NodeV
     except CommandError as error:
         if error.forbidden:
             unsure = "; whether the policy enforces is not known, you may not get its configmap"
+        elif error.unusable:
+            unsure = "; the policy cannot be used: a remediator that began with it touches nothing"
     else:
         if policy is None:
             unsure = (

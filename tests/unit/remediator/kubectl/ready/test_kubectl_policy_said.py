@@ -44,3 +44,13 @@ def test_a_selector_that_leaves_nodes_out_is_said_over_the_fleet(tmp_path: Path)
         _, out, _ = kubectl("fleet")
     left = "the policy's nodeSelector (pool=train) leaves out 1 of 2 GPU nodes"
     assert out.splitlines()[1] == f"{left}: no detector takes one of those"
+
+
+def test_issue15_whoever_asks_for_a_node_is_told_that_a_typo_may_keep_all_from_it(
+    tmp_path: Path,
+) -> None:
+    with cluster(tmp_path, lambda hosted: under("budgit: {}", hosted)) as kubectl:
+        code, out, _ = kubectl("quarantine", "a1", "--reason", "fan noise", "--yes")
+    assert code == 0
+    said = "the policy cannot be used: a remediator that began with it touches nothing"
+    assert said in " ".join(out.split())
