@@ -62,6 +62,12 @@ MEANINGS = {
     "(remediator, `policy.repair`)",
     "CONDITION_VALIDATED": "node condition: what the last test under load came to (remediator, "
     "component `validate`)",
+    "ANNOTATION_UNABLE": "on the Lease `gpuward-remediator`: since when, and why, its holder does "
+    "nothing although it leads (remediator)",
+    "ANNOTATION_POLICY_UNREAD": "on the Lease: its holder is in Shadow, which nobody chose, since "
+    "no policy could be read since its start; what is wrong with it (remediator)",
+    "ANNOTATION_POLICY_LAST_GOOD": "on the Lease: its holder goes on by the last good policy; "
+    "what is wrong with the present one (remediator)",
     "ANNOTATION_HOLD": "do not release, and why (people)",
     "ANNOTATION_REPAIRED": "time and reason: closes what only a person can close, if the present "
     "agrees (people)",

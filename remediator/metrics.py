@@ -215,9 +215,9 @@ class Metrics:
         self.policy_reload_ok = self._gauge(
             "gpuward_policy_reload_ok", "1 when the policy file was read and valid the last time."
         )
-        self.policy_missing = self._gauge(
-            "gpuward_policy_missing",
-            "1 while no valid policy was read since the start: Shadow that nobody asked for.",
+        self.policy_unread = self._gauge(
+            "gpuward_policy_unread",
+            "1 while no policy could be read since the start: Shadow, which nobody chose.",
         )
         self.clock_skew = self._gauge(
             "gpuward_clock_skew_seconds",

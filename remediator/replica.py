@@ -42,6 +42,7 @@ from remediator.upkeep.idle_checks import IdleTests
 from remediator.upkeep.maintenance import MaintenanceLeases
 from remediator.upkeep.policy_source import PolicySource, rates_of
 from remediator.upkeep.records import RecordKeeping, session_nodes
+from remediator.upkeep.self_report import SelfReport
 from remediator.version import release_version
 from remediator.view.lists.grouping import GroupKeys
 from remediator.view.live import LiveSource
@@ -124,6 +125,7 @@ class Replica:
             time_known=lambda: not self.clock.skew.undecided,
             on_start=self._took_over,
             on_stop=lambda: self.drains.stop_all(),
+            says=SelfReport(self.clock, self.ready, self.policy).annotations,
         )
         self.gateway = border.gateway(
             self.api,

@@ -24,8 +24,10 @@ _NOW = Section(
                help="One, or for a few seconds none."),
         number("Mode", "max(gpuward_enforcing)",
                words={"0": ("Shadow", WARN), "1": ("Enforce", GOOD)}),
-        number("Policy", "min(gpuward_policy_reload_ok)",
-               words={"0": ("INVALID", BAD), "1": ("valid", GOOD)}),
+        number("Policy", "min(gpuward_policy_reload_ok) - max(gpuward_policy_unread)",
+               words={"-1": ("NONE READ", BAD), "0": ("INVALID", BAD), "1": ("valid", GOOD)},
+               help="NONE READ: a replica has had none since it started, and is in Shadow, which "
+               "nobody chose. INVALID: the last good one goes on."),
         number("Nodes guarded", "fleet:gpuward_nodes:leader", steps=((None, BAD), (1, GOOD))),
         number("Agents silent", "fleet:gpuward_agents_silent:leader",
                steps=((None, GOOD), (1, WARN))),

@@ -57,8 +57,10 @@ class Elector:
         time_known: Callable[[], bool],
         on_start: Callable[[str], None],
         on_stop: Callable[[], None],
+        says: Callable[[], dict[str, str]] = dict,
     ) -> None:
-        """`ready` gates the campaign; `on_start` gets the renewTime of the leader before.
+        """`ready` gates the campaign; `on_start` gets the renewTime of the leader before; `says`
+        is what the holder tells of itself, as annotations of the Lease.
 
         Without `time_known` no lease is taken: a leader dates what it writes, and deadlines count
         from there. It is asked after the lease was, since time is known from answers.
@@ -80,6 +82,7 @@ class Elector:
         self._time_known = time_known
         self._on_start = on_start
         self._on_stop = on_stop
+        self._says = says
         self._held: Held | None = None
         self._leading = False
         self._renewed_at = float("-inf")
@@ -174,6 +177,7 @@ class Elector:
                 lease_transitions=transitions,
             ),
             lease,
+            self._says(),
         )
         answer = await self._send(began, method, path, body)
         if not answer.ok:
@@ -228,7 +232,7 @@ class Elector:
         if lease.spec.holder_identity != self._identity:
             return
         spec = msgspec.structs.replace(lease.spec, holder_identity="", lease_duration_seconds=1)
-        await self._send(began, "PUT", f"{self._path}/{LEASE_NAME}", self._body(spec, lease))
+        await self._send(began, "PUT", f"{self._path}/{LEASE_NAME}", self._body(spec, lease, {}))
 
     async def _send(self, read_at: float, method: str, path: str, body: dict[str, Any]) -> Answer:
         """Write what follows from the lease as it was read then, unless that is long ago: this
@@ -251,8 +255,13 @@ class Elector:
         except HeldError as held:
             return Answer(code=NO_ANSWER, failure=str(held))
 
-    def _body(self, spec: LeaseSpec, lease: LeaseView | None) -> dict[str, Any]:
-        metadata = {"name": LEASE_NAME, "namespace": self.namespace}
+    def _body(
+        self, spec: LeaseSpec, lease: LeaseView | None, says: dict[str, str]
+    ) -> dict[str, Any]:
+        # Written whole: what the holder before said goes with it.
+        metadata: dict[str, Any] = {"name": LEASE_NAME, "namespace": self.namespace}
+        if says:
+            metadata["annotations"] = says
         if lease is not None:
             metadata["resourceVersion"] = lease.metadata.resource_version
         return {

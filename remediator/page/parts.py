@@ -60,6 +60,7 @@ _SPELLED = {
     "NotSelected": "not selected by the policy",
     "ViewTooOld": "view too old",
     "PolicyIsShadow": "policy is Shadow",
+    "PolicyUnread": "no policy was read",
 }
 
 

@@ -1,8 +1,8 @@
 """The policy file: read at start, read again when it changes, never half believed.
 
-Missing or invalid at start: mode Shadow with default limits, and said so. Invalid at a reload: the
-last good policy goes on, and said so. `cli` uses `read_policy` for `policy check` and `policy
-show`.
+Missing or invalid since the start: mode Shadow with default limits, by an accident that is told
+apart from a Shadow that somebody chose (`rules.policy.shadow`). Invalid at a reload: the last good
+policy goes on, and said so. `cli` uses `read_policy` for `policy check` and `policy show`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from remediator.upkeep.policy_yaml import decode_policy
 from rules.api.quarantine import Mode
 from rules.api.timestamps import utc
 from rules.policy.policy import Policy, with_installed
+from rules.policy.shadow import UnreadPolicy, by_accident
 
 _LOG = structlog.get_logger()
 
@@ -113,11 +114,25 @@ class PolicySource:
         """What is wrong with the file, and by what this replica goes on; "" while it holds."""
         if not self.problems:
             return ""
-        more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
-        then = "this replica started with it and is in Shadow"
+        then = "this replica has read no policy since it started and is in Shadow"
         if self._wrong_at is not None:
             then = f"since {utc(self._wrong_at)} this replica goes on by the last good one"
-        return f"{self.problems[0]}{more}; {then}."
+        if by_accident(self._policy):
+            then += ", which nobody chose: nothing is done for nodes that fail"
+        return f"{self.wrong}; {then}."
+
+    @property
+    def wrong(self) -> str:
+        """What is wrong with the file, a clause; "" while it holds."""
+        if not self.problems:
+            return ""
+        more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
+        return f"{self.problems[0]}{more}"
+
+    @property
+    def unread(self) -> bool:
+        """Whether nothing is done to nodes only since no policy could be read."""
+        return by_accident(self._policy)
 
     def start(self) -> None:
         """Read the file for the first time."""
@@ -150,13 +165,13 @@ class PolicySource:
             self.use(found, first=first)
         else:
             self.problems = found
-            after = "mode is Shadow" if first else "the last good policy goes on"
+            after = "the last good policy goes on" if self._last_good else "mode is Shadow"
             for problem in found:
                 _LOG.error("policy", problem=problem, next=after)
             if first:
-                self.use(Policy(), first=True)
+                # Where `--shadow` says so, Shadow is what somebody chose, whatever the file says.
+                self.use(Policy() if self._shadow else UnreadPolicy(), first=True)
         self._metrics.policy_reload_ok.set(0 if self.problems else 1)
-        self._metrics.policy_missing.set(0 if self._last_good or self._shadow else 1)
 
     def use(self, policy: Policy, *, first: bool = False) -> None:
         """From now on this is the policy; `first`: nobody need hear of it."""
@@ -166,6 +181,7 @@ class PolicySource:
         changed = policy != self._policy
         self._policy = policy
         self._metrics.enforcing.set(1 if policy.mode is Mode.ENFORCE else 0)
+        self._metrics.policy_unread.set(1 if by_accident(policy) else 0)
         if changed or first:
             _LOG.info("policy", mode=policy.mode.value, source=str(self._path or "defaults"))
         if changed and not first:

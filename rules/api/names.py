@@ -63,6 +63,11 @@ ANNOTATION_OUT_OF_SERVICE = f"{PREFIX}/out-of-service"
 # Beside the labels by which the remediator moved others off the GPUs: which, and their values.
 ANNOTATION_MOVED = f"{PREFIX}/moved"
 
+# What the remediator that leads says of itself on its Lease, for whoever waits for it.
+ANNOTATION_UNABLE = f"{PREFIX}/unable"
+ANNOTATION_POLICY_UNREAD = f"{PREFIX}/policy-unread"
+ANNOTATION_POLICY_LAST_GOOD = f"{PREFIX}/policy-last-good"
+
 # What people write.
 ANNOTATION_HOLD = f"{PREFIX}/hold"
 ANNOTATION_REPAIRED = f"{PREFIX}/repaired"

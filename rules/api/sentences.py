@@ -104,11 +104,10 @@ def marked(causes: Sequence[Cause], since: float, next_step: str, mark: str) -> 
     )
 
 
-def shadowed(causes: Sequence[Cause], since: float, would: str) -> str:
-    """The mark is virtual."""
-    return bounded(
-        f"Shadow since {utc(since)}: {causes_clause(causes)} {would}; nothing is touched."
-    )
+def shadowed(causes: Sequence[Cause], since: float, would: str, nobody: str = "") -> str:
+    """The mark is virtual; `nobody` says that nobody chose that, "" where somebody did."""
+    touched = f"nothing is touched, {nobody}" if nobody else "nothing is touched"
+    return bounded(f"Shadow since {utc(since)}: {causes_clause(causes)} {would}; {touched}.")
 
 
 def would_drain(drain: DrainStatus) -> str:

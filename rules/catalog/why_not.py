@@ -60,6 +60,7 @@ class WhyNot(StrEnum):
     POD_USES_GPU = "PodUsesGPU"
     PODS_NOT_LISTED = "PodsNotListed"
     POLICY_IS_SHADOW = "PolicyIsShadow"
+    POLICY_UNREAD = "PolicyUnread"
     REPAIR_LIMIT = "RepairLimit"
     REPAIR_REFUSED = "RepairRefused"
     REPLACE = "Replace"
@@ -84,6 +85,7 @@ FLEET_WIDE: Final = frozenset(
         WhyNot.NODES_DRAINING,
         WhyNot.PER_REASON,
         WhyNot.POLICY_IS_SHADOW,
+        WhyNot.POLICY_UNREAD,
         WhyNot.VIEW_TOO_OLD,
     }
 )

@@ -22,6 +22,7 @@ from rules.catalog.reason import level_rank
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.clock import was_away
 from rules.policy.policy import Policy
+from rules.policy.shadow import by_accident
 from rules.session import status as st
 from rules.session.absent import without_session
 from rules.session.boot_cordon import NEW_BOOT, awaits_booking, boot_unbooked, put_back
@@ -174,12 +175,16 @@ def _append(case: Case) -> Decision | None:
 
 
 def _mode_flipped(case: Case) -> Decision | None:
-    """A Shadow session ends with Shadow; an unmarked one ends with Enforce."""
+    """A Shadow session ends with Shadow; an unmarked one ends with Enforce, where Shadow was
+    decided: by accident nothing that waits is taken back, a person's request least of all.
+    """
     if case.shadow == (case.policy.mode == Mode.SHADOW):
         return None
     if case.shadow:
         why = "the policy enforces now, the node is judged afresh"
         return end(case, Phase.CANCELLED, why)
+    if by_accident(case.policy):
+        return None
     if case.phase is Phase.PENDING and case.mark is MarkState.ABSENT:
         return end(case, Phase.CANCELLED, "the policy is Shadow now, the node is judged afresh")
     return None

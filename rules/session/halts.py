@@ -13,9 +13,10 @@ import msgspec
 
 from rules.api.names import LABEL_OPT_OUT
 from rules.api.nodes import NodeView, PauseView
-from rules.api.quarantine import Mode, Phase, QuarantineStatus, RepairState
+from rules.api.quarantine import Phase, QuarantineStatus, RepairState
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.clock import OUTAGE_S
+from rules.policy.shadow import by_accident, shadow_of
 from rules.repair.ladder import ENDS_BOOT
 from rules.session import status as st
 from rules.session.case import Case, touched
@@ -49,7 +50,8 @@ def halt_of(case: Case) -> Refusal | None:
         return Refusal(
             reason=WhyNot.OPT_OUT, why=f"the node carries the label {LABEL_OPT_OUT}=true"
         )
-    if not case.seen.selected and not has_human(case.session):
+    unknown = by_accident(case.policy)  # which nodes the policy selects, too
+    if not case.seen.selected and not has_human(case.session) and not unknown:
         return Refusal(
             reason=WhyNot.NOT_SELECTED, why="the policy's nodeSelector does not select the node"
         )
@@ -57,11 +59,8 @@ def halt_of(case: Case) -> Refusal | None:
         return Refusal(reason=WhyNot.PAUSED, why=pause_clause(case.seen.pauses))
     if case.seen.doubt:
         return Refusal(reason=WhyNot.VIEW_TOO_OLD, why=case.seen.doubt)
-    if case.policy.mode == Mode.SHADOW and not case.shadow:
-        return Refusal(
-            reason=WhyNot.POLICY_IS_SHADOW,
-            why="the policy in force says Shadow, so nothing more is done to the node",
-        )
+    if (words := shadow_of(case.policy)) is not None and not case.shadow:
+        return Refusal(reason=words.reason, why=words.halts)
     return None
 
 

@@ -20,6 +20,7 @@ from rules.api.sentences import shadowed as shadowed_sentence
 from rules.api.writes import Decision, Evicting, MarkNode
 from rules.catalog.reason import is_reason_code
 from rules.catalog.why_not import Refusal, WhyNot
+from rules.policy.shadow import shadow_of
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched, unmark
 from rules.session.causes import needs_no_verdict
@@ -242,7 +243,8 @@ def _sentence(
         would += " and drained" if drain else ""
         would += f" ({would_drain(probed)})" if probed is not None else ""
         would += would_repair(case) + would_test(case) if drain else ""
-        return shadowed_sentence(case.causes, since, would)
+        words = shadow_of(case.policy)
+        return shadowed_sentence(case.causes, since, would, words.nobody if words else "")
     if not drain:
         text = "level Cordon leaves its pods alone until the causes close"
     elif waiting_for:

@@ -13,8 +13,9 @@ from rules.api import writes as d
 from rules.api.mark import MarkState, mark_state, marked, read_note
 from rules.api.names import ANNOTATION_HOLD
 from rules.api.nodes import NodeView, QuarantineView
-from rules.api.quarantine import Mode, Phase, RepairAttempt
+from rules.api.quarantine import Phase, RepairAttempt
 from rules.api.repair.writes import CreateTestJob, SetRepairCondition, WriteRepairObject
+from rules.policy.shadow import shadow_of
 from rules.session.causes import drains_now, has_human, holds_now
 from rules.session.observation import is_open, opted_out, pause_covers, selects_node
 from rules.session.owners import working_owner
@@ -27,8 +28,8 @@ def recheck(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
     """Why `write` must not be sent now; "" when it may. Harmless writes always may."""
     if not write.harmful:
         return ""
-    if snapshot.policy.mode == Mode.SHADOW:
-        return "the policy is Shadow"
+    if (words := shadow_of(snapshot.policy)) is not None:
+        return words.said
     if snapshot.doubt:
         return snapshot.doubt
     for refusal in (_forbidden(node, snapshot), _session(write, node, snapshot)):

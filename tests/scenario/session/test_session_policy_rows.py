@@ -8,6 +8,7 @@ import pytest
 
 from rules.api import writes as d
 from rules.fleet.turns import judge_fleet
+from rules.policy.shadow import UnreadPolicy
 from rules.session.decide import decide
 from rules.session.observation import observe, sessions_by_node
 from tests.support.scenario.session_phases_reached import NO_ROOM, NODE, at, evictions_after
@@ -86,6 +87,42 @@ class TestShadow:
         assert evictions_after(world, before) == 0
         assert world.is_marked(NODE)
         assert world.condition(NODE, "Paused") == "PolicyIsShadow"
+
+    def test_a_drain_under_a_policy_that_cannot_be_read_says_so_and_goes_on_with_one(self) -> None:
+        world = at("Draining")
+        world.policy = UnreadPolicy()
+        world.run(2)
+        before = world.now
+        world.run(60)
+        assert evictions_after(world, before) == 0
+        assert world.is_marked(NODE)
+        assert world.condition(NODE, "Paused") == "PolicyUnread"
+        assert "switched" not in world.message(NODE)
+        world.add_pdb("keep", minAvailable=0)
+        world.policy = policy_of(budget=ROOMY)
+        world.run_until(NODE, "Quarantined", limit=300, step=5)
+        assert world.condition(NODE, "Paused") == ""
+
+    def test_what_waits_outlives_a_policy_that_cannot_be_read(self) -> None:
+        world = World(policy_of(budget=NO_ROOM))
+        world.add_nodes(10)
+        world.incident(NODE)
+        world.run(5)
+        world.policy = UnreadPolicy()
+        world.run(60)
+        assert (world.phase(NODE), world.condition(NODE, "Blocked")) == ("Pending", "PolicyUnread")
+        world.policy = policy_of(budget=ROOMY)
+        world.run_until(NODE, "Quarantined", limit=120, step=5)
+        assert len(world.sessions(NODE)) == 1
+
+    def test_a_session_of_such_a_shadow_says_that_nobody_chose_it(self) -> None:
+        world = World(UnreadPolicy())
+        world.add_nodes(10)
+        world.incident(NODE)
+        world.run(30)
+        assert world.session(NODE).status.mode == "Shadow"
+        assert "nothing is touched, which nobody chose" in world.message(NODE)
+        assert not world.is_marked(NODE)
 
     def test_after_a_flip_to_shadow_a_mark_still_comes_off(self) -> None:
         world = at("Quarantined")

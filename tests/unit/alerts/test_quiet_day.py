@@ -127,12 +127,11 @@ def of_remediator(number: int) -> Iterator[Series]:
     yield f"gpuward_nodes{{{at}}}", page(NODES)
     for quiet in (
         "gpuward_agents_silent", "gpuward_breaker_open", "gpuward_clock_jumps_total",
-        "gpuward_clock_contradictions_total", "gpuward_view_too_old",
+        "gpuward_clock_contradictions_total", "gpuward_view_too_old", "gpuward_policy_unread",
     ):  # fmt: skip
         yield f"{quiet}{{{at}}}", page()
     yield f"gpuward_enforcing{{{at}}}", page(1)
     yield f"gpuward_policy_reload_ok{{{at}}}", page(1)
-    yield f"gpuward_policy_missing{{{at}}}", page()
     yield f'gpuward_budget_size_nodes{{{at}, scope="all"}}', page(1)
     yield f'gpuward_budget_used_nodes{{{at}, scope="all"}}', page(0)
     yield f'gpuward_unexpected_errors_total{{{at}, part="session"}}', page()

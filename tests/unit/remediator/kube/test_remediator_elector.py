@@ -204,3 +204,23 @@ async def test_where_nobody_named_a_namespace_the_context_may(tmp_path):
         found.append(access.namespaces(""))
         assert access.namespaces("mine") == ("mine",)
     assert found == [("gpuward", "team-a", "default"), ("gpuward", "default")]
+
+
+async def test_the_holder_says_of_itself_what_people_must_know_and_takes_it_back(cluster):
+    one = Replica(cluster, "one")
+    said = {"gpuward.io/unable": "2026-11-23T21:11:00Z the list of nodes was refused"}
+    one.elector._says = lambda: said
+    assert await one.ask()
+
+    async def annotations():
+        lease = await cluster.client.get(LEASES, LEASE_NAME, "gpuward")
+        return lease["metadata"].get("annotations", {})
+
+    assert await annotations() == said
+    said = {}
+    assert await one.ask()
+    assert await annotations() == {}
+    said = {"gpuward.io/policy-unread": "budgit"}
+    assert await one.ask()
+    await one.elector.release()
+    assert await annotations() == {}, "nobody who is gone is unable"

@@ -1,0 +1,41 @@
+"""What this replica, while it leads, says of itself on its Lease: `rules.api.leaders_word`.
+
+Whoever deletes its ClusterRoleBinding leaves it the Lease, which a Role of its own namespace
+grants: from there people learn that nothing they wait for happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from remediator.kube.clock import Clock
+from remediator.upkeep.policy_source import PolicySource
+from rules.api.leaders_word import LeadersWord
+
+_LASTS_S: Final = 5.0
+"""A list that is made anew is no news: what is over by the next renewals is not told."""
+
+
+class SelfReport:
+    """Remembers since when this replica cannot act."""
+
+    def __init__(self, clock: Clock, unable: Callable[[], str], policy: PolicySource) -> None:
+        """`unable` says why nothing could be done to a node now, "" while it could."""
+        self._clock = clock
+        self._unable = unable
+        self._policy = policy
+        self._since: float | None = None
+
+    def annotations(self) -> dict[str, str]:
+        """What is to stand on the Lease now."""
+        why, now = self._unable(), self._clock.now()
+        self._since = None if not why else now if self._since is None else self._since
+        lasts = self._since is not None and now - self._since >= _LASTS_S
+        wrong = self._policy.wrong
+        return LeadersWord(
+            unable=why if lasts else "",
+            unable_since=self._since,
+            unread=wrong if self._policy.unread else "",
+            last_good="" if self._policy.unread else wrong,
+        ).annotations()

@@ -1,0 +1,51 @@
+"""What a replica says of itself while it leads: what lasts, and since when."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from remediator.metrics import Metrics
+from remediator.upkeep.policy_source import PolicySource
+from remediator.upkeep.self_report import SelfReport
+from rules.api.leaders_word import leaders_word
+from tests.support.remediator.virtual_clock import VirtualClock
+
+
+def of_file(path: Path, text: str) -> PolicySource:
+    path.write_text(text)
+    found = PolicySource(str(path), shadow=False, metrics=Metrics(), on_change=lambda policy: None)
+    found.start()
+    return found
+
+
+def test_it_says_since_when_it_cannot_act_once_that_lasts(tmp_path: Path) -> None:
+    clock, why = VirtualClock(), "nodes: refused (403)."
+    policy = of_file(tmp_path / "policy.yaml", "mode: Enforce\n")
+    report = SelfReport(clock, lambda: why, policy)
+    began = clock.now()
+    assert report.annotations() == {}, "a list made anew is no news"
+    clock.at += 6
+    said = leaders_word(report.annotations())
+    assert (said.unable, said.unable_since) == ("nodes: refused (403)", began)
+    why = ""
+    assert report.annotations() == {}
+    why = "pods: refused (403)."
+    clock.at += 60
+    report.annotations()
+    clock.at += 6
+    assert leaders_word(report.annotations()).unable_since == began + 66
+
+
+def test_it_tells_shadow_by_accident_from_the_last_good_policy(tmp_path: Path) -> None:
+    clock, file = VirtualClock(), tmp_path / "policy.yaml"
+    policy = of_file(file, "budgit: {}\n")
+    said = leaders_word(SelfReport(clock, lambda: "", policy).annotations())
+    assert "budgit is not a known key" in said.unread
+    assert said.last_good == ""
+
+    policy = of_file(file, "mode: Enforce\n")
+    file.write_text("budgit: {}\n")
+    policy.look(clock)
+    said = leaders_word(SelfReport(clock, lambda: "", policy).annotations())
+    assert "budgit is not a known key" in said.last_good
+    assert said.unread == ""
