@@ -8,8 +8,8 @@ import pytest
 
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.http.threaded import HostedServer
-from tests.support.remediator.kubectl_cluster import cluster, load
-from tests.support.remediator.kubectl_objects import HEALTHS, node, verdict
+from tests.support.remediator.kubectl_cluster import cluster, lease, load
+from tests.support.remediator.kubectl_objects import HEALTHS, NOW, node, verdict
 
 GOES_ON = "a remediator that runs goes on by the last good one, one that starts now is in Shadow"
 
@@ -49,7 +49,11 @@ def test_a_selector_that_leaves_nodes_out_is_said_over_the_fleet(tmp_path: Path)
 def test_issue15_whoever_asks_for_a_node_is_told_that_a_typo_may_keep_all_from_it(
     tmp_path: Path,
 ) -> None:
-    with cluster(tmp_path, lambda hosted: under("budgit: {}", hosted)) as kubectl:
+    def led(hosted: HostedServer) -> None:
+        under("budgit: {}", hosted)
+        load(hosted, r.LEASES, lease(NOW))
+
+    with cluster(tmp_path, led) as kubectl:
         code, out, _ = kubectl("quarantine", "a1", "--reason", "fan noise", "--yes")
     assert code == 0
     said = "the policy cannot be used: a remediator that began with it touches nothing"
