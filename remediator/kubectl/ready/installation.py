@@ -25,7 +25,9 @@ class Installation:
     spaces: frozenset[str] | None
     """Where its workloads are; None where the person may not list them."""
     agents: dict[str, Any]
-    """The agents' DaemonSet of the namespace; empty where there is none."""
+    """The agents' DaemonSet of the namespace; empty where there is none, or none to be seen."""
+    unseen: str = ""
+    """Why the agents' DaemonSets cannot be looked at."""
 
     @property
     def fresh(self) -> bool:
@@ -42,21 +44,27 @@ class Installation:
 async def find_installation(cluster: Cluster, namespace: str) -> Installation:
     """Look in all namespaces: a forgotten `-n` must not look like a broken installation."""
     known = await cluster.get(GROUP_PATH) is not None
-    try:
-        agents = await cluster.everything(DAEMON_SETS, {"labelSelector": AGENT_SELECTOR})
-        others = await cluster.everything(_DEPLOYMENTS, {"labelSelector": REMEDIATOR_SELECTOR})
-    except CommandError as error:
-        if not error.forbidden:
-            raise
-        return Installation(namespace=namespace, definitions=known, spaces=None, agents={})
+    agents, unseen = await _visible(cluster, DAEMON_SETS, AGENT_SELECTOR)
+    others, hidden = await _visible(cluster, _DEPLOYMENTS, REMEDIATOR_SELECTOR)
     by_space = {str(one["metadata"].get("namespace")): one for one in agents}
     spaces = {*by_space, *(str(one["metadata"].get("namespace")) for one in others)}
     return Installation(
         namespace=namespace,
         definitions=known,
-        spaces=frozenset(spaces),
+        spaces=None if unseen or hidden else frozenset(spaces),
         agents=by_space.get(namespace, {}),
+        unseen=unseen,
     )
+
+
+async def _visible(cluster: Cluster, path: str, selector: str) -> tuple[list[dict[str, Any]], str]:
+    """The objects, or none and why this person may not list them."""
+    try:
+        return await cluster.everything(path, {"labelSelector": selector}), ""
+    except CommandError as error:
+        if not error.forbidden:
+            raise
+        return [], str(error)
 
 
 def place_check(here: Installation) -> list[Check]:
@@ -72,8 +80,10 @@ def place_check(here: Installation) -> list[Check]:
 
 def agents_check(here: Installation) -> list[Check]:
     """Whether the agents' pods are made and ready."""
+    if here.unseen:
+        return [Check(verdict=WARN, name="agents", found=f"could not look: {here.unseen}")]
     if not here.agents:
-        return []  # none yet, not to be seen, or outside the cluster: their nodes tell
+        return []  # none yet, or outside the cluster: their nodes tell
     said = here.agents
     status = said.get("status") or {}
     wanted, made, ready = (

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hack.sim.cluster.calls import Caller
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
 from hack.sim.cluster.resource import CONFIGMAPS, DAEMON_SETS, NAMESPACES
 from remediator.kubectl.ready.installation import Installation, agents_check
@@ -89,6 +90,30 @@ def test_issue15_walk_agents_that_are_not_made_are_said(
     [check] = agents_check(here)
     assert check.verdict == verdict
     assert said in check.found
+
+
+@pytest.mark.parametrize(
+    ("plural", "said"),
+    [
+        pytest.param("deployments", "ok    agents: 3 of 3 are ready", id="an operator"),
+        pytest.param("daemonsets", "warn  agents: could not look: not allowed", id="a viewer"),
+    ],
+)
+def test_walk1_21_who_may_not_see_all_workloads_still_hears_of_the_agents(
+    tmp_path: Path, plural: str, said: str
+) -> None:
+    """The line was left out, as if there were nothing to look at."""
+
+    def fill(hosted: HostedServer) -> None:
+        space(hosted, "other")
+        ready = {"desiredNumberScheduled": 3, "currentNumberScheduled": 3, "numberReady": 3}
+        load(hosted, DAEMON_SETS, agents(**ready))
+        refused = ApiError(403, "Forbidden", f"{plural}.apps is forbidden")
+        hosted.server.faults.fail(refused, path=f".*/{plural}", times=None)
+
+    with cluster(tmp_path, fill) as kubectl:
+        _, found = lines(kubectl, "-n", "other")
+    assert found["agents"].startswith(said)
 
 
 def policy_map(now: str, applied: str = "") -> dict[str, Any]:
