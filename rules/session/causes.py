@@ -176,7 +176,7 @@ def _holding(session: QuarantineView, sight: CauseSight) -> tuple[Cause, ...]:
     """People's causes always, detectors' while their incident is active, others' while they say
     so, a failed test until something was done about it.
     """
-    blind = bool(sight.stale) or sight.health is None
+    blind = (bool(sight.stale) or sight.health is None) and not _closed_once(session, sight)
     said = in_force(read_seen(session.status.evidence.get(EVIDENCE_SAID)), sight.now)
     incidents = sight.health.status.incidents if sight.health is not None else ()
     active = {i.id for i in incidents if i.active and not _as_left(said, i, sight.policy)}
@@ -190,6 +190,17 @@ def _holding(session: QuarantineView, sight: CauseSight) -> tuple[Cause, ...]:
         return blind or cause.source == "Human" or cause.incident in active
 
     return tuple(cause for cause in session.spec.causes if stands(cause))
+
+
+def _closed_once(session: QuarantineView, sight: CauseSight) -> bool:
+    """Whether a stale verdict, too, says what had closed: it stays as it was. What closes all
+    causes of detectors is booked as Validating; a session that the word of people or of others
+    keeps from that has nothing else to remember it by, and a boot is a minute without a verdict.
+    """
+    health = sight.health
+    if health is None or health.doubt or health.status.node_uid not in {"", session.spec.node_uid}:
+        return False
+    return any(cause.source in {"Human", EXTERNAL} for cause in session.spec.causes)
 
 
 def _as_left(said: Sequence[SeenFault], incident: IncidentStatus, policy: Policy) -> bool:

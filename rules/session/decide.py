@@ -304,14 +304,16 @@ def _told_again(case: Case) -> EmitEvent:
 
 
 def _boot_changed(case: Case) -> Decision | None:
-    """A new boot: evictions stop, the fresh verdict of this boot decides."""
+    """A new boot: evictions stop, the fresh verdict of this boot decides, unless a person does."""
     if not boot_unbooked(case):
         return None
     node = case.node
     status = st.noted(case.status, NEW_BOOT, "the node rebooted", case.now)
-    if case.phase is Phase.PENDING or case.shadow:
+    by_person = any(cause.source == "Human" for cause in case.causes)
+    if case.phase is Phase.PENDING or case.shadow or (by_person and case.phase in _TAKEN_OUT):
+        # No verdict ends what a person asked for: the node stays out as it is.
         moved = touched(status, boot_id=node.boot_id)
-        return case.decision(NEW_BOOT, moved, because="the node rebooted")
+        return case.decision(NEW_BOOT, moved, because="the node rebooted", wake_at=case.now)
     message = "The node rebooted; its fresh verdict decides."
     moved = touched(rebooted(status), boot_id=node.boot_id, phase_since=format_time(case.now))
     if case.phase in {Phase.VALIDATING, Phase.REPAIRING}:
@@ -321,6 +323,8 @@ def _boot_changed(case: Case) -> Decision | None:
         moved = st.enter(moved, Phase.VALIDATING, message, case.now)
     return case.decision(NEW_BOOT, moved, because="the node rebooted")
 
+
+_TAKEN_OUT: Final = frozenset({Phase.MARKED, Phase.DRAINING, Phase.QUARANTINED})
 
 _RULES: Final[tuple[Callable[[Case], Decision | None], ...]] = (
     _unreadable,

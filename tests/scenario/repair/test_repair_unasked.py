@@ -153,3 +153,43 @@ def test_issue15_a_step_let_go_is_not_asked_for_once_only_people_keep_the_node_o
     assert world.steps_of() == []
     assert world.asked() == []
     assert "waiting for a person to release the node" in world.message(NODE)
+
+
+@pytest.mark.parametrize("asked", ["before", "after"])
+def test_issue15_walk_what_a_boot_closed_does_not_return_while_the_agent_is_away(
+    asked: str,
+) -> None:
+    """A node that boots again and again, and a person who keeps it out: each boot is a minute
+    without a verdict, and no fault of before holds anew for that.
+    """
+    world = RepairWorld(does="hangs", mode="Ask")
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=60)
+    session = world.quarantines[world.session(NODE).name]
+    by_person = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ada"}
+    session["spec"]["causes"].append(by_person)
+    world.touch(session)
+    let_go = {"step": "RestartNode", "by": "ada"}
+    if asked == "before":
+        session["spec"]["repair"] = let_go
+        world.touch(session)
+        world.run(1)
+    for _ in range(3):
+        world.reboot(NODE)
+        world.healths[NODE]["status"]["bootID"] = "before"
+        world.silence(NODE)
+        world.run(60, step=5)
+        world.speak(NODE)
+        world.healths[NODE]["status"]["bootID"] = world.nodes[NODE]["status"]["nodeInfo"]["bootID"]
+        world.close_all(NODE)
+        world.run(30, step=5)
+        if asked == "after" and "repair" not in session["spec"]:
+            session["spec"]["repair"] = let_go
+            world.touch(session)
+    world.run(600, step=5)
+    assert world.phases(NODE) == ["Marked", "Draining", "Quarantined"]
+    assert world.steps_of() == []
+    assert "waiting for a person to release the node" in world.message(NODE)
+    told = [entry.step for entry in world.session(NODE).status.timeline]
+    assert told.count("NewBoot") == 3
+    assert "CauseReturned" not in told
