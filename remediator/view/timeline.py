@@ -23,7 +23,7 @@ from rules.ledger.record import FaultOutcome, RecordView
 from rules.repair.parts import GPU_REPLACED, kept_replacements
 from rules.session.causes import DELETED_BY
 from rules.session.observation import is_open
-from rules.session.status import BY_GPUWARD, BY_PERSON, LET_GO
+from rules.session.status import BY_GPUWARD, BY_PERSON, LET_GO, PAUSED_BY
 
 SHOWN_ITEMS: Final = 80
 _TOLD_ELSEWHERE: Final = ("Repair", "Test", GPU_REPLACED)
@@ -178,6 +178,9 @@ def _acts(session: QuarantineView) -> Iterator[TimelineItem]:
             who = entry.by if entry.by != BY_PERSON else "a person"
             step, _, why = entry.message.partition(": ")
             yield act(entry.at, f"{step} let go", who, why)
+        elif entry.step == PAUSED_BY:
+            who = entry.by if entry.by != BY_PERSON else "a person"
+            yield act(entry.at, "paused", who, entry.message)
         elif not entry.step.startswith(_TOLD_ELSEWHERE):
             yield TimelineItem(
                 lane=Lane.NODE, at=entry.at, until=entry.at, what=entry.step, state="",

@@ -28,6 +28,7 @@ PART_OF_MARK: Final = "mark"
 """The subject of a halt because an owner's work took a part of the mark off."""
 EVIDENCE_PART_TAKEN: Final = "partTaken"
 """Key in a session's evidence while that is why it stands down."""
+_OF_PAUSES: Final = frozenset({st.PAUSED_BY, st.PAUSE_OVER})
 _HALTING: Final = ("Paused", "NodeUnreachable")
 
 
@@ -90,6 +91,7 @@ def with_halts(case: Case, halt: Refusal | None) -> QuarantineStatus:
         halt.reason if halt else "",
         st.sentence(halt.why) if halt else "",
     )
+    status = _with_pause_told(case, status, halt)
     taken = halt is not None and halt.subject == PART_OF_MARK
     if taken != bool(status.evidence.get(EVIDENCE_PART_TAKEN)):
         # None and not left out: the status is written as a merge patch.
@@ -118,6 +120,20 @@ def with_halts(case: Case, halt: Refusal | None) -> QuarantineStatus:
     return touched(
         status, drain=msgspec.structs.replace(status.drain, suspended_seconds=suspended)
     )
+
+
+def _with_pause_told(
+    case: Case, status: QuarantineStatus, halt: Refusal | None
+) -> QuarantineStatus:
+    """The timeline says once of a pause who made it, and that it is over."""
+    told = next((e.step for e in reversed(status.timeline) if e.step in _OF_PAUSES), "")
+    paused = halt is not None and halt.reason == WhyNot.PAUSED
+    if halt is not None and paused and told != st.PAUSED_BY:
+        by = case.seen.pauses[0].spec.by[:100]
+        return st.noted(status, st.PAUSED_BY, halt.why, case.now, by or st.BY_PERSON)
+    if not paused and told == st.PAUSED_BY:
+        return st.noted(status, st.PAUSE_OVER, "no pause covers the node any more", case.now)
+    return status
 
 
 def _why_silent(status: QuarantineStatus) -> str:

@@ -196,6 +196,17 @@ class TestPause:
         world.pauses.clear()
         world.run_until(NODE, "Quarantined", limit=120)
 
+    def test_issue15_who_paused_it_stays_on_record_after_the_pause_is_gone(self) -> None:
+        world = at("Draining")
+        world.pause()
+        world.run(120)
+        world.pauses.clear()
+        world.run(60)
+        told = [(e.step, e.by) for e in world.session(NODE).status.timeline if "Pause" in e.step]
+        assert told == [("PausedBy", "ada"), ("PauseOver", "gpuward")]
+        (line,) = [e for e in world.session(NODE).status.timeline if e.step == "PausedBy"]
+        assert line.message == "paused by ada (incident 42) with GPUWardPause stop"
+
     def test_what_blocked_before_is_not_claimed_meanwhile(self) -> None:
         world = at("Draining")
         assert world.condition(NODE, "NeedsHuman") == "BudgetNeverAllows"
