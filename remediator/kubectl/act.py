@@ -21,6 +21,7 @@ from remediator.kubectl.planning.capacity import capacity
 from remediator.kubectl.terminal import Terminal
 from remediator.kubectl.why.repaired import objections
 from remediator.view.acts import resume_command
+from remediator.view.people import faults_over
 from remediator.view.session_words import mark_stays
 from remediator.view.text import count
 from rules.api.health import plain
@@ -196,6 +197,11 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
     if (given := session.spec.release) is not None:
         by = given.by or "a person"
         raise CommandError(f"{name} is being given back, as {by} asked: nothing is repaired there")
+    if faults_over(session, await cluster.health(name)):
+        raise CommandError(
+            f"the faults of {name} are over and only people keep it out: nothing is repaired "
+            f'there; give it back with: kubectl gpuward release {name} --reason "..."'
+        )
     proposed = condition(session.status, PROPOSED)
     asked = proposed is not None and proposed.status == "True"
     step = options.step or (proposed.reason if proposed is not None and asked else "")

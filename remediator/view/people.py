@@ -61,6 +61,11 @@ def _only_people_ask(session: QuarantineView, health: HealthView | None) -> bool
     return _rests_for_people(session) and all(c.incident in closed for c in _of_others(session))
 
 
+def faults_over(session: QuarantineView, health: HealthView | None) -> bool:
+    """Whether its faults are over by that verdict and a person's wish alone keeps the node out."""
+    return bool(_of_others(session)) and _only_people_ask(session, health)
+
+
 def needs_verdict(session: QuarantineView) -> bool:
     """Whether only the node's verdict tells if a person is all that the session waits for."""
     return _rests_for_people(session) and bool(_of_others(session))

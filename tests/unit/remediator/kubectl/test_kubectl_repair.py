@@ -18,10 +18,14 @@ from tests.support.remediator.kubectl_cluster import (
     load,
 )
 from tests.support.remediator.kubectl_fleet import load_fleet
-from tests.support.remediator.kubectl_objects import QUARANTINES
+from tests.support.remediator.kubectl_objects import HEALTHS, QUARANTINES, Object, verdict
+
+BY_PERSON = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ann"}
 
 
-def proposed(mode: str, *, tried: bool = False) -> Callable[[HostedServer], None]:
+def proposed(
+    mode: str, *, tried: bool = False, more: tuple[Object, ...] = ()
+) -> Callable[[HostedServer], None]:
     """A drained node whose repair is proposed, under a policy that repairs so."""
 
     def fill(hosted: HostedServer) -> None:
@@ -39,7 +43,10 @@ def proposed(mode: str, *, tried: bool = False) -> Callable[[HostedServer], None
             "metadata": {"name": "drained"},
             "spec": {
                 "nodeName": "gpu-healthy",
-                "causes": [{"source": "Detector", "incident": "i1", "reason": "GPULost"}],
+                "causes": [
+                    {"source": "Detector", "incident": "i1", "reason": "GPULost"},
+                    *more,
+                ],
             },
             "status": {
                 "phase": "Quarantined",
@@ -141,6 +148,22 @@ def test_issue13_01_what_would_do_nothing_is_not_asked_for(tmp_path, mode, tried
         assert code == 1
         assert why in err
         assert "repair" not in kubectl.get(QUARANTINES, "drained")["spec"]
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_issue15_nothing_is_repaired_once_the_faults_are_over_and_people_keep_the_node_out(
+    tmp_path, over
+):
+    def fill(hosted: HostedServer) -> None:
+        proposed("Ask", more=(BY_PERSON,))(hosted)
+        fault = {"id": "i1", "reason": "GPULost", "severity": "Fatal", "active": not over}
+        load(hosted, HEALTHS, verdict("gpu-healthy", incidents=[fault]))
+
+    with cluster(tmp_path, fill) as kubectl:
+        code, _, err = kubectl("repair", "gpu-healthy", "--step", "RestartNode", "--yes")
+        asked = "repair" in kubectl.get(QUARANTINES, "drained")["spec"]
+    assert (code == 0) == asked == (not over)
+    assert ("the faults of gpu-healthy are over and only people keep it out" in err) == over
 
 
 def test_issue15_every_table_says_that_a_persons_approval_is_missing(tmp_path):
