@@ -15,9 +15,11 @@ from remediator.kubectl import questions
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.joining import join
+from remediator.kubectl.leading import leaders_word_of
 from remediator.kubectl.look import existing_node
-from remediator.kubectl.node_look import look_at, open_session, policy_of
+from remediator.kubectl.node_look import look_at, open_session
 from remediator.kubectl.planning.capacity import capacity
+from remediator.kubectl.ready.policy_said import policy_of
 from remediator.kubectl.terminal import Terminal
 from remediator.kubectl.why.repaired import objections
 from remediator.view.acts import resume_command
@@ -39,6 +41,7 @@ from rules.api.quarantine import (
 from rules.api.timestamps import format_time
 from rules.fleet.pools import control_plane
 from rules.policy.policy import Policy
+from rules.policy.shadow import by_accident, shadow_of
 from rules.repair.ladder import Step
 from rules.session.causes import name_by_hand
 from rules.session.observation import opted_out, pause_covers
@@ -123,15 +126,21 @@ async def _in_the_way(cluster: Cluster, options: argparse.Namespace, node: NodeV
         if error.forbidden:
             unsure = "; whether the policy enforces is not known, you may not get its configmap"
         elif error.unusable:
-            unsure = "; the policy cannot be used: a remediator that began with it touches nothing"
+            unsure = await _by_which(cluster, options.namespace)
     else:
         if policy is None:
             unsure = (
                 f"; there is no policy in namespace {options.namespace} (-n says where gpuward is "
                 "installed): nothing is touched, unless a remediator read one before"
             )
-        elif policy.mode == Mode.SHADOW:  # before all else: the end of that would change nothing
-            return "; the policy is Shadow, so nothing is touched"
+        elif by_accident(policy) and (words := shadow_of(policy)) is not None:
+            return (
+                f"; {words.said}: nothing is touched before it can, and until then kubectl cordon "
+                f"{node.name} keeps new work off"
+            )
+        elif (words := shadow_of(policy)) is not None:
+            # before all else: the end of that would change nothing
+            return f"; {words.said}, so nothing is touched"
     if opted_out(node):
         command = f"kubectl label node {node.name} {LABEL_OPT_OUT}-"
         return f"; the node is opted out, nothing is done to it before: {command}"
@@ -145,6 +154,13 @@ async def _in_the_way(cluster: Cluster, options: argparse.Namespace, node: NodeV
     if pauses := [p for p in paused if pause_covers(p, node, cluster.now())]:
         return f"; it is paused, nothing is done before: {resume_command(pauses)}"
     return unsure
+
+
+async def _by_which(cluster: Cluster, namespace: str) -> str:
+    """What a request meets under a policy that cannot be used, as `_in_the_way`."""
+    if (await leaders_word_of(cluster, namespace)).last_good:
+        return "; the policy cannot be used, and the remediator goes on by the last good one"
+    return "; the policy cannot be used: a remediator that began with it touches nothing"
 
 
 async def release(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
@@ -288,6 +304,8 @@ async def _with_adapter(cluster: Cluster, options: argparse.Namespace, step: str
     try:
         policy = await policy_of(cluster, options.namespace)
     except CommandError:
+        return None
+    if by_accident(policy):  # of what it repairs nobody knows
         return None
     if policy is not None and policy.repair.mode == "Off":
         raise CommandError("the policy repairs nothing (repair.mode is Off)")

@@ -11,12 +11,13 @@ import msgspec
 from remediator.kube.resources import REMEDIATOR_SELECTOR
 from remediator.kubectl.cluster import NOT_ENDED, Cluster
 from remediator.kubectl.command import CommandError
-from remediator.view.text import age
+from remediator.view.text import age, span
+from rules.api.leaders_word import WELL, LeadersWord, leaders_word
 from rules.api.names import COMPONENT_REMEDIATOR
 from rules.api.nodes import LeaseView
 from rules.api.object_name import api_path, is_object_name
 from rules.api.sentences import some
-from rules.api.timestamps import parse_time
+from rules.api.timestamps import parse_time, utc
 
 UNRENEWED_S: Final = 30.0
 """A Lease that old has no holder: twice its duration, so that a hand-over is never one."""
@@ -27,7 +28,35 @@ _HIDDEN: Final = (
 
 
 async def lease_of(cluster: Cluster, namespace: str) -> LeaseView | None:
-    """The Lease by which the remediators agree who leads; None where none ever did."""
+    """The Lease by which the remediators agree who leads; None where none ever did. One look of a
+    command reads it once.
+    """
+    return await cluster.once(f"lease {namespace}", lambda: _lease(cluster, namespace))
+
+
+async def leaders_word_of(cluster: Cluster, namespace: str) -> LeadersWord:
+    """What the remediator that leads says of itself; nothing where none leads, and where a person
+    may not read it.
+    """
+    try:
+        lease = await lease_of(cluster, namespace)
+    except CommandError:
+        return WELL
+    if lease is None or _unled(lease, cluster.now()):
+        return WELL
+    return leaders_word(lease.metadata.annotations)
+
+
+def unable_since(word: LeadersWord, now: float) -> str:
+    """`cannot act, since TIME (9m ago): why`, of a leader that says so; else ""."""
+    if not word.unable:
+        return ""
+    at = word.unable_since
+    since = f", since {utc(at)} ({span(now - at)} ago)" if at is not None else ""
+    return f"cannot act{since}: {word.unable}"
+
+
+async def _lease(cluster: Cluster, namespace: str) -> LeaseView | None:
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
     found = await cluster.get(api_path(path, COMPONENT_REMEDIATOR))
     try:
@@ -71,8 +100,8 @@ class NeverLed:
 
 
 async def without_leader(cluster: Cluster, namespace: str, *, ever: bool = False) -> str:
-    """That no remediator leads, or `ever` did, and what that means, or that it may not be seen;
-    "" where one does or the API server is in trouble.
+    """That no remediator leads, or `ever` did, or that the one that leads cannot act, and what
+    that means, or that it may not be seen; "" where one acts or the API server is in trouble.
     """
     try:
         lease = await lease_of(cluster, namespace)
@@ -80,7 +109,21 @@ async def without_leader(cluster: Cluster, namespace: str, *, ever: bool = False
             return (await _never_led(cluster, namespace)).sentence
     except CommandError as error:
         return _HIDDEN if error.forbidden else ""
-    return "" if ever else nobody_leads(lease, namespace, cluster.now())
+    if ever:
+        return ""
+    word = await leaders_word_of(cluster, namespace)
+    return nobody_leads(lease, namespace, cluster.now()) or unable_said(word, cluster.now())
+
+
+def unable_said(word: LeadersWord, now: float) -> str:
+    """The sentence about a leader that cannot act; "" of one that can."""
+    if not (cannot := unable_since(word, now)):
+        return ""
+    return (
+        f"a remediator leads and {cannot}; nothing is taken out, repaired or given back, and what "
+        "is asked for waits; kubectl gpuward preflight looks at its rights, kubectl cordon NODE "
+        "keeps new work off a node that fails"
+    )
 
 
 async def stop_unless_led(

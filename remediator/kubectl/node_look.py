@@ -11,10 +11,11 @@ from typing import Final, TypeVar
 
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
-from remediator.kubectl.leading import Unled, unled_since
-from remediator.kubectl.ready.policy_said import unusable
+from remediator.kubectl.leading import Unled, leaders_word_of, unled_since
+from remediator.kubectl.ready.policy_said import policy_of, unread_said, unusable
 from remediator.view.people import part_of_people
 from rules.api.health import IncidentStatus
+from rules.api.leaders_word import WELL, LeadersWord
 from rules.api.mark import marked
 from rules.api.nodes import AgentPod, FreshNode, HealthView, PauseView, QuarantineView
 from rules.api.quarantine import Mode, Phase
@@ -23,6 +24,7 @@ from rules.fleet.health_now import HealthNow, health_now
 from rules.ledger.places import Moved, came_from
 from rules.ledger.record import RecordStatus, RecordView, gpu_record_name, record_names
 from rules.policy.policy import Policy
+from rules.policy.shadow import ShadowWords, by_accident, shadow_of
 from rules.session.causes import CauseSight
 from rules.session.external import external_of
 from rules.session.observation import (
@@ -66,6 +68,8 @@ class NodeLook:
     """DaemonSets that could not come back on the marked node."""
     unled: Unled | None = None
     """Since when no remediator has led; None while one leads or nobody can tell."""
+    word: LeadersWord = WELL
+    """What the remediator that leads says of itself."""
     unseen: tuple[str, ...] = ()
     """What could not be read, and what to ask for."""
 
@@ -86,6 +90,11 @@ class NodeLook:
         return self.policy is not None and self.policy.mode == Mode.SHADOW
 
     @property
+    def shadow_words(self) -> ShadowWords | None:
+        """Why that is so, and what ends it; None where it is not, or nobody may know."""
+        return shadow_of(self.policy)
+
+    @property
     def ends_by_mode(self) -> str:
         """Why the open session ends by itself within seconds and takes with it what people add: it
         is one of another mode than the policy's (`rules.session.decide`); "" where it does not.
@@ -97,7 +106,8 @@ class NodeLook:
             return f"{which} is one of Shadow and ends, since the policy enforces now"
         untouched = self.session.status.phase == Phase.PENDING
         untouched = untouched and not (self.node is not None and marked(self.node))
-        if mode == Mode.ENFORCE and self.policy_is_shadow and untouched:
+        decided = self.policy_is_shadow and not by_accident(self.policy)
+        if mode == Mode.ENFORCE and decided and untouched:
             return f"{which} ends, since the policy is Shadow now"
         return ""
 
@@ -184,11 +194,6 @@ async def readable_records(cluster: Cluster, names: Iterable[str]) -> tuple[Reco
     return tuple(one for one in found if one is not None)
 
 
-async def policy_of(cluster: Cluster, namespace: str) -> Policy | None:
-    """The policy of the namespace, the same for every node that a command is about."""
-    return await cluster.once("policy", lambda: cluster.policy(namespace))
-
-
 async def _accused(cluster: Cluster, health: HealthView | None) -> tuple[RecordStatus, ...]:
     """The records of GPUs that an active incident names and the verdict shows no more."""
     if health is None:
@@ -223,7 +228,11 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
     except CommandError as error:
         # A policy that cannot be read is one more thing to know, not the end of the answer.
         policy = None
-        unseen.append(unusable(error) if error.unusable else f"the policy: {error}")
+        said = await unusable(error, cluster, namespace) if error.unusable else ""
+        unseen.append(said or f"the policy: {error}")
+    word = await leaders_word_of(cluster, namespace)
+    if unread := unread_said(word):
+        unseen.append(unread)
     now = cluster.now()
     paused = await cluster.once("pauses", cluster.pauses)
     pauses = [p for p in paused if node is None or pause_covers(p, node, now)]
@@ -250,6 +259,7 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
         agents=None if agents is None else tuple(agents),
         policy=policy,
         untolerating=lacking,
+        word=word,
         unled=await cluster.once("unled", lambda: unled_since(cluster, namespace)),
         unseen=tuple(dict.fromkeys(unseen)),
     )

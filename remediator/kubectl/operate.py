@@ -75,7 +75,8 @@ async def _policy(cluster: Cluster, options: argparse.Namespace) -> tuple[Policy
     except CommandError as error:
         if not error.unusable:
             raise
-        text = f"{unusable(error)}; --policy FILE judges by another"
+        said = await unusable(error, cluster, options.namespace)
+        text = f"{said}; --policy FILE judges by another"
         raise CommandError(text, unusable=True) from error
     if in_cluster is not None:
         return in_cluster, f"policy of ConfigMap {options.namespace}/gpuward-policy"

@@ -19,12 +19,13 @@ from remediator.view.text import count
 from rules.api.health import plain
 from rules.api.names import API_VERSION
 from rules.api.nodes import FreshNode, ObjectMeta, PauseView, QuarantineView
-from rules.api.quarantine import MAX_MESSAGE, Mode, PauseScope, PauseSpec, Phase
+from rules.api.quarantine import MAX_MESSAGE, PauseScope, PauseSpec, Phase
 from rules.api.selectors import as_object
 from rules.api.sentences import some
 from rules.api.timestamps import format_time, utc_of
 from rules.policy.durations import parse_duration
 from rules.policy.policy import Policy
+from rules.policy.shadow import by_accident, shadow_of
 from rules.session.causes import has_human
 from rules.session.observation import is_open, pause_covers, pause_over
 from rules.text.printable import printable
@@ -98,7 +99,7 @@ async def _stopped(
 
 def _in_shadow(policy: Policy | None) -> list[str]:
     """What a pause is worth while nothing is touched anyway."""
-    if policy is None or policy.mode != Mode.SHADOW:
+    if shadow_of(policy) is None or by_accident(policy):  # of that the line above says all
         return []
     return ["the policy is Shadow: no node is taken out anyway; it holds once the policy enforces"]
 
@@ -212,10 +213,10 @@ def _goes_on(waiting: Sequence[QuarantineView], policy: Policy | None) -> str:
     """
     if not waiting:
         return "No session waits for that now."
-    if policy is not None and policy.mode == Mode.SHADOW:
+    if (words := shadow_of(policy)) is not None:
         names = sorted(session.spec.node_name for session in waiting)
         wait = "waits" if len(names) == 1 else "wait"
-        return f"{some(names)} {wait} for that, and nothing is done to them: the policy is Shadow."
+        return f"{some(names)} {wait} for that, and nothing is done to them: {words.said}."
     on = [s for s in waiting if s.status.phase in ON_THE_WAY or has_human(s)]
     afresh = [s for s in waiting if s not in on and s.status.phase in {"", Phase.PENDING}]
     others = [s for s in waiting if s not in on and s not in afresh]

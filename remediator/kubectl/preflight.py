@@ -14,7 +14,7 @@ from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import PLANNER, CommandError
 from remediator.kubectl.definitions import OPENAPI_PATH, unknown_fields
 from remediator.kubectl.fleet_look import GPU_LABELS
-from remediator.kubectl.leading import lease_of, nobody_leads
+from remediator.kubectl.leading import lease_of, nobody_leads, unable_since
 from remediator.kubectl.ready.adapters import repair_checks, validation_checks
 from remediator.kubectl.ready.check import ADMISSION_PATH, FAIL, OK, WARN, Check
 from remediator.kubectl.ready.installation import (
@@ -25,6 +25,8 @@ from remediator.kubectl.ready.installation import (
 )
 from remediator.kubectl.ready.nodes_said import left_checks, unheard_checks
 from remediator.kubectl.ready.policy_edited import policy_checks
+from remediator.kubectl.ready.policy_said import unread_said
+from rules.api.leaders_word import leaders_word
 from rules.api.names import COMPONENT_REMEDIATOR
 from rules.api.sentences import some
 from rules.drain.daemon_sets import untolerating
@@ -234,7 +236,13 @@ async def _leader(cluster: Cluster, here: Installation) -> list[Check]:
         return [Check(verdict=WARN, name="leader", found=found)]
     if nobody := nobody_leads(lease, namespace, cluster.now()):
         return [Check(verdict=WARN, name="leader", found=nobody)]
-    found = f"{lease.spec.holder_identity or 'a remediator'} leads"
+    leader = lease.spec.holder_identity or "a remediator"
+    word = leaders_word(lease.metadata.annotations)
+    if cannot := unable_since(word, cluster.now()):
+        return [Check(verdict=FAIL, name="leader", found=f"{leader} leads and {cannot}")]
+    if unread := unread_said(word):
+        return [Check(verdict=FAIL, name="leader", found=f"{leader} leads: {unread}")]
+    found = f"{leader} leads"
     return [Check(verdict=OK, name="leader", found=found)]
 
 

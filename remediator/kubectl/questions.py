@@ -21,6 +21,7 @@ from rules.api.nodes import FreshNode, QuarantineView
 from rules.api.quarantine import Mode, Phase, RepairState
 from rules.catalog.reason import Level
 from rules.policy.policy import Policy
+from rules.policy.shadow import by_accident
 from rules.session.causes import actionable, has_human, level_in_effect, open_causes
 from rules.session.repair.outlook import NOT_DRAINED
 from rules.session.repair.wants import under_way
@@ -38,11 +39,13 @@ def of_quarantine(look: NodeLook, node: FreshNode, level: str, pods: str, waits:
     in the way.
     """
     session = look.session
-    if look.shadow:
+    waits_for_policy = by_accident(look.policy)
+    if look.shadow and (session is not None or not waits_for_policy):
         where = f"its session {session.name}" if session is not None else "a session of its own"
-        return f"This touches nothing of {look.name}: the policy is Shadow, and {where} says why."
+        why = look.shadow_words.said if look.shadow_words is not None else "the policy is Shadow"
+        return f"This touches nothing of {look.name}: {why}, and {where} says why."
     leave = f"{pods} on it, what may go is evicted within its budgets" if pods else _EMPTY
-    if look.policy_is_shadow:
+    if look.policy_is_shadow and not waits_for_policy:
         leave = _NOTHING_EVICTED
     if session is None:
         said = _anew(look, node, level, leave)

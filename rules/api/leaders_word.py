@@ -47,6 +47,9 @@ class LeadersWord:
         return {key: words for key, words in said.items() if words}
 
 
+WELL: Final = LeadersWord()
+
+
 def leaders_word(annotations: Mapping[str, str]) -> LeadersWord:
     """What stands on a Lease."""
     said = annotations.get(ANNOTATION_UNABLE, "")

@@ -54,6 +54,8 @@ _UNREAD: Final = ShadowWords(
     enforced="a policy that can be read",
     again="once the policy can be read again",
 )
+GOES_ON: Final = {words.reason: words.again for words in (_CHOSEN, _UNREAD)}
+"""When a session goes on that says why it stands still."""
 
 
 def shadow_of(policy: Policy | None) -> ShadowWords | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
-from remediator.kubectl.node_look import policy_of
+from remediator.kubectl.ready.policy_said import policy_of
 from rules.api.nodes import NodeView
 from rules.api.quarantine import Mode
 from rules.fleet.budget import BudgetBook

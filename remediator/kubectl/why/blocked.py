@@ -15,6 +15,7 @@ from rules.api.sentences import some, these, total
 from rules.catalog.reason import Level
 from rules.catalog.why_not import FLEET_WIDE, WhyNot, runbook
 from rules.policy.policy import Policy
+from rules.policy.shadow import GOES_ON
 from rules.session.case import Case
 from rules.session.causes import DETECTOR, level_in_effect, open_causes
 from rules.session.external import taken_back
@@ -37,7 +38,7 @@ _TOUCHED_AGAIN: Final[dict[WhyNot, str]] = {
     WhyNot.OPT_OUT: "when the node is opted in again",
     WhyNot.NOT_SELECTED: "when the policy selects the node again",
     WhyNot.PAUSED: "when the pause ends",
-    WhyNot.POLICY_IS_SHADOW: "when the policy enforces again",
+    **GOES_ON,
 }
 """When a halt ends (`rules.session.halts.halt_of`)."""
 
@@ -157,7 +158,7 @@ def _halted(look: NodeLook, session: QuarantineView) -> str:
         return _TOUCHED_AGAIN.get(halt.reason, "")
     # Of a maintenance Lease only its session tells: people may not read those. So it is of Shadow
     # where the policy cannot be read.
-    only_told = {WhyNot.STAND_DOWN} | ({WhyNot.POLICY_IS_SHADOW} if look.policy is None else set())
+    only_told = {WhyNot.STAND_DOWN} | (GOES_ON.keys() if look.policy is None else set())
     said = {one.reason for one in _true(session.status.conditions) if one.type in _HALTS}
     return next((_TOUCHED_AGAIN[why] for why in only_told if why in said), "")
 
@@ -166,8 +167,10 @@ def next_lines(look: NodeLook, session: QuarantineView) -> Iterator[str]:
     """What comes next, where the session's own sentence does not say it."""
     node = look.node
     if look.shadow:
-        enforcing = "a policy that can be read and says Enforce"
-        yield f"nothing, in Shadow; {enforcing} would judge the node afresh"
+        words = look.shadow_words
+        nobody = f", {words.nobody}" if words is not None and words.nobody else ""
+        enforced = words.enforced if words else "a policy that can be read and says Enforce"
+        yield f"nothing, in Shadow{nobody}; {enforced} would judge the node afresh"
         return
     if session.spec.release is not None:
         yield "it is given back at once, as was asked for; a pause does not stop that"

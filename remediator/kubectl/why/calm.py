@@ -10,7 +10,6 @@ from remediator.view.acts import resume_command
 from remediator.view.text import span
 from rules.api.names import LABEL_OPT_OUT
 from rules.api.nodes import FreshNode
-from rules.api.quarantine import Mode
 from rules.api.sentences import some
 from rules.api.timestamps import parse_time, utc
 from rules.catalog.reason import Severity
@@ -94,7 +93,10 @@ def _reason(look: NodeLook, node: FreshNode, policy: Policy) -> str:
                 "then these incidents open no other as they are; a new one, another GPU or a "
                 "graver verdict may"
             )
-    if look.policy is not None and look.policy.mode == Mode.SHADOW:
+    if look.shadow_words is not None and look.shadow_words.nobody:
+        words = look.shadow_words
+        return f"nothing is touched in Shadow, {words.nobody}; {words.enforced} ends that"
+    if look.shadow_words is not None:
         return "nothing is touched in Shadow; kubectl gpuward plan says what Enforce would do"
     if look.pauses:
         return f"nothing while it is paused: {resume_command(look.pauses)}"
@@ -104,18 +106,21 @@ def _reason(look: NodeLook, node: FreshNode, policy: Policy) -> str:
             "sessions ended before anything was done; to take it out now: "
             f'kubectl gpuward quarantine {look.name} --reason "..."'
         )
-    return f"a session opens within seconds{_overdue(found, look.now)}"
+    since = None if look.word.unable else _overdue_since(look, found)
+    if since is None:
+        return "a session opens within seconds"
+    return (
+        f"a session should have opened within seconds of {utc(since)} ({span(look.now - since)} "
+        "ago): unless something has just let it, the remediator does not act; kubectl gpuward "
+        f"preflight looks at its rights, kubectl cordon {look.name} keeps new work off"
+    )
 
 
-def _overdue(found: Opening, now: float) -> str:
-    """What to ask where that should have been long ago: a right may be lost, and a remediator
-    that may not write cannot say so here; "" of a fault that is new.
+def _overdue_since(look: NodeLook, found: Opening) -> float | None:
+    """Since when a session that is promised within seconds has not opened: a right may be lost,
+    and a remediator that may not write cannot say so here; None where that is not long.
     """
     seen_at = [parse_time(incident.first_seen) for incident in found.incidents]
-    since = max((at for at in seen_at if at is not None), default=now)
-    if now - since <= OVERDUE_S:
-        return ""
-    return (
-        f"; the fault is {span(now - since)} old, so it may be that the remediator cannot: "
-        "kubectl gpuward preflight"
-    )
+    ended_at = [parse_time(session.status.phase_since) for session in look.sessions]
+    since = max((at for at in (*seen_at, *ended_at) if at is not None), default=look.now)
+    return since if look.now - since > OVERDUE_S else None

@@ -10,7 +10,7 @@ from collections.abc import Iterator, MutableMapping, Sequence
 
 from remediator.kube.resources import AGENT_SELECTOR
 from remediator.kubectl.fleet_look import GPU_LABELS
-from remediator.kubectl.leading import Unled
+from remediator.kubectl.leading import unable_since
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.blocked import blocked_lines, next_lines
 from remediator.kubectl.why.calm import calm_lines, is_awaited, left_to_people
@@ -73,7 +73,7 @@ def why(
     lines = [printable(_headline(look, session))]
     clause, first = _told_at(look, told, said)
     sections: tuple[tuple[str, Iterator[str]], ...] = (
-        ("now", _now(told, clause if first else "", first, look.unled)),
+        ("now", _now(told, clause if first else "", first, look)),
         ("pods", evicted_lines(session)),
         ("health", _health(look)),
         ("cause", cause_lines(look, session, wide=wide)),
@@ -96,7 +96,13 @@ def why(
 def _next(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
     """What comes next, and that nothing does while there is nobody to do it."""
     coming = list(next_lines(look, session) if session else calm_lines(look))
-    if look.unled is None or (session is None and not is_awaited(look)):
+    cannot = unable_since(look.word, look.now)
+    if (look.unled is None and not cannot) or (session is None and not is_awaited(look)):
+        yield from coming
+        return
+    if look.unled is None:
+        yield f"nothing while the remediator that leads {cannot}"
+        yield f"its rights: kubectl gpuward preflight{'; once it can act:' if coming else ''}"
         yield from coming
         return
     nothing = f"nothing while no remediator leads, and none has {look.unled.lasts}"
@@ -119,7 +125,9 @@ def _headline(look: NodeLook, session: QuarantineView | None) -> str:
         return f"{look.name}: {said}{people}"
     phase = session.status.phase or Phase.PENDING
     since = age(session.status.phase_since or session.metadata.creation_timestamp, look.now)
-    shadow = ", Shadow: nothing is touched" if look.shadow else ""
+    words = look.shadow_words
+    nobody = f", {words.nobody}" if words is not None and words.nobody else ""
+    shadow = f", Shadow: nothing is touched{nobody}" if look.shadow else ""
     return f"{look.name}: {phase} for {since}{shadow}{people} (session {session.name})"
 
 
@@ -145,22 +153,23 @@ def _told_at(
     return clause, first if first != look.name else ""
 
 
-def _now(
-    session: QuarantineView | None, clause: str, first: str, unled: Unled | None
-) -> Iterator[str]:
+def _now(session: QuarantineView | None, clause: str, first: str, look: NodeLook) -> Iterator[str]:
     """The remediator's sentence; what the section `blocked` says in full is cut off."""
     if session is None:
         return
     status = session.status
     if not status.phase:
-        yield "the remediator has not looked at it yet; does it run?"
+        asks = "" if look.word.unable else "; does it run?"
+        yield f"the remediator has not looked at it yet{asks}"
         return
     blocked = blocked_clause(status.drain.blocked) if status.drain is not None else ""
     message = status.message.removesuffix(f"; {blocked}.")
     message = without(message, [clause], f"what {first} waits for, too") if clause else message
     yield message or "the remediator said nothing"
-    if unled is not None and unled.led_at is not None:
-        yield f"so it stood at {utc(unled.led_at)}, when a remediator last looked"
+    if look.unled is not None and look.unled.led_at is not None:
+        yield f"so it stood at {utc(look.unled.led_at)}, when a remediator last looked"
+    elif look.word.unable and look.word.unable_since is not None:
+        yield f"so it stood at {utc(look.word.unable_since)}, when the remediator could last act"
 
 
 def _health(look: NodeLook) -> Iterator[str]:

@@ -115,6 +115,16 @@ class TestShadow:
         world.run_until(NODE, "Quarantined", limit=120, step=5)
         assert len(world.sessions(NODE)) == 1
 
+    def test_what_a_person_asks_for_meanwhile_waits_and_is_done_with_a_policy(self) -> None:
+        world = World(UnreadPolicy())
+        world.add_nodes(10)
+        world.open_by_person(NODE)
+        world.run(60)
+        assert (world.phase(NODE), world.condition(NODE, "Blocked")) == ("Pending", "PolicyUnread")
+        world.policy = policy_of(budget=ROOMY)
+        world.run_until(NODE, "Quarantined", limit=120, step=5)
+        assert len(world.sessions(NODE)) == 1
+
     def test_a_session_of_such_a_shadow_says_that_nobody_chose_it(self) -> None:
         world = World(UnreadPolicy())
         world.add_nodes(10)

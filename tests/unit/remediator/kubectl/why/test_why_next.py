@@ -148,8 +148,8 @@ def test_a_fault_that_comes_and_goes_says_until_when_it_waits() -> None:
         ended.append(one)
     said = in_one_line(look(sick(NAME), *ended))
     assert "its fault comes and goes, and its last sessions ended before anything" in said
-    assert "opens within seconds" not in said
-    assert "opens within seconds" in in_one_line(look(sick(NAME), *ended[1:]))
+    assert "opened within seconds" not in said
+    assert "opened within seconds" in in_one_line(look(sick(NAME), *ended[1:]))
 
 
 def acting(reason: str, action: str) -> IncidentStatus:
