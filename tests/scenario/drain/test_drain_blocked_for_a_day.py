@@ -4,6 +4,8 @@ how the drain goes on once the budget is gone.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rules.api import writes as d
@@ -16,7 +18,7 @@ FATAL_TIMEOUT_S = 1800.0
 OVER = "the drain's time is over"
 
 
-def blocked_world(**limits: object) -> World:
+def blocked_world(limits: dict[str, Any]) -> World:
     """A fault on a node with one of two pods of a workload whose budget lets neither go."""
     world = World(policy_of(budget=ROOMY))
     world.add_nodes(5)
@@ -44,7 +46,7 @@ def said(world: World) -> tuple[str, str, bool, bool]:
 def test_issue15_a_budget_that_never_allows_is_said_at_once_and_quietly_for_a_day(
     limits: dict[str, int],
 ) -> None:
-    world = blocked_world(**limits)
+    world = blocked_world(limits)
     world.run(FATAL_TIMEOUT_S - 60, step=30)
     assert said(world) == ("Draining", "BudgetNeverAllows", True, False)
     world.run(120, step=30)
