@@ -196,9 +196,12 @@ def _closed_once(session: QuarantineView, sight: CauseSight) -> bool:
     """Whether a stale verdict, too, says what had closed: it stays as it was. What closes all
     causes of detectors is booked as Validating; a session that the word of people or of others
     keeps from that has nothing else to remember it by, and a boot is a minute without a verdict.
+    An object that no agent has filled yet says nothing.
     """
     health = sight.health
-    if health is None or health.doubt or health.status.node_uid not in {"", session.spec.node_uid}:
+    if health is None or health.doubt or not health.status.observed_at:
+        return False
+    if health.status.node_uid not in {"", session.spec.node_uid}:
         return False
     return any(cause.source in {"Human", EXTERNAL} for cause in session.spec.causes)
 
