@@ -21,6 +21,7 @@ from rules.api.object_name import api_path, is_object_name
 from rules.api.writes import CreateRecord, DeleteRecord, Write
 from rules.fleet.happenings import RecordChange, aged, record_changes, room_for_records
 from rules.ledger.record import ANNOTATION_KEEP, GPU_SCOPE, RecordView
+from rules.text.kube_status import lacks_right
 
 _LOG = structlog.get_logger()
 
@@ -30,7 +31,6 @@ _AGED_PER_SWEEP: Final = 50
 """Records looked at for what time alone does to them: each once in an hour or so."""
 _LOOK_AGAIN_S: Final = 60.0
 """One node is not looked at more often: a flapping fault is one line of its record."""
-_FORBIDDEN: Final = 403
 _FORBIDDEN_S: Final = 60.0
 """All records wait so long for a permission: who repairs it wants to see it work."""
 _REFUSED_S: Final = 600.0
@@ -179,11 +179,11 @@ class RecordKeeping(EdgePart):
         return True
 
     def _refused(self, change: RecordChange, sent: Sent) -> bool:
-        """A missing permission keeps all records waiting, and is said once; what the server does
-        not like in one record keeps only its node waiting.
+        """A missing permission keeps all records waiting, and is said once; what the server, or a
+        webhook of somebody's, does not like in one record keeps only its node waiting.
         """
         now = self._clock.elapsed()
-        if sent.answer is not None and sent.answer.code == _FORBIDDEN:
+        if sent.answer is not None and lacks_right(sent.answer.code, sent.answer.sentence()):
             self._forbidden_until = now + _FORBIDDEN_S
             if not self._forbidden:
                 why = f"no GPURecord is written ({sent.why}); preflight says what is missing"

@@ -12,7 +12,7 @@ from typing import Final
 
 from rules.api.names import COMPONENT_REMEDIATOR
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.text.kube_status import Told, told
+from rules.text.kube_status import Told, lacks_right, told
 
 _PASSES: Final = frozenset({404, 408, 409, 410})
 """Refusals of the moment: reading again and deciding again answers them."""
@@ -74,7 +74,7 @@ def refusal_of(write: NodeWrite, code: int, message: str) -> Refusal | None:
             why=f"the API server does not know the remediator any more, so it cannot {write} "
             f"({said}), check its service account and token",
         )
-    if code == 403 and Told.BY_ADMISSION not in told(said):
+    if lacks_right(code, said):
         return Refusal(
             reason=WhyNot.MISSING_PERMISSION,
             permanent=lasting,

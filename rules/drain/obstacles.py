@@ -14,7 +14,7 @@ from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.budget import judge
 from rules.drain.eviction import EvictionKind, EvictionOutcome
 from rules.drain.gangs import Gang
-from rules.text.kube_status import Told, told
+from rules.text.kube_status import lacks_right
 
 _POD_NAMES: Final = 3
 _GANG_REMEDY: Final = (
@@ -71,7 +71,7 @@ def force_refusal(code: int, said: str) -> Refusal:
     if code == 401:
         remedy = "check the remediator's service account and token"
         return Refusal(reason=WhyNot.MISSING_PERMISSION, why=why, remedy=remedy)
-    if code == 403 and Told.BY_ADMISSION not in told(said):
+    if lacks_right(code, said):
         remedy = "apply component force or set drain.onTimeout: Report"
         reason = WhyNot.MISSING_PERMISSION
     else:

@@ -115,3 +115,10 @@ def told(message: str) -> frozenset[Told]:
     return frozenset(
         what for what, phrases in _PHRASES.items() if any(phrase in message for phrase in phrases)
     )
+
+
+def lacks_right(code: int, message: str) -> bool:
+    """Whether a refused call would go through with another right: not so of one that a webhook,
+    policy or quota refused for what stood in it.
+    """
+    return code == 403 and Told.BY_ADMISSION not in told(message)

@@ -145,15 +145,25 @@ async def test_issue14_a_refusal_is_not_asked_for_again_at_once(cluster, code, a
         assert found["status"]["events"]
 
 
-async def test_issue15_walk_what_one_record_is_refused_for_keeps_no_other_waiting(cluster):
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        pytest.param(ApiError(422, "Invalid", "no"), id="the definition"),
+        pytest.param(
+            ApiError(403, "Forbidden", 'admission webhook "w" denied the request: no'),
+            id="an admission webhook",
+        ),
+    ],
+)
+async def test_issue15_walk_what_one_record_is_refused_for_keeps_no_other_waiting(
+    cluster, refusal
+):
     await sick(cluster)
     await cluster.add_node("n2")
     await sick(cluster, node="n2", gpu=GPU.replace("0badcafe", "feedcafe"))
     async with edge_world(cluster, Policy()) as setting:
         await until(lambda: len(setting.world.healths) == 2)
-        cluster.server.faults.fail(
-            ApiError(422, "Invalid", "no"), path=".*/gpurecords", method="POST", times=1
-        )
+        cluster.server.faults.fail(refusal, path=".*/gpurecords", method="POST", times=1)
         keeper = keeping(setting)
         keeper.took_over()
         await keeper.sweep()
