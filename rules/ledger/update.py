@@ -139,7 +139,7 @@ def _identified(status: RecordStatus, identity: RecordIdentity, now: float) -> R
         status,
         serial=identity.serial or status.serial,
         product=identity.product or status.product,
-        places=_placed(status.places, identity, now),
+        places=_placed(status, identity, now),
         replaced=_replaced(status, identity),
         driver_version=driver,
         rules_version=rules,
@@ -156,20 +156,22 @@ def _replaced(status: RecordStatus, identity: RecordIdentity) -> RecordReplaced 
     return known if earlier else told
 
 
-def _placed(
-    places: tuple[RecordPlace, ...], identity: RecordIdentity, now: float
-) -> tuple[RecordPlace, ...]:
+def _placed(status: RecordStatus, identity: RecordIdentity, now: float) -> tuple[RecordPlace, ...]:
+    """Where it was and is; one that was replaced and put back is there anew."""
+    places = status.places
     if not identity.node:
         return places
     last = places[-1] if places else None
+    here = RecordPlace(node=identity.node, slot=identity.slot, since=format_time(now))
     if last is not None and last.node == identity.node:
+        if status.gone_for is not None:
+            return (*places, here)[-MAX_PLACES:]
         if not identity.slot or last.slot == identity.slot:
             return places
         if not last.slot:
             return (*places[:-1], msgspec.structs.replace(last, slot=identity.slot))
     if last is not None and now - (parse_time(last.since) or 0.0) < MOVED_S:
         return places
-    here = RecordPlace(node=identity.node, slot=identity.slot, since=format_time(now))
     return (*places, here)[-MAX_PLACES:]
 
 

@@ -106,11 +106,13 @@ def _read(kept: object, kind: Any) -> Any:
 
 
 def there_by_now(before: Iterable[Part], replaced: Iterable[Replacement]) -> tuple[Part, ...]:
-    """The inventory of before with what was replaced since."""
+    """The inventory of before with what was replaced since. One that was made anew, when its
+    session was taken up again, knows of what was replaced before: that is not in it.
+    """
     there = {part.uuid: part for part in before}
     for one in replaced:
-        there.pop(one.part.uuid, None)
-        there[one.by.uuid] = one.by
+        if there.pop(one.part.uuid, None) is not None:
+            there[one.by.uuid] = one.by
     return tuple(there.values())
 
 

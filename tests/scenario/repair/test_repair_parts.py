@@ -159,3 +159,25 @@ def test_issue15_repaired_said_of_the_new_part_clears_nothing_of_the_old_one() -
     assert record.replaced is not None
     assert record.said == ()
     assert "nothing on record counts against it" not in record.message
+
+
+def test_a_part_that_was_put_back_is_not_said_to_be_replaced() -> None:
+    """The new part was not the remedy: the old one sits where it sat, in the same slot."""
+    world = PartsWorld(mode="Off")
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=60)
+    world.keep_records()
+    world.run(7200, step=60)
+    world.swap()
+    world.run(7200, step=60)
+    world.keep_records()
+    assert world.record().gone_for is not None
+    world.swap(OLD)
+    world.run(60)
+    world.keep_records()
+    record = world.record()
+    assert record.replaced is not None, "that it was stays on record"
+    assert record.gone_for is None
+    assert "replaced by" not in record.message
+    assert [(place.node, place.slot) for place in record.places] == [(NODE, SLOT), (NODE, SLOT)]
+    assert world.keep_records() == 0, "the same facts again write nothing"

@@ -104,3 +104,15 @@ def test_what_a_hostile_verdict_lists_is_bounded() -> None:
     part = {"uuid": "u"}
     more = [{"at": "x", "part": part, "by": part}] * 500
     assert len(kept_replacements({"replaced": more})) == MAX_REPLACED
+
+
+def test_what_a_session_saw_before_it_was_taken_up_again_fits_its_new_inventory() -> None:
+    """A was replaced by the new one, which has left since: the inventory of now knows better."""
+    (pair,) = exchanged(parts(A, B), verdict(NEW, B))
+    swap = Replacement(at="2026-11-23T10:00:00Z", part=pair[0], by=pair[1])
+    third, back = gpu("0d", A.pci), gpu("0e", "0000:99:00.0")
+    there = there_by_now(parts(third, B), (swap,))
+    assert [part.uuid for part in there] == [third.uuid, B.uuid]
+    assert exchanged(there, verdict(third, B, back)) == (), "one came and none is gone"
+    put_back = there_by_now(parts(NEW, B), (swap, Replacement(at="x", part=pair[1], by=pair[0])))
+    assert [part.uuid for part in put_back] == [B.uuid, A.uuid]
