@@ -15,16 +15,18 @@ from urllib.parse import parse_qsl
 from remediator.kube.access import Access, AccessError
 from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import CALL_TIMEOUT_S, JSON, MERGE_PATCH, Api
+from remediator.kube.api_groups import ApiGroups
 from remediator.kube.clock import SystemClock
 from remediator.kube.kubeconfig import Acting
 from remediator.kube.pace import Pace, PaceLane, Rates
+from remediator.kube.repair_objects import RepairObjects
 from remediator.kube.resources import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
 from remediator.kubectl.answers import SelfSubjectReview, checked, decoded, unreadable
 from remediator.kubectl.command import CommandError, Manner
 from remediator.kubectl.typed.patience import NO_LIMIT_S, Patience
 from rules.api.budgets import PdbView
 from rules.api.evidence.wire import EvidenceView
-from rules.api.names import API_VERSION, COMPONENT_VALIDATE
+from rules.api.names import API_VERSION
 from rules.api.nodes import (
     AgentPod,
     FreshNode,
@@ -173,16 +175,10 @@ class Cluster:
                 raise
             return None
 
-    async def pods_of_gpuward(self) -> list[str]:
-        """namespace/name of every pod of our programs, in any namespace.
-
-        Not of tests under load: they write to no node and end by themselves.
-        """
-        component = f"app.kubernetes.io/component!={COMPONENT_VALIDATE}"
-        selector = f"app.kubernetes.io/name=gpuward,{component}"
-        query = {"labelSelector": selector, "fieldSelector": NOT_ENDED}
-        found = await self._list("/api/v1/pods", AgentPodObject, query)
-        return sorted(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in found)
+    def repair_objects(self) -> RepairObjects:
+        """What reads objects of repair providers, for decisions of the rules."""
+        may_not = ("you", "ask for that right")
+        return RepairObjects(self._api, ApiGroups(self._api, self._clock), self._clock, may_not)
 
     async def may(
         self, user: str, group: str, resource: str, verb: str, namespace: str, name: str = ""

@@ -1,4 +1,5 @@
-"""`kubectl gpuward uninstall`: stop our programs, then take every mark and label off every node.
+"""`kubectl gpuward uninstall`: stop our programs and what they run or asked of others, then take
+every mark and label off every node.
 
 The second command, `kubectl delete -k`, removes CRDs and namespace first, so everything that needs
 them happens here. Each step can be repeated; what people wrote and what others own stays and is
@@ -11,18 +12,20 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-from remediator.kubectl.cluster import Cluster
+from remediator.kubectl.cluster import NOT_ENDED, Cluster
 from remediator.kubectl.command import CommandError
+from remediator.kubectl.removal.asked import withdraw
+from remediator.kubectl.removal.jobs import OF_JOBS, end_jobs, pods_left, running_jobs
 from remediator.kubectl.removal.node_cleaning import clean, left_by_people, touched
 from remediator.view.text import count
-from rules.api.names import ANNOTATION_REPAIR, COMPONENT_AGENT, COMPONENT_REMEDIATOR
-from rules.api.nodes import NodeView
+from rules.api.names import COMPONENT_AGENT, COMPONENT_REMEDIATOR
+from rules.api.nodes import NodeView, QuarantineView
 from rules.api.sentences import some
 from rules.api.timestamps import parse_time
-from rules.repair.target import address_of
-from rules.session.observation import HEARTBEAT_FRESH_S, is_open
+from rules.repair.matching import at
+from rules.session.observation import HEARTBEAT_FRESH_S
 from rules.session.repair.clearing import cleared_in
-from rules.session.repair.wants import under_way
+from rules.validate.jobs import LABEL_COMPONENT, LABEL_NAME
 
 LEASE_EXPIRES_S: Final = 20.0
 _RENEWED_WITHIN_S: Final = 5.0
@@ -41,18 +44,25 @@ Say = Callable[[str], None]
 
 
 async def uninstall(cluster: Cluster, *, namespace: str, say: Say) -> str:
-    """Stop, clean, report; CommandError when something of ours still runs or a node is not
-    clean.
+    """Stop, end, withdraw, clean, report; CommandError when something of ours still runs or a
+    node is not clean.
     """
+    # Who may not see what has to end learns it before anything is stopped.
+    await running_jobs(cluster, namespace)
+    await _sessions(cluster)
     await _stop(cluster, namespace, say)
-    moved = await _moved(cluster)
+    sessions = await _sessions(cluster)
+    kept, left = await _ended(cluster, sessions, namespace, say)
+    moved = _moved(sessions)
     names = sorted(
-        view.name for view in await cluster.nodes() if touched(view, moved.get(view.name, ()))
+        view.name
+        for view in await cluster.nodes()
+        if view.name not in kept and touched(view, moved.get(view.name, ()))
     )
     cleaned = 0
-    failed: list[str] = []
+    failed: list[str] = sorted(kept)
     after: dict[str, NodeView] = {}
-    for batch in (names[at : at + AT_ONCE] for at in range(0, len(names), AT_ONCE)):
+    for batch in (names[i : i + AT_ONCE] for i in range(0, len(names), AT_ONCE)):
         cleanings = (_one(cluster, name, moved.get(name, ())) for name in batch)
         answers = await asyncio.gather(*cleanings)
         for name, (done, problem, node) in zip(batch, answers, strict=True):
@@ -62,6 +72,8 @@ async def uninstall(cluster: Cluster, *, namespace: str, say: Say) -> str:
             failed += [name] if problem else []
             if done or problem:
                 say(f"{name}: {problem or done}")
+    for name in sorted(kept):
+        say(f"{name}: {kept[name]}")
     if failed:
         raise CommandError(
             f"{count(len(failed), 'node')} could not be cleaned: {some(failed)}; "
@@ -72,20 +84,40 @@ async def uninstall(cluster: Cluster, *, namespace: str, say: Say) -> str:
         # After a dry run only the answers know how it would be.
         lines += left_by_people(after.get(view.name, view) if cluster.dry_run else view)
     lines += await _records_left(cluster)
-    lines += await _asked_objects(cluster)
+    lines += left
     # A dry run has stopped nobody: those that publish are the agents of the cluster.
     outside = [] if cluster.dry_run else await _agents_outside(cluster)
     return "\n".join([*lines, *outside])
 
 
-async def _moved(cluster: Cluster) -> dict[str, tuple[str, ...]]:
+async def _ended(
+    cluster: Cluster, sessions: list[QuarantineView], namespace: str, say: Say
+) -> tuple[dict[str, str], list[str]]:
+    """What still works on nodes ends: by node, why it is not given back yet; what nobody takes
+    back.
+    """
+    jobs = await running_jobs(cluster, namespace)
+    kept = await end_jobs(cluster, jobs, say)
+    asked = await withdraw(cluster, sessions, namespace, say)
+    ended = [(job.namespace, job.uid) for job in jobs if job.node not in kept] + asked.jobs
+    # In a dry run nothing ends, so there is no end to wait for.
+    slow = {} if cluster.dry_run else await pods_left(cluster, ended, namespace, say)
+    return {**slow, **asked.kept, **kept}, asked.left
+
+
+async def _sessions(cluster: Cluster) -> list[QuarantineView]:
+    try:
+        return await cluster.sessions()
+    except CommandError as error:
+        if error.forbidden:
+            raise
+        return []  # the definitions are gone already
+
+
+def _moved(sessions: list[QuarantineView]) -> dict[str, tuple[str, ...]]:
     """What sessions have on record of labels that were changed, by node: where the Node's own
     record went, nothing else knows whose they are.
     """
-    try:
-        sessions = await cluster.sessions()
-    except CommandError:
-        return {}  # the definitions are gone already
     found: dict[str, tuple[str, ...]] = {}
     for session in sessions:
         name = session.spec.node_name
@@ -116,7 +148,7 @@ async def _stop(cluster: Cluster, namespace: str, say: Say) -> None:
     if cluster.dry_run:
         return  # nothing ends, so there is no end to wait for
     waited = 0.0
-    while pods := await cluster.pods_of_gpuward():
+    while pods := await _pods_of_programs(cluster):
         if waited == 0:
             say(f"waiting for {count(len(pods), 'pod')} of gpuward to end")
         if waited >= PODS_GONE_WITHIN_S:
@@ -135,12 +167,22 @@ async def _stop(cluster: Cluster, namespace: str, say: Say) -> None:
         )
 
 
+async def _pods_of_programs(cluster: Cluster) -> list[str]:
+    """namespace/name of every pod of our programs, in any namespace; those of Jobs are ended
+    after them.
+    """
+    jobs = f"{LABEL_COMPONENT} notin ({','.join(OF_JOBS)})"
+    query = {"labelSelector": f"{LABEL_NAME}=gpuward,{jobs}", "fieldSelector": NOT_ENDED}
+    found = await cluster.everything("/api/v1/pods", query)
+    return sorted(f"{at(pod, 'metadata.namespace')}/{at(pod, 'metadata.name')}" for pod in found)
+
+
 async def _check_place(cluster: Cluster, base: str, namespace: str) -> None:
     """Refuse at once where our pods run and nothing that is deleted here is theirs."""
     for path in (f"deployments/{COMPONENT_REMEDIATOR}", f"daemonsets/{COMPONENT_AGENT}"):
         if await cluster.get(f"{base}/{path}") is not None:
             return
-    pods = await cluster.pods_of_gpuward()
+    pods = await _pods_of_programs(cluster)
     elsewhere = sorted({pod.partition("/")[0] for pod in pods} - {namespace})
     if elsewhere:
         raise CommandError(
@@ -180,21 +222,6 @@ async def _records_left(cluster: Cluster) -> list[str]:
     keep = "kubectl gpuward export -o FILE keeps them"
     return [
         f"{count(len(records), 'record')} of what failed before go with the definitions; {keep}"
-    ]
-
-
-async def _asked_objects(cluster: Cluster) -> list[str]:
-    """Objects of others that a repair was asked through: whoever follows them goes on."""
-    try:
-        sessions = await cluster.sessions()
-    except CommandError:
-        return []
-    running = [under_way(session.status) for session in sessions if is_open(session)]
-    return [
-        f"{address_of(attempt.target).words}: may still ask for a {attempt.step}; take off what "
-        f"stands beside annotation {ANNOTATION_REPAIR}, or delete what was made for it"
-        for attempt in running
-        if attempt is not None and attempt.target is not None
     ]
 
 

@@ -19,7 +19,7 @@ from rules.repair.ladder import Step
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
 from rules.session.observation import NodeObservation
-from rules.session.repair.following import TAKE_BACK_S, TakenBack, take_back
+from rules.session.repair.following import TAKE_BACK_S, TakenBack, comes_off, take_back
 from rules.session.repair.leftovers import leftover_writes, told
 from rules.session.repair.requests import action_of, taking_back
 from rules.session.repair.tainting import back_in_service
@@ -56,6 +56,25 @@ def last_requests(case: Case, phase: Phase) -> Decision | TakenBack:
     on_node = () if phase is Phase.NODE_GONE else _off_the_node(case, ends=True)
     attempts = _standing(case, case.status)
     return _taken_off(case, take_back(case, attempts, ends=True), on_node, case.status)
+
+
+def asked_of_others(case: Case) -> TakenBack:
+    """What takes the requests of a session back without an end of it on record: whoever takes
+    gpuward off a cluster leaves nobody to write one.
+    """
+    if case.shadow:
+        return TakenBack()
+    taken = take_back(case, _standing(case, case.status), ends=True)
+    node = case.seen.node
+    # The taint before everything else, as in every end.
+    taint = back_in_service(node, case.session.name) if node is not None else ()
+    return replace(taken, writes=(*taint, *taken.writes))
+
+
+def never_taken_back(case: Case) -> tuple[RepairAttempt, ...]:
+    """Requests that stand whatever ends: by the rules of their adapter, or for want of it."""
+    standing = () if case.shadow else _standing(case, case.status)
+    return tuple(each for each in standing if not comes_off(case, each))
 
 
 def requests_off(

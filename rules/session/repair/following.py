@@ -112,7 +112,7 @@ def take_back(case: Case, attempts: tuple[RepairAttempt, ...], *, ends: bool) ->
     left: list[str] = []
     for attempt in attempts:
         action = action_of(case.policy, attempt)
-        if action is None or action.condition or action.delete or not _is_due(action, ends):
+        if action is None or action.condition or not _is_due(action, ends):
             continue
         if action.target is None:
             writes += taking_off_node(case, attempt, action)
@@ -134,5 +134,13 @@ def take_back(case: Case, attempts: tuple[RepairAttempt, ...], *, ends: bool) ->
     return TakenBack(writes=tuple(writes), left=", ".join(left))
 
 
+def comes_off(case: Case, attempt: RepairAttempt) -> bool:
+    """Whether the end of the session takes the request back."""
+    action = action_of(case.policy, attempt)
+    return action is not None and _is_due(action, ends=True)
+
+
 def _is_due(action: RepairAction, ends: bool) -> bool:
-    return action.withdraw.at == "Step" or (ends and action.withdraw.at == "Session")
+    """What was deleted, or is never withdrawn, nobody brings back."""
+    at = action.withdraw.at
+    return not action.delete and (at == "Step" or (ends and at == "Session"))
