@@ -11,6 +11,7 @@ from rules.api.object_name import api_path
 from rules.policy.components import FENCE, VALIDATE, asked_components
 from rules.policy.policy import Policy
 from rules.policy.repair_rights import actions_in_use
+from rules.policy.validation import BUILTIN_TEMPLATE
 from rules.repair.adapter import RepairAction
 from rules.repair.component import MARK_POLICY, UNKNOWN_POLICY, component_key, folder_of
 from rules.repair.job_component import JOBS_POLICY, job_kinds
@@ -52,9 +53,13 @@ async def repair_checks(cluster: Cluster, policy: Policy, namespace: str) -> lis
 
 async def validation_checks(cluster: Cluster, policy: Policy, namespace: str) -> list[Check]:
     """What the tests under load need that the policy asks for, one line for each PodTemplate."""
-    if not any(each.component == VALIDATE for each in asked_components(policy)):
+    asked = any(each.component == VALIDATE for each in asked_components(policy))
+    known = api_path("/api/v1/namespaces", namespace, "podtemplates", BUILTIN_TEMPLATE)
+    # Auto tests where the component is installed: what else it needs is to be there then.
+    auto = bool(policy.validate.idle) or (not asked and await cluster.get(known) is not None)
+    if not asked and not auto:
         return []
-    wanted = policy.validate.with_auto("Builtin") if policy.validate.idle else policy.validate
+    wanted = policy.validate.with_auto("Builtin") if auto else policy.validate
     choices = [wanted.chosen(severity, "") for severity in ("", *wanted.severity)]
     choices += [wanted.chosen("", step) for step in wanted.step]
     checks = []

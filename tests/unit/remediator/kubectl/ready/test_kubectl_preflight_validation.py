@@ -61,6 +61,16 @@ def test_issue13_03_with_the_component_a_test_finds_all_it_needs(tmp_path: Path)
     assert line.startswith("ok    test under load gpuward-validate: is there")
 
 
+@pytest.mark.parametrize("policy", [{"provider": "Auto"}, {}])
+def test_issue15_walk_auto_finds_the_component_or_says_nothing(
+    tmp_path: Path, policy: dict[str, str]
+) -> None:
+    (line,) = said(tmp_path, "validate", runtime=False, **policy)
+    assert line.startswith("FAIL")
+    assert "there is no RuntimeClass nvidia" in line
+    assert said(tmp_path, runtime=False, **policy) == []
+
+
 def test_issue13_03_what_is_missing_is_named_with_the_component(tmp_path: Path) -> None:
     (line,) = said(tmp_path, runtime=False, provider="Builtin")
     assert line.startswith("FAIL")
