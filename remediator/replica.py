@@ -125,7 +125,9 @@ class Replica:
             time_known=lambda: not self.clock.skew.undecided,
             on_start=self._took_over,
             on_stop=lambda: self.drains.stop_all(),
-            says=SelfReport(self.clock, self.ready, self.policy).annotations,
+            says=SelfReport(
+                self.clock, self.ready, lambda: self.world.refusals.unsaid(), self.policy
+            ).annotations,
         )
         self.gateway = border.gateway(
             self.api,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from remediator.kube.answer import Answer
 from remediator.kube.clock import Clock
 from rules.api.backoff import backoff_s
-from rules.api.refusal import NodeWrite, refusal_of
+from rules.api.refusal import ON_SESSIONS, NodeWrite, refusal_of
 from rules.api.writes import Write
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.session.refused import kind_of
@@ -80,6 +80,22 @@ class Refusals:
             for node, kept in self._kept.items()
             if (one := kept.get(kind)) is not None and one.refusal is not None and now < one.until
         )
+
+    def unsaid(self) -> Refusal | None:
+        """The oldest lack of a right to write sessions, which no session can tell of; not of what
+        has not been tried again for long.
+        """
+        now = self._clock.elapsed()
+        found = [
+            one.refusal
+            for kept in self._kept.values()
+            for kind, one in kept.items()
+            if kind in ON_SESSIONS
+            and one.refusal is not None
+            and one.refusal.reason is WhyNot.MISSING_PERMISSION
+            and now < one.until + _REPAIRED_S[1]
+        ]
+        return min(found, key=lambda refusal: refusal.since or 0.0, default=None)
 
     def forget(self, node: str) -> None:
         """Nothing is wanted of the node any more; what still waits for its turn stays."""

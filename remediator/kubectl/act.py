@@ -14,22 +14,21 @@ from contextlib import contextmanager, nullcontext
 from remediator.kubectl import questions
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
+from remediator.kubectl.in_the_way import in_the_way
 from remediator.kubectl.joining import join
-from remediator.kubectl.leading import leaders_word_of
 from remediator.kubectl.look import existing_node
 from remediator.kubectl.node_look import look_at, open_session
 from remediator.kubectl.planning.capacity import capacity
 from remediator.kubectl.ready.policy_said import policy_of
 from remediator.kubectl.terminal import Terminal
 from remediator.kubectl.why.repaired import objections
-from remediator.view.acts import resume_command
 from remediator.view.people import faults_over
 from remediator.view.session_words import mark_stays
 from remediator.view.text import count
 from rules.api.health import plain
 from rules.api.mark import marked
-from rules.api.names import ANNOTATION_HOLD, ANNOTATION_REPAIRED, API_VERSION, LABEL_OPT_OUT
-from rules.api.nodes import NodeView, QuarantineView
+from rules.api.names import ANNOTATION_HOLD, ANNOTATION_REPAIRED, API_VERSION
+from rules.api.nodes import QuarantineView
 from rules.api.quarantine import (
     MAX_MESSAGE,
     Cause,
@@ -41,11 +40,9 @@ from rules.api.quarantine import (
 from rules.api.timestamps import format_time
 from rules.fleet.pools import control_plane
 from rules.policy.policy import Policy
-from rules.policy.shadow import by_accident, shadow_of
+from rules.policy.shadow import by_accident
 from rules.repair.ladder import Step
 from rules.session.causes import name_by_hand
-from rules.session.observation import opted_out, pause_covers
-from rules.session.owners import working_owner
 from rules.session.repair.wants import unfit, word_for
 from rules.session.status import PROPOSED, condition, is_true
 from rules.text.printable import printable
@@ -76,7 +73,7 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
         raise CommandError(f"{ends}: what is added to it now ends with it; ask again in a minute")
     room = await capacity(cluster, options.namespace)
     warning = room.warning(name)
-    waits = await _in_the_way(cluster, options, node)
+    waits = await in_the_way(cluster, options, node)
     if not options.yes:
         pods = await _pods(cluster, name)
         said = questions.of_quarantine(look, node, options.level, pods, waits)
@@ -113,54 +110,6 @@ async def _pods(cluster: Cluster, name: str) -> str:
         return count(found, "pod") if found else ""
     except CommandError:
         return "some pods"
-
-
-async def _in_the_way(cluster: Cluster, options: argparse.Namespace, node: NodeView) -> str:
-    """People should know when their request will only be played, or waits for the word of others;
-    a clause, "" where nothing is known to stand in its way.
-    """
-    unsure = ""
-    try:
-        policy = await policy_of(cluster, options.namespace)
-    except CommandError as error:
-        if error.forbidden:
-            unsure = "; whether the policy enforces is not known, you may not get its configmap"
-        elif error.unusable:
-            unsure = await _by_which(cluster, options.namespace)
-    else:
-        if policy is None:
-            unsure = (
-                f"; there is no policy in namespace {options.namespace} (-n says where gpuward is "
-                "installed): nothing is touched, unless a remediator read one before"
-            )
-        elif by_accident(policy) and (words := shadow_of(policy)) is not None:
-            return (
-                f"; {words.said}: nothing is touched before it can, and until then kubectl cordon "
-                f"{node.name} keeps new work off"
-            )
-        elif (words := shadow_of(policy)) is not None:
-            # before all else: the end of that would change nothing
-            return f"; {words.said}, so nothing is touched"
-    if opted_out(node):
-        command = f"kubectl label node {node.name} {LABEL_OPT_OUT}-"
-        return f"; the node is opted out, nothing is done to it before: {command}"
-    if owner := working_owner(node, None, cluster.now()):
-        return f"; {owner}, nothing is done before that is over"
-    try:
-        paused = await cluster.once("pauses", cluster.pauses)
-    except CommandError as error:
-        hidden = "; whether it is paused is not known, you may not list gpuwardpauses"
-        return unsure + hidden if error.forbidden else unsure
-    if pauses := [p for p in paused if pause_covers(p, node, cluster.now())]:
-        return f"; it is paused, nothing is done before: {resume_command(pauses)}"
-    return unsure
-
-
-async def _by_which(cluster: Cluster, namespace: str) -> str:
-    """What a request meets under a policy that cannot be used, as `_in_the_way`."""
-    if (await leaders_word_of(cluster, namespace)).last_good:
-        return "; the policy cannot be used, and the remediator goes on by the last good one"
-    return "; the policy cannot be used: a remediator that began with it touches nothing"
 
 
 async def release(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
@@ -273,7 +222,7 @@ def _begins(session: QuarantineView, step: str) -> str:
 async def _repair_waits(
     cluster: Cluster, options: argparse.Namespace, session: QuarantineView
 ) -> str:
-    """What keeps a step from beginning, as `_in_the_way`. CommandError of a node that is never
+    """What keeps a step from beginning, as `in_the_way`. CommandError of a node that is never
     repaired.
     """
     name = session.spec.node_name
@@ -286,7 +235,7 @@ async def _repair_waits(
         return ""
     if control_plane(node):
         raise CommandError(f"{name} is a control-plane node: a person repairs it, gpuward never")
-    waits = await _in_the_way(cluster, options, node)
+    waits = await in_the_way(cluster, options, node)
     if not waits and (session.spec.hold or ANNOTATION_HOLD in node.annotations):
         return f"; it is held, nothing is repaired before: kubectl gpuward unhold {name}"
     return waits

@@ -12,6 +12,7 @@ from typing import Final
 from remediator.kube.clock import Clock
 from remediator.upkeep.policy_source import PolicySource
 from rules.api.leaders_word import LeadersWord
+from rules.catalog.why_not import Refusal
 
 _LASTS_S: Final = 5.0
 """A list that is made anew is no news: what is over by the next renewals is not told."""
@@ -20,16 +21,26 @@ _LASTS_S: Final = 5.0
 class SelfReport:
     """Remembers since when this replica cannot act."""
 
-    def __init__(self, clock: Clock, unable: Callable[[], str], policy: PolicySource) -> None:
-        """`unable` says why nothing could be done to a node now, "" while it could."""
+    def __init__(
+        self,
+        clock: Clock,
+        unable: Callable[[], str],
+        unsaid: Callable[[], Refusal | None],
+        policy: PolicySource,
+    ) -> None:
+        """`unable` says why nothing could be done to a node now, "" while it could; `unsaid` what
+        no session can say, since it may not be written.
+        """
         self._clock = clock
         self._unable = unable
+        self._unsaid = unsaid
         self._policy = policy
         self._since: float | None = None
 
     def annotations(self) -> dict[str, str]:
         """What is to stand on the Lease now."""
-        why, now = self._unable(), self._clock.now()
+        refused, now = self._unsaid(), self._clock.now()
+        why = self._unable() or (refused.why if refused is not None else "")
         self._since = None if not why else now if self._since is None else self._since
         lasts = self._since is not None and now - self._since >= _LASTS_S
         wrong = self._policy.wrong

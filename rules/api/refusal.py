@@ -33,7 +33,7 @@ class NodeWrite(StrEnum):
     TEST = "make the Job that tests the node"
 
 
-_ON_SESSIONS: Final = {
+ON_SESSIONS: Final = {
     NodeWrite.OPEN: "create on gpuquarantines",
     NodeWrite.SPEC: "patch on gpuquarantines",
     NodeWrite.STATUS: "patch on gpuquarantines/status",
@@ -43,7 +43,7 @@ _OWN_POLICY: Final = f"ValidatingAdmissionPolicy '{COMPONENT_REMEDIATOR}-"
 """How a refusal by one of base's policies begins, which know the adapters that are installed."""
 _REPAIRS: Final = {NodeWrite.REPAIR, NodeWrite.UNREPAIR}
 """They need the component of their adapter, and the object of a provider may say no."""
-_RIGHTS: Final = {**_ON_SESSIONS, NodeWrite.TEST: "create on jobs of its namespace"}
+_RIGHTS: Final = {**ON_SESSIONS, NodeWrite.TEST: "create on jobs of its namespace"}
 
 
 def surprise(where: str) -> Refusal:
@@ -100,7 +100,7 @@ def refusal_of(write: NodeWrite, code: int, message: str) -> Refusal | None:
             permanent=True,
             why=f"the API server does not let the remediator {write} ({said}), {remedy}",
         )
-    if 400 <= code < 500 and code not in _PASSES and write in _ON_SESSIONS:
+    if 400 <= code < 500 and code not in _PASSES and write in ON_SESSIONS:
         return Refusal(
             reason=WhyNot.SESSION_REFUSED,
             permanent=True,

@@ -1,0 +1,111 @@
+"""A leader that cannot act, or is in Shadow that nobody chose, says so where people look: on its
+Lease, which it may still write, and which the commands of people read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+
+import pytest
+
+from hack.sim.cluster.clients.client import ApiError
+from hack.sim.cluster.fleet.fleet import Pool
+from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from hack.sim.cluster.resource import LEASES
+from tests.support.remediator.remediator_process import (
+    QUICK,
+    REPOSITORY,
+    RemediatorProcess,
+    leads,
+    marks_of,
+    phase,
+    prepare,
+    running,
+)
+
+NAMES = [f"gpu-000{number}" for number in range(4)]
+
+
+@pytest.fixture
+async def fleet(cluster):
+    await prepare(cluster)
+    await cluster.add(pool=Pool(name="gpu", nodes=4))
+    await cluster.health.all_healthy(NAMES)
+    return cluster
+
+
+async def kubectl(fleet, *words: str) -> str:
+    """What a person is told, standard output and error together, in one line."""
+
+    def run() -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "remediator.kubectl.cli", *words],
+            cwd=REPOSITORY,
+            env={**os.environ, "KUBECONFIG": str(fleet.plane.kubeconfig), "COLUMNS": "300"},
+            capture_output=True,
+            check=False,
+        )
+        return " ".join((done.stdout + done.stderr).decode().split())
+
+    return await asyncio.to_thread(run)
+
+
+async def lease_says(fleet, key: str, words: str) -> None:
+    """Wait until its Lease says so; "" for nothing."""
+
+    async def said() -> bool:
+        lease = await fleet.client.get(LEASES, "gpuward-remediator", "gpuward")
+        found = (lease["metadata"].get("annotations") or {}).get(key, "")
+        return words in found if words else not found
+
+    await fleet.until(said, f"{key} of the Lease: {words or 'nothing'}")
+
+
+async def test_a_leader_that_lost_its_rights_is_told_of_by_why_fleet_and_list(fleet, tmp_path):
+    forbidden = ApiError(403, "Forbidden", 'cannot create resource "gpuquarantines"')
+    with running(RemediatorProcess(tmp_path, fleet.plane.kubeconfig)):
+        await leads(fleet, "one")
+        lost = fleet.plane.faults.fail(
+            forbidden,
+            method="POST",
+            path="/gpuquarantines",
+            agent="gpuward-remediator",
+            times=None,
+        )
+        await fleet.health.fail("gpu-0001", XID_79)
+        await lease_says(fleet, "gpuward.io/unable", "the remediator may not open a session")
+        why = await kubectl(fleet, "why", "gpu-0001")
+        assert "nothing while the remediator that leads cannot act, since" in why
+        assert "the remediator may not open a session for the node (403" in why
+        assert "once it can act: a session opens within seconds" in why
+        for command in ("fleet", "list"):
+            assert "a remediator leads and cannot act, since" in await kubectl(fleet, command)
+        assert "FAIL leader: one leads and cannot act" in await kubectl(fleet, "preflight")
+        lost.times = 0
+        await phase(fleet, "gpu-0001", "Quarantined")
+        await lease_says(fleet, "gpuward.io/unable", "")
+
+
+async def test_shadow_by_accident_is_told_of_and_ends_with_a_policy(fleet, tmp_path):
+    one = RemediatorProcess(tmp_path, fleet.plane.kubeconfig, policy="budgit: {}\n")
+    with running(one):
+        await leads(fleet, "one")
+        await fleet.health.fail("gpu-0001", XID_79)
+        session = await phase(fleet, "gpu-0001", "Marked")
+        assert session["status"]["mode"] == "Shadow"
+        assert "nothing is touched, which nobody chose" in session["status"]["message"]
+        assert marks_of(await fleet.node("gpu-0001"))["unschedulable"] is False
+        await lease_says(fleet, "gpuward.io/policy-unread", "budgit is not a known key")
+        why = await kubectl(fleet, "why", "gpu-0001")
+        assert "Shadow: nothing is touched, which nobody chose" in why
+        assert "mode Enforce" not in why
+        asked = await kubectl(fleet, "quarantine", "gpu-0002", "--reason", "fan", "--yes")
+        assert "nothing is touched before it can, and until then kubectl cordon gpu-0002" in asked
+        await phase(fleet, "gpu-0002", "Pending")
+        one.new_policy(QUICK)
+        await phase(fleet, "gpu-0001", "Quarantined")
+        await phase(fleet, "gpu-0002", "Quarantined")
+        await lease_says(fleet, "gpuward.io/policy-unread", "")
