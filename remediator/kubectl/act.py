@@ -14,11 +14,11 @@ from contextlib import contextmanager, nullcontext
 from remediator.kubectl import questions
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
-from remediator.kubectl.in_the_way import in_the_way
 from remediator.kubectl.joining import join
 from remediator.kubectl.look import existing_node
 from remediator.kubectl.node_look import look_at, open_session
 from remediator.kubectl.planning.capacity import capacity
+from remediator.kubectl.ready.in_the_way import in_the_way
 from remediator.kubectl.ready.policy_said import policy_of
 from remediator.kubectl.terminal import Terminal
 from remediator.kubectl.why.repaired import objections
