@@ -36,6 +36,22 @@ class _Document:
     twice: tuple[str, ...]
 
 
+class _Loader(yaml.SafeLoader):
+    """Knows no text that has no UTF-8: `"\\ud83d"` alone could be neither compared nor written."""
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        """The text of a node; ConstructorError with its place where it is none."""
+        text = super().construct_scalar(node)
+        try:
+            str(text).encode()
+        except UnicodeEncodeError:
+            said = "found one half of a character"
+            raise yaml.constructor.ConstructorError(
+                problem=said, problem_mark=node.start_mark
+            ) from None
+        return text
+
+
 def decode_policy(
     text: bytes | str, source: str, *, config_map: bool = False
 ) -> Policy | list[str]:
@@ -74,7 +90,7 @@ def _read(document: _Document, source: str, *, guess: bool) -> Policy | list[str
 
 def _documents(text: bytes | str) -> list[_Document]:
     """All that are not empty."""
-    loader = yaml.SafeLoader(text)
+    loader = _Loader(text)
     found = []
     try:
         while loader.check_node():
