@@ -68,8 +68,11 @@ async def gpu_named(cluster: Cluster, text: str) -> NamedGpu | None:
     if len(matches) > 1:
         named = ", ".join(one.called for one in matches[:_NAMED])
         more = f" and {len(matches) - _NAMED} more" if len(matches) > _NAMED else ""
+        alike = matches[0].serial.lower() == text.lower()  # the GPUs of one board
+        how = f"have the serial number {text}" if alike else f"begin with {text}"
+        what = "the UUID" if alike else "more"
         raise CommandError(
-            f"{len(matches)} GPUs begin with {text}: {named}{more}; give more of the one you mean"
+            f"{len(matches)} GPUs {how}: {named}{more}; give {what} of the one you mean"
         )
     return matches[0] if matches else None
 

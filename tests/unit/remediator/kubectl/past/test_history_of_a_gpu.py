@@ -73,6 +73,20 @@ def test_a_gpu_that_never_failed_is_found_too_and_whom_it_came_for(
     assert f"came in for serial {OLD_SERIAL} ({OLD}) in gpu-7 0000:3b:00.0 on " in out
 
 
+def test_of_gpus_of_one_board_with_one_serial_number_the_uuid_is_asked_for(tmp_path: Path) -> None:
+    def fill(hosted: HostedServer) -> None:
+        pair = [{"uuid": uuid, "serial": NEW_SERIAL} for uuid in (NEW, LIKE)]
+        load(hosted, NODES, node("gpu-7"))
+        load(hosted, HEALTHS, verdict("gpu-7", gpus=pair))
+
+    with cluster(tmp_path, fill) as kubectl:
+        code, out, err = kubectl("history", NEW_SERIAL)
+    assert (code, out) == (1, "")
+    said = " ".join(err.split())
+    assert f"2 GPUs have the serial number {NEW_SERIAL}: {NEW} " in said
+    assert said.endswith("; give the UUID of the one you mean")
+
+
 @pytest.mark.parametrize("typed", ["1654", "gpu-bbbb"])
 def test_what_names_several_is_answered_with_all_of_them(tmp_path: Path, typed: str) -> None:
     code, out, err = history(tmp_path, typed)
