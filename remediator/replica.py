@@ -247,6 +247,7 @@ class Replica:
             identity=self.settings.identity,
             leading=self.elector.may_write,
             problem=self.ready,
+            leader_problem=lambda: sentence(self.elector.word.unable),
             policy_problem=lambda: self.policy.trouble,
             keys=GroupKeys.of(self.settings.page_pool_labels, self.settings.page_rack_labels),
         )

@@ -119,11 +119,12 @@ def _footer(replica: ReplicaShown) -> Element:
 
 
 def trouble(replica: ReplicaShown) -> Element:
-    """A banner while the replica does not see everything, and one while its policy is not that of
-    its file; an empty region otherwise.
+    """A banner while the replica does not see everything, one while the one that leads cannot act,
+    and one while its policy is not that of its file; an empty region otherwise.
     """
     said = (
         ("The view is incomplete or old. ", replica.problem),
+        ("The remediator leads and cannot act. ", replica.leader_problem),
         ("The policy file is not valid. ", replica.policy_problem),
     )
     banners = [el("p.banner.bad", el("strong", what), why) for what, why in said if why]

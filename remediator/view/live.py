@@ -49,6 +49,7 @@ class LiveSource:
         identity: str,
         leading: Callable[[], bool],
         problem: Callable[[], str],
+        leader_problem: Callable[[], str] = str,
         policy_problem: Callable[[], str],
         keys: GroupKeys,
     ) -> None:
@@ -58,6 +59,7 @@ class LiveSource:
         self._identity = identity
         self._leading = leading
         self._problem = problem
+        self._leader_problem = leader_problem
         self._policy_problem = policy_problem
         self._keys = keys
         self._memory = FleetMemory()
@@ -75,6 +77,7 @@ class LiveSource:
                     PageState,
                     leading=self._leading(),
                     problem=self._problem(),
+                    leader_problem=self._leader_problem(),
                     policy_problem=self._policy_problem(),
                 )
                 self._made = await asyncio.to_thread(self._judged, snapshot, made)

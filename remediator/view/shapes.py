@@ -281,6 +281,10 @@ class ReplicaShown(Shown, frozen=True, kw_only=True):
     mode: str
     problem: str
     """Why its view is incomplete or too old to act on, one sentence; empty when it is neither."""
+    leader_problem: str
+    """Why the remediator that leads cannot act, by its own word on the Lease, one sentence; empty
+    when it can, or says nothing, or `problem` says it.
+    """
     policy_problem: str
     """What is wrong with its policy file, and by what it goes on; empty when it is in force."""
     at: str

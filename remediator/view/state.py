@@ -37,6 +37,7 @@ class PageState:
     identity: str = ""
     leading: bool = False
     problem: str = ""
+    leader_problem: str = ""
     policy_problem: str = ""
     keys: GroupKeys = field(default_factory=GroupKeys)
     by_node: Mapping[str, tuple[QuarantineView, ...]] = field(default_factory=dict)
@@ -56,6 +57,7 @@ class PageState:
             leading=self.leading,
             mode=str(self.snapshot.policy.mode),
             problem=self.problem,
+            leader_problem="" if self.problem else self.leader_problem,
             policy_problem=self.policy_problem,
             at=format_time(self.now),
         )

@@ -217,6 +217,9 @@ async def test_the_holder_says_of_itself_what_people_must_know_and_takes_it_back
         return lease["metadata"].get("annotations", {})
 
     assert await annotations() == said
+    two = Replica(cluster, "two")
+    assert not await two.ask()
+    assert two.elector.word.unable == "the list of nodes was refused", "who stands by knows, too"
     said = {}
     assert await one.ask()
     assert await annotations() == {}

@@ -204,6 +204,13 @@ def test_pauses_an_open_breaker_and_a_view_that_is_behind_are_said_first() -> No
     assert "The policy file is not valid. </strong>mode is wrong; the last good one" in page
 
 
+@pytest.mark.parametrize("own", ["", "No list of nodes."])
+def test_a_leader_that_cannot_act_is_said_once(own: str) -> None:
+    page = front(state([node("n1")], problem=own, leader_problem="It may not open a session."))
+    said = "The remediator leads and cannot act. </strong>It may not open a session." in page
+    assert said == (not own), "what it says of its view is the same"
+
+
 @pytest.mark.parametrize(
     ("full", "shown", "more"),
     [
