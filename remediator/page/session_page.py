@@ -31,7 +31,7 @@ from rules.api.quarantine import (
     TimelineEntry,
     ValidationAttempt,
 )
-from rules.api.sentences import let_go_by, listed, total
+from rules.api.sentences import let_go_by, listed, still_leaving, total
 from rules.api.timestamps import utc_of
 from rules.session.repair.rungs import PASSED, LadderRung
 from rules.session.status import PROPOSED
@@ -210,10 +210,13 @@ def _drain(drain: shapes.DrainShown | None, now: float) -> list[Element]:
         return [nothing("Nothing was evicted: the drain has not begun.")]
     waiting, left = total(drain.waiting), total(drain.left_by_failure)
     stuck = sum(total(block.pods) for block in drain.blocked)
-    whole = max(1, drain.evicted + waiting + stuck + left)
-    words = f"{drain.evicted} evicted, {waiting} leaving, {stuck} blocked, {left} left by failure"
+    leaving = still_leaving(drain.evicted, drain.recent, drain.waiting)
+    gone = drain.evicted - len(leaving or ())
+    whole = max(1, gone + waiting + stuck + left)
+    on_it = f"{waiting} leaving or waiting, {stuck} blocked, {left} left by failure"
+    words = f"{gone} gone, {on_it}" if leaving is not None else f"{gone} evicted; on it: {on_it}"
     parts = [
-        ("ok", drain.evicted / whole),
+        ("ok", gone / whole),
         ("act", waiting / whole),
         ("bad", (stuck + left) / whole),
     ]

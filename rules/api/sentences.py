@@ -119,6 +119,16 @@ def would_drain(drain: DrainStatus) -> str:
     )
 
 
+def still_leaving(evicted: int, recent: Sequence[str], waiting: Sequence[str]) -> list[str] | None:
+    """Of the pods that were `evicted` (the last `recent` by name) those that are not gone yet, so
+    that nobody counts them twice; None where the lists were cut short and do not say it.
+    """
+    named = listed(waiting)
+    if named and (evicted > len(recent) or len(named) < len(waiting)):
+        return None
+    return [name for name in named if name in recent]
+
+
 def draining(
     drain: DrainStatus,
     since: float,
@@ -132,12 +142,20 @@ def draining(
     that was told to go and has a long grace of its own must have gone; others wait for their turn.
     """
     parts = [f"Draining since {utc(since)}: {drain.evicted} evicted"]
-    if drain.waiting:
-        then = " when last looked at" if halted else ""
-        pods = f"{total(drain.waiting)} leaving or waiting{then} ({these(drain.waiting)})"
-        if leaves_by is not None:
-            pods += f", those with a long grace until {utc(leaves_by)}"
-        parts.append(pods)
+    then = " when last looked at" if halted else ""
+    until = f", those with a long grace until {utc(leaves_by)}" if leaves_by is not None else ""
+    leaving = still_leaving(drain.evicted, drain.recent, drain.waiting)
+    if leaving is None:
+        pods = f"{total(drain.waiting)} still on it, leaving or waiting{then}"
+        parts.append(f"{pods} ({these(drain.waiting)}){until}")
+    else:
+        others = [name for name in drain.waiting if name not in leaving]
+        if leaving:
+            of_them = f"{len(leaving)} of them still leaving{then} ({these(leaving)}){until}"
+            parts.append(of_them)
+            until = ""
+        if others:
+            parts.append(f"{total(others)} leaving or waiting{then} ({these(others)}){until}")
     if drain.left_by_policy:
         parts.append(f"{total(drain.left_by_policy)} left by policy")
     if drain.left_by_failure:

@@ -130,8 +130,12 @@ def _blocked_or_going(
             wake_at=plan.wake_at,
         )
     clause = refusal.why if refusal is not None else ""
-    human = plan.needs_human or (WhyNot.DRAIN_TIMEOUT if late else None)
+    # What nothing keeps goes by itself, whatever the time.
+    kept = late and refusal is not None and not _goes_by_force(plan)
+    human = plan.needs_human or (WhyNot.DRAIN_TIMEOUT if kept else None)
     status = st.with_refusal(status, case.now, refusal, st.sentence(clause), human=human)
+    if late and refusal is None and plan.waiting:
+        clause = f"{_TIME_OVER}, and nothing keeps what is left: it goes by itself"
     sentence = draining_sentence(drain, case.phase_since, clause, leaves_by=plan.leaves_by)
     status = st.enter(status, Phase.DRAINING, sentence, case.now)
     return case.decision(
@@ -158,16 +162,25 @@ def _awaits_answer(stored: QuarantineStatus, plan: DrainPlan, refusal: Refusal |
 
 
 def _obstacle(plan: DrainPlan, late: bool, on_timeout: str) -> Refusal | None:
-    """What keeps pods on the node, and that it has for longer than the policy gives the drain."""
+    """What keeps pods on the node, and that it has for longer than the policy gives the drain;
+    None while nothing does: those that leave in their own grace wait for nobody.
+    """
     kept = _kept_by(plan)
     if not late:
         return kept
     if plan.force_refused is not None and plan.unseen is None:
         return _not_forced(plan.blocked, plan.force_refused)
-    if kept is None:
+    if kept is not None:
+        return replace(kept, why=f"{_TIME_OVER}; {kept.why}")
+    if _goes_by_force(plan):
         why = f"{_TIME_OVER} and the policy says {on_timeout}"
         return Refusal(reason=WhyNot.DRAIN_TIMEOUT, why=why)
-    return replace(kept, why=f"{_TIME_OVER}; {kept.why}")
+    return None
+
+
+def _goes_by_force(plan: DrainPlan) -> bool:
+    """Whether pods are deleted past the drain's time, and nothing else keeps any."""
+    return bool(plan.force) and plan.force_refused is None and _kept_by(plan) is None
 
 
 def _kept_by(plan: DrainPlan) -> Refusal | None:

@@ -153,7 +153,7 @@ def test_s20_grace_is_the_pods_own_and_a_terminating_pod_is_not_asked_again() ->
     assert wire.body is not None
     assert "gracePeriodSeconds" not in wire.body["deleteOptions"]
     assert world.phase(NODE) == "Draining"
-    assert "1 leaving or waiting (team-a/slow)" in world.message(NODE)
+    assert "1 evicted, 1 of them still leaving (team-a/slow)" in world.message(NODE)
     world.run_until(NODE, "Quarantined", limit=200)
 
 
@@ -165,7 +165,7 @@ def test_issue15_walk_a_drain_that_stands_still_says_that_nobody_looks_at_its_po
     world.policy = policy_of(mode="Shadow", budget=ROOMY)
     world.run(120, step=10)
     assert world.phase(NODE) == "Draining"
-    assert "1 leaving or waiting when last looked at (team-a/slow)" in world.message(NODE)
+    assert "1 of them still leaving when last looked at (team-a/slow)" in world.message(NODE)
 
 
 def test_a_node_is_listed_each_second_while_pods_leave_and_rarely_while_it_takes_long() -> None:

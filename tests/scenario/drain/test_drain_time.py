@@ -55,3 +55,22 @@ def test_s46_an_outage_gives_pods_their_time_back(restart: bool) -> None:
     drain = world.session(NODE).status.drain
     assert drain is not None
     assert abs(drain.suspended_seconds - 7200) <= 10
+
+
+def test_whoever_leaves_in_its_own_grace_after_the_drain_s_time_calls_nobody() -> None:
+    """The budget that kept it is gone, and its pod was told to go."""
+    world = fleet(drain={"fatalTimeout": "5m"})
+    world.add_pod("kept", NODE, grace=600)
+    world.add_pdb("keep", minAvailable=1)
+    world.incident(NODE)
+    world.run(400, step=5)
+    assert "; the drain's time is over; blocked by PDB team-a/keep" in world.message(NODE)
+    world.pdbs.clear()
+    world.run(120, step=5)
+    assert evicted(world) == ["kept"]
+    assert world.phase(NODE) == "Draining"
+    assert world.condition(NODE, "NeedsHuman") == ""
+    assert world.condition(NODE, "Blocked") == ""
+    assert "1 evicted, 1 of them still leaving (team-a/kept); " in world.message(NODE)
+    over = "the drain's time is over, and nothing keeps what is left: it goes by itself."
+    assert world.message(NODE).endswith(over)

@@ -147,7 +147,10 @@ def blocked_session(name: str, on: str, **changes: Any) -> QuarantineView:
             Condition(type="Blocked", reason="BudgetNeverAllows", message="a budget blocks it"),
             Condition(type="NeedsHuman", reason="BudgetNeverAllows", message="ask the owner"),
         ),
-        drain=DrainStatus(evicted=3, waiting=("a/b",), blocked=(BLOCK,), started_at=ago(600)),
+        drain=DrainStatus(
+            evicted=3, recent=("a/b", "a/c", "a/d"), waiting=("a/b",), blocked=(BLOCK,),
+            started_at=ago(600),
+        ),
         **changes,
     )  # fmt: skip
 

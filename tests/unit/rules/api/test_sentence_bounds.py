@@ -84,5 +84,18 @@ def test_shadow_says_what_would_be_and_that_nothing_is() -> None:
 def test_a_long_grace_is_said_of_those_that_have_one_not_of_all_that_wait():
     drain = DrainStatus(evicted=1, waiting=("a/told", "a/next"))
     said = draining(drain, 0.0, "", leaves_by=3600.0)
-    assert "2 leaving or waiting (a/next, a/told), those with a long grace until " in said
+    assert "(a/next, a/told), those with a long grace until " in said
     assert "grace" not in draining(drain, 0.0, "")
+
+
+def test_a_pod_that_was_evicted_and_has_not_left_is_counted_once():
+    waiting = ("a/going", "a/next")
+    drain = DrainStatus(evicted=2, recent=("a/gone", "a/going"), waiting=waiting)
+    said = draining(drain, 0.0, "")
+    assert said.endswith(
+        ": 2 evicted, 1 of them still leaving (a/going), 1 leaving or waiting (a/next)."
+    )
+    told = draining(drain, 0.0, "", leaves_by=3600.0)
+    assert "still leaving (a/going), those with a long grace until 1970-01-01 01:00 UTC" in told
+    cut = DrainStatus(evicted=30, recent=("a/going",), waiting=(*waiting, "and 7 more"))
+    assert ": 30 evicted, 9 still on it, leaving or waiting (" in draining(cut, 0.0, "")
