@@ -56,7 +56,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="store_true", help="print the version")
     known = known_options(parser)
-    given = as_parsed(sys.argv[1:] if arguments is None else arguments, known)
+    # Without a command: what there is, as kubectl gpuward answers.
+    words = sys.argv[1:] if arguments is None else arguments
+    given = as_parsed(words or ["--help"], known)
     if given[:1] == ["--version"]:
         # Imported here: the daemon's start has no use for it.
         from agent.version import VERSION

@@ -34,6 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser(os.environ)
     known = known_options(parser)
     given = as_parsed(sys.argv[1:] if arguments is None else arguments, known)
+    if given in ([], ["policy"]):
+        # Without a command: what there is, as kubectl gpuward answers.
+        given = [*given, "--help"]
     if given[:1] == ["--version"]:
         sys.stdout.write(f"gpuward {release_version()}\n")
         return 0

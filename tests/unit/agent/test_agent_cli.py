@@ -82,10 +82,16 @@ def test_help_states_each_option_its_default_and_its_variable(
         assert not option.default or f"default: {option.default}" in said
 
 
+def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_status(main, ()) == 0
+    said = capsys.readouterr()
+    assert "Start with 'gpuward-agent check'" in said.out
+    assert said.err == ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        pytest.param((), "COMMAND", id="no command"),
         pytest.param(("walk",), "walk", id="unknown command"),
         pytest.param(("run", "--kmsgs", "x"), "--kmsgs", id="unknown flag"),
         pytest.param(("run", "--kubeconfig", "/nothing"), "/nothing cannot be read", id="config"),

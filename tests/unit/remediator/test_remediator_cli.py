@@ -17,7 +17,6 @@ from tests.support.run.commands import exit_status
         pytest.param(["run", "--listen", "x"], "HOST:PORT", id="listen address"),
         pytest.param(["run", "--frobnicate"], "unrecognized arguments", id="unknown flag"),
         pytest.param(["policy", "check", "/nowhere"], "cannot be read", id="no policy file"),
-        pytest.param([], "required", id="no command"),
     ],
 )
 def test_wrong_use_ends_with_64_and_one_sentence(
@@ -39,3 +38,17 @@ def test_wrong_use_ends_with_64_and_one_sentence(
     said = capsys.readouterr().err
     assert words in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [([], "run the controller until SIGTERM"), (["policy"], "say whether a policy file is valid")],
+    ids=["no command", "no action"],
+)
+def test_without_a_command_the_help_is_shown(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_status(main, arguments) == 0
+    said = capsys.readouterr()
+    assert words in said.out
+    assert said.err == ""

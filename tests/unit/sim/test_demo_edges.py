@@ -225,6 +225,15 @@ def test_issue15_the_first_start_says_what_it_is_at(tmp_path, code):
     assert not (tmp_path / ".venv" / "gpuward.stamp").exists()
 
 
+@pytest.mark.parametrize("word", ["-h", "--help"])
+def test_issue15_help_of_the_tests_installs_nothing(tmp_path, word):
+    """It answers where nothing could be installed: beside the script lies nothing."""
+    script = shutil.copy(ROOT / "hack" / "test", tmp_path)
+    done = subprocess.run(["sh", script, word], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(each in done.stdout for each in ("hack/test", "-m slow", "--forks", "PATH"))
+
+
 class _Stage:
     """What the live view reads of a stage: 24 nodes, some of them in trouble."""
 
