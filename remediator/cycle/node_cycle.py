@@ -139,7 +139,8 @@ class NodeCycle(EdgePart):
             if progress is Result.DONE:
                 continue
             if progress is None:
-                self._failures.pop(name, None)
+                if looked.evicting is not None:  # else a status waits that may be refused again
+                    self._failures.pop(name, None)
                 self._not_before.pop(name, None)
                 break
             wake_s = [self._back_off(name)]
@@ -204,10 +205,11 @@ class NodeCycle(EdgePart):
             if session is sessions[0]:
                 looked = Looked(evicting=decision.evicting, hand_over=decision.hand_over)
                 self._say(name, decision)
-            if decision.wake_at is not None:
-                due_s = max(0.05, decision.wake_at - self._clock.now())
-                wake_s = due_s if wake_s is None else min(wake_s, due_s)
             writes, postponed_s = self._writes.spread(session, decision)
+            if decision.wake_at is not None:
+                # What is to follow a status that is not sent yet follows it.
+                due_s = max(postponed_s or 0.05, decision.wake_at - self._clock.now())
+                wake_s = due_s if wake_s is None else min(wake_s, due_s)
             if postponed_s is not None:
                 # What the status says of the drain is not stored yet: the drain goes on meanwhile.
                 looked = replace(looked, evicting=None)

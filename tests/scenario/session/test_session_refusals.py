@@ -270,3 +270,23 @@ def test_issue10_05_pods_that_cannot_be_listed_are_said_in_shadow_as_well(
     world.run(60, step=5)
     assert not world.condition(NODE, "Blocked")
     assert world.session(NODE).status.drain is not None
+
+
+@pytest.mark.parametrize("answer", [(403, RBAC), (422, "status: Invalid"), (500, "no")])
+def test_a_status_that_is_refused_is_asked_for_ever_more_rarely(answer: tuple[int, str]) -> None:
+    """Also after a boot of a node that a person keeps out, which is looked at again at once."""
+    world = quarantined()
+    by_person = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ada"}
+    session = world.quarantines[world.session(NODE).name]
+    session["spec"]["causes"].append(by_person)
+    world.touch(session)
+    world.run(5)
+    world.refusing[d.WriteSessionStatus] = answer
+    world.reboot(NODE)
+    asked = len(sent(world, d.WriteSessionStatus))
+    world.run(600)
+    asked = len(sent(world, d.WriteSessionStatus)) - asked
+    assert 10 < asked < 60, "once in 30 s, once it has failed some times"
+    world.refusing.clear()
+    world.run(31)
+    assert "NewBoot" in [entry.step for entry in world.session(NODE).status.timeline]
