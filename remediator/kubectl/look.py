@@ -27,6 +27,7 @@ from rules.text.printable import printable
 
 if TYPE_CHECKING:
     from remediator.kubectl.node_look import NodeLook
+    from remediator.kubectl.why.pod_look import AskedPod
     from rules.ledger.places import Moved
 
 _MOST_VERDICTS: Final = 50
@@ -133,20 +134,57 @@ def _held_without(nodes: Iterable[NodeView], sessions: list[QuarantineView]) -> 
 
 
 async def why_node(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
-    """Everything about one node, in short lines."""
+    """Everything about one node, or a pod and its node, in short lines."""
     from remediator.kubectl.node_look import look_at
+    from remediator.kubectl.why.pod_look import AskedPod, asked_pod
 
-    name, form = options.node, options.output
-    look = await look_at(cluster, name, namespace=options.namespace)
+    pod = asked_pod(options)
+    if pod is not None:
+        return await _why_pod(cluster, options, pod)
+    look = await look_at(cluster, options.node, namespace=options.namespace)
     if look.node is None and not look.node_hidden:
-        return await _gone(cluster, look, form)
-    if form in {"json", "yaml"}:
-        return document(_why_document(look), form)
+        if not look.sessions:
+            return await _why_pod(cluster, options, AskedPod(name=look.name), or_node=True)
+        return await _gone(cluster, look, options.output)
+    return _why_told(look, options)
+
+
+def _why_told(look: NodeLook, options: argparse.Namespace) -> str:
+    if options.output in {"json", "yaml"}:
+        return document(_why_document(look), options.output)
     from remediator.kubectl.why.why import why
 
     # Of several nodes that one command is about, what holds all of them is said at the first.
     said = getattr(options, "said", None)
-    return "\n".join(why(look, wide=form == "wide", width=width_for(sys.stdout), said=said))
+    wide = options.output == "wide"
+    return "\n".join(why(look, wide=wide, width=width_for(sys.stdout), said=said))
+
+
+async def _why_pod(
+    cluster: Cluster, options: argparse.Namespace, asked: AskedPod, *, or_node: bool = False
+) -> str:
+    """What is known about a pod, then about its node; `or_node`: it was looked for as one."""
+    from remediator.kubectl.node_look import look_at
+    from remediator.kubectl.why.pod import pod_document, pod_lines, several_lines
+    from remediator.kubectl.why.pod_look import look_at_pods
+
+    pods, unseen = await look_at_pods(cluster, asked)
+    if not pods:
+        unknown = f"nothing is known of a pod {asked.name}"
+        if or_node:
+            unknown = f"there is no node {asked.name}, and {unknown}"
+        hidden = f"; not seen: {'; '.join(unseen)}" if unseen else ""
+        raise CommandError(f"{unknown}{await nearest(cluster, asked.name)}{hidden}")
+    nodes = {pod.node for pod in pods} if len(pods) == 1 else set()
+    looks = [await look_at(cluster, name, namespace=options.namespace) for name in nodes if name]
+    if options.output in {"json", "yaml"}:
+        whys = [_why_document(look) for look in looks]
+        value = [pod_document(pod, *whys) for pod in pods]
+        return document(value[0] if len(value) == 1 else {"pods": value}, options.output)
+    if len(pods) > 1:
+        return "\n".join(several_lines(pods))
+    parts = ["\n".join(pod_lines(pods[0])), *(_why_told(look, options) for look in looks)]
+    return "\n\n".join(parts)
 
 
 def _why_document(look: NodeLook) -> dict[str, Any]:
@@ -174,8 +212,6 @@ def _why_document(look: NodeLook) -> dict[str, Any]:
 
 
 async def _gone(cluster: Cluster, look: NodeLook, form: str) -> str:
-    if not look.sessions:
-        raise CommandError(f"there is no node {look.name}{await nearest(cluster, look.name)}")
     last = look.sessions[-1]
     if form in {"json", "yaml"}:
         value = {"node": look.name, "exists": False, "session": wire(last)}

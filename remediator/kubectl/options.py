@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 USAGE_ERROR: Final = 64
 PROGRAM: Final = "kubectl gpuward"
 LOOKS: Final = ("json", "yaml", "wide")
+DEFAULT_NAMESPACE: Final = "gpuward"
+"""Where gpuward is installed, unless `-n` says otherwise."""
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _EXITS: Final = "Exit status: 0 done, 1 could not be done, 64 wrong use, 130 interrupted."
 
@@ -49,6 +51,8 @@ class Command:
     node: bool = False
     several: bool = True
     """Of `node`: whether it takes more than one."""
+    pods: bool = False
+    """Of `node`: whether a pod may stand in its place, as pod/NAME or NAMESPACE/NAME."""
     reason: Literal["", "required", "optional"] = ""
     unreasoned: str = ""
     """Of what writes and takes no `--reason`: why not, in a sentence."""
@@ -146,6 +150,15 @@ def node_name(text: str) -> str:
     return object_name(name if slash and kind in {"node", "nodes", "no"} else text)
 
 
+def node_or_pod(text: str) -> str:
+    """As `node_name`, or a pod: `pod/NAME` as kubectl spells it, or `NAMESPACE/NAME`."""
+    kind, slash, name = text.partition("/")
+    if not slash or kind in {"node", "nodes", "no"}:
+        return node_name(text)
+    place = "pod" if kind in {"pod", "pods", "po"} else object_name(kind)
+    return f"{place}/{object_name(name)}"
+
+
 def label_selector(text: str) -> str:
     """Labels as kubectl takes them; the API server's own grammar."""
     from rules.api.selectors import parse_selector
@@ -233,9 +246,10 @@ def _add(added: argparse._SubParsersAction[Parser], command: Command, *, whole: 
     if command.node and not command.several:
         one.add_argument("node", metavar="NODE", type=node_name, help="name of the node")
     elif command.node:
+        pods = "; a pod as pod/NAME or NAMESPACE/NAME" if command.pods else ""
         one.add_argument(
-            "nodes", metavar="NODE", nargs="*", type=node_name,
-            help="names of nodes, node/NAME too (or --selector)",
+            "nodes", metavar="NODE", nargs="*", type=node_or_pod if command.pods else node_name,
+            help=f"names of nodes, node/NAME too (or --selector){pods}",
         )  # fmt: skip
     if (command.node and command.several) or command.selects:
         one.add_argument(
@@ -295,8 +309,8 @@ def _shared(parser: Parser, forms: tuple[str, ...], *, suppress: bool) -> None:
         default=default(None), help="and in this group; may be given several times",
     )  # fmt: skip
     group.add_argument(
-        "-n", "--namespace", type=object_name, default=default("gpuward"),
-        help="where gpuward is installed (default: gpuward)",
+        "-n", "--namespace", type=object_name, default=default(DEFAULT_NAMESPACE),
+        help=f"where gpuward is installed (default: {DEFAULT_NAMESPACE})",
     )  # fmt: skip
     group.add_argument(
         "--request-timeout", metavar="TIME", type=duration,

@@ -47,7 +47,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
 def test_issue15_09_a_node_is_named_as_kubectl_names_one(fleet):
     assert fleet("why", f"node/{HEALTHY}") == fleet("why", HEALTHY)
     assert fleet("plan", f"nodes/{BLOCKED}") == fleet("plan", BLOCKED)
-    assert fleet("why", f"pod/{HEALTHY}")[0] == 64
+    assert fleet("plan", f"pod/{HEALTHY}")[0] == 64
 
 
 def test_issue15_09_several_nodes_are_answered_one_after_the_other(fleet):
