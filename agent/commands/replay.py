@@ -37,6 +37,7 @@ from rules.kernel_log.record import KernelLine
 from rules.kernel_log.stamps import stamp_of
 from rules.publish.publication import Identity
 from rules.publish.replay import Timeline, replayed
+from rules.text.counted import count
 from rules.text.printable import printable
 
 PROGRAM: Final = "gpuward-agent replay"
@@ -97,7 +98,9 @@ def run(arguments: argparse.Namespace) -> int:
     identity = Identity(agent_version=VERSION, rules_version=loaded.version, pod="", pod_uid="")
     told = replayed(_in_boots(facts), arguments.node, loaded.rules, identity)
     if refused:
-        sys.stderr.write(f"{PROGRAM}: {refused} lines written by user space are not believed\n")
+        sys.stderr.write(
+            f"{PROGRAM}: {count(refused, 'line')} written by user space not believed\n"
+        )
     text = _json(told, arguments.node) if arguments.json else "\n".join(_lines(told))
     return 0 if print_out(f"{text}\n", PROGRAM) else EXIT_FAILED
 
@@ -129,7 +132,9 @@ def _facts(paths: list[str], boots: list[float]) -> tuple[list[Fact], int]:
                         at = begins + offset
                     facts.append((at, "", _seen(at, line)))
         if not log.understood:
-            raise ReplayError(f"{path}: {log.lines} lines, 0 understood; give a kernel log")
+            raise ReplayError(
+                f"{path}: {count(log.lines, 'line')}, 0 understood; give a kernel log"
+            )
     boots.sort()
     return [(at, _boot_at(at, boots), fact) for at, _, fact in facts], refused
 

@@ -14,6 +14,7 @@ from rules.judge.observation import KernelRead
 from rules.kernel_log.parse import parse
 from rules.kernel_log.stamps import stamp_of
 from rules.kernel_log.text import MAX_LINE
+from rules.text.counted import count
 
 _MOST_LINES: Final = 4000
 """Lines of a whole log that are judged, the last ones: what went before is history."""
@@ -47,7 +48,7 @@ class PastLog:
             for found in log.findings(blocks_of(file.fileno())):
                 self._found += (raw[:MAX_RECORD_BYTES] for raw in found)
         if not log.understood:
-            raise NotUnderstoodError(f"{log.lines} lines, 0 understood")
+            raise NotUnderstoodError(f"{count(log.lines, 'line')}, 0 understood")
         sieve.counts.read += log.lines
 
     def start(self) -> None:

@@ -19,6 +19,7 @@ from agent.repair.holders import UnseenError, holders, minor_of
 from agent.repair.host import Host, HostError, Ran
 from agent.repair.result import Outcome, RepairResult
 from rules.repair.reset import QUERY, GpuAtHand, Holder, NotListedError, held, listed, unfit
+from rules.text.counted import count
 
 DRIVER_ROOTS: Final = ("run/nvidia/driver", ".")
 """Below the host's root, in this order: the driver container of the GPU Operator, the host."""
@@ -81,7 +82,7 @@ class GpuReset:
         if ran.status:
             raise HostError(f"nvidia-smi ended with {ran.status} and said: {ran.said}")
         return self._result(
-            Outcome.DONE, f"nvidia-smi reset {len(mine)} GPUs and said: {ran.said}"
+            Outcome.DONE, f"nvidia-smi reset {count(len(mine), 'GPU')} and said: {ran.said}"
         )
 
     def _driver(self) -> Path:

@@ -13,6 +13,7 @@ import msgspec
 from agent.validate import messages
 from agent.validate.crew import Crew, Died, Heard, Hung
 from agent.validate.reading import Reading, ReadingError, look
+from rules.text.counted import count
 from rules.validate.findings import (
     CheckId,
     Counters,
@@ -82,7 +83,7 @@ class Course:
         return self._findings()
 
     def _open(self, crew: Crew) -> None:
-        self._tell(f"starting CUDA on {len(self._well)} GPUs")
+        self._tell(f"starting CUDA on {count(len(self._well), 'GPU')}")
         for gpu, heard in self._ask(
             crew, CheckId.START, {gpu: self._opening(gpu) for gpu in self._well}
         ):

@@ -11,7 +11,6 @@ import msgspec
 from remediator.backtest.files import read_archive
 from remediator.settings import fail
 from remediator.upkeep.policy_source import read_policy
-from remediator.view.text import count
 from rules.api.timestamps import utc_of
 from rules.backtest.archive import ArchiveError, session_view
 from rules.backtest.decisions import repairs_clause
@@ -21,6 +20,7 @@ from rules.backtest.report import report_of
 from rules.backtest.results import BacktestReport, PolicyPair, PolicyResult
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
+from rules.text.counted import count
 from rules.text.printable import printable
 
 _SHOWN = 40
@@ -77,8 +77,8 @@ def told(report: BacktestReport) -> list[str]:
     """The report for a person."""
     lines = [
         (
-            f"{report.faults} faults on {report.nodes} nodes from {utc_of(report.since)} "
-            f"to {utc_of(report.until)}"
+            f"{count(report.faults, 'fault')} on {count(report.nodes, 'node')} "
+            f"from {utc_of(report.since)} to {utc_of(report.until)}"
         ),
         "",
         *(result.sentence for result in report.policies),
@@ -106,7 +106,10 @@ def _beside(pair: PolicyPair) -> list[str]:
             f"    they part: {one.parts}",
         ]
     more = len(pair.nodes) - _SHOWN
-    return [*lines, *([f"  ... and {more} more nodes; --json has all"] if more > 0 else [])]
+    return [
+        *lines,
+        *([f"  ... and {count(more, 'more node')}; --json has all"] if more > 0 else []),
+    ]
 
 
 def _of(result: PolicyResult) -> list[str]:
@@ -129,4 +132,7 @@ def _of(result: PolicyResult) -> list[str]:
             f"  {utc_of(missed.at)} {missed.node}: nobody acted on {missed.reason}{warned}"
         )
     more = max(len(part) - _SHOWN for part in (result.taken, result.waited, result.missed))
-    return [*lines, *([f"  ... and up to {more} more lines; --json has all"] if more > 0 else [])]
+    return [
+        *lines,
+        *([f"  ... and up to {count(more, 'more line')}; --json has all"] if more > 0 else []),
+    ]

@@ -24,7 +24,6 @@ from remediator.kubectl.terminal import Terminal
 from remediator.kubectl.why.repaired import objections
 from remediator.view.people import faults_over
 from remediator.view.session_words import mark_stays
-from remediator.view.text import count
 from rules.api.health import plain
 from rules.api.mark import marked
 from rules.api.names import ANNOTATION_HOLD, ANNOTATION_REPAIRED, API_VERSION
@@ -45,6 +44,7 @@ from rules.repair.ladder import Step
 from rules.session.causes import name_by_hand
 from rules.session.repair.wants import unfit, word_for
 from rules.session.status import PROPOSED, condition, is_true
+from rules.text.counted import count
 from rules.text.printable import printable
 
 HUMAN_REASON = "Requested"

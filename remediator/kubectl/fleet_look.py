@@ -23,7 +23,7 @@ from remediator.view.people import (
 )
 from remediator.view.session_words import mark_stays, phase_words
 from remediator.view.shared_waits import shared_waits
-from remediator.view.text import count, document, table
+from remediator.view.text import document, table
 from rules.api.names import LABEL_GPUS
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.object_name import is_object_name
@@ -36,6 +36,7 @@ from rules.policy.policy import Policy
 from rules.session.history import RELEASED, left_alone
 from rules.session.observation import is_open
 from rules.session.status import BREAKER_IS_OPEN, blocked_by, condition
+from rules.text.counted import count
 from rules.text.printable import printable
 
 GPU_PRESENT: Final = "nvidia.com/gpu.present"

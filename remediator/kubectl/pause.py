@@ -15,7 +15,6 @@ from remediator.kubectl.terminal import Terminal
 from remediator.kubectl.typed.pause_words import moment
 from remediator.view.going_on import ON_THE_WAY, goes_out
 from remediator.view.people import is_paused, pause_line
-from remediator.view.text import count
 from rules.api.health import plain
 from rules.api.names import API_VERSION
 from rules.api.nodes import FreshNode, ObjectMeta, PauseView, QuarantineView
@@ -28,6 +27,7 @@ from rules.policy.policy import Policy
 from rules.policy.shadow import by_accident, shadow_of
 from rules.session.causes import has_human
 from rules.session.observation import is_open, pause_covers, pause_over
+from rules.text.counted import count
 from rules.text.printable import printable
 
 _MOST_NAMED: Final = 6

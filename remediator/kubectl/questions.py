@@ -14,7 +14,7 @@ from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.marks import what_comes_off
 from remediator.kubectl.why.repaired import faults
 from remediator.view.people import HELD
-from remediator.view.text import count, span
+from remediator.view.text import span
 from rules.api.health import IncidentStatus
 from rules.api.mark import marked
 from rules.api.nodes import FreshNode, QuarantineView
@@ -25,6 +25,7 @@ from rules.policy.shadow import by_accident
 from rules.session.causes import actionable, has_human, level_in_effect, open_causes
 from rules.session.repair.outlook import NOT_DRAINED
 from rules.session.repair.wants import under_way
+from rules.text.counted import count
 
 STAYS: Final = "and the hold stays on the node for the next time"
 _MOST_NAMED: Final = 6

@@ -11,8 +11,8 @@ from remediator.page.markup import Element, el
 from remediator.page.parts import bar, chip, live, nothing, section
 from remediator.page.session_table import open_table
 from remediator.view.shapes import BudgetRow, Counts, FleetSummary, NodeRow, SessionRow
-from remediator.view.text import count
 from rules.api.timestamps import utc_of
+from rules.text.counted import count
 
 SHOWN_SESSIONS = 25
 SHOWN_BUDGETS = 12

@@ -17,7 +17,7 @@ from remediator.page.markup import Element, el
 from remediator.page.parts import live
 from remediator.view.fleet_view import MAX_GPUS
 from remediator.view.shapes import NodeRow
-from remediator.view.text import count
+from rules.text.counted import count
 
 _DRAWN_BY_STYLE = {1, 2, 4, 8, 16}
 _LEGEND = (

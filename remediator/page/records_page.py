@@ -15,7 +15,8 @@ from remediator.view.ledger_view import (
     is_node,
 )
 from remediator.view.shapes import ReplicaShown
-from remediator.view.text import count, duration
+from remediator.view.text import duration
+from rules.text.counted import count
 
 SHOWN = 25
 SHOWN_GROUPS = 10

@@ -14,6 +14,7 @@ from pathlib import Path
 from rules.simulate.truth.generator import node_names, outages
 from rules.simulate.truth.measures import Distance, distances, measure
 from rules.simulate.truth.trace import TraceError, read_trace
+from rules.text.counted import count
 
 TRACE_NODES = 200
 """How many servers a half of the public trace stands for, those that never failed included."""
@@ -35,7 +36,8 @@ def compare(path: Path, nodes: int, seeds: int, *, as_json: bool) -> str:
     found = distances(measure(trace, nodes, days), made, nodes, days)
     if as_json:
         return json.dumps([_as_json(one) for one in found], indent=2) + "\n"
-    head = f"{len(trace)} faults of {nodes} nodes in {days:.0f} days, against {seeds} seeds\n\n"
+    made_of = f"{count(len(trace), 'fault')} of {count(nodes, 'node')} in {days:.0f} days"
+    head = f"{made_of}, against {count(seeds, 'seed')}\n\n"
     return head + _table(found)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from remediator.simulate.runs import Played, interval
 from rules.simulate.score import AVOIDABLE, Loss, Score
 from rules.simulate.truth.kinds import EFFECTS, Kind
+from rules.text.counted import count
 
 ROWS: Final[tuple[tuple[str, Callable[[Score], float], int], ...]] = (
     ("terminal faults found, %", lambda s: recall(s) * 100.0, 1),
@@ -58,7 +59,10 @@ def text_table(played: Sequence[Played]) -> str:
     scores = [one.score for one in played]
     run = played[0].run
     lines = [
-        f"{run.name}: {run.nodes} nodes, {run.days:g} days, {len(scores)} seeds from {run.seed}",
+        (
+            f"{run.name}: {count(run.nodes, 'node')}, {run.days:g} days, "
+            f"{count(len(scores), 'seed')} from {run.seed}"
+        ),
         "",
     ]
     for what, read, digits in ROWS:

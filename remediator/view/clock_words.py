@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from remediator.view.text import count, span
+from remediator.view.text import span
 from rules.api.nodes import HealthView, NodeView
 from rules.api.sentences import some
 from rules.fleet.node_clock import apart_s
 from rules.session.observation import HEARTBEAT_FRESH_S
+from rules.text.counted import count
 
 
 def clock_said(node: NodeView | None, health: HealthView | None, now: float) -> str:

@@ -9,7 +9,6 @@ from typing import Final
 
 from remediator.view.lists.grouping import UNNAMED, GroupKeys
 from remediator.view.shapes import Shown
-from remediator.view.text import count
 from rules.api.names import LABEL_DRIVER, LABEL_GPUS, LABEL_PRODUCT
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode
@@ -32,6 +31,7 @@ from rules.ledger.update import KEPT_S
 from rules.ledger.verdict import judge_record
 from rules.session.causes import ended_by_person, has_human
 from rules.session.observation import is_open
+from rules.text.counted import count
 
 TOP: Final = 50
 _MOST_POINTS: Final = 60

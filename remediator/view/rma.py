@@ -20,6 +20,7 @@ from rules.api.health import IncidentStatus
 from rules.api.timestamps import utc_of
 from rules.catalog.reason import Severity
 from rules.catalog.signals import Signal
+from rules.text.counted import count
 from rules.text.printable import printable
 from rules.text.tolerant import understand
 
@@ -99,7 +100,8 @@ def _missing(spec: EvidenceSpec, accused: Sequence[EvidenceGpu]) -> Iterator[str
     if not spec.kernel_log:
         yield "lines of the kernel log: there were none"
     if spec.kernel_lines_dropped:
-        yield f"{spec.kernel_lines_dropped} lines in the middle of the kernel log had no room"
+        lines = count(spec.kernel_lines_dropped, "line")
+        yield f"{lines} in the middle of the kernel log had no room"
     if not accused:
         yield "which GPU is at fault: no active incident names one that was there"
     for gpu in accused:
@@ -208,7 +210,8 @@ def _headline(incident: IncidentStatus) -> str:
     return printable(
         f"{incident.reason} ({incident.severity}){gpus}, first "
         f"{utc_of(incident.first_seen, seconds=True)}, "
-        f"last {utc_of(incident.last_seen, seconds=True)}, {incident.count} times, repair {repair}"
+        f"last {utc_of(incident.last_seen, seconds=True)}, {count(incident.count, 'time')}, "
+        f"repair {repair}"
     )
 
 

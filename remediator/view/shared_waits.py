@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from remediator.view.text import count
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Condition
 from rules.catalog.why_not import FLEET_WIDE
 from rules.session.observation import is_open
 from rules.session.status import condition, is_true
+from rules.text.counted import count
 
 _SHARED: Final = 2
 """So many nodes with the same sentence are told it once."""

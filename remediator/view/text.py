@@ -72,11 +72,6 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def count(number: int, one: str, many: str = "") -> str:
-    """`1 node`, `2 nodes`."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
-
-
 def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Rows under upper-case headers, three spaces apart, the last column ragged."""
     return "\n".join(_aligned(_cells(header, rows)))

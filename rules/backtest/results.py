@@ -7,6 +7,7 @@ from __future__ import annotations
 import msgspec
 
 from rules.backtest.decisions import Decided
+from rules.text.counted import count
 
 
 class ReportPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -74,9 +75,10 @@ class PolicyResult(ReportPart, frozen=True, kw_only=True):
     def sentence(self) -> str:
         """`Enforce: 11 nodes, 3 likely wrong, 40 GPU-days out`."""
         return (
-            f"{self.policy} ({self.mode}): {self.nodes} nodes in {self.sessions} sessions, "
+            f"{self.policy} ({self.mode}): {count(self.nodes, 'node')} in "
+            f"{count(self.sessions, 'session')}, "
             f"{self.likely_wrong} likely wrong, {self.gpu_hours_out / 24:.1f} GPU-days out, "
-            f"{len(self.missed)} fatal faults left alone"
+            f"{count(len(self.missed), 'fatal fault')} left alone"
         )
 
 

@@ -24,6 +24,7 @@ from rules.fleet.remembered import FleetMemory, ReasonKey, SessionFacts
 from rules.policy.policy import Policy
 from rules.session.observation import is_open
 from rules.session.snapshot import FleetSnapshot
+from rules.text.counted import count
 
 _LEAST_SPECIFIC: Final = 1000
 _TELLING: Final = log(0.05)
@@ -169,7 +170,7 @@ def _too_many(policy: Policy, sessions: Sequence[SessionFacts]) -> list[_Excess]
     ]
     if not late:
         return []
-    message = f"more than {rate.count} nodes asked for quarantine within {rate.window_s}"
+    message = f"more than {count(rate.count, 'node')} asked for quarantine within {rate.window_s}"
     return [_Excess(2, late[-1], WhyNot.MAX_NEW, message)]
 
 
@@ -232,7 +233,7 @@ def _per_reason(
         for key in reason_keys(facts.session, snapshot, memory):
             at = first.setdefault((facts.node, key), facts.created_at)
             if is_open(facts.session) and used_up(used, key, facts.node, rate.count):
-                message = f"{key[0]} took {rate.count} nodes within {rate.window_s}"
+                message = f"{key[0]} took {count(rate.count, 'node')} within {rate.window_s}"
                 excesses.append(_Excess(1, at, WhyNot.PER_REASON, message))
     return excesses
 

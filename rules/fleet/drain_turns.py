@@ -21,6 +21,7 @@ from rules.session.observation import (
 )
 from rules.session.owners import working_owner
 from rules.session.snapshot import FleetSnapshot
+from rules.text.counted import count
 
 _GOES_ON = Permit(start=True, drain=True, unjudged=None)
 _HALTED = Permit(start=True, unjudged=Unjudged.HALT_OVER)
@@ -128,8 +129,8 @@ class _Turns:
             return None
         limit = self.snapshot.policy.limits.nodes_draining
         why = (
-            f"{limit} nodes are draining (limits.nodesDraining), it follows when one of them is "
-            "done"
+            f"{count(limit, 'node is', 'nodes are')} draining (limits.nodesDraining), it follows "
+            "when one is done"
         )
         return Permit.refused(Refusal(reason=WhyNot.NODES_DRAINING, why=why), start=True)
 

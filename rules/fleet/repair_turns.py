@@ -29,6 +29,7 @@ from rules.session.repair.wants import (
     under_way,
 )
 from rules.session.snapshot import FleetSnapshot
+from rules.text.counted import count
 
 _GOES: Final = Permit(start=True, drain=True, repair=True, unjudged=None)
 
@@ -138,8 +139,8 @@ class _Turns:
         if self._given >= self._repair.concurrent:
             return _no(
                 WhyNot.REPAIR_LIMIT,
-                f"{self._repair.concurrent} nodes are under repair (repair.concurrent), it "
-                "follows when one of them is done",
+                f"{count(self._repair.concurrent, 'node is', 'nodes are')} under repair "
+                "(repair.concurrent), it follows when one is done",
             )
         if shared := sorted(self._keys_of(node) & self._values):
             key, value = shared[0]

@@ -55,6 +55,7 @@ from rules.session.observation import (
 )
 from rules.session.owners import working_owner
 from rules.session.snapshot import FleetSnapshot
+from rules.text.counted import count
 
 STARTED: Final = frozenset({"Marked", "Draining", "Quarantined", "Repairing", "Validating"})
 
@@ -249,7 +250,7 @@ class _Turns:
             if used_up(self._used, key, node.name, budget.per_reason.count):
                 return _no(
                     WhyNot.PER_REASON,
-                    f"{key[0]} took {budget.per_reason.count} nodes within "
+                    f"{key[0]} took {count(budget.per_reason.count, 'node')} within "
                     f"{budget.per_reason.window_s}, a person confirms with kubectl gpuward "
                     f'quarantine {node.name} --reason "..."',
                 )
@@ -257,7 +258,7 @@ class _Turns:
             until = self._new_at(node.name)[-budget.max_new.count] + budget.max_new.window_s
             return _no(
                 WhyNot.MAX_NEW,
-                f"{budget.max_new.count} nodes were quarantined within "
+                f"{count(budget.max_new.count, 'node was', 'nodes were')} quarantined within "
                 f"{budget.max_new.window_s}, the next may at {utc(until)}",
                 until,
             )

@@ -32,6 +32,7 @@ from rules.judge.judging import Judging, close_where
 from rules.judge.observation import SourceName
 from rules.judge.recording import BEFORE_START, CONTAINED_ERROR, surroundings
 from rules.judge.state import NodeState, find_gpu
+from rules.text.counted import count
 
 _CLOSED: Final = "closed "
 _RESET: Final = "reset after "
@@ -117,7 +118,8 @@ def _floored(on: Judging, incident: Incident) -> Incident:
     if floor is None or floor is incident.floor or not stronger_action(floor, row.action):
         return incident
     days = round(on.thresholds["RepairWindow"].value / _DAY_S)
-    said = f"{CAME_AGAIN} {resets} resets and {reboots} restarts within {days} days"
+    tried = f"{count(resets, 'reset')} and {count(reboots, 'restart')}"
+    said = f"{CAME_AGAIN} {tried} within {count(days, 'day')}"
     raised = replace(with_conclusion(incident, said), floor=floor)
     return settled(raised, on.now, surroundings(on.state), on.thresholds)
 
@@ -195,7 +197,7 @@ def _over_budget(before: NodeState, on: Judging) -> Judging:
             gpu=who.uuid,
             pci=who.pci,
             source=budget.source,
-            evidence=f"{what}: {seen} times within {_span(on, budget)}",
+            evidence=f"{what}: {count(seen, 'time')} within {_span(on, budget)}",
             counts=False,
         )
         on = record_standing(on, finding)

@@ -34,6 +34,7 @@ from rules.judge.observation import TopologySeen, Value
 from rules.judge.restore import action_word
 from rules.judge.state import GpuView, NodeState
 from rules.kernel_log.parse import parse_message
+from rules.text.counted import count
 from rules.text.printable import printable
 
 _LINE_CHARS: Final = 1024
@@ -91,7 +92,7 @@ class KernelExcerpt:
     @property
     def text(self) -> str:
         """All of it, a line each."""
-        gap = [f"[... {self.dropped} lines left out ...]"] if self.dropped else []
+        gap = [f"[... {count(self.dropped, 'line')} left out ...]"] if self.dropped else []
         return "\n".join([*self._head, *gap, *self._tail])
 
 
@@ -157,7 +158,7 @@ def _fitted(spec: EvidenceSpec, lacking: list[str]) -> EvidenceSpec:
         gone = min(len(gpus), gone + max(1, len(gpus) // 8))
         kept = len(gpus) - gone
         cut = [*gpus[:kept], *(msgspec.structs.replace(gpu, readings=()) for gpu in gpus[kept:])]
-        said = _bounded([f"the readings of {gone} GPUs have no room", *lacking])
+        said = _bounded([f"the readings of {count(gone, 'GPU')} have no room", *lacking])
         spec = msgspec.structs.replace(spec, gpus=tuple(cut), missing=said)
     return spec
 

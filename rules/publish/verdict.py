@@ -25,6 +25,7 @@ from rules.judge.present import Present, present_of
 from rules.judge.state import START_GRACE_S, GpuView, NodeState
 from rules.publish.coverage import covered, missed, tells_too_little
 from rules.publish.sentences import incident_sentence, unconfirmed_sentence, unknown_sentence
+from rules.text.counted import count
 from rules.text.printable import within_bytes
 
 ALL_PASSING: Final = "AllChecksPassing"
@@ -220,7 +221,8 @@ def _healthy_sentence(state: NodeState, expected: int, healthy: int | None) -> s
             "the last verdict stands until they are back."
         )
     if state.view_source in state.restored_sources:
-        return f"All checks passed on {expected} GPUs before the agent's restart; it looks again."
+        gpus = count(expected, "GPU")
+        return f"All checks passed on {gpus} before the agent's restart; it looks again."
     checks = covered(state)
     lacking = missed(checks)
     passing = "The checks that have data pass" if lacking else "All checks pass"

@@ -12,6 +12,7 @@ from typing import Final
 
 from rules.api.quarantine import RepairBefore
 from rules.repair.ladder import Step
+from rules.text.counted import count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +83,9 @@ def _restart_driver(before: RepairBefore, seen: Seen) -> Proof:
     wanted = max(seen.expected_gpus, len(before.gpus))
     if len(seen.serials) < wanted:
         return _missing(f"{len(seen.serials)} of {wanted} GPUs are there")
-    return Proof(proven=True, clause=f"the driver loaded anew with {len(seen.serials)} GPUs")
+    return Proof(
+        proven=True, clause=f"the driver loaded anew with {count(len(seen.serials), 'GPU')}"
+    )
 
 
 def _rebooted(before: RepairBefore, seen: Seen) -> bool:

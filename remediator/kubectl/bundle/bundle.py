@@ -23,9 +23,10 @@ from remediator.kubectl.node_look import look_at
 from remediator.kubectl.terminal import Terminal
 from remediator.kubectl.why.why import why
 from remediator.version import release_version
-from remediator.view.text import count, document
+from remediator.view.text import document
 from rules.api.names import COMPONENT_AGENT, COMPONENT_REMEDIATOR
 from rules.api.object_name import api_path, field_selector
+from rules.text.counted import count
 
 LOG_LINES: Final = 5000
 LOG_SINCE_S: Final = 6 * 3600

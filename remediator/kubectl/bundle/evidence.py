@@ -12,7 +12,6 @@ from remediator.kubectl.look import is_node, near_name
 from remediator.kubectl.node_look import open_session
 from remediator.kubectl.terminal import Terminal
 from remediator.view.rma import RmaFolder, rma_folder
-from remediator.view.text import count
 from rules.api.evidence.wire import EvidenceView
 from rules.api.health import IncidentStatus
 from rules.api.nodes import QuarantineView
@@ -20,6 +19,7 @@ from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import utc_of
 from rules.session.observation import is_open
 from rules.session.repair.evidence import may_come, recorded
+from rules.text.counted import count
 from rules.text.printable import printable
 
 

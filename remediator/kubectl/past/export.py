@@ -19,7 +19,6 @@ from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.terminal import Terminal
 from remediator.version import release_version
-from remediator.view.text import count
 from rules.api.names import LABEL_GPUS
 from rules.api.timestamps import format_time
 from rules.backtest.anonymise import Anonymiser
@@ -34,6 +33,7 @@ from rules.backtest.archive import (
     to_files,
 )
 from rules.policy.policy import Policy
+from rules.text.counted import count
 
 T = TypeVar("T")
 

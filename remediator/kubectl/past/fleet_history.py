@@ -10,7 +10,7 @@ from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.fleet_look import gpu_nodes
 from remediator.kubectl.look import wire_list
 from remediator.view.session_words import askers, leading_reason, phase_words
-from remediator.view.text import NONE, count, document, span, table
+from remediator.view.text import NONE, document, span, table
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import parse_time, utc_of
@@ -18,6 +18,7 @@ from rules.policy.durations import format_duration
 from rules.session.history import ended_at
 from rules.session.observation import is_open
 from rules.session.status import BY_GPUWARD, BY_PERSON, LET_GO
+from rules.text.counted import count
 
 SINCE_S: Final = 7 * 86_400.0
 """How far it looks back where nobody says otherwise: what was done this week."""

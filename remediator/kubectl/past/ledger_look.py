@@ -24,7 +24,7 @@ from remediator.view.ledger_view import (
     record_rows,
     stats,
 )
-from remediator.view.text import NONE, age, count, document, duration, labelled, span, table
+from remediator.view.text import NONE, age, document, duration, labelled, span, table
 from rules.api.health import plain
 from rules.api.metadata import ObjectMeta
 from rules.api.names import API_VERSION, LABEL_GPUS
@@ -45,6 +45,7 @@ from rules.ledger.record import (
     came_in_for,
 )
 from rules.ledger.verdict import in_vain
+from rules.text.counted import count
 from rules.text.printable import printable
 
 _SHOWN = 8

@@ -16,7 +16,7 @@ from remediator.kubectl.terminal import Terminal
 from remediator.view.session_view import gpu_ids
 from remediator.view.session_words import askers, leading_reason, phase_words
 from remediator.view.shapes import NodeTimeline, TimelineItem
-from remediator.view.text import NONE, count, document, span, table
+from remediator.view.text import NONE, document, span, table
 from remediator.view.timeline import Lane, lasted, node_timeline
 from rules.api.health import HealthStatus
 from rules.api.nodes import QuarantineView
@@ -24,6 +24,7 @@ from rules.api.timestamps import parse_time, utc_of
 from rules.fleet.happenings import records_by_now
 from rules.ledger.record import RecordView, record_names
 from rules.session.observation import is_open
+from rules.text.counted import count
 
 _MOST_GPUS: Final = 16
 _SAID: Final = 100

@@ -20,7 +20,7 @@ from remediator.kubectl.planning.node_plan import NodePlan, done_now, node_plan
 from remediator.kubectl.planning.shown import plan_lines
 from remediator.kubectl.planning.surroundings import Surroundings
 from remediator.view.people import pause_lines
-from remediator.view.text import count, document
+from remediator.view.text import document
 from rules.api.nodes import QuarantineView
 from rules.api.pods import PodView
 from rules.api.quarantine import Mode, Phase
@@ -35,6 +35,7 @@ from rules.policy.policy import Policy
 from rules.session.causes import has_human
 from rules.session.observation import is_open
 from rules.session.snapshot import FleetSnapshot
+from rules.text.counted import count
 
 READ_ONE_BY_ONE = 20
 """Nodes whose pods are read node by node; of more all pods are listed once."""

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from remediator.kubectl.planning.node_plan import NodePlan
-from remediator.view.text import count, labelled, table
+from remediator.view.text import labelled, table
 from rules.api.sentences import some
+from rules.text.counted import count
 from rules.text.printable import printable
 
 _SHOWN_BLOCKS: Final = 3

@@ -8,13 +8,13 @@ from typing import Final
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.leading import leaders_word_of
-from remediator.view.text import count
 from rules.api.leaders_word import LeadersWord
 from rules.api.nodes import NodeView
 from rules.api.quarantine import Mode
 from rules.api.selectors import parse_selector
 from rules.policy.policy import Policy
 from rules.policy.shadow import UnreadPolicy, by_accident, shadow_of
+from rules.text.counted import count
 
 _LAST_GOOD: Final = "the remediator that leads goes on by the last good one"
 _EITHER: Final = (

@@ -15,7 +15,6 @@ from typing import Any, Final
 from remediator.kubectl.answers import checked
 from remediator.kubectl.cluster import NOT_ENDED, Cluster
 from remediator.kubectl.command import CommandError
-from remediator.view.text import count
 from rules.api.names import (
     ANNOTATION_REPAIR,
     COMPONENT_RESET_GPU,
@@ -28,6 +27,7 @@ from rules.api.requests import request
 from rules.api.sentences import some
 from rules.repair.adapter import ObjectMatch
 from rules.repair.matching import annotation, at, first_holding, is_deleting, uid_of
+from rules.text.counted import count
 from rules.validate.jobs import ANNOTATION_NODE, ANNOTATION_OF, LABEL_COMPONENT, LABEL_NAME
 
 OF_JOBS: Final = (COMPONENT_VALIDATE, COMPONENT_RESET_GPU, COMPONENT_RESTART_NODE)

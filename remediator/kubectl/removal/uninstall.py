@@ -17,7 +17,6 @@ from remediator.kubectl.command import CommandError
 from remediator.kubectl.removal.asked import withdraw
 from remediator.kubectl.removal.jobs import OF_JOBS, end_jobs, pods_left, running_jobs
 from remediator.kubectl.removal.node_cleaning import clean, left_by_people, touched
-from remediator.view.text import count
 from rules.api.names import COMPONENT_AGENT, COMPONENT_REMEDIATOR
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.sentences import some
@@ -25,6 +24,7 @@ from rules.api.timestamps import parse_time
 from rules.repair.matching import at
 from rules.session.observation import HEARTBEAT_FRESH_S
 from rules.session.repair.clearing import cleared_in
+from rules.text.counted import count
 from rules.validate.jobs import LABEL_COMPONENT, LABEL_NAME
 
 LEASE_EXPIRES_S: Final = 20.0

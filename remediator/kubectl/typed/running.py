@@ -12,7 +12,7 @@ from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.options import Command
 from remediator.kubectl.terminal import Terminal
-from remediator.view.text import count
+from rules.text.counted import count
 
 LOOKS_EVERY_S: Final = 2.0
 _BETWEEN: Final = {"json": "\n", "yaml": "\n---\n"}

@@ -8,7 +8,6 @@ from typing import Final
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.remedies import LET_GO, REMEDIES, Remedy
 from remediator.view.acts import heeds_repaired, proposed_step, resume_command
-from remediator.view.text import count
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import BlockedBy, Cause, Condition, Mode, Phase, RepairState
 from rules.api.sentences import some, these, total
@@ -23,6 +22,7 @@ from rules.session.halts import halt_of
 from rules.session.repair.rungs import NEXT, rungs
 from rules.session.status import PROPOSED, blocked_by, is_true
 from rules.session.validation.validating import not_ready
+from rules.text.counted import count
 
 SHOWN_BLOCKS: Final = 8
 _TOLD: Final = frozenset({"Blocked", "NeedsHuman", "Storm"})

@@ -9,7 +9,7 @@ from typing import Final
 
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.effects import goes_further
-from remediator.view.text import age, count, quoted
+from remediator.view.text import age, quoted
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause
@@ -28,6 +28,7 @@ from rules.session.repair.evidence import recorded as recorded_evidence
 from rules.session.repair.wants import under_way
 from rules.session.status import condition
 from rules.session.validation import verdicts
+from rules.text.counted import count
 from rules.text.pasted import is_pasteable
 
 SHOWN_INCIDENTS = 5

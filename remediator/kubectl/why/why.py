@@ -24,7 +24,7 @@ from remediator.view.clock_words import clock_said
 from remediator.view.people import MUSTS
 from remediator.view.session_words import degraded_of
 from remediator.view.shared_waits import clause_of, without
-from remediator.view.text import WIDTH, age, count, labelled
+from remediator.view.text import WIDTH, age, labelled
 from rules.api.health import HealthStatus, SourceStatus
 from rules.api.mark import marked, read_note
 from rules.api.names import LABEL_GPUS
@@ -39,6 +39,7 @@ from rules.session.observation import OF_THE_AGENT, is_open
 from rules.session.owners import failed_owner, working_owner
 from rules.session.repair.rungs import rungs
 from rules.session.status import LET_GO, NEW_BOOT, is_true
+from rules.text.counted import count
 from rules.text.pasted import is_pasteable
 from rules.text.printable import printable
 

@@ -40,6 +40,7 @@ from rules.judge.state import (
     just_told,
     with_gpu,
 )
+from rules.text.counted import count
 from rules.text.pci_address import plain_address
 
 LOST_POLL: Final = "lost and back"
@@ -155,7 +156,7 @@ def _report_missing(on: Judging, expected: ExpectedGpus, enumerated: int) -> Jud
     gone = said and on.state.pci_at > 0 and on_pci < expected.count and _any_answers(on)
     row = REASONS["GPULost" if gone else MISMATCH]
     evidence = (
-        f"expected {expected.count} GPUs ({expected.source}), the driver enumerates "
+        f"expected {count(expected.count, 'GPU')} ({expected.source}), the driver enumerates "
         f"{enumerated}, the PCI bus shows {on_pci}"
     )
     if on.state.minors is not None:

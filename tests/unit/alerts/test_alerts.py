@@ -156,6 +156,19 @@ def test_what_fires_outlives_a_restart_of_whoever_says_it(rule: dict) -> None:
     assert "keep_firing_for" in rule or bridged
 
 
+NEVER_ONE = {
+    "GPUWardAgentAbsent": "more than five nodes", "GPUWardSourceDown": "more than five nodes",
+    "GPUWardECCTrend": "two or more", "GPUWardCorrelatedCause": "what several nodes share",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", ALERT_RULES, ids=lambda rule: rule["alert"])
+def test_a_number_that_may_be_one_stands_before_no_plural(rule: dict) -> None:
+    plural = re.compile(r"\{\{ \$value \}\} (?:GPU )?(?:\w+s|more)\b")
+    counted = any(plural.search(words) for words in rule["annotations"].values())
+    assert not counted or rule["alert"] in NEVER_ONE
+
+
 def test_group_names_are_unique() -> None:
     names = [group["name"] for group in rule_groups()]
 

@@ -141,7 +141,7 @@ def test_wrong_use_is_one_sentence_and_64(
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [[], ["decode", "--jsn"], ["nonsense"]])
+@pytest.mark.parametrize("arguments", [["decode", "--jsn"], ["nonsense"]])
 def test_an_unknown_option_or_command_ends_with_64(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

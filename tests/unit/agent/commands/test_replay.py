@@ -83,7 +83,7 @@ def test_issue14_user_space_is_not_believed(tmp_path, capsys) -> None:
     code = main(["replay", "--node", "n1", path])
     out = capsys.readouterr()
     assert (code, out.out.splitlines()[-1]) == (0, "0 facts, 0 incidents")
-    assert "1 lines written by user space" in out.err
+    assert "1 line written by user space" in out.err
 
 
 def test_issue14_pages_of_dcgm_come_with_their_times(tmp_path, capsys) -> None:

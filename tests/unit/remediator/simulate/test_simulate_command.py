@@ -30,7 +30,7 @@ def test_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SMALL, "--policy", "nothing"]) == 0
     said = capsys.readouterr().out
 
-    assert said.startswith("nothing: 20 nodes, 3 days, 1 seeds from 1\n")
+    assert said.startswith("nothing: 20 nodes, 3 days, 1 seed from 1\n")
     assert "terminal faults found, %" in said
 
 
