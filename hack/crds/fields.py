@@ -158,6 +158,9 @@ FIELDS: dict[str, Field] = {
     ),
     "Cause.message": Field("One sentence.", 1024),
     "Cause.by": Field("Who asked.", 256),
+    "Cause.at": Field(
+        "When a person said it, or when it joined the session; empty for what opened it.", 40
+    ),
     "QuarantineSpec.level": Field(
         "Cordon stops new work only; Drain evicts as well.",
         enum=("Cordon", "Drain"),
@@ -169,6 +172,7 @@ FIELDS: dict[str, Field] = {
     "QuarantineSpec.release": Field("A person asks for release now."),
     "ReleaseRequest.by": Field("Who asked.", 256),
     "ReleaseRequest.reason": Field("Why.", 1024),
+    "ReleaseRequest.at": Field("When they said it.", 40),
     "QuarantineSpec.repair": Field("A person lets one step of the repair ladder go."),
     "RepairRequest.step": Field(
         "The step: the one proposed, or another that has an adapter.",
@@ -177,6 +181,9 @@ FIELDS: dict[str, Field] = {
     ),
     "RepairRequest.by": Field("Who asked.", 256),
     "RepairRequest.reason": Field("Why.", 1024),
+    "RepairRequest.at": Field(
+        "When they said it: the word holds for the faults that were there then.", 40
+    ),
     "QuarantineStatus.mode": Field("Enforce or Shadow.", 16),
     "QuarantineStatus.phase": Field("Where the session stands.", 32),
     "QuarantineStatus.phaseSince": Field("Since when it stands there.", 40),

@@ -27,7 +27,7 @@ from remediator.view.session_words import mark_stays
 from rules.api.health import plain
 from rules.api.mark import marked
 from rules.api.names import ANNOTATION_HOLD, ANNOTATION_REPAIRED, API_VERSION
-from rules.api.nodes import QuarantineView
+from rules.api.nodes import HealthView, QuarantineView
 from rules.api.quarantine import (
     MAX_MESSAGE,
     Cause,
@@ -35,6 +35,7 @@ from rules.api.quarantine import (
     Phase,
     QuarantineSpec,
     QuarantineStatus,
+    RepairRequest,
 )
 from rules.api.timestamps import format_time
 from rules.fleet.pools import control_plane
@@ -79,7 +80,13 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
         said = questions.of_quarantine(look, node, options.level, pods, waits)
         terminal.ask(f"{said} {warning}".rstrip())
     by = await cluster.who()
-    cause = Cause(source="Human", reason=HUMAN_REASON, message=options.reason[:MAX_MESSAGE], by=by)
+    cause = Cause(
+        source="Human",
+        reason=HUMAN_REASON,
+        message=options.reason[:MAX_MESSAGE],
+        by=by,
+        at=format_time(cluster.now()),
+    )
     if session is not None:
         room.take(name)
         stops = look.policy is not None and not questions.drains_now(look, session)
@@ -132,7 +139,9 @@ async def release(cluster: Cluster, options: argparse.Namespace, terminal: Termi
     if not options.yes:
         look = await look_at(cluster, name, namespace=options.namespace)
         terminal.ask(questions.of_release(look, session))
-    asked = {"by": await cluster.who(), "reason": options.reason[:MAX_MESSAGE]}
+    by = await cluster.who()
+    reason = options.reason[:MAX_MESSAGE]
+    asked = {"by": by, "reason": reason, "at": format_time(cluster.now())}
     await cluster.patch(
         f"{GROUP_PATH}/gpuquarantines/{session.name}", {"spec": {"release": asked}}
     )
@@ -190,13 +199,15 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
     silent = step == Step.POWER_CYCLE and _is_silent(session.status)
     empty = questions.repair_begins(session, step, silent=silent)
     waits = await _repair_waits(cluster, options, session)
-    terminal.ask(f"{name}: {step} {_begins(session, step)}, {instead}{empty}{waits}.")
+    begins = _begins(session, step, await cluster.health(name))
+    terminal.ask(f"{name}: {step} {begins}, {instead}{empty}{waits}.")
     by = await cluster.who()
     reason = (options.reason or "")[:MAX_MESSAGE]
+    word = RepairRequest(step=step, by=by, at=format_time(cluster.now()))
     written = await cluster.patch(
         f"{GROUP_PATH}/gpuquarantines/{session.name}",
         # Without words of its own a request must not keep those of the one before.
-        {"spec": {"repair": {"step": step, "by": by, "reason": reason or None}}},
+        {"spec": {"repair": plain(word) | {"reason": reason or None}}},
         in_part=True,
     )
     if "repair" not in written["spec"]:
@@ -212,8 +223,11 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
     )
 
 
-def _begins(session: QuarantineView, step: str) -> str:
-    asked = word_for(session, step)
+def _begins(session: QuarantineView, step: str, health: HealthView | None) -> str:
+    incidents = health.status.incidents if health is not None else ()
+    closed = {incident.id for incident in incidents if not incident.active}
+    causes = [cause for cause in session.spec.causes if cause.incident not in closed]
+    asked = word_for(session, causes, step)
     return (
         "begins" if asked is None else f"was let go already by {asked.by or 'a person'}; it begins"
     )

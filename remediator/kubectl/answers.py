@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -113,3 +113,20 @@ class SelfSubjectReview(msgspec.Struct, frozen=True):
     """Whom the API server takes somebody for."""
 
     status: _Reviewed = _Reviewed()
+
+
+_RECORD: Final = frozenset({"at", "ended"})
+"""Fields that tell who said what and when, and without which everything works."""
+
+
+def only_record(answer: Answer) -> bool:
+    """Whether nothing but such fields made the API server refuse what was written."""
+    lost = refused_fields(answer.body) if answer.code in {400, 422} else ()
+    return bool(lost) and all(field.rpartition(".")[2] in _RECORD for field in lost)
+
+
+def without_record(body: Any) -> Any:
+    """A body for definitions that do not know them yet."""
+    if isinstance(body, dict):
+        return {key: without_record(item) for key, item in body.items() if key not in _RECORD}
+    return [without_record(item) for item in body] if isinstance(body, list) else body

@@ -21,7 +21,14 @@ from remediator.kube.kubeconfig import Acting
 from remediator.kube.pace import Pace, PaceLane, Rates
 from remediator.kube.repair_objects import RepairObjects
 from remediator.kube.resources import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
-from remediator.kubectl.answers import SelfSubjectReview, checked, decoded, unreadable
+from remediator.kubectl.answers import (
+    SelfSubjectReview,
+    checked,
+    decoded,
+    only_record,
+    unreadable,
+    without_record,
+)
 from remediator.kubectl.command import CommandError, Manner
 from remediator.kubectl.typed.patience import NO_LIMIT_S, Patience
 from rules.api.budgets import PdbView
@@ -280,10 +287,7 @@ class Cluster:
 
     async def create(self, plural: str, body: dict[str, Any]) -> dict[str, Any]:
         """POST one of our objects."""
-        answer = await self._call(
-            PaceLane.STATUS, "POST", f"{GROUP_PATH}/{plural}", body=body, query=self._written
-        )
-        return decoded(checked(answer, writes=True), dict[str, Any])
+        return await self._write("POST", f"{GROUP_PATH}/{plural}", body, self._written)
 
     async def patch(
         self, path: str, body: dict[str, Any], *, in_part: bool = False
@@ -291,14 +295,23 @@ class Cluster:
         """Merge patch of an object; what the API server made of it. `in_part`: a field that its
         definition drops stops nothing, the caller looks for it.
         """
-        answer = await self._call(
-            PaceLane.STATUS,
-            "PATCH",
-            path,
-            body=body,
-            content_type=MERGE_PATCH,
-            query=self._written | ({"fieldValidation": "Ignore"} if in_part else {}),
-        )
+        query = self._written | ({"fieldValidation": "Ignore"} if in_part else {})
+        return await self._write("PATCH", path, body, query)
+
+    async def _write(
+        self, method: str, path: str, body: dict[str, Any], query: dict[str, str]
+    ) -> dict[str, Any]:
+        """The object as written; without what only the record needs where the definition is older
+        than that: preflight names it, and no command fails for it.
+        """
+        kind = JSON if method == "POST" else MERGE_PATCH
+        for last in (False, True):
+            answer = await self._call(
+                PaceLane.STATUS, method, path, body=body, content_type=kind, query=query
+            )
+            if last or not only_record(answer):
+                break
+            body = without_record(body)
         return decoded(checked(answer, writes=True), dict[str, Any])
 
     async def delete(self, path: str) -> None:

@@ -153,7 +153,7 @@ def _node(state: PageState, name: str) -> Element:
     if name in state.snapshot.nodes or not past:
         return node_page(api_node(state, name), state.replica(), state.now)
     records = records_by_now(name, None, None, past, state.snapshot.records.values(), state.now)
-    happened = node_timeline(name, past, None, records)
+    happened = node_timeline(name, past, None, records, state.now)
     snapshot = state.snapshot
     moved = moved_shown(went_to(name, snapshot.healths.values(), snapshot.records.values()))
     return gone_node_page(name, rows_of(past), happened, moved, state.replica(), state.now)

@@ -48,7 +48,8 @@ def _timeline(node: NodeView, verdict: HealthView | None, state: PageState) -> N
     records = records_by_now(
         node.name, node, verdict, sessions, state.snapshot.records.values(), state.now
     )
-    return node_timeline(node.name, sessions, verdict.status if verdict else None, records)
+    status = verdict.status if verdict else None
+    return node_timeline(node.name, sessions, status, records, state.now)
 
 
 def moved_shown(found: Iterable[Moved]) -> list[MovedShown]:

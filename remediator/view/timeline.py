@@ -17,12 +17,13 @@ from remediator.view.text import span
 from rules.api.health import HealthStatus
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Phase, TimelineEntry
-from rules.api.timestamps import parse_time
+from rules.api.timestamps import format_time, parse_time
 from rules.catalog.device import places
 from rules.ledger.record import FaultOutcome, RecordView
 from rules.repair.parts import GPU_REPLACED, kept_replacements
 from rules.session.causes import DELETED_BY
 from rules.session.observation import is_open
+from rules.session.people.said import said_at
 from rules.session.status import BY_GPUWARD, BY_PERSON, LET_GO, PAUSED_BY
 
 SHOWN_ITEMS: Final = 80
@@ -47,11 +48,12 @@ def node_timeline(
     sessions: Sequence[QuarantineView],
     health: HealthStatus | None,
     records: Iterable[RecordView],
+    now: float,
 ) -> NodeTimeline:
     """The node's items, oldest first; of too many the latest. `records` are those of
     `rules.fleet.happenings.records_by_now`: as written they are up to a minute old.
     """
-    found = [item for session in sessions for item in _of_session(session)]
+    found = [item for session in sessions for item in _of_session(session, now)]
     found += (_while_it_was(item, sessions) for item in _faults(name, sessions, health, records))
     timed = [item for item in found if parse_time(item.at) is not None]
     # Sessions hold whole seconds: of one second, causes come before what follows from them.
@@ -81,9 +83,9 @@ def lasted(item: TimelineItem) -> str:
     return span(ended - began) if ended is not None and ended > began else ""
 
 
-def _of_session(session: QuarantineView) -> Iterator[TimelineItem]:
+def _of_session(session: QuarantineView, now: float) -> Iterator[TimelineItem]:
     yield from _phases(session)
-    yield from _acts(session)
+    yield from _acts(session, now)
     status = session.status
     for attempt in status.repair:
         by = f"by {attempt.adapter}" if attempt.adapter else ""
@@ -149,7 +151,7 @@ def _phases(session: QuarantineView) -> Iterator[TimelineItem]:
         )
 
 
-def _acts(session: QuarantineView) -> Iterator[TimelineItem]:
+def _acts(session: QuarantineView, now: float) -> Iterator[TimelineItem]:
     """What people did, and what else is worth a line of its own."""
     spec = session.spec
 
@@ -162,11 +164,18 @@ def _acts(session: QuarantineView) -> Iterator[TimelineItem]:
     opened = session.metadata.creation_timestamp
     for position, cause in enumerate(spec.causes):
         if cause.source == "Human":
-            # A cause has no time. Only the first was there when the session was opened.
-            later = " later" if position else ""
+            # Of a cause without a time: only the first was there when the session was opened.
+            at = said_at(cause.at, session, now)
+            later = " later" if position and at is None else ""
+            when = opened if at is None else format_time(at)
             who = cause.by or "a person"
-            yield act(opened, f"quarantine asked for{later}", who, cause.message)
+            yield act(when, f"quarantine asked for{later}", who, cause.message)
     asked = spec.release
+    if asked is not None and is_open(session):
+        at = said_at(asked.at, session, now)
+        if at is not None:
+            who = asked.by or "a person"
+            yield act(format_time(at), "release asked for", who, asked.reason)
     for entry in session.status.timeline:
         if entry.step in set(Phase):
             if Phase(entry.step).ended and entry.by and entry.by != BY_GPUWARD:

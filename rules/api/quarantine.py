@@ -60,6 +60,9 @@ class Cause(Wire, frozen=True):
     severity: str = "Degraded"
     message: str = ""
     by: str = ""
+    at: str = ""
+    """When a person said it, or when it joined a session that was open; "" where it opened the
+    session, and in what older releases or people by hand wrote."""
 
 
 def gravest_reason(causes: Iterable[Cause]) -> str:
@@ -75,6 +78,8 @@ class ReleaseRequest(Wire, frozen=True):
 
     by: str = ""
     reason: str = ""
+    at: str = ""
+    """When they said it; "" where nobody noted it."""
 
 
 class RepairRequest(Wire, frozen=True):
@@ -84,6 +89,9 @@ class RepairRequest(Wire, frozen=True):
     by: str = ""
     reason: str = ""
     """Their own words, for the record: bounded and escaped where they are shown, never read."""
+    at: str = ""
+    """When they said it: a word holds for the faults that were there then. "" where nobody noted
+    it."""
 
 
 class QuarantineSpec(Wire, frozen=True):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from rules.api.quarantine import MAX_MESSAGE, BlockedBy, Cause, DrainStatus, RepairRequest
-from rules.api.timestamps import utc
+from rules.api.timestamps import parse_time, utc
 from rules.text.printable import printable
 
 _MORE: Final = re.compile(r"and (\d+) more")
@@ -77,8 +77,12 @@ def causes_clause(causes: Sequence[Cause]) -> str:
 
 
 def let_go_by(asked: RepairRequest) -> str:
-    """`ann let it go, the vendor is here on Monday`: as a release says it."""
-    return f"{asked.by or 'a person'} let it go{f', {asked.reason}' if asked.reason else ''}"
+    """`ann let it go at 2026-01-31 12:03 UTC, the vendor is here on Monday`: as a release says
+    it, with the time where it is known.
+    """
+    at = parse_time(asked.at)
+    when = f" at {utc(at)}" if at is not None else ""
+    return f"{asked.by or 'a person'} let it go{when}{f', {asked.reason}' if asked.reason else ''}"
 
 
 def pending(causes: Sequence[Cause], since: float, why: str) -> str:

@@ -100,13 +100,13 @@ def _wants(
     if due_at is not None and snapshot.now >= due_at:
         fence = fence_step(session, others, causes, health, snapshot.policy, snapshot.now)
         rung = fence.rung if fence is not None else None
-        if rung is not None and let_go(session, rung, snapshot.policy):
+        if rung is not None and let_go(session, causes, rung, snapshot.policy):
             return True
     if session.status.phase in NOT_DRAINED:
         return False
     learnt = lessons(session, health, snapshot.records, snapshot.now)
     led = next_step(session, others, causes, health, snapshot.policy, snapshot.now, learnt)
-    return led.rung is not None and let_go(session, led.rung, snapshot.policy)
+    return led.rung is not None and let_go(session, causes, led.rung, snapshot.policy)
 
 
 class _Turns:

@@ -14,7 +14,7 @@ from typing import Final
 
 from rules.api.mark import MarkState
 from rules.api.nodes import QuarantineView
-from rules.api.quarantine import Mode, Phase
+from rules.api.quarantine import Cause, Mode, Phase
 from rules.api.sentences import bounded
 from rules.api.timestamps import format_time
 from rules.api.writes import Decision, EmitEvent, PatchSessionSpec, WriteSessionStatus
@@ -33,6 +33,7 @@ from rules.session.halts import EVIDENCE_PART_TAKEN, PART_OF_MARK, halt_of, with
 from rules.session.observation import NodeObservation, is_open, opted_out
 from rules.session.people.covered import covered_until
 from rules.session.people.lowered import known_when_lowered
+from rules.session.people.said import dated
 from rules.session.phases import in_phase, mark_write
 from rules.session.reuse import EVIDENCE_JOINED
 from rules.session.validation.counting import rebooted
@@ -145,7 +146,7 @@ def _join(case: Case) -> Decision | None:
 def _append(case: Case) -> Decision | None:
     """New incidents, and the causes of sessions that join, become causes of this session."""
     spec = case.session.spec
-    joining = [c for other in case.seen.siblings if is_open(other) for c in other.spec.causes]
+    joining = [c for other in case.seen.siblings if is_open(other) for c in _words_of(other)]
     wanted_level = spec.level
     new = list(filter(None, [failed_cause(case.session)]))
     if not opted_out(case.node):
@@ -161,7 +162,8 @@ def _append(case: Case) -> Decision | None:
         if is_open(other):
             wanted_level = max(wanted_level, other.spec.level, key=level_rank)
     said = case.seen.external.incidents
-    causes = appended(spec.causes, [*joining, *new], case.seen.health, said)
+    joining = dated([*joining, *new], case.now)
+    causes = appended(spec.causes, joining, case.seen.health, said)
     if causes == spec.causes and wanted_level == spec.level:
         return None
     patch = PatchSessionSpec(
@@ -172,6 +174,15 @@ def _append(case: Case) -> Decision | None:
         level=wanted_level,
     )
     return Decision(step="AppendCause", because="a new cause", writes=(patch,))
+
+
+def _words_of(other: QuarantineView) -> list[Cause]:
+    """The causes of a session that joins; people asked for theirs when they made it."""
+    made_at = other.metadata.created_at
+    return [
+        dated([cause], made_at)[0] if cause.source == "Human" else cause
+        for cause in other.spec.causes
+    ]
 
 
 def _mode_flipped(case: Case) -> Decision | None:

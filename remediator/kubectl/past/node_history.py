@@ -59,6 +59,7 @@ async def history(cluster: Cluster, options: argparse.Namespace, _: Terminal) ->
         sessions,
         look.health.status if look.health is not None else None,
         await _records(cluster, look),
+        look.now,
     )
     if not sessions and not timeline.items:
         if look.node is None and not look.node_hidden:

@@ -31,12 +31,13 @@ from rules.api.names import LABEL_GPUS
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, Phase, TimelineEntry
 from rules.api.sentences import blocked_clause, let_go_by
-from rules.api.timestamps import utc, utc_of
+from rules.api.timestamps import parse_time, utc, utc_of
 from rules.fleet.health_now import UNKNOWN
 from rules.policy.policy import Policy
 from rules.session.causes import open_causes
 from rules.session.observation import OF_THE_AGENT, is_open
 from rules.session.owners import failed_owner, working_owner
+from rules.session.people.said import word_in_force
 from rules.session.repair.rungs import rungs
 from rules.session.status import LET_GO, NEW_BOOT, is_true
 from rules.text.counted import count
@@ -56,6 +57,7 @@ _STEPS = {
 _STILL_MARKED = "taint and cordon are on still"
 _REBOOTED = "a verdict of the new boot says whether its causes closed"
 _OVER = "the repair step is over, and the node is out still"
+_WORD_OVER = "; the faults it was said for are over"
 
 
 def why(
@@ -78,7 +80,7 @@ def why(
         ("pods", evicted_lines(session)),
         ("health", _health(look)),
         ("cause", cause_lines(look, session, wide=wide)),
-        ("done", _done(session, wide=wide)),
+        ("done", _done(look, session, wide=wide)),
         ("ladder", _ladder(look, session)),
         ("tested", tested_lines(session, wide=wide)),
         ("blocked", blocked_lines(look, told, as_of=first)),
@@ -268,7 +270,7 @@ def _see_agent(look: NodeLook) -> Iterator[str]:
     )
 
 
-def _done(session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
+def _done(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
     if session is None:
         return
     timeline = session.status.timeline
@@ -287,10 +289,13 @@ def _done(session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
         said = f": {text}" if text else ""
         yield f"{utc_of(step.at, seconds=True)} {step.step} by {step.by or '?'}{said}"
     if (word := session.spec.repair) is not None and not _begun(timeline, word.step):
-        yield f"{word.step}: {let_go_by(word)}"
+        over = word_in_force(session, open_causes(session, look.sight)) is None
+        yield f"{word.step}: {let_go_by(word)}{_WORD_OVER if over and is_open(session) else ''}"
     if session.spec.release is not None:
         asked = session.spec.release
-        yield f"release asked for by {asked.by or '?'}: {asked.reason}"
+        at = parse_time(asked.at)
+        when = f" at {utc(at)}" if at is not None else ""
+        yield f"release asked for by {asked.by or '?'}{when}: {asked.reason}"
 
 
 def _begun(timeline: Sequence[TimelineEntry], step: str) -> bool:

@@ -21,6 +21,7 @@ from rules.repair.ladder import Climb, Rung, Step
 from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.external import taken_back
+from rules.session.people.said import said_at
 from rules.session.repair.asking import Call, call_for
 from rules.session.repair.entry import changed, reading, with_room
 from rules.session.repair.evidence import noted_without
@@ -50,7 +51,7 @@ def begin_step(
         refusal = Refusal(reason=WhyNot.NO_STEP_LEFT, why=next_clause, permanent=True)
         return Outlook(then=next_clause, refusal=refusal)
     rung = led.rung
-    if not let_go(case.session, rung, case.policy):
+    if not let_go(case.session, case.causes, rung, case.policy):
         refusal = Refusal(reason=WhyNot.APPROVAL, why=next_clause, permanent=True)
         return Outlook(then=next_clause, refusal=refusal, proposes=rung.step)
     waits = not_now(case, rung.step, halt, next_clause)
@@ -76,7 +77,7 @@ def _leads(case: Case, led: Climb) -> str:
     rung = led.rung
     if rung is None:
         return f"no repair step is left ({led.clause}), {_who_decides(case)}"
-    if let_go(case.session, rung, case.policy):
+    if let_go(case.session, case.causes, rung, case.policy):
         return f"{rung.step} by {rung.adapter} is next"
     return (
         f"{rung.step} by {rung.adapter} is proposed (attempt {rung.attempt} on this node), a "
@@ -119,7 +120,7 @@ def begin_fence(
         why = f"{silent}, its power goes off at {utc(due_at)} unless it speaks again"
         refusal = Refusal(reason=WhyNot.NODE_UNREACHABLE, why=why)
         return Outlook(then=why, refusal=refusal, wake_at=due_at)
-    if not let_go(case.session, rung, case.policy):
+    if not let_go(case.session, case.causes, rung, case.policy):
         why = (
             f"{silent}; {rung.step} by {rung.adapter} is proposed with its pods on it, a person "
             f"lets it go: kubectl gpuward repair {case.node.name} --step {rung.step}"
@@ -192,10 +193,12 @@ def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call:
     """The step on record with what it is asked through; the call follows only after that."""
     attempt = changed(attempt, target=call.target)
     status = noted_without(case, status, Step(attempt.step))
-    if (asked := word_for(case.session, attempt.step)) is not None:
+    if (asked := word_for(case.session, case.causes, attempt.step)) is not None:
         # The session keeps the word on one step only; its timeline that on each.
         said = f"{attempt.step}: {asked.reason}" if asked.reason else attempt.step
-        status = st.noted(status, st.LET_GO, said, case.now, asked.by or st.BY_PERSON)
+        at = said_at(asked.at, case.session, case.now)
+        when = case.now if at is None else at
+        status = st.noted(status, st.LET_GO, said, when, asked.by or st.BY_PERSON)
     status = touched(status, repair=(*with_room(status.repair), attempt))
     status = st.with_condition(status, st.PROPOSED, case.now)
     sentence = (
@@ -213,7 +216,7 @@ def _by_person(case: Case, attempt: RepairAttempt) -> str:
     """Who let the step go, and why; "" where the policy alone did. Last in its sentence: what has
     no room there is their words.
     """
-    asked = word_for(case.session, attempt.step)
+    asked = word_for(case.session, case.causes, attempt.step)
     return f"; {let_go_by(asked)}" if asked is not None else ""
 
 

@@ -29,6 +29,7 @@ from rules.repair.ladder import AFTER_A_FAILED_TEST, Climb, Rung, Step, above, b
 from rules.repair.template import mentions
 from rules.session import status as st
 from rules.session.external import trigger_of
+from rules.session.people.said import word_in_force
 from rules.session.validation import verdicts
 
 _OPEN: Final = frozenset({RepairState.PLANNED, RepairState.HELD, RepairState.ASKED})
@@ -175,25 +176,22 @@ def accused_by(session: QuarantineView, health: HealthView | None) -> list[str]:
     return sorted(named)
 
 
-def let_go(session: QuarantineView, rung: Rung, policy: Policy) -> bool:
+def let_go(session: QuarantineView, causes: Iterable[Cause], rung: Rung, policy: Policy) -> bool:
     """Whether the step may begin without another word: the policy says so, or a person did."""
-    return policy.repair.mode == "Auto" or word_for(session, rung.step) is not None
+    return policy.repair.mode == "Auto" or word_for(session, causes, rung.step) is not None
 
 
 def chosen(session: QuarantineView, causes: Iterable[Cause]) -> str:
-    """The step that a person let go; "" where nobody did, or the faults it was for are over.
+    """The step that a person let go; "" where nobody did, or the faults it was for are over."""
+    asked = word_in_force(session, causes)
+    return asked.step if asked is not None else ""
 
-    A session that people alone asked for has no faults: there the word holds as long as it does.
+
+def word_for(session: QuarantineView, causes: Iterable[Cause], step: str) -> RepairRequest | None:
+    """The request of the person who let this very step go, as it holds for the causes that hold;
+    None where nobody did.
     """
-    asked = session.spec.repair
-    had_faults = any(cause.source != "Human" for cause in session.spec.causes)
-    over = had_faults and all(cause.source == "Human" for cause in causes)
-    return asked.step if asked is not None and not over else ""
-
-
-def word_for(session: QuarantineView, step: str) -> RepairRequest | None:
-    """The request of the person who let this very step go; None where nobody did."""
-    asked = session.spec.repair
+    asked = word_in_force(session, causes)
     return asked if asked is not None and asked.step == step else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -94,3 +95,38 @@ def test_a_part_that_is_missing_as_a_whole_is_named_and_a_free_map_knows_all() -
     assert unknown_fields(empty) == ("GPUWardPause.spec",)
     assert unknown_fields(open_) == ()
     assert unknown_fields({}) == ()
+
+
+def undated(hosted: HostedServer) -> None:
+    """Definitions that know all but the moments of people's words."""
+    load_fleet(hosted)
+    client = hosted.server.client
+    kept = hosted.run(client.get(r.CUSTOM_RESOURCE_DEFINITIONS, "gpuquarantines.gpuward.io"))
+    schema = kept["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    for field in ("repair", "release"):
+        del schema["properties"][field]["properties"]["at"]
+    del schema["properties"]["causes"]["items"]["properties"]["at"]
+    hosted.run(client.update(r.CUSTOM_RESOURCE_DEFINITIONS, kept))
+
+
+def test_words_are_written_without_their_moment_where_it_has_no_place(
+    tmp_path: Path,
+) -> None:
+    with cluster(tmp_path, undated) as found:
+        for command in (
+            ("quarantine", "gpu-healthy", "--reason", "x", "--yes"),
+            ("quarantine", BLOCKED, "--reason", "x", "--yes"),
+            ("release", BLOCKED, "--reason", "x", "--yes"),
+        ):
+            code, _, err = found(*command)
+            assert (code, err) == (0, ""), command
+        by_person = [
+            s["spec"]
+            for s in found.hosted.run(_sessions(found))
+            if any(c["source"] == "Human" and c["message"] == "x" for c in s["spec"]["causes"])
+        ]
+        assert len(by_person) == 2
+        assert all("at" not in cause for spec in by_person for cause in spec["causes"])
+        assert [spec["release"]["reason"] for spec in by_person if "release" in spec] == ["x"]
+        _, out, _ = found("preflight")
+        assert "GPUQuarantine.spec.causes.at" in out

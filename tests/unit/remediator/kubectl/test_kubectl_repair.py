@@ -5,6 +5,7 @@ vain.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.http.threaded import HostedServer
 from hack.sim.manifests import post_manifests, read_manifests
+from rules.api.timestamps import parse_time
 from tests.support.remediator.kubectl_cluster import (
     REPOSITORY,
     cluster,
@@ -76,6 +78,7 @@ def test_issue13_01_the_proposed_step_is_let_go_by_name(tmp_path):
         assert "RestartNode may begin once nothing uses a GPU there" in out
         assert spec["repair"]["step"] == "RestartNode"
         assert spec["repair"]["by"]
+        assert parse_time(spec["repair"]["at"]) is not None
         code, _, err = kubectl("repair", "gpu-healthy", "--step", "PowerCycle")
         assert code == 1
         assert "no adapter for PowerCycle; it has for RestartNode" in err
@@ -115,7 +118,9 @@ def test_issue15_the_reason_for_a_repair_is_kept_and_told(tmp_path):
         assert kept == " ".join(hostile.split())[:1024]
         _, out, _ = kubectl("why", "gpu-healthy")
         assert "\x1b" not in out
-        assert "RestartNode: kubernetes-admin let it go, vendor on site \\x1b[2J;" in out
+        assert re.search(
+            r"kubernetes-admin let it go at [-0-9: ]+ UTC, vendor on site \\x1b\[2J;", out
+        )
         kubectl("repair", "gpu-healthy", "--yes")
         assert "reason" not in kubectl.get(QUARANTINES, "drained")["spec"]["repair"]
         assert kubectl("repair", "gpu-healthy", "--yes", "--reason", " ")[0] == 64

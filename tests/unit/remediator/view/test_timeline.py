@@ -14,8 +14,8 @@ from remediator.view.node_view import node_detail
 from remediator.view.shapes import NodeTimeline, TimelineItem
 from remediator.view.timeline import SHOWN_ITEMS, lasted, node_timeline
 from rules.api.health import HealthStatus, IncidentStatus
-from rules.api.quarantine import Cause, TimelineEntry
-from rules.api.timestamps import parse_time
+from rules.api.quarantine import Cause, ReleaseRequest, TimelineEntry
+from rules.api.timestamps import format_time, parse_time
 from tests.support.remediator.eventful_node import DAY, NODE, eventful
 from tests.support.remediator.page_fleet import NOW, ago, session
 
@@ -61,7 +61,7 @@ def test_issue15_who_let_each_step_go_and_why_stands_in_the_lane_of_people() -> 
     there = msgspec.structs.replace(
         there, status=msgspec.structs.replace(there.status, timeline=entries)
     )
-    items = node_timeline(NODE, [there], None, ()).items
+    items = node_timeline(NODE, [there], None, (), NOW).items
     assert [(i.at, i.what, i.by, i.said) for i in items if i.lane == "person"] == [
         (first, "ResetGPU let go", "ann", "vendor: on site"),
         (second, "RestartNode let go", "a person", ""),
@@ -79,8 +79,35 @@ def test_only_who_opened_a_session_is_said_to_have_asked_at_its_beginning() -> N
         there = msgspec.structs.replace(
             there, spec=msgspec.structs.replace(there.spec, causes=causes)
         )
-        items = node_timeline(NODE, [there], None, ()).items
+        items = node_timeline(NODE, [there], None, (), NOW).items
         assert [i.what for i in items if i.lane == "person"] == said
+
+
+def test_who_asked_later_is_dated_by_when_they_said_it_within_the_session() -> None:
+    fault = Cause(source="Detector", reason="Xid79GPUFallenOffBus")
+    there = session("n-1", NODE)
+    opened, now = there.metadata.creation_timestamp, format_time(NOW)
+    for at, when in (
+        (ago(10), ago(10)),
+        ("2099-12-31T23:59:59Z", now),
+        ("1971-01-01T00:00:00Z", opened),
+    ):
+        ben = Cause(source="Human", by="ben", message="fan noise", at=at)
+        spec = msgspec.structs.replace(there.spec, causes=(fault, ben))
+        items = node_timeline(
+            NODE, [msgspec.structs.replace(there, spec=spec)], None, (), NOW
+        ).items
+        said = [(i.at, i.what, i.by) for i in items if i.lane == "person"]
+        assert said == [(when, "quarantine asked for", "ben")]
+
+
+def test_a_release_that_is_asked_for_has_its_moment_while_the_session_goes_on() -> None:
+    there = session("n-1", NODE)
+    asked = ReleaseRequest(by="ben", reason="mine", at=ago(10))
+    spec = msgspec.structs.replace(there.spec, release=asked)
+    items = node_timeline(NODE, [msgspec.structs.replace(there, spec=spec)], None, (), NOW).items
+    said = [(i.at, i.what, i.by, i.said) for i in items if i.lane == "person"]
+    assert said == [(ago(10), "release asked for", "ben", "mine")]
 
 
 def test_issue14_phases_follow_each_other_and_the_last_one_goes_on() -> None:
@@ -102,7 +129,7 @@ def test_issue15_walk_a_fault_does_not_go_on_after_its_node() -> None:
     )
     health = HealthStatus(incidents=(again,))
     for seen in (None, health):
-        items = node_timeline(NODE, [there], seen, ()).items
+        items = node_timeline(NODE, [there], seen, (), NOW).items
         faults = {i.what: lasted(i) for i in items if i.lane == "fault"}
         assert faults.pop("Xid79GPUFallenOffBus") == "4m"
         assert set(faults.values()) <= {"goes on"}, "the namesake is judged by itself"
@@ -133,7 +160,7 @@ def test_issue14_nothing_is_drawn_beyond_the_axis() -> None:
 @pytest.mark.parametrize("at", ["", "yesterday", "2026-13-45T99:00:00Z", "9999999999999999"])
 def test_issue14_a_time_that_is_none_breaks_nothing(at: str) -> None:
     incidents = (IncidentStatus(id="i", reason="X", first_seen=at, closed_at=at, active=True),)
-    found = node_timeline("n", [], HealthStatus(incidents=incidents), [])
+    found = node_timeline("n", [], HealthStatus(incidents=incidents), [], NOW)
     assert found.items == ()
     assert "Nothing is on record" in render(timeline_parts(found, NOW)[0])
 
@@ -143,7 +170,7 @@ def test_issue14_of_too_many_the_latest_are_kept_and_that_is_said() -> None:
         IncidentStatus(id=str(n), reason=f"R{n}", first_seen=ago(5000 - n), closed_at=ago(4000))
         for n in range(SHOWN_ITEMS + 7)
     )
-    found = node_timeline("n", [], HealthStatus(incidents=incidents), [])
+    found = node_timeline("n", [], HealthStatus(incidents=incidents), [], NOW)
     assert (len(found.items), found.earlier) == (SHOWN_ITEMS, 7)
     assert found.items[-1].what == f"R{SHOWN_ITEMS + 6}"
     assert "7 older ones are left out" in render(timeline_parts(found, NOW)[0])
