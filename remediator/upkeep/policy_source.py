@@ -1,8 +1,9 @@
 """The policy file: read at start, read again when it changes, never half believed.
 
-Missing or invalid since the start: mode Shadow with default limits, by an accident that is told
-apart from a Shadow that somebody chose (`rules.policy.shadow`). Invalid at a reload: the last good
-policy goes on, and said so. `cli` uses `read_policy` for `policy check` and `policy show`.
+Missing or invalid since the start: mode Shadow, by an accident that is told apart from a Shadow
+that somebody chose (`rules.policy.shadow`): what comes meanwhile waits. Invalid at a reload: the
+last good policy goes on, and said so. `cli` uses `read_policy` for `policy check` and `policy
+show`.
 """
 
 from __future__ import annotations

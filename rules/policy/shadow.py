@@ -65,6 +65,13 @@ def shadow_of(policy: Policy | None) -> ShadowWords | None:
     return _UNREAD if isinstance(policy, UnreadPolicy) else _CHOSEN
 
 
+def session_mode(policy: Policy) -> Mode:
+    """What a session that begins now is: for want of a policy it waits, and is not played by
+    limits that nobody set.
+    """
+    return Mode.ENFORCE if by_accident(policy) else policy.mode
+
+
 def by_accident(policy: Policy | None) -> bool:
     """Whether nothing is done to nodes although nobody decided that."""
     return isinstance(policy, UnreadPolicy) and policy.mode == Mode.SHADOW

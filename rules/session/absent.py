@@ -26,6 +26,7 @@ from rules.api.writes import (
 from rules.catalog.reason import level_rank
 from rules.catalog.why_not import Refusal
 from rules.policy.policy import Policy
+from rules.policy.shadow import session_mode
 from rules.repair.parts import EVIDENCE_REPLACED
 from rules.session import refused as session_refused
 from rules.session import status as st
@@ -158,7 +159,7 @@ def _reopened(
         return Decision(step="Reopen", because=because, writes=(patch,))
     message = "The fault came back, the session goes on."
     begun = QuarantineStatus(
-        mode=str(policy.mode),
+        mode=str(session_mode(policy)),
         phase=str(Phase.PENDING),
         phase_since=format_time(now),
         boot_id=node.boot_id,

@@ -33,13 +33,12 @@ from rules.catalog.reason import Level
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.ledger.verdict import Lessons
 from rules.policy.policy import Policy
-from rules.policy.shadow import by_accident
+from rules.policy.shadow import session_mode
 from rules.session import refused as session_refused
 from rules.session import status as st
 from rules.session.causes import (
     CauseSight,
     evidence_of,
-    has_human,
     level_in_effect,
     open_causes,
     reported_causes,
@@ -92,10 +91,8 @@ class Case:
             evidence = level_evidence(self.session, self.seen.health, said)
             return touched(stored, evidence={**evidence, **self._said()})
         boot = self.seen.node.boot_id if self.seen.node else ""
-        waits = by_accident(self.policy) and has_human(self.session)
         begun = QuarantineStatus(
-            # For want of a policy what a person asks for waits, and is not only played.
-            mode=str(Mode.ENFORCE if waits else self.policy.mode),
+            mode=str(session_mode(self.policy)),
             phase=str(Phase.PENDING),
             phase_since=format_time(self.now),
             boot_id=self.session.spec.boot_id or boot,

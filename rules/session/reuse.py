@@ -19,6 +19,7 @@ from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import parse_time
 from rules.policy.policy import Policy
+from rules.policy.shadow import session_mode
 from rules.session.causes import believed, ended_by_person, has_human
 from rules.session.observation import NodeObservation, is_open, opted_out
 from rules.session.people.covered import covered_until
@@ -75,7 +76,7 @@ def _reusable(
     latest = max(sessions, key=lambda s: (s.metadata.created_at, s.name), default=None)
     if latest is None or is_open(latest) or latest.status.phase != Phase.CANCELLED:
         return None
-    if latest.spec.node_uid != node.uid or latest.status.mode != policy.mode:
+    if latest.spec.node_uid != node.uid or latest.status.mode != session_mode(policy):
         return None
     if any(entry.step == "Marked" for entry in latest.status.timeline):
         return None

@@ -94,13 +94,13 @@ async def test_shadow_by_accident_is_told_of_and_ends_with_a_policy(fleet, tmp_p
     with running(one):
         await leads(fleet, "one")
         await fleet.health.fail("gpu-0001", XID_79)
-        session = await phase(fleet, "gpu-0001", "Marked")
-        assert session["status"]["mode"] == "Shadow"
-        assert "nothing is touched, which nobody chose" in session["status"]["message"]
+        session = await phase(fleet, "gpu-0001", "Pending")
+        assert "not been able to read its policy since it started" in session["status"]["message"]
         assert marks_of(await fleet.node("gpu-0001"))["unschedulable"] is False
         await lease_says(fleet, "gpuward.io/policy-unread", "budgit is not a known key")
         why = await kubectl(fleet, "why", "gpu-0001")
-        assert "Shadow: nothing is touched, which nobody chose" in why
+        assert "blocked PolicyUnread" in why
+        assert "once the policy can be read again, taint and cordon" in why
         assert "mode Enforce" not in why
         asked = await kubectl(fleet, "quarantine", "gpu-0002", "--reason", "fan", "--yes")
         assert "nothing is touched before it can, and until then kubectl cordon gpu-0002" in asked

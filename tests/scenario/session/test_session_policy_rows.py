@@ -125,14 +125,39 @@ class TestShadow:
         world.run_until(NODE, "Quarantined", limit=120, step=5)
         assert len(world.sessions(NODE)) == 1
 
-    def test_a_session_of_such_a_shadow_says_that_nobody_chose_it(self) -> None:
+    def test_a_fault_meanwhile_waits_and_is_not_played_by_limits_that_nobody_set(self) -> None:
+        world = World(UnreadPolicy())
+        world.add_nodes(10)
+        for name in ("n0", "n1", "n2"):
+            world.incident(name)
+        world.run(30)
+        for name in ("n0", "n1", "n2"):
+            waits = (world.phase(name), world.condition(name, "Blocked"))
+            assert waits == ("Pending", "PolicyUnread")
+        assert not world.is_marked(NODE)
+        world.policy = policy_of(budget=ROOMY)
+        world.run_until(NODE, "Quarantined", limit=120, step=5)
+        assert len(world.sessions(NODE)) == 1
+
+    def test_with_a_policy_that_chose_shadow_what_waited_is_played(self) -> None:
         world = World(UnreadPolicy())
         world.add_nodes(10)
         world.incident(NODE)
         world.run(30)
+        world.policy = policy_of(mode="Shadow", budget=ROOMY)
+        world.run(30)
+        modes = [(one.status.mode, one.status.phase) for one in world.sessions(NODE)]
+        assert modes == [("Enforce", "Cancelled"), ("Shadow", "Marked")]
+        assert not world.is_marked(NODE)
+
+    def test_a_session_of_shadow_says_that_nobody_chose_it_any_more(self) -> None:
+        world = self.shadow()
+        world.incident(NODE)
+        world.run(30)
+        world.policy = UnreadPolicy()
+        world.run(120)
         assert world.session(NODE).status.mode == "Shadow"
         assert "nothing is touched, which nobody chose" in world.message(NODE)
-        assert not world.is_marked(NODE)
 
     def test_after_a_flip_to_shadow_a_mark_still_comes_off(self) -> None:
         world = at("Quarantined")
