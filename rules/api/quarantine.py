@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from rules.api.health import Wire
+from rules.catalog.gravity import asks_for
 from rules.catalog.reason import severity_rank
 
 MAX_TIMELINE = 100
@@ -66,10 +67,14 @@ class Cause(Wire, frozen=True):
 
 
 def gravest_reason(causes: Iterable[Cause]) -> str:
-    """What to name where there is room for one cause: the reason of the gravest, of equals the
-    first, or who says so where it has none; "" where there is no cause.
+    """What to name where there is room for one cause: the reason of the gravest, as the verdict
+    chooses its own; of equals the first, or who says so where it has none; "" without a cause.
     """
-    first = max(causes, key=lambda cause: severity_rank(cause.severity), default=None)
+    first = max(
+        causes,
+        key=lambda cause: (severity_rank(cause.severity), asks_for(cause.reason)),
+        default=None,
+    )
     return first.reason or first.source if first is not None else ""
 
 

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from rules.catalog.gravity import ACTIONS, strength
 from rules.catalog.reason import (
     BY_HUMAN,
     ON_REBOOT,
@@ -57,23 +58,6 @@ _LINKS_BACK: Final = closes_on_state(Signal.NVLINK_STATES, 3, 5)
 NO_ACTION: Final = 0
 DRAIN_P2P: Final = 3
 
-_ACTIONS: Final = (
-    Action.NONE,
-    Action.RESTART_APP,
-    Action.INVESTIGATE,
-    Action.RUN_DIAGNOSTICS,
-    Action.CHECK_MECHANICALS,
-    Action.UPDATE_FIRMWARE,
-    Action.RESTART_FABRIC_MANAGER,
-    Action.RECOVER_IMEX_DOMAIN,
-    Action.DRAIN_P2P,
-    Action.RESET_GPU,
-    Action.RESTART_NODE,
-    Action.POWER_CYCLE,
-    Action.REPLACE_NODE,
-)
-"""From the mildest repair to the heaviest."""
-
 _CLOSES_ON: Final = {Action.RESTART_NODE: ON_REBOOT, Action.REPLACE_NODE: BY_HUMAN}
 """What ends an incident whose lighter repairs did not last."""
 
@@ -84,11 +68,6 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     branch: int | None = None
     virtual: bool = False
     nvlink: bool = True
-
-
-def strength(row: Reason) -> tuple[int, int, int]:
-    """Order of rows: severity, then level, then how heavy the repair is."""
-    return row.severity.rank, row.level.rank, _ACTIONS.index(row.action)
 
 
 def being_judged(row: Reason) -> Reason:
@@ -190,7 +169,7 @@ def _is_answered(member: Member, around: Surroundings) -> bool:
 
 def stronger_action(one: Action, other: Action) -> bool:
     """Whether the first repair is the heavier one."""
-    return _ACTIONS.index(one) > _ACTIONS.index(other)
+    return ACTIONS.index(one) > ACTIONS.index(other)
 
 
 def _raised_to(floor: Action | None, row: Reason) -> Reason:
@@ -275,7 +254,7 @@ def _answered(xid: int | None, row: Reason, answer: int, around: Surroundings) -
 
 def _at_least(floor: Action, row: Reason, asked: Reason) -> Reason:
     """No answer makes a lost GPU less than lost; `asked` is what people and catalog say of it."""
-    action = row.action if _ACTIONS.index(row.action) > _ACTIONS.index(floor) else floor
+    action = row.action if ACTIONS.index(row.action) > ACTIONS.index(floor) else floor
     return replace(
         row,
         severity=max(row.severity, asked.severity),

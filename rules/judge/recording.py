@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from rules.catalog.gravity import strength
 from rules.catalog.reason import Action, ClosesKind, ReasonClass, Severity
 from rules.catalog.signals import Signal
 from rules.catalog.xid import RECOVERY_ACTION_XID
@@ -23,7 +24,6 @@ from rules.judge.burst import (
     is_lost,
     row_for_action,
     settled,
-    strength,
 )
 from rules.judge.incident import (
     NO_NEED,

@@ -12,10 +12,10 @@ from typing import Final
 
 import msgspec
 
+from rules.catalog.gravity import strength
 from rules.catalog.reason import Severity
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import DEFAULT_RULES, Thresholds
-from rules.judge.burst import strength
 from rules.judge.expected_gpus import gpu_addresses
 from rules.judge.facts.presence import expected_of
 from rules.judge.facts.sources import DRIVER_ABSENT

@@ -12,9 +12,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from rules.api.health import MAX_EVIDENCE
+from rules.catalog.gravity import strength
 from rules.catalog.thresholds import Thresholds
 from rules.catalog.xid import REPEATING_XIDS
-from rules.judge.burst import settled, strength
+from rules.judge.burst import settled
 from rules.judge.expected_gpus import gpu_addresses
 from rules.judge.facts.presence import MISMATCH, expected_of
 from rules.judge.incident import (
