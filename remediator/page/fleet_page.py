@@ -59,7 +59,8 @@ def headline(counts: Counts) -> str:
         )
         if number
     ]
-    nodes = f"{counts.nodes:,} nodes: " + (", ".join(ill) if ill else "all healthy")
+    noun = "node" if counts.nodes == 1 else "nodes"
+    nodes = f"{counts.nodes:,} {noun}: " + (", ".join(ill) if ill else "all healthy")
     if not counts.open_sessions:
         need = "one that ended needs" if counts.need_human == 1 else "some that ended need"
         return f"{nodes}; no open session" + (f", {need} a person" if counts.need_human else "")

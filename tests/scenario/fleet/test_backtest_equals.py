@@ -143,7 +143,7 @@ def test_issue14_a_fatal_fault_that_nobody_acted_on_is_named() -> None:
     ]
     acting = result_of("acting", past, replay(past, policy_of()))
     assert acting.missed == ()
-    assert acting.sentence.startswith("acting (Enforce): 1 nodes in 1 sessions")
+    assert acting.sentence.startswith("acting (Enforce): 1 node in 1 session")
 
 
 def test_issue14_a_drain_that_never_ended_ends_in_no_replay() -> None:

@@ -277,7 +277,7 @@ async def test_a_new_state_is_shown_at_once(client: Client, source: FixedSource)
     await client.get("/")
     source.of = state([node("z")])
 
-    assert "1 nodes: all healthy" in await (await client.get("/")).text()
+    assert "1 node: all healthy" in await (await client.get("/")).text()
 
 
 async def test_five_thousand_nodes_fit_into_one_page_and_many_json_pages() -> None:
