@@ -40,7 +40,7 @@ class SelfReport:
     def annotations(self) -> dict[str, str]:
         """What is to stand on the Lease now."""
         refused, now = self._unsaid(), self._clock.now()
-        why = self._unable() or (refused.why if refused is not None else "")
+        why = _clause(self._unable()) or (refused.why if refused is not None else "")
         self._since = None if not why else now if self._since is None else self._since
         lasts = self._since is not None and now - self._since >= _LASTS_S
         wrong = self._policy.wrong
@@ -50,3 +50,9 @@ class SelfReport:
             unread=wrong if self._policy.unread else "",
             last_good="" if self._policy.unread else wrong,
         ).annotations()
+
+
+def _clause(sentence: str) -> str:
+    """As a part of another sentence, which it does not begin."""
+    named = sentence[1:2].isupper()  # an abbreviation keeps its capitals
+    return sentence if named else f"{sentence[:1].lower()}{sentence[1:]}"

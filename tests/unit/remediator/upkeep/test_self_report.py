@@ -28,21 +28,22 @@ def nothing() -> Refusal | None:
 
 
 def test_it_says_since_when_it_cannot_act_once_that_lasts(tmp_path: Path) -> None:
-    clock, why = VirtualClock(), "nodes: refused (403)."
+    clock, why = VirtualClock(), "Listing nodes is refused (403)."
     policy = of_file(tmp_path / "policy.yaml", "mode: Enforce\n")
     report = SelfReport(clock, lambda: why, nothing, policy)
     began = clock.now()
     assert report.annotations() == {}, "a list made anew is no news"
     clock.at += 6
     said = leaders_word(report.annotations())
-    assert (said.unable, said.unable_since) == ("nodes: refused (403)", began)
+    assert (said.unable, said.unable_since) == ("listing nodes is refused (403)", began)
     why = ""
     assert report.annotations() == {}
-    why = "pods: refused (403)."
+    why = "PDBs are refused (403)."
     clock.at += 60
     report.annotations()
     clock.at += 6
-    assert leaders_word(report.annotations()).unable_since == began + 66
+    said = leaders_word(report.annotations())
+    assert (said.unable, said.unable_since) == ("PDBs are refused (403)", began + 66)
 
 
 def test_it_tells_shadow_by_accident_from_the_last_good_policy(tmp_path: Path) -> None:
