@@ -55,12 +55,19 @@ NEEDED = (
     ("", "pods/eviction", "create"),
     ("policy", "poddisruptionbudgets", "watch"),
     ("gpuward.io", "gpuquarantines", "create"),
+    ("gpuward.io", "gpuquarantines/status", "patch"),
 )
 """What the remediator cannot do without in the whole cluster: group, resource, verb. Beside it,
 its lease.
 """
 FORCE_NEEDS = (("", "pods", "delete"), ("", "pods/status", "patch"))
 """What `drain.onTimeout: Force` needs beside it."""
+TELLS = {
+    ("", "events", "create"): "no Event tells anybody what it does",
+    ("gpuward.io", "gpurecords", "create"): "no GPURecord is written",
+    ("gpuward.io", "gpurecords/status", "patch"): "no GPURecord is written",
+}
+"""What nodes are treated as ever without, and what happens then, a clause."""
 
 
 ADMISSION_POLICIES = (
@@ -254,7 +261,7 @@ async def _permissions(cluster: Cluster, policy: Policy, here: Installation) -> 
     asked = {each.component for each in asked_components(policy)}
     forces = FORCE_NEEDS if FORCE in asked else ()
     # No namespace means all of them: a Role in one is not enough for the others.
-    everywhere = [(*each, "", "") for each in (*NEEDED, *forces)]
+    everywhere = [(*each, "", "") for each in (*NEEDED, *forces, *TELLS)]
     for group, resource, verb, where, name in [*everywhere, lease]:
         allowed = await cluster.may(user, group, resource, verb, where, name)
         if allowed is None:
@@ -272,6 +279,14 @@ async def _permissions(cluster: Cluster, policy: Policy, here: Installation) -> 
             "apply component force, or say Report"
         )
         return [Check(verdict=FAIL, name="permissions", found=found)]
+    untold = {f"{verb} {resource}": then for (_, resource, verb), then in TELLS.items()}
+    if lacking and set(lacking) <= set(untold):
+        then = " and ".join(dict.fromkeys(untold[lack] for lack in lacking))
+        found = (
+            f"{user} may not {', '.join(lacking)}, so {then}, nodes are treated as ever; "
+            "apply the manifests of daemonset/base"
+        )
+        return [Check(verdict=WARN, name="permissions", found=found)]
     if lacking:
         found = f"{user} may not {', '.join(lacking)}; apply the manifests of daemonset/base"
         return [Check(verdict=FAIL, name="permissions", found=found)]
