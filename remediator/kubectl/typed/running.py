@@ -123,5 +123,5 @@ async def watch(
 
 
 def _ageless(text: str) -> str:
-    """The text without how long ago, and without the room that a table makes for that."""
-    return re.sub(" +", " ", _AGES.sub("0s", text))
+    """The text without how long ago, and without the room and the lines that it takes for that."""
+    return " ".join(_AGES.sub("0s", text).split())

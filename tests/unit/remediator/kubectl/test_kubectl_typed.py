@@ -265,7 +265,7 @@ def test_walk1_02_an_age_that_grew_is_no_news_in_a_pipe(monkeypatch, in_place, s
     answers = iter([
         "a    99s   Draining\nlast changed 99s ago, 1.5 h in all",
         "a    100s   Draining\nlast changed 100s ago, 1.6 h in all",
-        "a    2m   Draining\nlast changed 2m ago, 1.7 h in all",
+        "a    2m   Draining\nlast changed 2m ago,\n  1.7 h in all",
         "a    1s   Quarantined\nlast changed 2m ago, 1.7 h in all",
     ])  # fmt: skip
     shown: list[str] = []
