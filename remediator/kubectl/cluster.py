@@ -7,18 +7,15 @@ asked for and nothing else; RBAC of that person decides.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
-from remediator.kube.access import Access, AccessError
 from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import CALL_TIMEOUT_S, JSON, MERGE_PATCH, Api
 from remediator.kube.api_groups import ApiGroups
 from remediator.kube.clock import SystemClock
-from remediator.kube.kubeconfig import Acting
-from remediator.kube.pace import Pace, PaceLane, Rates
+from remediator.kube.pace import PaceLane
 from remediator.kube.repair_objects import RepairObjects
 from remediator.kube.resources import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
 from remediator.kubectl.answers import (
@@ -382,28 +379,3 @@ class Cluster:
         if line not in self._left_out:
             self._left_out.add(line)
             self.say(line)
-
-
-@asynccontextmanager
-async def connect(
-    kubeconfig: str | None,
-    context: str | None,
-    manner: Manner,
-    acting: Acting | None = None,
-) -> AsyncIterator[Cluster]:
-    """A connection as kubectl would make it; CommandError 64 for an unusable configuration.
-
-    `acting` is whom to act as instead of what the kubeconfig says.
-    """
-    clock = SystemClock(first_agreeing=1)
-    access = Access(kubeconfig, context, acting)
-    try:
-        await access.load()
-    except AccessError as error:
-        raise CommandError(str(error), exit_code=64) from error
-    api = Api(access, clock, Pace(Rates(per_second={}), clock))
-    await api.open()
-    try:
-        yield Cluster(api, clock, manner)
-    finally:
-        await api.close()

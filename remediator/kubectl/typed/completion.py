@@ -193,8 +193,8 @@ def connected(options: argparse.Namespace) -> AbstractAsyncContextManager[Cluste
     """The cluster that is meant, which nobody waits long for."""
     # Imported here: commands and options are offered without it.
     from remediator.kube.kubeconfig import Acting
-    from remediator.kubectl.cluster import connect
     from remediator.kubectl.command import Manner
+    from remediator.kubectl.connection import connect
 
     acting = None
     if options.acting:

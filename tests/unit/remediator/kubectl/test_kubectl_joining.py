@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from remediator.kubectl.cluster import GROUP_PATH, Cluster, connect
+from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError, Manner
+from remediator.kubectl.connection import connect
 from remediator.kubectl.joining import join
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause
