@@ -252,6 +252,7 @@ def test_an_operator_acts_and_who_acted_is_recorded(tmp_path):
         session = kubectl.get(QUARANTINES, f"{BLOCKED}-0badcafe")["spec"]
         node = kubectl.get(r.NODES, BLOCKED)["metadata"]["annotations"]
         pauses, _ = kubectl.hosted.run(kubectl.hosted.server.client.list(PAUSES))
+    assert session["release"].pop("at").endswith("Z"), "when it was said is on record, too"
     assert session["release"] == {"by": "ann", "reason": "tested"}
     assert session["hold"] is True
     assert (session["causes"][-1]["by"], session["causes"][-1]["message"]) == ("ann", "fan")
