@@ -43,6 +43,8 @@ from rules.text.printable import printable
 PROGRAM: Final = "gpuward-agent replay"
 EXIT_USAGE: Final = 64
 EXIT_FAILED: Final = 1
+EXIT_NOT_UNDERSTOOD: Final = 3
+"""As of `decode`."""
 _PAGE: Final = "# time "
 _REBOOT_GAP_S: Final = 60.0
 _MAX_PAGE_BYTES: Final = 8 * 1024 * 1024
@@ -60,7 +62,8 @@ def add_parser(subparsers: Any) -> None:
         "speaks.",
         epilog="A log whose times count from the boot begins at 1970; times that begin anew are "
         "another boot. A file for --dcgm holds pages of dcgm-exporter, each after a line "
-        "'# time 2026-01-31T12:00:00Z'.\nExit status: 0 read, 1 not written, 64 wrong use.",
+        "'# time 2026-01-31T12:00:00Z'.\nExit status: 0 read, 1 not written, 3 no line "
+        "understood, 64 wrong use.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("logs", nargs="+", metavar="LOG", help="kernel logs of one node")
@@ -91,7 +94,8 @@ def run(arguments: argparse.Namespace) -> int:
         facts, refused = _facts(arguments.logs, sorted(at for at in boots if at is not None))
         facts += [fact for path in arguments.dcgm for fact in _pages(Path(path))]
     except (SettingsError, RulesError, ReplayError) as error:
-        return _usage(str(error))
+        status = EXIT_NOT_UNDERSTOOD if isinstance(error, NoLogError) else EXIT_USAGE
+        return _refused(str(error), status)
     except OSError as error:
         return _usage(f"cannot read {error.filename}: {error.strerror}; name a readable file")
     facts.sort(key=lambda fact: fact[0])
@@ -107,6 +111,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 class ReplayError(Exception):
     """A record cannot be replayed; one sentence."""
+
+
+class NoLogError(ReplayError):
+    """What was given as a kernel log is none: nothing may be concluded from its silence."""
 
 
 def _facts(paths: list[str], boots: list[float]) -> tuple[list[Fact], int]:
@@ -132,8 +140,9 @@ def _facts(paths: list[str], boots: list[float]) -> tuple[list[Fact], int]:
                         at = begins + offset
                     facts.append((at, "", _seen(at, line)))
         if not log.understood:
-            raise ReplayError(
-                f"{path}: {count(log.lines, 'line')}, 0 understood; give a kernel log"
+            raise NoLogError(
+                f"{path}: {count(log.lines, 'line')}, 0 understood; give a kernel log, as dmesg "
+                "or journalctl has it"
             )
     boots.sort()
     return [(at, _boot_at(at, boots), fact) for at, _, fact in facts], refused
@@ -222,7 +231,8 @@ def _lines(told: Timeline) -> list[str]:
         if i.active
     ]
     left = f"; active at the end: {', '.join(active)}" if active else ""
-    lines.append(f"{told.facts} facts, {len(told.status.incidents)} incidents{printable(left)}")
+    found = count(len(told.status.incidents), "incident")
+    lines.append(f"{count(told.facts, 'fact')}, {found}{printable(left)}")
     return lines
 
 
@@ -243,5 +253,9 @@ def _json(told: Timeline, node: str) -> str:
 
 
 def _usage(message: str) -> int:
+    return _refused(message, EXIT_USAGE)
+
+
+def _refused(message: str, status: int) -> int:
     sys.stderr.write(f"{PROGRAM}: {message}\n")
-    return EXIT_USAGE
+    return status

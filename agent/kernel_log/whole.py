@@ -28,7 +28,10 @@ BLOCK: Final = 1 << 16
 """Larger ones are slower: each costs fresh pages of memory and falls out of the caches."""
 
 SAMPLE: Final = 1 << 14
-"""Bytes in which a line must be understood where the whole log said nothing."""
+"""Bytes in which lines must be understood where the whole log said nothing."""
+
+LEAST_SHARE: Final = 0.25
+"""Of them: some lines of any prose or YAML read like the kernel's; of a log nearly all do."""
 
 
 class WholeLog(Generic[T]):
@@ -59,8 +62,7 @@ class WholeLog(Generic[T]):
         found = scanner.feed(entries.finish()) if entries else []
         self.lines = scanner.lines
         found += scanner.finish()
-        sample = first[:SAMPLE].split(b"\n")
-        known = some or bool(found) or any(line and understood(line, container) for line in sample)
+        known = some or bool(found) or _is_a_log(first[:SAMPLE], container)
         self.understood = known or not first.strip()
         yield found
 
@@ -72,6 +74,12 @@ class WholeLog(Generic[T]):
         read = self._read
         inner = read if unwrap is None else lambda raw, number: read(unwrap(raw), number)
         return LineScanner(inner, anchors, LONGEST_ENTRY)
+
+
+def _is_a_log(sample: bytes, container: LogContainer) -> bool:
+    lines = [line for line in sample.split(b"\n") if line.strip()]
+    known = sum(understood(line, container) for line in lines)
+    return bool(known) and known >= LEAST_SHARE * len(lines)
 
 
 def blocks_of(descriptor: int) -> Iterator[bytes]:

@@ -10,6 +10,7 @@ import pytest
 
 from agent.cli import main
 
+REPOSITORY = Path(__file__).parents[4]
 XID_79 = "NVRM: Xid (PCI:0000:10:00): 79, pid=77, name=python, GPU has fallen off the bus."
 XID_13 = "NVRM: Xid (PCI:0000:10:00): 13, pid=77, name=python, Graphics Exception"
 LOAD = "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.82.07"
@@ -117,3 +118,31 @@ def test_issue14_what_cannot_be_replayed_is_said(tmp_path, capsys, arguments, sa
     err = capsys.readouterr().err
     assert said in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "command", [("replay", "--node", "n1"), ("decode",)], ids=["replay", "decode"]
+)
+@pytest.mark.parametrize("name", ["README.md", "docs/install.md", "pyproject.toml"])
+def test_what_is_no_kernel_log_is_not_taken_for_a_clean_node(capsys, command, name) -> None:
+    """A few lines of prose or YAML read like a driver's."""
+    assert main([*command, str(REPOSITORY / name)]) == 3
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "lines, 0 understood; give a kernel log, as dmesg or journalctl has it" in said.err
+
+
+def test_a_log_that_says_nothing_of_gpus_is_a_log(tmp_path, capsys) -> None:
+    quiet = log(
+        tmp_path,
+        "2026-01-31T12:00:00Z n1 kernel: e1000e 0000:00:1f.6 eth0: Link is Up\n"
+        "2026-01-31T12:00:01Z n1 kernel: BTRFS info: disk space caching is enabled",
+    )
+    assert main(["replay", "--node", "n1", quiet]) == 0
+    assert capsys.readouterr().out == "0 facts, 0 incidents\n"
+
+
+def test_one_is_told_in_the_singular(tmp_path, capsys) -> None:
+    one = log(tmp_path, f"2026-01-31T12:00:00Z n1 kernel: {XID_13}")
+    assert main(["replay", "--node", "n1", one]) == 0
+    assert "\n1 fact, 1 incident" in capsys.readouterr().out
