@@ -145,7 +145,7 @@ def gpu_offenders(sessions: Iterable[QuarantineView], state: PageState) -> tuple
     ranked = sorted(repeated.items(), key=lambda item: (-len(item[1]), item[0]))[:TOP]
     return tuple(
         GpuOffender(
-            gpu=identity(uuid, _gpu(uuid, its, state)),
+            gpu=identity(uuid, _gpu(uuid, its, state), state.snapshot.records),
             nodes=tuple(dict.fromkeys(session.spec.node_name for session in its)),
             sessions=len(its),
             last_opened=its[-1].metadata.creation_timestamp,

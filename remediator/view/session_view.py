@@ -18,6 +18,7 @@ from rules.api.quarantine import Condition, DrainStatus, gravest_reason
 from rules.api.sentences import total
 from rules.api.timestamps import parse_time
 from rules.catalog.reason import severity_rank
+from rules.ledger.record import RecordView, gpu_record_name
 from rules.session.causes import open_causes, sight_of, worst
 from rules.session.observation import is_open
 from rules.session.repair.rungs import LadderRung, rungs
@@ -185,13 +186,21 @@ def gpu_ids(session: QuarantineView) -> tuple[str, ...]:
 def _gpus(session: QuarantineView, state: PageState) -> tuple[shapes.GpuIdentity, ...]:
     verdict = state.known(session.spec.node_name)
     known = {gpu.uuid: gpu for gpu in verdict.status.gpus} if verdict else {}
-    return tuple(identity(uuid, known.get(uuid)) for uuid in gpu_ids(session))
+    return tuple(
+        identity(uuid, known.get(uuid), state.snapshot.records) for uuid in gpu_ids(session)
+    )
 
 
-def identity(uuid: str, gpu: GpuStatus | None) -> shapes.GpuIdentity:
-    """A GPU by its UUID, with serial and index where a verdict tells them."""
+def identity(
+    uuid: str, gpu: GpuStatus | None, records: Mapping[str, RecordView]
+) -> shapes.GpuIdentity:
+    """A GPU by its UUID, with serial and index where a verdict tells them; a record knows the
+    serial of one that no verdict shows any more.
+    """
+    record = records.get(gpu_record_name(uuid))
+    kept = record.status.serial if record is not None and not record.doubt else ""
     return shapes.GpuIdentity(
-        uuid=uuid, serial=gpu.serial if gpu else "", index=gpu.index if gpu else -1
+        uuid=uuid, serial=(gpu.serial if gpu else "") or kept, index=gpu.index if gpu else -1
     )
 
 

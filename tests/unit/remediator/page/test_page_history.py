@@ -10,8 +10,10 @@ import pytest
 from remediator.page.answers import NotThereError, api_history, document_of, nodes_to_read
 from remediator.page.markup import render
 from remediator.view.history_view import drain_seconds, drain_times, weeks
+from rules.api.metadata import ObjectMeta
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Condition
+from rules.ledger.record import RecordStatus, RecordView
 from tests.support.remediator.page_fleet import NOW, node, session, state, verdict
 
 DAY = 86_400.0
@@ -118,6 +120,22 @@ def test_without_history_the_page_says_so() -> None:
         "No session has ended yet.",
     ):
         assert sentence in page
+
+
+def test_the_serial_of_a_gpu_that_no_verdict_shows_comes_from_its_record() -> None:
+    past_ones = [past(f"b-{i}", "b", days=i, gpus=["GPU-B-3"]) for i in (3, 2)]
+    of = state([node("b")], past_ones)
+    record = RecordView(
+        metadata=ObjectMeta(name="gpu-b-3"), status=RecordStatus(uuid="GPU-B-3", serial="S9")
+    )
+    snapshot = dataclasses.replace(of.snapshot, records={"gpu-b-3": record})
+    known = dataclasses.replace(of, snapshot=snapshot)
+
+    (gpu,) = api_history(known).gpus
+    assert gpu.gpu.serial == "S9"
+    assert "S9" in render(document_of(known, "/history", {}))
+    assert "serial S9" in render(document_of(known, "/sessions/b-3", {}))
+    assert nodes_to_read(known, "/history") == []
 
 
 def test_the_serial_of_a_gpu_on_a_healthy_node_comes_from_a_read() -> None:
