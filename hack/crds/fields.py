@@ -352,5 +352,10 @@ FIELDS: dict[str, Field] = {
     "PauseScope.nodes": Field("Nodes by name.", 253, 5000, pattern=NODE_NAME),
     "PauseSpec.reason": Field("Why.", 1024),
     "PauseSpec.by": Field("Who asked.", 256),
-    "PauseSpec.until": Field("When the pause ends by itself; empty means never.", 40),
+    "PauseSpec.until": Field("When the pause ends, or has ended; empty means never.", 40),
+    "PauseSpec.ended": Field(
+        "Who ended it before its time: for the record, it is over by `until` alone."
+    ),
+    "PauseEnded.by": Field("Who ended it.", 256),
+    "PauseEnded.until": Field("When it would have ended by itself; empty means never.", 40),
 }

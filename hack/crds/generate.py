@@ -244,6 +244,7 @@ def crds() -> dict[str, dict[str, Any]]:
                 _column("By", ".spec.by"),
                 _column("Reason", ".spec.reason"),
                 _column("Until", ".spec.until"),
+                _column("Ended by", ".spec.ended.by"),
                 age,
             ],
             selectable=[],

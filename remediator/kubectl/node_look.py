@@ -31,7 +31,8 @@ from rules.session.observation import (
     NodeObservation,
     Staleness,
     is_open,
-    pause_covers,
+    pause_means,
+    pause_over,
     selects_node,
 )
 from rules.session.owners import working_owner
@@ -60,6 +61,9 @@ class NodeLook:
     accused: tuple[RecordStatus, ...] = ()
     """The records of GPUs that an active incident names."""
     pauses: tuple[PauseView, ...] = ()
+    """Those that cover it now."""
+    pauses_over: tuple[PauseView, ...] = ()
+    """Those that covered it, and are over."""
     """Those that cover the node now."""
     agents: tuple[AgentPod, ...] | None = None
     """The agent's pods on the node; None where the person may not list pods."""
@@ -235,7 +239,11 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
         unseen.append(unread)
     now = cluster.now()
     paused = await cluster.once("pauses", cluster.pauses)
-    pauses = [p for p in paused if node is None or pause_covers(p, node, now)]
+    pauses = [p for p in paused if not pause_over(p, now)]
+    over = [p for p in paused if p not in pauses]
+    if node is not None:
+        pauses = [p for p in pauses if pause_means(p, node)]
+    over = [p for p in over if node is not None and pause_means(p, node)]
     lacking: tuple[str, ...] = ()
     if node is not None and marked(node):
         daemon_sets = await allowed(
@@ -256,6 +264,7 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
         moved=came_from(name, health, kept),
         accused=accused,
         pauses=tuple(sorted(pauses, key=lambda pause: pause.metadata.name)),
+        pauses_over=tuple(over),
         agents=None if agents is None else tuple(agents),
         policy=policy,
         untolerating=lacking,

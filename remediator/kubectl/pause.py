@@ -10,6 +10,7 @@ from typing import Final
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.look import existing_node
+from remediator.kubectl.past.pauses import forget_outlived
 from remediator.kubectl.ready.policy_said import readable_policy
 from remediator.kubectl.terminal import Terminal
 from remediator.kubectl.typed.pause_words import moment
@@ -18,7 +19,7 @@ from remediator.view.people import is_paused, pause_line
 from rules.api.health import plain
 from rules.api.names import API_VERSION
 from rules.api.nodes import FreshNode, ObjectMeta, PauseView, QuarantineView
-from rules.api.quarantine import MAX_MESSAGE, PauseScope, PauseSpec, Phase
+from rules.api.quarantine import MAX_MESSAGE, PauseEnded, PauseScope, PauseSpec, Phase
 from rules.api.selectors import as_object
 from rules.api.sentences import some
 from rules.api.timestamps import format_time, utc_of
@@ -57,6 +58,7 @@ async def pause(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     )
     where = await _covered(cluster, options, spec)
     policy, wrong = await readable_policy(cluster, options.namespace)
+    await forget_outlived(cluster, policy)
     ends = f"until {utc_of(until)}" if until else "until somebody resumes"
     return "\n".join(
         [
@@ -143,25 +145,41 @@ def _until(text: str | None, now: float) -> str:
 
 async def resume(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
     """End the named pauses; all of them only after telling which these are."""
-    existing = {pause.metadata.name: pause for pause in await cluster.pauses()}
+    known = {pause.metadata.name: pause for pause in await cluster.pauses()}
+    now = cluster.now()
+    existing = {name: pause for name, pause in known.items() if not pause_over(pause, now)}
     named = set(options.pauses)
-    if missing := sorted(named - existing.keys()):
+    if missing := sorted(named - known.keys()):
         raise CommandError(await _unknown(cluster, missing, existing))
-    ending = sorted(named or existing)
+    ending = sorted(named & existing.keys() if named else existing)
+    over = [f"{name} was over already" for name in sorted(named - existing.keys())]
     if not ending:
-        return "nothing was paused"
+        return "\n".join(over) or "nothing was paused"
     if not named and not options.yes:
         policy, _wrong = await readable_policy(cluster, options.namespace)
         terminal.ask(await _ended_at_once(cluster, [existing[name] for name in ending], policy))
-    for name in ending:
-        await cluster.delete(f"{GROUP_PATH}/gpuwardpauses/{name}")
-    return "\n".join(
-        printable(
-            f"ended {name}, paused by {existing[name].spec.by or '?'}: "
-            f"{existing[name].spec.reason}"
-        )
+    lost = [await _end(cluster, existing[name]) for name in ending]
+    ended = [
+        f"ended {name}, paused by {existing[name].spec.by or '?'}: {existing[name].spec.reason}"
         for name in ending
-    )
+    ]
+    return "\n".join(printable(line) for line in (*ended, *filter(None, lost), *over))
+
+
+async def _end(cluster: Cluster, pause: PauseView) -> str:
+    """Its end is now, by `until` alone, which every release understands; who ended it and when it
+    would have ended stay with it. Where that cannot be written it goes, since a pause must end;
+    then the answer says why, else "".
+    """
+    path = f"{GROUP_PATH}/gpuwardpauses/{pause.metadata.name}"
+    ended = plain(PauseEnded(by=await cluster.who())) | {"until": pause.spec.until or None}
+    try:
+        now = format_time(cluster.now())
+        await cluster.patch(path, {"spec": {"until": now, "ended": ended}})
+    except CommandError as error:
+        await cluster.delete(path)
+        return f"the record of {pause.metadata.name} could not be kept: {error}"
+    return ""
 
 
 async def _unknown(cluster: Cluster, missing: list[str], existing: Mapping[str, PauseView]) -> str:
@@ -192,10 +210,7 @@ async def _meant(cluster: Cluster, missing: list[str]) -> FreshNode | None:
 async def _ended_at_once(cluster: Cluster, pauses: list[PauseView], policy: Policy | None) -> str:
     """Which pauses would end together, and what waits for that."""
     now = cluster.now()
-    told = [
-        pause_line(pause, now) + (" (over already)" if pause_over(pause, now) else "")
-        for pause in pauses[:_MOST_NAMED]
-    ]
+    told = [pause_line(pause, now) for pause in pauses[:_MOST_NAMED]]
     more = [f"and {len(pauses) - _MOST_NAMED} more"] if len(pauses) > _MOST_NAMED else []
     which = "the only pause" if len(pauses) == 1 else f"all {count(len(pauses), 'pause')}"
     said = f"This ends {which}: {'; '.join([*told, *more])}."

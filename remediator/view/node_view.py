@@ -20,7 +20,7 @@ from rules.ledger.places import Moved, came_from
 from rules.ledger.record import RecordView
 from rules.ledger.verdict import judge_record
 from rules.session.halts import opt_out_unheard
-from rules.session.observation import opted_out, pause_covers
+from rules.session.observation import opted_out, pause_covers, pause_means
 from rules.session.owners import failed_owner
 
 
@@ -49,7 +49,8 @@ def _timeline(node: NodeView, verdict: HealthView | None, state: PageState) -> N
         node.name, node, verdict, sessions, state.snapshot.records.values(), state.now
     )
     status = verdict.status if verdict else None
-    return node_timeline(node.name, sessions, status, records, state.now)
+    pauses = [one for one in state.snapshot.pauses.values() if pause_means(one, node)]
+    return node_timeline(node.name, sessions, status, records, state.now, pauses)
 
 
 def moved_shown(found: Iterable[Moved]) -> list[MovedShown]:

@@ -15,18 +15,19 @@ from msgspec import structs
 from remediator.view.shapes import NodeTimeline, TimelineItem
 from remediator.view.text import span
 from rules.api.health import HealthStatus
-from rules.api.nodes import QuarantineView
+from rules.api.nodes import PauseView, QuarantineView
 from rules.api.quarantine import Phase, TimelineEntry
-from rules.api.timestamps import format_time, parse_time
+from rules.api.timestamps import format_time, parse_time, utc_of
 from rules.catalog.device import places
 from rules.ledger.record import FaultOutcome, RecordView
 from rules.repair.parts import GPU_REPLACED, kept_replacements
 from rules.session.causes import DELETED_BY
-from rules.session.observation import is_open
+from rules.session.observation import is_open, pause_over
 from rules.session.people.said import said_at
 from rules.session.status import BY_GPUWARD, BY_PERSON, LET_GO, PAUSED_BY
 
 SHOWN_ITEMS: Final = 80
+_PAUSED: Final = "paused"
 _TOLD_ELSEWHERE: Final = ("Repair", "Test", GPU_REPLACED)
 """Steps of a session's timeline that `status.repair`, `status.validation` and the evidence tell
 better."""
@@ -49,11 +50,15 @@ def node_timeline(
     health: HealthStatus | None,
     records: Iterable[RecordView],
     now: float,
+    pauses: Sequence[PauseView] = (),
 ) -> NodeTimeline:
     """The node's items, oldest first; of too many the latest. `records` are those of
-    `rules.fleet.happenings.records_by_now`: as written they are up to a minute old.
+    `rules.fleet.happenings.records_by_now`: as written they are up to a minute old. `pauses` are
+    those that cover the node, or did.
     """
     found = [item for session in sessions for item in _of_session(session, now)]
+    told = [item for pause in pauses for item in _of_pause(pause, now)]
+    found = [item for item in found if not _told_by_pause(item, pauses)] + told
     found += (_while_it_was(item, sessions) for item in _faults(name, sessions, health, records))
     timed = [item for item in found if parse_time(item.at) is not None]
     # Sessions hold whole seconds: of one second, causes come before what follows from them.
@@ -189,12 +194,44 @@ def _acts(session: QuarantineView, now: float) -> Iterator[TimelineItem]:
             yield act(entry.at, f"{step} let go", who, why)
         elif entry.step == PAUSED_BY:
             who = entry.by if entry.by != BY_PERSON else "a person"
-            yield act(entry.at, "paused", who, entry.message)
+            yield act(entry.at, _PAUSED, who, entry.message)
         elif not entry.step.startswith(_TOLD_ELSEWHERE):
             yield TimelineItem(
                 lane=Lane.NODE, at=entry.at, until=entry.at, what=entry.step, state="",
                 said=entry.message, session=session.name,
             )  # fmt: skip
+
+
+def _told_by_pause(item: TimelineItem, pauses: Iterable[PauseView]) -> bool:
+    """Sessions keep who paused them for when the pause is gone: one that is there says it."""
+    at = parse_time(item.at)
+    return (
+        item.what == _PAUSED
+        and at is not None
+        and any(
+            (pause.spec.by or "a person") == item.by
+            and pause.metadata.created_at <= at
+            and not pause_over(pause, at)
+            for pause in pauses
+        )
+    )
+
+
+def _of_pause(pause: PauseView, now: float) -> Iterator[TimelineItem]:
+    """A pause that covers the node, and its end."""
+    spec, made = pause.spec, pause.metadata
+    who = spec.by or "a person"
+    until = "" if not spec.until or pause_over(pause, now) else f" until {utc_of(spec.until)}"
+    said = f"{made.name}{until}: {spec.reason or 'no reason given'}"
+    moments = [(made.creation_timestamp, _PAUSED, who, said)]
+    if pause_over(pause, now):
+        by = spec.ended.by or "a person" if spec.ended is not None else BY_GPUWARD
+        why = "" if spec.ended is not None else ", its time was over"
+        moments.append((spec.until, "pause ended", by, f"{made.name}{why}"))
+    for at, what, by, words in moments:
+        yield TimelineItem(
+            lane=Lane.PERSON, at=at, until=at, what=what, state="", said=words, by=by
+        )
 
 
 def _ending(entry: TimelineEntry) -> str:

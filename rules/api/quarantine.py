@@ -327,6 +327,14 @@ class PauseScope(Wire, frozen=True):
     nodes: tuple[str, ...] = ()
 
 
+class PauseEnded(Wire, frozen=True):
+    """Who ended a pause before its time. For the record alone: what ends a pause is `until`."""
+
+    by: str = ""
+    until: str = ""
+    """When it would have ended by itself; "" for never."""
+
+
 class PauseSpec(Wire, frozen=True):
     """A person says: no new harm in this scope, until then."""
 
@@ -334,3 +342,4 @@ class PauseSpec(Wire, frozen=True):
     reason: str = ""
     by: str = ""
     until: str = ""
+    ended: PauseEnded | None = None

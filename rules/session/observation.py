@@ -225,8 +225,11 @@ def _sees_gpus(status: HealthStatus) -> bool:
 
 def pause_covers(pause: PauseView, node: NodeView, now: float) -> bool:
     """Whether a pause covers the node now. One that is not clear covers everything."""
-    if pause_over(pause, now):
-        return False
+    return not pause_over(pause, now) and pause_means(pause, node)
+
+
+def pause_means(pause: PauseView, node: NodeView) -> bool:
+    """Whether a pause covers the node while it lasts."""
     spec = pause.spec
     if spec.scope.all or node.name in spec.scope.nodes or pause_doubt(pause):
         return True
@@ -244,7 +247,7 @@ def pause_singles_out(pause: PauseView, node: NodeView, now: float) -> bool:
 
 
 def pause_over(pause: PauseView, now: float) -> bool:
-    """Whether the pause has ended by itself; an end that cannot be read never comes."""
+    """Whether the pause has ended; an end that cannot be read never comes."""
     until = parse_time(pause.spec.until) if pause.spec.until else None
     return until is not None and now >= until
 

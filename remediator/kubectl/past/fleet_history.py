@@ -7,11 +7,13 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from remediator.kubectl.cluster import Cluster
+from remediator.kubectl.command import CommandError
 from remediator.kubectl.fleet_look import gpu_nodes
 from remediator.kubectl.look import wire_list
+from remediator.kubectl.past.pauses import paused_lately, pauses_table
 from remediator.view.session_words import askers, leading_reason, phase_words
 from remediator.view.text import NONE, document, span, table
-from rules.api.nodes import QuarantineView
+from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import parse_time, utc_of
 from rules.policy.durations import format_duration
@@ -31,6 +33,7 @@ async def fleet_history(cluster: Cluster, options: argparse.Namespace) -> str:
     now = cluster.now()  # the API server's, once it has answered
     found = lately(sessions, since_s, now)
     meant: frozenset[str] | None = None
+    nodes: Sequence[NodeView] | None = None
     if options.selector:
         nodes = await gpu_nodes(cluster, options.selector) or ()
         meant = frozenset(node.name for node in nodes)
@@ -40,15 +43,38 @@ async def fleet_history(cluster: Cluster, options: argparse.Namespace) -> str:
     when = f"in the last {format_duration(since_s)}" if since_s else "as far as they are kept"
     if not found and options.selector and not meant:
         return f"no GPU node has the labels {options.selector}"
+    wide = options.output == "wide"
+    paused = await _paused(cluster, nodes, since_s, when, wide=wide)
     if not found:
         of = f" of a node with the labels {options.selector}" if options.selector else ""
-        return f"no session{of} was open {when}"
-    wide = options.output == "wide"
+        return f"no session{of} was open {when}{paused}"
     header = ["NODE", "OPENED", "PHASE", "OUT", "REASON", "EVICTED", "BY"]
     header += ["SESSION", "MESSAGE"] if wide else []
     rows = [_row(session, now, wide=wide) for session in found]
     told = table(header, rows, spare=("BY", "EVICTED", "OUT"), wide=wide)
-    return f"{_totals(found)} {when}\n\n{told}"
+    return f"{_totals(found)} {when}\n\n{told}{paused}"
+
+
+async def _paused(
+    cluster: Cluster,
+    nodes: Sequence[NodeView] | None,
+    since_s: float,
+    when: str,
+    *,
+    wide: bool,
+) -> str:
+    """The pauses of that time, below the sessions; "" where there were none."""
+    try:
+        known = await cluster.pauses()
+    except CommandError as error:
+        if not error.forbidden:
+            raise
+        return "\n\nunseen: gpuwardpauses (list): who paused what"
+    now = cluster.now()
+    pauses = paused_lately(known, nodes, since_s, now)
+    if not pauses:
+        return ""
+    return f"\n\n{count(len(pauses), 'pause')} {when}\n\n{pauses_table(pauses, now, wide=wide)}"
 
 
 def lately(sessions: Iterable[QuarantineView], since_s: float, now: float) -> list[QuarantineView]:

@@ -60,6 +60,7 @@ async def history(cluster: Cluster, options: argparse.Namespace, _: Terminal) ->
         look.health.status if look.health is not None else None,
         await _records(cluster, look),
         look.now,
+        (*look.pauses_over, *(look.pauses if look.node is not None else ())),
     )
     if not sessions and not timeline.items:
         if look.node is None and not look.node_hidden:

@@ -203,7 +203,7 @@ def connected(options: argparse.Namespace) -> AbstractAsyncContextManager[Cluste
 
 
 async def _named(options: argparse.Namespace, wanted: str) -> list[str]:
-    from rules.session.observation import is_open
+    from rules.session.observation import is_open, pause_over
 
     async with connected(options) as cluster:
         if wanted == "sessions":
@@ -215,5 +215,6 @@ async def _named(options: argparse.Namespace, wanted: str) -> list[str]:
         if wanted == "records":
             return [one.status.uuid or one.name for one in await cluster.records()]
         if wanted == "pauses":
-            return [pause.metadata.name for pause in await cluster.pauses()]
+            pauses = await cluster.pauses()
+            return [one.metadata.name for one in pauses if not pause_over(one, cluster.now())]
         return [node.name for node in await cluster.nodes("gpuward.io/gpus")]

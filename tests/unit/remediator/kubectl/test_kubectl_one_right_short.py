@@ -34,7 +34,7 @@ FOR_PLAIN_KUBECTL = {
     ("delete", "gpuward.io/gpuquarantines"): "kubectl delete gq cancels a session",
     ("get", "gpuward.io/gpuwardpauses"): "kubectl get gpuwardpause NAME",
     ("list", "coordination.k8s.io/leases"): "kubectl get lease -A, which messages advise",
-    ("patch", "gpuward.io/gpuwardpauses"): "kubectl edit gpuwardpause",
+    ("delete", "gpuward.io/gpuwardpauses"): "kubectl delete gpuwardpause",
 }
 """What no command asks for, beside every `watch` (kubectl get -w), and when it is needed."""
 NEEDLESS = {
