@@ -136,7 +136,14 @@ CALLERS = {
     "kubectl/cluster.py": "a person's own reads, with a person's own permissions",
 }
 """Who calls the API server: a new caller is weighed here, with what it has to be granted."""
-WIRING = {"replica.py", "edge.py", "drain/drains.py", "kube/caches.py", "view/verdict_reader.py"}
+WIRING = {
+    "replica.py",
+    "edge.py",
+    "drain/drains.py",
+    "kube/caches.py",
+    "kubectl/connection.py",
+    "view/verdict_reader.py",
+}
 """Who only hands the transport on."""
 QUIET = {"cycle/fleet.py", "cycle/loop.py", "drain/gang_scout.py"}
 """Who works at the edge and calls nobody itself."""
