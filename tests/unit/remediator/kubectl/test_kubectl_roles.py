@@ -136,14 +136,14 @@ def test_every_command_is_in_the_table() -> None:
 def test_an_operator_lacks_nothing(as_operator: Kubectl, name: str) -> None:
     code, out, err = as_operator(name, *LINES[name])
     assert (code, err) == (0, ""), out + err
-    assert [word for word in LACKS if word in out] == []
+    assert [word for word in LACKS if word in out] == [], out
 
 
 @pytest.mark.parametrize("name", sorted(PLANS))
 def test_a_planner_lacks_nothing(as_planner: Kubectl, name: str) -> None:
     code, out, err = as_planner(name, *LINES[name])
     assert (code, err) == (0, ""), out + err
-    assert [word for word in LACKS if word in out] == []
+    assert [word for word in LACKS if word in out] == [], out
 
 
 @pytest.mark.parametrize("name", sorted(PLANS))
