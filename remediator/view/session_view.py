@@ -16,12 +16,13 @@ from rules.api.names import TAINT_QUARANTINE
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Condition, DrainStatus, gravest_reason
 from rules.api.sentences import total
-from rules.api.timestamps import parse_time
+from rules.api.timestamps import format_time, parse_time
 from rules.catalog.reason import severity_rank
 from rules.ledger.record import RecordView, gpu_record_name
 from rules.session.causes import open_causes, sight_of, worst
 from rules.session.observation import is_open
 from rules.session.repair.rungs import LadderRung, rungs
+from rules.session.reuse import wanted_at
 
 CORDON_TAINT = "node.kubernetes.io/unschedulable"
 """Kubernetes puts it beside every cordon; the cordon has its own line."""
@@ -41,7 +42,7 @@ def session_row(session: QuarantineView) -> shapes.SessionRow:
         level=session.spec.level,
         reason=gravest_reason(causes),
         causes=len(causes),
-        opened_at=session.metadata.creation_timestamp,
+        opened_at=format_time(wanted_at(session)),
         phase_since=status.phase_since or session.metadata.creation_timestamp,
         message=status.message or "The remediator has not looked at it yet.",
         conditions=tuple(condition_word(c) for c in status.conditions if c.status == "True"),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from rules.api.health import HealthStatus
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, gravest_reason
+from rules.api.timestamps import utc
 from rules.session.observation import is_open
+from rules.session.reuse import taken_up_at, wanted_at
 from rules.session.status import is_true
 
 
@@ -25,6 +27,13 @@ def leading_reason(session: QuarantineView) -> str:
     causes = session.spec.causes
     more = f" +{len(causes) - 1}" if len(causes) > 1 else ""
     return f"{gravest_reason(causes)}{more}"
+
+
+def opened_words(session: QuarantineView, *, seconds: bool = False) -> str:
+    """Since when it has been open, or was until its end; `anew` of one that had ended before."""
+    again = taken_up_at(session)
+    at = utc(wanted_at(session), seconds=seconds) if session.metadata.created_at else ""
+    return f"{at}, anew" if again is not None else at
 
 
 def askers(session: QuarantineView) -> str:

@@ -12,7 +12,14 @@ from dataclasses import replace
 from rules.api.health import IncidentStatus
 from rules.api.mark import marked, own_taint, read_note
 from rules.api.nodes import NodeView, QuarantineView
-from rules.api.quarantine import Cause, Phase, QuarantineSpec, QuarantineStatus, ReleaseRequest
+from rules.api.quarantine import (
+    Cause,
+    Phase,
+    QuarantineSpec,
+    QuarantineStatus,
+    ReleaseRequest,
+    gravest_reason,
+)
 from rules.api.refusal import NodeWrite
 from rules.api.timestamps import format_time, utc
 from rules.api.writes import (
@@ -157,7 +164,9 @@ def _reopened(
             level=level,
         )
         return Decision(step="Reopen", because=because, writes=(patch,))
-    message = "The fault came back, the session goes on."
+    # The causes that it had are gone from it: the timeline keeps for what it was opened each time.
+    others = f" and {len(causes) - 1} more" if len(causes) > 1 else ""
+    message = f"Opened anew for {gravest_reason(causes)}{others}: the session goes on."
     begun = QuarantineStatus(
         mode=str(session_mode(policy)),
         phase=str(Phase.PENDING),

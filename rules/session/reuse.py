@@ -4,7 +4,8 @@ A fault that comes and goes is one session. One that was cancelled before anythi
 node is taken up again when the node falls ill anew: a flapping fault that waits for its turn would
 else leave an object per flap, and each would look like another node to the breaker. Called by
 `rules.session.absent`, which acts on the answer, and by whatever tells people why nothing is done
-about a node; the breaker and the order of turns ask `wanted_at`.
+about a node; the breaker, the order of turns and whatever says since when a session is open ask
+`wanted_at`.
 """
 
 from __future__ import annotations
@@ -43,10 +44,15 @@ def never_marked(session: QuarantineView) -> bool:
     return not marked or session.status.mode == Mode.SHADOW
 
 
+def taken_up_at(session: QuarantineView) -> float | None:
+    """When the session was last taken up again after its end; None of one that never was."""
+    opened = [entry for entry in session.status.timeline if entry.step == Phase.PENDING]
+    return parse_time(opened[-1].at) if len(opened) > 1 else None
+
+
 def wanted_at(session: QuarantineView) -> float:
     """Since when the session wants its node: its creation, or when it was taken up again."""
-    opened = [entry for entry in session.status.timeline if entry.step == Phase.PENDING]
-    again = parse_time(opened[-1].at) if len(opened) > 1 else None
+    again = taken_up_at(session)
     return session.metadata.created_at if again is None else again
 
 

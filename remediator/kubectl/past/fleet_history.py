@@ -11,14 +11,15 @@ from remediator.kubectl.command import CommandError
 from remediator.kubectl.fleet_look import gpu_nodes
 from remediator.kubectl.look import wire_list
 from remediator.kubectl.past.pauses import paused_lately, pauses_table
-from remediator.view.session_words import askers, leading_reason, phase_words
+from remediator.view.session_words import askers, leading_reason, opened_words, phase_words
 from remediator.view.text import NONE, document, span, table
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
-from rules.api.timestamps import parse_time, utc_of
+from rules.api.timestamps import parse_time
 from rules.policy.durations import format_duration
 from rules.session.history import ended_at
 from rules.session.observation import is_open
+from rules.session.reuse import wanted_at
 from rules.session.status import BY_GPUWARD, BY_PERSON, LET_GO
 from rules.text.counted import count
 
@@ -84,7 +85,7 @@ def lately(sessions: Iterable[QuarantineView], since_s: float, now: float) -> li
     found = [
         one for one in sessions if is_open(one) or not since_s or ended_at(one) >= now - since_s
     ]
-    return sorted(found, key=lambda one: (one.metadata.created_at, one.name), reverse=True)
+    return sorted(found, key=lambda one: (wanted_at(one), one.name), reverse=True)
 
 
 def _totals(sessions: Sequence[QuarantineView]) -> str:
@@ -100,7 +101,7 @@ def _totals(sessions: Sequence[QuarantineView]) -> str:
 def _row(session: QuarantineView, now: float, *, wide: bool) -> list[str]:
     return [
         session.spec.node_name,
-        utc_of(session.metadata.creation_timestamp) or NONE,
+        opened_words(session) or NONE,
         phase_words(session),
         _out(session, now),
         leading_reason(session),

@@ -14,7 +14,7 @@ from remediator.kubectl.past.gpu_named import looks_like_a_gpu
 from remediator.kubectl.past.ledger_look import gpu_history
 from remediator.kubectl.terminal import Terminal
 from remediator.view.session_view import gpu_ids
-from remediator.view.session_words import askers, leading_reason, phase_words
+from remediator.view.session_words import askers, leading_reason, opened_words, phase_words
 from remediator.view.shapes import NodeTimeline, TimelineItem
 from remediator.view.text import NONE, document, span, table
 from remediator.view.timeline import Lane, lasted, node_timeline
@@ -24,6 +24,7 @@ from rules.api.timestamps import parse_time, utc_of
 from rules.fleet.happenings import records_by_now
 from rules.ledger.record import RecordView, record_names
 from rules.session.observation import is_open
+from rules.session.reuse import wanted_at
 from rules.text.counted import count
 
 _MOST_GPUS: Final = 16
@@ -109,7 +110,7 @@ async def _records(cluster: Cluster, look: NodeLook) -> tuple[RecordView, ...]:
 def _sessions(sessions: list[QuarantineView], now: float, *, wide: bool) -> str:
     rows = [
         [
-            utc_of(s.metadata.creation_timestamp, seconds=True) or NONE,
+            opened_words(s, seconds=True) or NONE,
             phase_words(s),
             _lasted(s, now),
             leading_reason(s),
@@ -126,8 +127,8 @@ def _sessions(sessions: list[QuarantineView], now: float, *, wide: bool) -> str:
 
 def _lasted(session: QuarantineView, now: float) -> str:
     end = now if is_open(session) else parse_time(session.status.phase_since)
-    began = parse_time(session.metadata.creation_timestamp)
-    return span(end - began) if end is not None and began is not None else NONE
+    began = wanted_at(session)
+    return span(end - began) if end is not None and began else NONE
 
 
 def _timeline(timeline: NodeTimeline, *, wide: bool) -> str:

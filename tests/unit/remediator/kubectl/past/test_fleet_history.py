@@ -98,3 +98,22 @@ def test_issue15_a_line_says_who_let_its_repair_go(tmp_path: Path) -> None:
 
 def test_where_nothing_was_it_says_so(tmp_path: Path) -> None:
     assert said(tmp_path, sessions=()).strip() == "no session was open in the last 7d"
+
+
+def test_a_session_that_was_opened_anew_is_told_from_then_on(tmp_path) -> None:
+    """What it was before its end is over: neither its age nor how long it lasted counts that."""
+    again = session("a-1", "a", "Pending", "Opened anew.", phaseSince=ago(5))
+    again["metadata"]["creationTimestamp"] = ago(55)
+    again["status"]["timeline"] = [
+        {"at": ago(55), "step": "Pending", "by": "gpuward"},
+        {"at": ago(50), "step": "Cancelled", "by": "gpuward"},
+        {"at": ago(5), "step": "Pending", "by": "gpuward"},
+    ]
+    since = ago(5)[:16].replace("T", " ")
+    assert f"{since} UTC, anew" in said(tmp_path, sessions=(again,))
+    row = next(
+        line for line in said(tmp_path, "a", sessions=(again,)).splitlines() if "a-1" in line
+    )
+    assert f"{since}:" in row
+    assert " UTC, anew " in row
+    assert " 5m " in row
