@@ -85,9 +85,9 @@ async def _run(options: argparse.Namespace) -> None:
     # Imported here: help and a mistyped word need none of it.
     from remediator.kube.answer import ApiError
     from remediator.kube.kubeconfig import Acting
-    from remediator.kubectl.connection import connect
     from remediator.kubectl.leading import stop_unless_led, without_leader
     from remediator.kubectl.terminal import Terminal
+    from remediator.kubectl.typed.connection import connect
     from remediator.kubectl.typed.running import run, watch
 
     dry_run = getattr(options, "dry_run", False)

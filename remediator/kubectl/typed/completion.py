@@ -194,7 +194,7 @@ def connected(options: argparse.Namespace) -> AbstractAsyncContextManager[Cluste
     # Imported here: commands and options are offered without it.
     from remediator.kube.kubeconfig import Acting
     from remediator.kubectl.command import Manner
-    from remediator.kubectl.connection import connect
+    from remediator.kubectl.typed.connection import connect
 
     acting = None
     if options.acting:

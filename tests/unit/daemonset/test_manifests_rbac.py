@@ -141,7 +141,7 @@ WIRING = {
     "edge.py",
     "drain/drains.py",
     "kube/caches.py",
-    "kubectl/connection.py",
+    "kubectl/typed/connection.py",
     "view/verdict_reader.py",
 }
 """Who only hands the transport on."""

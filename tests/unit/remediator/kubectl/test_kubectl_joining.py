@@ -10,8 +10,8 @@ import pytest
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError, Manner
-from remediator.kubectl.connection import connect
 from remediator.kubectl.joining import join
+from remediator.kubectl.typed.connection import connect
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause
 from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
