@@ -12,11 +12,11 @@ from remediator.kube.elector import LEASE_NAME
 from remediator.kube.resources import REMEDIATOR_SELECTOR
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import PLANNER, CommandError
-from remediator.kubectl.definitions import OPENAPI_PATH, unknown_fields
 from remediator.kubectl.fleet_look import GPU_LABELS
 from remediator.kubectl.leading import lease_of, nobody_leads, unable_since
 from remediator.kubectl.ready.adapters import repair_checks, validation_checks
 from remediator.kubectl.ready.check import ADMISSION_PATH, FAIL, OK, WARN, Check
+from remediator.kubectl.ready.definitions import OPENAPI_PATH, unknown_fields
 from remediator.kubectl.ready.installation import (
     Installation,
     agents_check,

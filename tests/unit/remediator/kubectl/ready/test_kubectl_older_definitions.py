@@ -9,7 +9,7 @@ import pytest
 
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.http.threaded import HostedServer
-from remediator.kubectl.definitions import unknown_fields
+from remediator.kubectl.ready.definitions import unknown_fields
 from rules.text.kube_status import refused_fields
 from tests.support.remediator.kubectl_cluster import Kubectl, cluster
 from tests.support.remediator.kubectl_fleet import load_fleet
