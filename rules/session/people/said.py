@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from msgspec import structs
 
 from rules.api.nodes import QuarantineView
-from rules.api.quarantine import Cause, Phase, RepairRequest
+from rules.api.quarantine import Cause, RepairRequest
 from rules.api.timestamps import format_time, parse_time
 from rules.session.observation import is_open
+from rules.session.reuse import taken_up_at
 
 
 def said_at(at: str, session: QuarantineView, now: float) -> float | None:
@@ -54,11 +55,5 @@ def _said_for(asked: RepairRequest, cause: Cause, session: QuarantineView) -> bo
     said = parse_time(asked.at)
     if said is None:
         return True
-    since = [parse_time(cause.at), _taken_up_again_at(session)]
+    since = [parse_time(cause.at), taken_up_at(session)]
     return all(at is None or at <= said for at in since)
-
-
-def _taken_up_again_at(session: QuarantineView) -> float | None:
-    """When a session went on that had ended by itself; None where it never did."""
-    begun = [entry.at for entry in session.status.timeline if entry.step == Phase.PENDING]
-    return parse_time(begun[-1]) if len(begun) > 1 else None

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
+from rules.api.quarantine import RepairRequest, TimelineEntry
 from rules.api.timestamps import format_time
+from rules.session.people.said import word_in_force
 from tests.support.scenario.repair_world import NODE, RepairWorld
 
 
@@ -103,3 +106,18 @@ def test_a_fault_that_joins_says_when_and_is_written_once() -> None:
     assert [bool(cause.at) for cause in joined] == [False, False, True]
     world.run(600, step=10)
     assert world.session(NODE).spec.causes == joined
+
+
+def test_a_word_said_before_a_session_was_taken_up_again_is_no_word_for_it() -> None:
+    world = held_by_people()
+    session = world.session(NODE)
+    faults = [cause for cause in session.spec.causes if cause.source != "Human"]
+    pending = TimelineEntry(at=format_time(world.now), step="Pending")
+    again = structs.replace(
+        session, status=structs.replace(session.status, timeline=(pending, pending))
+    )
+    for said, holds in ((world.now - 60, False), (world.now + 60, True)):
+        word = RepairRequest(step="RestartNode", by="olga", at=format_time(said))
+        spec = structs.replace(session.spec, repair=word)
+        assert (word_in_force(structs.replace(again, spec=spec), faults) is not None) is holds
+        assert word_in_force(structs.replace(session, spec=spec), faults) is word
