@@ -32,6 +32,7 @@ from rules.api.sentences import some
 from rules.catalog.why_not import WhyNot
 from rules.fleet.common import CommonCause, common_causes, common_causes_by
 from rules.fleet.health_now import HealthNow, health_now
+from rules.fleet.silent_together import silent_together
 from rules.policy.policy import Policy
 from rules.session.history import RELEASED, left_alone
 from rules.session.observation import is_open
@@ -137,6 +138,8 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     unseen = [NODES_HIDDEN] if nodes is None else []
     if agents is None:
         unseen.append("you may not list pods: that an agent is silent is known minutes later")
+    elif silent := silent_together(agents.values()):
+        unseen.append(silent)
     unseen += await _without_agent(cluster, options.selector or "")
     elsewhere = sorted(sessions.keys() - names.keys()) if nodes is not None else []
     if elsewhere:

@@ -13,6 +13,7 @@ from rules.api.health import HealthStatus
 from rules.api.names import LABEL_GPUS, LABEL_GPUS_HEALTHY
 from rules.api.nodes import NodeView
 from rules.api.timestamps import format_time
+from rules.fleet.silent_together import silent_together
 from rules.session.observation import is_open, pause_over
 from rules.session.status import is_true
 
@@ -100,10 +101,14 @@ def summary(state: PageState, rows: Iterable[shapes.NodeRow]) -> shapes.FleetSum
 
 
 def _findings(state: PageState) -> tuple[str, ...]:
-    """What the breaker found in sessions, then what verdicts have in common besides."""
+    """Why many are Unknown at once, what the breaker found in sessions, then what verdicts have in
+    common besides.
+    """
     found = state.verdict.findings
     told = {finding.reason for finding in found}
+    silent = silent_together(state.snapshot.agents.values())
     return (
+        *([silent] if silent else ()),
         *(finding.message for finding in found),
         *(cause.message for cause in state.common if cause.reason not in told),
     )

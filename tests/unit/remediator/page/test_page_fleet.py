@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 import pytest
 
@@ -13,10 +15,11 @@ from remediator.view.fleet_view import node_rows
 from remediator.view.shapes import Counts
 from remediator.view.state import PageState
 from rules.api.health import GpuStatus, HealthStatus
-from rules.api.nodes import HealthView, NodeView, ObjectMeta, PauseView
+from rules.api.nodes import AgentPod, HealthView, NodeView, ObjectMeta, PauseView
 from rules.api.quarantine import Condition, Mode, PauseScope, PauseSpec
 from rules.policy.policy import Budget, Policy
 from tests.support.remediator.page_fleet import (
+    NOW,
     blocked_session,
     node,
     session,
@@ -266,3 +269,17 @@ def test_issue15_04_an_opt_out_is_not_called_a_pause() -> None:
 
     assert "opted out" in page
     assert "Paused" not in page
+
+
+def test_why_so_many_are_unknown_after_the_api_server_was_away_is_one_sentence() -> None:
+    names = ["a", "b", "c", "d"]
+    of = state([node(name) for name in names])
+    agents = {
+        name: AgentPod(uid=name, node=name, ready=False, ready_changed_at=NOW - 60)
+        for name in names
+    }
+    blind = dataclasses.replace(of, snapshot=dataclasses.replace(of.snapshot, agents=agents))
+
+    said = "4 of 4 agents' pods stopped being Ready at about the same time"
+    assert said in render(document_of(blind, "/", {})).replace("&#x27;", "'")
+    assert said not in render(document_of(of, "/", {})).replace("&#x27;", "'")
