@@ -6,6 +6,7 @@ Ready until its kubelet says otherwise: the fleet looks blind for minutes, and n
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Final
 
@@ -24,13 +25,15 @@ it does so at a limited rate, and a rollout replaces pods one by one.
 def silent_together(agents: Iterable[AgentPod]) -> str:
     """What to say of agents that stopped being Ready at about one time; "" where they did not."""
     pods = list(agents)
-    silent = [pod.ready_changed_at for pod in pods if not pod.ready]
-    if len(silent) < max(FEWEST, LEAST_SHARE * len(pods)):
-        return ""
-    if max(silent) - min(silent) > TOGETHER_S:
+    silent = sorted(pod.ready_changed_at for pod in pods if not pod.ready)
+    # An agent that was silent before is no sign against it.
+    together = max(
+        (bisect_right(silent, at + TOGETHER_S) - i for i, at in enumerate(silent)), default=0
+    )
+    if together < max(FEWEST, LEAST_SHARE * len(pods)):
         return ""
     return (
-        f"{len(silent)} of {len(pods)} agents' pods stopped being Ready at about the same time: "
+        f"{together} of {len(pods)} agents' pods stopped being Ready at about the same time: "
         "that is the API server, the network or a rollout, not the GPUs; each node is known again "
         "once its kubelet says that its agent is Ready, mostly within minutes (kubectl get nodes)"
     )

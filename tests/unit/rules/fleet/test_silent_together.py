@@ -22,6 +22,11 @@ def test_agents_that_stopped_being_ready_at_once_are_one_sentence() -> None:
     assert "the API server, the network or a rollout, not the GPUs" in said
 
 
+def test_one_that_was_silent_before_hides_nothing() -> None:
+    said = silent_together(pods(10.0, 9000.0, 9040.0, 9050.0))
+    assert said.startswith("3 of 4 agents' pods")
+
+
 @pytest.mark.parametrize(
     "since",
     [
