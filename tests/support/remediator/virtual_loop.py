@@ -64,12 +64,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._asyncgen_firstiter_hook,  # type: ignore[attr-defined]
             self._asyncgen_finalizer_hook,  # type: ignore[attr-defined]
         )
+        # A test of a real server may play a scenario in between: its own loop goes on afterwards.
+        outer = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
         try:
             self._rounds_until(max(at, self._at))
         finally:
             self._stops = False
-            asyncio._set_running_loop(None)
+            asyncio._set_running_loop(outer)
             sys.set_asyncgen_hooks(*hooks)
 
     def cancel_all(self) -> None:
