@@ -14,6 +14,7 @@ from rules.api.timestamps import parse_time, utc, utc_of
 from rules.api.writes import Decision
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.clock import was_away
+from rules.policy.shadow import by_accident
 from rules.session import status as st
 from rules.session.case import Case
 from rules.session.causes import needs_no_verdict
@@ -120,6 +121,11 @@ def _forbidden(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Re
         return replace(halt, why=f"{halt.why}, a person releases it", permanent=True)
     if halt is not None and halt.reason in {WhyNot.STAND_DOWN, WhyNot.VIEW_TOO_OLD}:
         return halt
+    if by_accident(case.policy):
+        why = (
+            "no policy could be read since the remediator started, and it may want a person's word"
+        )
+        return Refusal(reason=WhyNot.POLICY_UNREAD, why=why)
     held = case.node.annotations.get(ANNOTATION_HOLD)
     if case.session.spec.hold or held is not None:
         why = f" ({held[:200]})" if held else ""

@@ -103,6 +103,18 @@ class TestShadow:
         world.run_until(NODE, "Quarantined", limit=300, step=5)
         assert world.condition(NODE, "Paused") == ""
 
+    def test_nothing_is_released_by_a_policy_that_cannot_be_read(self) -> None:
+        """It may ask for an approval, or for a longer time; a person's word needs no policy."""
+        world = at("Validating")
+        world.policy = UnreadPolicy()
+        world.run(7200, step=10)
+        assert (world.phase(NODE), world.condition(NODE, "Blocked")) == (
+            "Validating",
+            "PolicyUnread",
+        )
+        world.policy = policy_of(budget=ROOMY)
+        world.run_until(NODE, "Released", limit=60, step=5)
+
     def test_what_waits_outlives_a_policy_that_cannot_be_read(self) -> None:
         world = World(policy_of(budget=NO_ROOM))
         world.add_nodes(10)
