@@ -66,15 +66,20 @@ class Cause(Wire, frozen=True):
     session, and in what older releases or people by hand wrote."""
 
 
-def gravest_reason(causes: Iterable[Cause]) -> str:
-    """What to name where there is room for one cause: the reason of the gravest, as the verdict
-    chooses its own; of equals the first, or who says so where it has none; "" without a cause.
+def gravest(causes: Iterable[Cause]) -> Cause | None:
+    """What to name where there is room for one cause: the gravest, as the verdict chooses its own;
+    of equals the first.
     """
-    first = max(
+    return max(
         causes,
         key=lambda cause: (severity_rank(cause.severity), asks_for(cause.reason)),
         default=None,
     )
+
+
+def gravest_reason(causes: Iterable[Cause]) -> str:
+    """Its reason, or who says so where it has none; "" without a cause."""
+    first = gravest(causes)
     return first.reason or first.source if first is not None else ""
 
 

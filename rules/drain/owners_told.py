@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from rules.api.health import GpuStatus, HealthStatus
-from rules.api.quarantine import Cause
+from rules.api.quarantine import Cause, gravest
 from rules.api.sentences import bounded
 from rules.api.writes import DeletePod, EmitEvent, EvictPod
-from rules.catalog.reason import severity_rank
 from rules.text.printable import printable, within_bytes
 
 EVICTED: Final = "QuarantineEvicted"
@@ -57,10 +56,9 @@ def owner_told(
 
 def _causes(causes: Sequence[Cause], verdict: HealthStatus) -> str:
     """The gravest cause in words, and how many more there are."""
-    if not causes:
+    first, more = gravest(causes), len(causes) - 1
+    if first is None:
         return "a cause that is over by now"
-    ordered = sorted(causes, key=lambda cause: (-severity_rank(cause.severity), cause.reason))
-    first, more = ordered[0], len(ordered) - 1
     return f"{_cause(first, verdict)}{f' and {more} more' if more else ''}"
 
 

@@ -77,6 +77,14 @@ def test_the_same_pod_is_told_of_once_and_its_successor_of_that_name_again() -> 
         ),
         pytest.param((Cause(),), "for a request of a person, ", id="a person's without words"),
         pytest.param(
+            tuple(
+                Cause(source="Detector", incident=reason, reason=reason, severity="Fatal")
+                for reason in ("GPULost", "RowRemapFailure")
+            ),
+            "for RowRemapFailure (Fatal) and 1 more, ",
+            id="the one that asks for most, as the lists name it",
+        ),
+        pytest.param(
             (Cause(source="External", incident="x", reason="KernelDeadlock"),),
             "for KernelDeadlock (Degraded), ",
             id="others' word names no GPU",
