@@ -16,7 +16,7 @@ import msgspec
 
 from rules.api import names
 from rules.api.evidence.whose import MarkNote, note_of
-from rules.api.node_managers import claimed_by_another, claimed_by_us_at
+from rules.api.node_managers import CORDON, claimed_by_another, claimed_by_us_at
 from rules.api.nodes import FreshNode, NodeView, Taint
 from rules.api.timestamps import format_time, parse_time
 from rules.catalog.reason import is_reason_code
@@ -29,8 +29,6 @@ EFFECT: Final = "NoSchedule"
 CORDONED: Final = "its cordon"
 _ENDS_WITHIN_S: Final = 120.0
 """How long after the end of a session its last writes on the node may come."""
-CORDON: Final = ("f:spec", "f:unschedulable")
-"""The field of a cordon as managers own it."""
 _AUTOSCALER_VALUE: Final = "true"
 
 

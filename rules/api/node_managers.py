@@ -1,21 +1,123 @@
-"""Who else claims a field of a node, read from its `managedFields`.
+"""Who changed a Node, read from its `metadata.managedFields`.
 
-Called by `rules.api.mark` when our mark comes off: what another manager has asked for meanwhile
-stays. A manager's name is what its client says of itself; it is named to people and proves
-nothing.
+`claimed_by_another` says who else owns a field now; `changes_since` says who wrote to the Node
+after a moment. The API server records a manager, an operation and a time only for fields that a
+write sets. A write that only removes fields (`kubectl uncordon`, or the removal of the last taint)
+leaves no entry and no time, so an empty answer means "a client that set nothing else".
+
+A manager's name is what its client calls itself, the first part of its user agent. It is shown to
+people and is no proof of identity. `rules/data/managers.json` lists the names of known programs.
+Called by `rules.api.mark` and `rules.session`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import Final
 
-from rules.api.names import COMPONENT_REMEDIATOR
-from rules.api.nodes import FreshNode, NodeView
+import msgspec
+
+from rules.api.names import COMPONENT_REMEDIATOR, PREFIX
+from rules.api.nodes import FreshNode, ManagedField, NodeView
 from rules.api.timestamps import parse_time
+from rules.catalog.data_file import data_file
 
 MERGED: Final = "ancient-changes"
 """What the API server calls the oldest of more than ten updating managers, put into one entry."""
+TAINTS: Final = ("f:spec", "f:taints")
+CORDON: Final = ("f:spec", "f:unschedulable")
+_OUR_ANNOTATIONS: Final = f"f:{PREFIX}/"
+_NAME_LENGTH: Final = 100
+_RESOLUTION_S: Final = 1.0
+"""`managedFields` keeps whole seconds, cut off."""
+
+
+class ManagerKind(StrEnum):
+    """What kind of client a manager's name belongs to."""
+
+    INTERACTIVE = "Interactive"
+    """A person at a client: kubectl, k9s, a dashboard. A script that calls kubectl counts too."""
+    CONTROLLER = "Controller"
+    """A program that is known to cordon and uncordon nodes."""
+    BYSTANDER = "Bystander"
+    """A program that writes to nodes and never cordons or uncordons them."""
+    OURS = "Ours"
+    UNKNOWN = "Unknown"
+    """A name that is not in the table. It is not an interactive client that we know."""
+
+
+class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One manager's latest write to a Node."""
+
+    manager: str
+    """As the client calls itself, at most 100 characters."""
+    program: str
+    """The program's name for people; the manager's name where it is not in the table."""
+    kind: ManagerKind
+    operation: str
+    """`Update` or `Apply`."""
+    at: float
+    """Seconds since the epoch by the API server's clock, cut to whole seconds."""
+    fields: frozenset[str]
+    """Which of "taints", "cordon" and "annotations" (ours) the manager owns now. A field that the
+    write removed is owned by nobody.
+    """
+
+
+class _Row(msgspec.Struct, frozen=True):
+    manager: str
+    program: str
+    kind: ManagerKind
+
+
+class _File(msgspec.Struct, frozen=True):
+    managers: tuple[_Row, ...]
+
+
+KNOWN_MANAGERS: Final = msgspec.json.decode(data_file("managers.json"), type=_File).managers
+"""The rows of `rules/data/managers.json`; `*` in a name stands for any text."""
+
+
+def changes_since(node: NodeView, since: float) -> tuple[NodeChange, ...]:
+    """Return who wrote metadata or spec of the Node at or after `since`, the newest first.
+
+    `since` is in seconds since the epoch. Our own writes are included, with kind `OURS`. Writes to
+    status are left out, entries without a readable time too (a server-side apply that changed
+    nothing). Only a `FreshNode` carries the managers; of any other view nothing is known.
+    """
+    if not isinstance(node, FreshNode):
+        return ()
+    found = [
+        _change(entry, at)
+        for entry in node.metadata.managed_fields
+        if not entry.subresource
+        and entry.manager != MERGED
+        and (at := parse_time(entry.time)) is not None
+        and at > since - _RESOLUTION_S
+    ]
+    return tuple(sorted(found, key=lambda change: change.at, reverse=True))
+
+
+def _change(entry: ManagedField, at: float) -> NodeChange:
+    name = entry.manager[:_NAME_LENGTH]
+    row = next((row for row in KNOWN_MANAGERS if fnmatchcase(name, row.manager)), None)
+    kind = row.kind if row is not None else ManagerKind.UNKNOWN
+    metadata = entry.fields_v1.get("f:metadata")
+    annotations = metadata.get("f:annotations") if isinstance(metadata, dict) else None
+    owned = {"taints": entry.claims(TAINTS), "cordon": entry.claims(CORDON)}
+    owned["annotations"] = isinstance(annotations, dict) and any(
+        key.startswith(_OUR_ANNOTATIONS) for key in annotations
+    )
+    return NodeChange(
+        manager=name,
+        program=row.program if row is not None else name or "another manager",
+        kind=ManagerKind.OURS if name == COMPONENT_REMEDIATOR else kind,
+        operation=entry.operation,
+        at=at,
+        fields=frozenset(field for field, mine in owned.items() if mine),
+    )
 
 
 def claimed_by_another(node: NodeView, path: Sequence[str], since: float) -> str:
@@ -36,7 +138,7 @@ def claimed_by_another(node: NodeView, path: Sequence[str], since: float) -> str
             continue
         at = parse_time(entry.time)
         if at is None or at >= since:
-            return entry.manager[:100] or "another manager"
+            return entry.manager[:_NAME_LENGTH] or "another manager"
     return ""
 
 

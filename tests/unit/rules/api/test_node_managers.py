@@ -9,7 +9,7 @@ import pytest
 
 from rules.api.mark import annotations_left, cordon_stays, mark_patch, unmark_patch
 from rules.api.names import ANNOTATION_DO_NOT_DISRUPT
-from rules.api.node_managers import claimed_by_another
+from rules.api.node_managers import changes_since, claimed_by_another
 from rules.api.nodes import FreshNode
 from rules.api.timestamps import parse_time
 
@@ -75,3 +75,65 @@ def test_issue10_19_an_annotation_that_another_manager_applied_stays() -> None:
     assert ANNOTATION_DO_NOT_DISRUPT not in patch["metadata"]["annotations"]
     assert patch["spec"]["unschedulable"] is None, "it claimed no cordon"
     assert annotations_left(node) == (ANNOTATION_DO_NOT_DISRUPT,)
+
+
+TAINTED: dict[str, Any] = {"f:spec": {"f:taints": {}}}
+LABELLED: dict[str, Any] = {"f:metadata": {"f:labels": {"f:plan.upgrade.cattle.io/k3s": {}}}}
+NOTED: dict[str, Any] = {"f:metadata": {"f:annotations": {"f:gpuward.io/session": {}}}}
+
+
+@pytest.mark.parametrize(
+    ("manager", "kind", "program"),
+    [
+        ("kubectl-taint", "Interactive", "kubectl"),
+        ("kubectl-gpuward", "Interactive", "kubectl"),
+        ("k9s", "Interactive", "k9s"),
+        ("kured", "Controller", "kured"),
+        ("driver-manager", "Controller", "k8s-driver-manager"),
+        ("machine-config-controller", "Controller", "machine-config-operator"),
+        ("aws-cloud-controller-manager", "Bystander", "cloud-controller-manager"),
+        ("nfd-master", "Bystander", "Node Feature Discovery"),
+        ("gpuward-remediator", "Ours", "gpuward-remediator"),
+        ("in-house-rebooter", "Unknown", "in-house-rebooter"),
+        ("", "Unknown", "another manager"),
+    ],
+)
+def test_a_manager_is_told_by_the_name_of_its_client(
+    manager: str, kind: str, program: str
+) -> None:
+    (change,) = changes_since(marked_node(entry(manager, LABELLED, time=AFTER)), SINCE)
+    assert (change.kind, change.program) == (kind, program)
+    assert change.at == parse_time(AFTER)
+
+
+def test_changes_name_their_fields_and_come_newest_first() -> None:
+    node = marked_node(
+        entry("system-upgrade-controller", LABELLED, time="2026-01-01T00:10:00Z"),
+        entry("karpenter", TAINTED, time=AFTER),
+        entry("gpuward-remediator", {**CORDON, **NOTED}, time="2026-01-01T00:20:00Z"),
+    )
+    found = [(change.manager, change.fields) for change in changes_since(node, SINCE)]
+    assert found == [
+        ("karpenter", {"taints"}),
+        ("gpuward-remediator", {"cordon", "annotations"}),
+        ("system-upgrade-controller", frozenset()),
+    ]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        pytest.param(entry("kured", CORDON, time=BEFORE), id="earlier"),
+        pytest.param(entry("kured", CORDON), id="no-time"),
+        pytest.param(entry("kured", CORDON, time=AFTER, subresource="status"), id="status"),
+        pytest.param(entry("ancient-changes", CORDON, time=AFTER), id="merged"),
+    ],
+)
+def test_what_names_no_writer_since_then_is_no_change(written: dict[str, Any]) -> None:
+    assert changes_since(marked_node(written), SINCE) == ()
+
+
+def test_a_change_within_the_second_of_the_moment_counts() -> None:
+    node = marked_node(entry("kured", LABELLED, time="2026-01-01T00:00:00Z"))
+    assert changes_since(node, SINCE + 0.9), "managedFields keeps whole seconds"
+    assert not changes_since(node, SINCE + 1.0)
