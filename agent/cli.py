@@ -71,11 +71,6 @@ def main(arguments: list[str] | None = None) -> int:
     named = next((argument for argument in given if not argument.startswith("-")), "")
     for command, (module, summary) in _COMMANDS.items():
         if command == named:
-            if command == "run":
-                # Imported here: it is for those that run for months.
-                from agent.memory import OF_DAEMON, stay_small
-
-                stay_small(*OF_DAEMON)
             # Modules are made to stay: looking for garbage among them is a tenth of a start.
             gc.disable()
             import_module(module).add_parser(subparsers)

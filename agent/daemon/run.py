@@ -35,7 +35,6 @@ from agent.kube.config import KubeConfigError
 from agent.kube.config import load as load_kube_config
 from agent.kube.node_watch import NodeWatch, as_observation
 from agent.kube.objects import NodeObject
-from agent.memory import give_back
 from agent.publish.evidence import EvidenceKeeper
 from agent.publish.plan import Wanted
 from agent.publish.publish import Publisher
@@ -160,7 +159,6 @@ class Agent:
         self._watch.start()
         self._start_workloads()
         self._senses.start(past_within_s=PAST_WITHIN_S)
-        give_back()
         stop = self._loop.run()
         (self._log.error if stop.status else self._log.info)(stop.sentence)
         return self._shut_down(stop)

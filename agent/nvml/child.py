@@ -12,8 +12,6 @@ import os
 import signal
 import sys
 
-from agent.memory import OF_NVML_CHILD, stay_small
-
 ORDERS, REPORTS, ERRORS = 0, 1, 2
 
 
@@ -25,7 +23,6 @@ def main(mode: str, poll_s: float) -> int:
     for ignored in (signal.SIGINT, signal.SIGTERM):
         # The parent says when to end: it gets these signals too, and knows what hangs.
         signal.signal(ignored, signal.SIG_IGN)
-    stay_small(*OF_NVML_CHILD)
     from agent.nvml.life import Child
     from agent.nvml.messages import EXIT_UNUSABLE, Note
 

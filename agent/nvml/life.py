@@ -12,7 +12,6 @@ import time
 import msgspec
 import pynvml as nvml
 
-from agent.memory import give_back
 from agent.nvml import messages
 from agent.nvml.caller import Caller, DriverGoneError, Failed
 from agent.nvml.events import GpuEvents, SystemEvents
@@ -87,7 +86,6 @@ class Child:
         self._events = GpuEvents(self._call, self._branch)
         self._system = SystemEvents(self._call, self._branch)
         self._enumerate()
-        give_back()
         while not self._finished:
             self._poll_due()
             self._wait()

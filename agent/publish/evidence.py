@@ -15,7 +15,6 @@ from http import HTTPStatus
 from typing import Any, Final, Protocol
 
 from agent.kube.client import KubeError
-from agent.memory import give_back
 from rules.api.backoff import backoff_s
 from rules.text.surprise import place_of
 
@@ -151,5 +150,4 @@ class EvidenceKeeper:
         except Exception as error:  # noqa: BLE001 - a verdict must not suffer from its evidence
             return f"a defect of gpuward ({place_of(error)}): please report it", True
         self._tell(f"evidence of session {session} is kept", True)
-        give_back()
         return "", True

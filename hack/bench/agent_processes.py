@@ -57,13 +57,12 @@ def simulator_kib(description: Path) -> int:
     loaded and asked and once without, and their private pages compared.
     """
     path = repr(str(description))
-    small = "from agent import memory; memory.stay_small(*memory.{}); "
-    main = f"{small.format('OF_DAEMON')}import agent.daemon.run"
+    main = "import agent.daemon.run"
     machine = (
         f"from agent.senses.machine import simulated as s; m = s({path}); m.functions(); "
         "m.minors()"
     )
-    child = f"{small.format('OF_NVML_CHILD')}import agent.nvml.life"
+    child = "import agent.nvml.life"
     driver = f"from hack.sim.driver import install; install({path})"
     plain = [sys.executable], {**os.environ}
     return sum(

@@ -155,9 +155,6 @@ def _begin(package: str) -> str:
 def _serve(package: str, address: str, listening: str) -> None:
     """Fork a program for whoever asks, until nobody can ask any more; in that process alone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if package == "agent":
-        memory = importlib.import_module("agent.memory")
-        memory.stay_small(*memory.OF_DAEMON, *memory.OF_NVML_CHILD)
     for module in IMPORTED[package]:
         importlib.import_module(module)
     # A collector of garbage that looks through what is shared would have it copied.
