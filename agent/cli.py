@@ -26,7 +26,6 @@ _COMMANDS: Final = {
     "reset-gpu": ("agent.commands.reset_gpu", "reset GPUs of this machine that nobody has open"),
     "restart-node": ("agent.commands.restart_node", "ask this machine's init for a reboot"),
     "decode": ("agent.commands.decode", "say what the lines of a kernel log mean"),
-    "replay": ("agent.commands.replay", "say what recorded logs of a node would have meant"),
     "explain": ("agent.commands.explain", "say what an Xid, SXid or reason means, and our answer"),
 }
 

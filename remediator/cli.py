@@ -50,11 +50,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from remediator.simulate.command import run as simulate
 
         return simulate(parsed)
-    if parsed.command == "backtest":
-        # Imported here, because nothing else needs all rules at once.
-        from remediator.backtest.command import run as backtest
-
-        return backtest(parsed)
     if parsed.action == "check":
         return _check(parsed.file)
     if parsed.action == "rbac":

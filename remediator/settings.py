@@ -153,27 +153,7 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     show.add_argument("file", metavar="FILE", nargs="?", help="as for check")
     _flag(show, env, "--policy", "FILE", "policy file; without one: the defaults")
     _add_simulate(commands)
-    _add_backtest(commands)
     return parser
-
-
-def _add_backtest(commands: Any) -> None:
-    asks: argparse.ArgumentParser = commands.add_parser(
-        "backtest",
-        help="what a policy would have done with an exported past",
-        description="The real rules over what `kubectl gpuward export` wrote, in virtual time; no "
-        "cluster is needed or touched.",
-    )
-    asks.add_argument(
-        "--records", metavar="DIR|TAR", required=True, help="an export, packed or unpacked"
-    )
-    asks.add_argument(
-        "--policy",
-        metavar="FILE",
-        action="append",
-        help="a policy to judge; given again: compared (default: the exported one)",
-    )
-    asks.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_simulate(commands: Any) -> None:

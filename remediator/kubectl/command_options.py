@@ -60,12 +60,6 @@ def history_more(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def export_more(parser: argparse.ArgumentParser) -> None:
-    """What `export` takes."""
-    parser.add_argument("--anonymise", action="store_true", help="no names, no words of people")
-    _written_to(parser, "FILE", "write this file (default: standard output)", "--file", "-f")
-
-
 def kept_more(parser: argparse.ArgumentParser) -> None:
     """What `keep` takes."""
     parser.add_argument(

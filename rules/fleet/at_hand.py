@@ -1,4 +1,4 @@
-"""A decision where the objects at hand are all there is: forecast, backtest and simulation."""
+"""A decision where the objects at hand are all there is: forecast and simulation."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ async def _records_left(cluster: Cluster) -> list[str]:
         return []  # the definitions are gone already, or an older release had none
     if not records:
         return []
-    keep = "kubectl gpuward export -o FILE keeps them"
+    keep = "kubectl get gpurecords -o yaml > records.yaml keeps them"
     return [
         f"{count(len(records), 'record')} of what failed before go with the definitions; {keep}"
     ]

@@ -70,7 +70,6 @@ LOOKS = {
     "bundle": (("bundle", "gpu-blocked"),),
     "evidence": (("evidence", "gpu-blocked"), ("evidence", "gpu-healthy")),
     "completion": (("completion", "bash"),),
-    "export": (("export", "-o", "/dev/null"),),
     "preflight": (("preflight",), ("preflight", "-o", "json")),
 }
 ACTS = {

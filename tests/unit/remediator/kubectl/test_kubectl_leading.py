@@ -109,7 +109,6 @@ EVER = {
     "pause": ("--reason", "x", "--yes"),
     "hold": (BLOCKED, "--reason", "x"),
     "repaired": (BLOCKED, "--reason", "x"),
-    "export": ("-f", "export.tar.gz"),
     "bundle": (BLOCKED, "-o", "bundle.tar.gz"),
 }
 

@@ -20,13 +20,12 @@ from tests.unit.remediator.kubectl.test_kubectl_roles import (
     LINES,
     LOOKS,
     PLANS,
-    READS,
     bound,
 )
 
 Right = tuple[str, str]
 COMMANDS = {
-    "gpuward-viewer": [name for name in LINES if name in LOOKS | READS],
+    "gpuward-viewer": [name for name in LINES if name in LOOKS],
     "gpuward-operator": [name for name in LINES if name not in FOR_ADMINISTRATORS | PLANS],
     "gpuward-planner": sorted(PLANS),
 }

@@ -33,7 +33,6 @@ LINES = {
     "keep": (LEMON, *BECAUSE),
     "plan": (),
     "preflight": (),
-    "export": ("-f", "/dev/null"),
     "quarantine": (HEALTHY, *BECAUSE, "--yes"),
     "hold": (BLOCKED, *BECAUSE),
     "unhold": ("gpu-held",),
@@ -67,8 +66,6 @@ LOOKS = {
     "bundle",
     "evidence",
 }
-READS = {"export"}
-"""Reads what it may and names the rest."""
 PLANS = {"plan", "preflight"}
 FOR_ADMINISTRATORS = {"uninstall"}
 LACKS = ("not allowed", "you may not", "unseen", "could not look", "forbidden")
@@ -156,7 +153,7 @@ def test_an_operator_is_told_of_the_planner(tmp_path: Path, name: str) -> None:
         assert "gpuward-operator" not in out + err
 
 
-@pytest.mark.parametrize("name", [name for name in LINES if name not in LOOKS | PLANS | READS])
+@pytest.mark.parametrize("name", [name for name in LINES if name not in LOOKS | PLANS])
 def test_a_planner_acts_on_nothing(as_planner: Kubectl, name: str) -> None:
     code, out, err = as_planner(name, *LINES[name])
     assert (code, out) == (1, "")
@@ -188,12 +185,6 @@ def test_a_viewer_sees_verdicts_and_sessions(as_viewer: Kubectl, name: str) -> N
     assert out
 
 
-def test_issue14_a_viewers_export_says_what_is_missing(as_viewer: Kubectl) -> None:
-    code, out, err = as_viewer("export", *LINES["export"])
-    assert (code, out.split(":")[0]) == (0, "/dev/null")
-    assert "you may not read pods" in err
-
-
 def test_a_viewer_is_told_what_it_does_not_see_and_sees_no_pods(as_viewer: Kubectl) -> None:
     _, out, _ = as_viewer("why", BLOCKED)
     unseen = [line for line in out.splitlines() if line.startswith("unseen")]
@@ -202,9 +193,7 @@ def test_a_viewer_is_told_what_it_does_not_see_and_sees_no_pods(as_viewer: Kubec
     assert "the policy" not in out
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in LINES if name not in LOOKS | READS | {"preflight"}]
-)
+@pytest.mark.parametrize("name", [name for name in LINES if name not in LOOKS | {"preflight"}])
 def test_a_viewer_acts_on_nothing(as_viewer: Kubectl, name: str) -> None:
     code, out, err = as_viewer(name, *LINES[name])
     assert (code, out) == (1, "")

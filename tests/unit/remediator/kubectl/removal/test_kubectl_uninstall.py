@@ -231,7 +231,7 @@ def test_issue14_records_that_go_with_the_definitions_are_named(tmp_path: Path) 
         code, out, _ = kubectl("uninstall", "--yes")
     assert code == 0
     assert "3 records of what failed before go with the definitions" in out
-    assert "kubectl gpuward export" in out
+    assert "kubectl get gpurecords -o yaml" in out
 
 
 def test_a_lease_that_nobody_renews_is_no_leader(tmp_path: Path) -> None:

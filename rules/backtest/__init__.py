@@ -1,1 +1,0 @@
-"""Records of a cluster come in; what each policy would have done with its nodes goes out."""
