@@ -14,7 +14,7 @@ from http import HTTPStatus
 
 from agent.kube.client import Kube, KubeError
 from agent.kube.objects import NodeObject
-from rules.api.backoff import backoff_s
+from rules.api.backoff import backoff_s, failed_again
 from rules.judge.observation import NodeSeen
 from rules.text.surprise import place_of
 
@@ -63,21 +63,21 @@ class NodeWatch:
         failures = 0
         while not self._stop.is_set():
             began = time.monotonic()
+            at_least_s = 0.0
             try:
                 self._follow()
-                failures = 0
             except KubeError as error:
-                if error.status == HTTPStatus.GONE:
-                    continue
-                failures = 0 if time.monotonic() - began > LONGEST_RETRY_S else failures + 1
-                self._stop.wait(self._complain(error, failures))
+                if error.status != HTTPStatus.GONE:
+                    at_least_s = self._complain(error)
             except Exception as error:  # noqa: BLE001 - without this thread nobody hears people
-                failures += 1
                 self._say(
                     f"watching node {self._name} failed in a way nobody foresaw "
                     f"({place_of(error)}): trying again"
                 )
-                self._stop.wait(backoff_s(failures + 1, FIRST_RETRY_S, LONGEST_RETRY_S))
+            # Also after a watch that the server ended: one that ends at once is a failure too.
+            failures = failed_again(failures, time.monotonic() - began, LONGEST_RETRY_S)
+            wait_s = backoff_s(failures, FIRST_RETRY_S, LONGEST_RETRY_S)
+            self._stop.wait(max(at_least_s, wait_s) * random.uniform(0.5, 1.0))
 
     def _follow(self) -> None:
         """One read and the changes after it, until the server ends the watch."""
@@ -94,17 +94,16 @@ class NodeWatch:
             if kind != "BOOKMARK":
                 self._on_node(seen)
 
-    def _complain(self, error: KubeError, failures: int) -> float:
-        """Say what is wrong, once; how long to wait before the next attempt."""
+    def _complain(self, error: KubeError) -> float:
+        """Say what is wrong, once; the least time to wait before the next attempt, in seconds."""
         if error.status == HTTPStatus.NOT_FOUND:
             self._on_gone()
             missing = f"the cluster has no node {self._name}"
             self._on_missing(f"{missing}: name an existing one with --node-name")
             self._say(f"{missing} any more: waiting until it is back, watching this machine")
-            return NOT_THERE_RETRY_S * random.uniform(0.5, 1.0)
+            return NOT_THERE_RETRY_S
         self._say(f"node {self._name} cannot be watched ({error}): trying again")
-        wait_s = backoff_s(failures + 1, FIRST_RETRY_S, LONGEST_RETRY_S)
-        return float(max(error.retry_after_s, wait_s)) * random.uniform(0.5, 1.0)
+        return error.retry_after_s
 
     def _say(self, sentence: str) -> None:
         if sentence != self._trouble:

@@ -34,6 +34,9 @@ FORBIDDEN_ATTEMPTS: Final = 6
 """Some 20 s: an installation may bring the rights a little later than the agent, and a past that
 was not read would be written over."""
 
+CONFLICTS_REPORTED_FROM: Final = 3
+"""Two agents that meet at an update get one or two; who answers 409 each time is a webhook."""
+
 REMEDY: Final = {
     UNREACHABLE: "the verdict is kept and sent when the API server answers",
     HTTPStatus.UNAUTHORIZED: "check the agent's token",
@@ -125,6 +128,8 @@ class HealthLane:
         self._accepted: Publication | None = None
         self._found: str | None = None
         self._yields_until = 0.0
+        self._refused = 0
+        """Writes in a row that the server did not take; the reads between them succeed."""
         self.writes = 0
         self.trouble = ""
 
@@ -160,8 +165,9 @@ class HealthLane:
             self._read_again()
         except KubeError as error:
             return self._failed(error, now)
-        self._lane = replace(self._lane, failures=0)
-        self.trouble = ""
+        self._lane = replace(self._lane, failures=self._refused)
+        if not self._refused:
+            self.trouble = ""
         return Turn(until=now)
 
     def turn(self, wanted: Publication, node: NodeObject, now: float) -> Turn:
@@ -184,10 +190,12 @@ class HealthLane:
         try:
             self._write(step, wanted)
         except KubeError as error:
-            return self._failed(error, now, creating=isinstance(step, CreateHealth))
+            turn = self._failed(error, now, creating=isinstance(step, CreateHealth))
+            self._refused = self._lane.failures
+            return turn
         self.writes += 1
         if isinstance(step, PutHealth):
-            self.trouble = ""
+            self.trouble, self._refused = "", 0
             self._lane = self._lane.accepted(now, self._luck())
         return Turn(until=now)
 
@@ -233,8 +241,10 @@ class HealthLane:
     def _failed(self, error: KubeError, now: float, *, creating: bool = False) -> Turn:
         at_least_s = error.retry_after_s
         if error.status == HTTPStatus.CONFLICT:
-            # Somebody else wrote: read, then put our words back. Nothing to tell a person.
+            # Somebody else wrote: read, then write ours again. Once or twice that is no trouble.
             self._read = False
+            if self._lane.failures >= CONFLICTS_REPORTED_FROM:
+                self.trouble = sentence(f"GPUNodeHealth {self._name}", error)
         elif error.status != HTTPStatus.NOT_FOUND:
             self.trouble = sentence(f"GPUNodeHealth {self._name}", error)
         elif creating:

@@ -18,7 +18,7 @@ from typing import Final
 import structlog
 
 from remediator.kube.clock import Clock
-from rules.api.backoff import backoff_s
+from rules.api.backoff import backoff_s, failed_again
 from rules.text.surprise import place_of
 
 _LOG = structlog.get_logger()
@@ -102,5 +102,5 @@ class Isolation:
             with self.guard(part, "the whole part"):
                 await run()
                 raise RuntimeError("a part that never ends has ended")
-            failures = 1 if self._clock.elapsed() - began > _SOUND_S else failures + 1
+            failures = failed_again(failures, self._clock.elapsed() - began, _SOUND_S)
             await self._clock.sleep(backoff_s(failures, *_BACKOFF_S))

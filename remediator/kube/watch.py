@@ -48,7 +48,12 @@ SILENCE_S = 90.0
 _LISTING_S = 10.0
 # Asked of the server, which ends the watch then; spread so that watches do not end together.
 _WATCH_S = (300, 600)
-_BACKOFF_S = (0.2, 30.0)
+# As client-go's reflector: 0.8 s after the first failure, doubled up to 30 s.
+_BACKOFF_S = (0.8, 30.0)
+# A watch that was open this long worked, and failures are counted from zero again. Lists and short
+# watches do not count: a server that forgets every version at once lets both of them succeed.
+# Shorter than the shortest silence after which a list follows (`PAUSES_LISTED_S`).
+_LIVED_S = 15.0
 # However long an answer asks us to stay away: nothing harmful is done while a view is old.
 _LONGEST_ASKED_S = 60.0
 # A lagging server is not believed this often; a restored backup really is older and is, then.
@@ -116,8 +121,9 @@ class Reflector(Generic[T]):
         self._newest = ""
         self._older_answers = 0
         self._failures = 0
-        self._refused_watches = 0
-        """Watches in a row that the server would not begin where the list ended."""
+        """Lists and watches in a row that failed, since a watch was last open for long enough."""
+        self._watched_s = 0.0
+        """How long the last watch was open."""
         self._owed: tuple[int, float] | None = None
         """Version of an own write that the watch has not shown yet, and when it was answered."""
         self._response: aiohttp.ClientResponse | None = None
@@ -125,24 +131,34 @@ class Reflector(Generic[T]):
     async def run(self) -> None:
         """List and watch until cancelled."""
         while True:
+            resource, asked_s, ended = self.resource, 0.0, False
+            self._watched_s = 0.0
             try:
                 if not self._version or self._quiet_s() >= self._silence_s:
                     # What a silent connection swallowed, only a list shows.
                     await self._list()
                 await self._watch()
-                self._failures = 0
+                ended = True
             except RelistError as reason:
                 _LOG.info("list again", resource=self.resource.name, why=str(reason))
                 self._version = ""
-                await self._clock.sleep(random.uniform(0.05, 0.3))
             except ApiError as error:
                 self._note(self._explain(error.answer))
-                await self._back_off(error.answer.retry_after_s)
+                asked_s = min(error.answer.retry_after_s or 0.0, _LONGEST_ASKED_S)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 # A watch that ends on the way is normal: go on from the last version heard.
+                ended = isinstance(error, TimeoutError)
                 if self._failures > 1 or not self.synced:
                     self._note(f"The watch of {self.resource.name} broke: {type(error).__name__}.")
-                await self._back_off(None)
+            lived = self._watched_s >= min(_LIVED_S, self._silence_s)
+            if lived:
+                self._failures = 0
+            if (ended and lived) or resource is not self.resource:
+                # The server ended the watch, it was silent, or another selection is wanted.
+                continue
+            self._failures += 1
+            wait_s = backoff_s(self._failures, *_BACKOFF_S) * random.uniform(0.75, 1.25)
+            await self._clock.sleep(max(asked_s, wait_s))
 
     def use(self, resource: Resource) -> None:
         """Watch another part of the collection from now on (a changed node selector)."""
@@ -189,13 +205,6 @@ class Reflector(Generic[T]):
             # A watch that hangs shows itself by not bringing what was just written.
             self._owed = (int(version), self._clock.elapsed())
         return taken
-
-    async def _back_off(self, asked_s: float | None) -> None:
-        self._failures += 1
-        # The lists in between succeed: they must not keep these from becoming rarer.
-        ceiling = backoff_s(max(self._failures, self._refused_watches), *_BACKOFF_S)
-        asked_s = min(asked_s or 0.0, _LONGEST_ASKED_S)
-        await self._clock.sleep(max(asked_s, ceiling * random.uniform(0.5, 1.0)))
 
     def _note(self, problem: str) -> None:
         if problem != self.problem:
@@ -250,7 +259,7 @@ class Reflector(Generic[T]):
         self._replace(found)
         self._version = self._newest = page.metadata.resource_version
         self._heard()
-        self._failures, self._owed = 0, None
+        self._owed = None
         if not self.synced:
             _LOG.info("cache ready", resource=self.resource.name, objects=len(found))
         self.synced = True
@@ -306,18 +315,17 @@ class Reflector(Generic[T]):
                 if 400 <= answer.code < 500 and answer.code not in _NOT_OUR_VERSION:
                     # Asking the same again would be answered the same for ever.
                     self._version = ""
-                    self._refused_watches += 1
                 raise ApiError(answer)
             self._response = response
-            self.unfollowed_since, self._refused_watches = None, 0
+            self.unfollowed_since, opened_at = None, self._clock.elapsed()
             try:
                 async for line in lines(response.content):
                     if resource is not self.resource:
                         raise RelistError("the selection changed")
                     self._apply(line)
-                    self._failures = 0
             finally:
                 self.unfollowed_since = self._clock.elapsed()
+                self._watched_s = self.unfollowed_since - opened_at
 
     def _apply(self, line: bytes) -> None:
         try:

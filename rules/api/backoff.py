@@ -13,3 +13,10 @@ def backoff_s(failures: int, low_s: float, high_s: float) -> float:
     most `high_s`.
     """
     return min(high_s, low_s * 2.0 ** min(max(failures - 1, 0), _MOST))
+
+
+def failed_again(failures: int, lasted_s: float, sound_s: float) -> int:
+    """Failures in a row with the one that ended just now: it is the first where what failed had
+    lasted for `sound_s` before.
+    """
+    return 1 if lasted_s >= sound_s else failures + 1

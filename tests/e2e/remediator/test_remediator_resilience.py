@@ -29,6 +29,7 @@ from tests.support.run.warm_start import WarmProcess
 POOL = Pool(name="gpu", nodes=4)
 NAMES = [f"gpu-000{number}" for number in range(4)]
 PATIENCE_S = 90
+STORM_S = 8
 
 
 @pytest.fixture
@@ -124,6 +125,33 @@ async def test_s43_expired_watches_and_refused_calls_lose_nothing(fleet, tmp_pat
         await phase(fleet, "gpu-0002", "Quarantined")
         assert lost.hits == 1
         assert len(await sessions(fleet, "gpu-0002")) == 1
+
+
+async def test_watches_that_expire_again_and_again_are_not_answered_with_lists(fleet, tmp_path):
+    """As client-go's reflector: a server that forgets each version gets ever fewer full lists."""
+    one = RemediatorProcess(tmp_path, fleet.plane.kubeconfig)
+
+    def lists():
+        return [r for r in fleet.plane.requests.all if r.verb == "list" and r.resource == "nodes"]
+
+    async def expire():
+        while True:
+            fleet.plane.faults.expire_watches()
+            await asyncio.sleep(0.05)
+
+    with running(one):
+        await leads(fleet, "one")
+        storm = asyncio.create_task(expire())
+        try:
+            before = len(lists())
+            await asyncio.sleep(STORM_S)
+            seen = len(lists()) - before
+        finally:
+            storm.cancel()
+        # Nodes are listed by two caches: each after 0.8, 1.6, 3.2 and 6.4 s.
+        assert 2 <= seen <= 12
+        await fleet.health.fail("gpu-0001", XID_79)
+        await phase(fleet, "gpu-0001", "Quarantined")
 
 
 async def test_a_policy_is_reloaded_and_a_broken_one_is_not_believed(fleet, tmp_path):

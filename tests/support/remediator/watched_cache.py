@@ -13,7 +13,15 @@ from rules.api.nodes import NodeView
 from tests.support.remediator.edge import SteppedClock
 from tests.support.remediator.scripted_server import scripted_server, write_kubeconfig
 
-__all__ = ["NODES", "Recorder", "RecordingClock", "clock_of", "is_watch", "watching"]
+__all__ = [
+    "NODES",
+    "Recorder",
+    "RecordingClock",
+    "SkippingClock",
+    "clock_of",
+    "is_watch",
+    "watching",
+]
 
 NODES = Resource(name="nodes", path="/api/v1/nodes", query={"labelSelector": "gpu"})
 
@@ -36,15 +44,30 @@ class RecordingClock(SteppedClock):
         self.slept = []
         super().__init__()
 
+    def go_on(self, seconds):
+        """Time passes."""
+        self.ahead_s += seconds
+
     async def sleep(self, seconds):
         self.slept.append(seconds)
         await super().sleep(seconds)
 
 
+class SkippingClock(RecordingClock):
+    """Who sleeps wakes at once, that much later."""
+
+    async def sleep(self, seconds):
+        self.slept.append(seconds)
+        self.go_on(seconds)
+        await asyncio.sleep(0)
+
+
 @asynccontextmanager
-async def watching(tmp_path, handler, resource=NODES, listener=None, **options):
+async def watching(
+    tmp_path, handler, resource=NODES, listener=None, *, clock=RecordingClock, **options
+):
     async with scripted_server(handler) as address:
-        clock = RecordingClock()
+        clock = clock()
         access = Access(write_kubeconfig(tmp_path / "kubeconfig", address))
         await access.load()
         api = Api(access, clock, Pace(Rates(per_second={}), clock))

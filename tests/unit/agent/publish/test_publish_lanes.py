@@ -191,6 +191,27 @@ def test_failures_are_retried_ever_more_slowly_and_end(publishing: Publishing) -
     assert publishing.healths.trouble == ""
 
 
+def test_a_write_that_is_answered_409_each_time_becomes_rare_and_is_reported(
+    publishing: Publishing,
+) -> None:
+    """The reads between the writes succeed: they must not keep the writes from becoming rare."""
+    settled(publishing, verdict())
+    refused = publishing.server.faults.fail(
+        ApiError(409, "Conflict", "denied by a webhook"), method="PUT", times=None
+    )
+    node = publishing.server.kube.node(publishing.name)
+    for _ in range(240):
+        publishing.healths.turn(verdict("Unhealthy"), node, publishing.now)
+        publishing.later(0.5)
+    assert 4 <= refused.hits <= 12, "in two minutes"
+    assert publishing.healths.failures == refused.hits
+    assert "denied by a webhook" in publishing.healths.trouble
+    publishing.server.faults.clear()
+    settled(publishing.later(60), verdict("Unhealthy"))
+    assert publishing.healths.failures == 0
+    assert publishing.healths.trouble == ""
+
+
 def test_retry_after_is_honoured(publishing: Publishing) -> None:
     publishing.server.faults.throttle(path=publishing.name, retry_after_s=20)
     turn = publishing.healths.read(publishing.now)

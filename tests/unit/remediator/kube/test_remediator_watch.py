@@ -21,6 +21,7 @@ from tests.support.remediator.scripted_server import (
 )
 from tests.support.remediator.watched_cache import (
     NODES,
+    SkippingClock,
     clock_of,
     is_watch,
     watching,
@@ -88,18 +89,68 @@ async def test_s43_a_watch_that_cannot_go_on_lists_again_and_notices_what_it_mis
         assert heard.changes[3:] == [("removed", "gone"), ("changed", "a")]
 
 
-async def test_issue10_30_a_watch_that_is_never_let_begin_makes_lists_rare(tmp_path):
+@pytest.mark.parametrize(
+    "ends",
+    [
+        pytest.param(lambda r: refusal(410, "Expired", "too old"), id="refused with 410"),
+        pytest.param(lambda r: refusal(400, "BadRequest", "no"), id="refused with 400"),
+        pytest.param(lambda r: refusal(503, "ServiceUnavailable", "no"), id="refused with 503"),
+        pytest.param(
+            lambda r: stream(
+                r,
+                event("BOOKMARK", node("", 6)),
+                event("ERROR", {"kind": "Status", "code": 410, "message": "too old"}),
+            ),
+            id="410 after a first event",
+        ),
+        pytest.param(lambda r: stream(r, hold_s=0), id="ended at once"),
+        pytest.param(
+            lambda r: stream(r, event("BOOKMARK", node("", 6)), hold_s=0),
+            id="ended after a first event",
+        ),
+    ],
+)
+async def test_a_watch_that_never_lives_makes_requests_ever_rarer(tmp_path, ends):
+    """The lists between the watches succeed: they must not keep the requests from becoming rare.
+
+    As client-go's reflector: 0.8 s doubling to 30 s.
+    """
     asked = []
 
     async def handler(request):
         asked.append("watch" if is_watch(request) else "list")
-        return refusal(400, "BadRequest", "no") if is_watch(request) else page([], 5)
+        if not is_watch(request):
+            return page([], 5)
+        answer = ends(request)
+        return await answer if asyncio.iscoroutine(answer) else answer
 
-    async with watching(tmp_path, handler) as (cache, _):
-        await until(lambda: len(clock_of(cache).slept) >= 3)
-        assert asked[:4] == ["list", "watch", "list", "watch"]
-        assert clock_of(cache).slept[2] > clock_of(cache).slept[0] + 0.15, "ever rarer"
-        assert "400" in cache.problem
+    async with watching(tmp_path, handler, clock=SkippingClock) as (cache, _):
+        slept = clock_of(cache).slept
+        await until(lambda: len(slept) >= 8)
+        assert 0.6 <= slept[0] <= 1.0
+        assert sum(slept[:5]) >= 0.75 * 24.8, "five requests take client-go 25 s, too"
+        assert 22.5 <= slept[7] <= 37.5
+    assert len(asked) <= 2 * (len(slept) + 1), "one list and one watch each time"
+
+
+async def test_only_a_watch_that_lived_makes_the_next_wait_short_again(tmp_path):
+    watches = 0
+
+    async def handler(request):
+        nonlocal watches
+        if not is_watch(request):
+            return page([], 5)
+        watches += 1
+        if watches != 4:
+            return await stream(request, event("BOOKMARK", node("", 6)), hold_s=0)
+        asyncio.get_running_loop().call_later(0.1, clock_of(cache).go_on, 20)
+        return await stream(request, event("BOOKMARK", node("", 6)), hold_s=0.3)
+
+    async with watching(tmp_path, handler, clock=SkippingClock) as (cache, _):
+        slept = clock_of(cache).slept
+        await until(lambda: len(slept) >= 5)
+        assert slept[0] < slept[1] < slept[2], "three watches that ended at once"
+        assert slept[3] <= 1.0, "the fourth lived for 20 s: no wait after it, then a short one"
 
 
 async def test_bookmarks_move_the_version_from_which_a_broken_watch_goes_on(tmp_path):
