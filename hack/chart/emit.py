@@ -23,6 +23,14 @@ class Template(str):
     __slots__ = ()
 
 
+class WhenSet(Template):
+    """A template expression whose value is written only if it is not empty: as a field, or as
+    further items of a list.
+    """
+
+    __slots__ = ()
+
+
 def template(node: Node) -> str:
     """The text of one object's file."""
     return "\n".join(_lines(node, 0)) + "\n"
@@ -95,7 +103,11 @@ def _nested(node: Node) -> bool:
 
 def _field(key: str, node: Node, indent: int) -> Iterator[str]:
     name = " " * indent + _scalar(key) + ":"
-    if _nested(node):
+    if isinstance(node, Plain) and isinstance(node.value, WhenSet):
+        yield f"{{{{- with {node.value} }}}}"
+        yield f"{name} {{{{ toJson . }}}}"
+        yield "{{- end }}"
+    elif _nested(node):
         yield name
         deeper = isinstance(node, Items) or (
             isinstance(node, Plain) and isinstance(node.value, list)
@@ -121,6 +133,11 @@ def _text(name: str, value: str, indent: int) -> Iterator[str]:
 
 def _item(node: Node, indent: int) -> Iterator[str]:
     pad = " " * indent
+    if isinstance(node, Plain) and isinstance(node.value, WhenSet):
+        yield f"{{{{- range {node.value} }}}}"
+        yield f"{pad}- {{{{ toJson . }}}}"
+        yield "{{- end }}"
+        return
     if not _nested(node):
         yield f"{pad}- {_scalar(node.value)}" if isinstance(node, Plain) else pad
         return

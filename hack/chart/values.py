@@ -7,13 +7,15 @@ under which objects differ; `default_values` and `schema` say the same to Helm.
 from __future__ import annotations
 
 import copy
+import json
+import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import yaml
 
 from hack.chart.builds import PROFILES, Identity, Object
-from hack.chart.emit import Template
+from hack.chart.emit import Template, WhenSet
 from hack.chart.merge import Condition
 from rules.policy.components import ANY, NEEDS, NOT_NULL, Need
 from rules.policy.policy import Policy, effective_view
@@ -26,7 +28,12 @@ PROGRAMS: Final = {
     ("DaemonSet", "gpuward-agent"): "agent",
     ("Deployment", "gpuward-remediator"): "remediator",
 }
-
+MONITORS: Final = {
+    "PodMonitor": "agent",
+    "ServiceMonitor": "remediator",
+    "PrometheusRule": "alerts",
+}
+"""The section of values that says how Prometheus finds an object of this kind."""
 
 _LACKS: Final = "without it what the policy asks for does not happen"
 
@@ -125,16 +132,63 @@ def _marked(identity: Identity, obj: Object) -> Object:
         obj["data"]["policy.yaml"] = _POLICY
     program = PROGRAMS.get(identity)
     if program is not None:
-        spec = obj["spec"]["template"]["spec"]
-        spec["tolerations"] = Template(f"{{{{ toJson .Values.{program}.tolerations }}}}")
-        _pulled(spec, program)
+        _program(obj["spec"]["template"], program)
     if identity[0] == "PodTemplate":
         # Our own tests run the agent's program.
         _pulled(obj["template"]["spec"], "agent")
     if program == "remediator":
         obj["spec"]["replicas"] = Template("{{ .Values.remediator.replicas }}")
+    own = MONITORS.get(identity[0])
+    if own == "alerts":
+        _labelled(obj, ".Values.alerts.labels")
+    elif own is not None:
+        _labelled(obj, f".Values.{own}.monitor.labels")
+        for endpoint in obj["spec"].get("podMetricsEndpoints") or obj["spec"]["endpoints"]:
+            endpoint["interval"] = WhenSet(f".Values.{own}.monitor.interval")
+    else:
+        _labelled(obj)
     _walk(obj, lambda key, value: key == "namespace" and value == NAMESPACE)
     return obj
+
+
+def _program(pod: Object, program: str) -> None:
+    """What an installer may set of the pods of `program`; what the profile and the components
+    need stays, except where a value replaces it by name.
+    """
+    values, spec = f".Values.{program}", pod["spec"]
+    container = spec["containers"][0]
+    _labelled(pod, f"{values}.podLabels")
+    notes = pod["metadata"].get("annotations", {})
+    pod["metadata"]["annotations"] = WhenSet(f"merge {_dict(notes)} {values}.podAnnotations")
+    spec["tolerations"] = WhenSet(f"{values}.tolerations")
+    spec["nodeSelector"] = WhenSet(f"{values}.nodeSelector")
+    spec["affinity"] = WhenSet(f"{values}.affinity")
+    name = spec["priorityClassName"]
+    spec["priorityClassName"] = Template(
+        f'{{{{ {values}.priorityClassName | default "{name}" }}}}'
+    )
+    resources = f"{_dict(container['resources'])} {values}.resources"
+    container["resources"] = WhenSet(f"mergeOverwrite {resources}")
+    container.setdefault("env", []).append(WhenSet(f"{values}.extraEnv"))
+    arguments = f"{values}.extraArgs"
+    if "args" in container:
+        container["args"].append(WhenSet(arguments))
+    else:
+        container["args"] = WhenSet(arguments)
+    _pulled(spec, program)
+
+
+def _labelled(obj: Object, *more: str) -> None:
+    """Add `commonLabels` and the labels of the values `more`; a label of ours, which selectors
+    use, is never replaced.
+    """
+    ours = _dict(obj["metadata"].get("labels", {}))
+    obj["metadata"]["labels"] = WhenSet(" ".join(("merge", ours, *more, ".Values.commonLabels")))
+
+
+def _dict(value: Object) -> str:
+    """A template expression for `value`."""
+    return f"(fromJson `{json.dumps(value)}`)"
 
 
 def _pulled(spec: Object, program: str) -> None:
@@ -143,7 +197,8 @@ def _pulled(spec: Object, program: str) -> None:
     tag = f"{{{{ {image}.tag | default .Chart.AppVersion }}}}"
     for container in spec["containers"]:
         container["image"] = Template(f'"{{{{ {image}.repository }}}}:{tag}"')
-    spec["imagePullSecrets"] = Template("{{ toJson .Values.images.pullSecrets }}")
+    secrets = f"concat .Values.images.pullSecrets .Values.{program}.imagePullSecrets"
+    spec["imagePullSecrets"] = WhenSet(secrets)
 
 
 def _walk(value: Any, is_namespace: Callable[[str, Any], bool]) -> None:
@@ -157,8 +212,8 @@ def _walk(value: Any, is_namespace: Callable[[str, Any], bool]) -> None:
 
 def default_values(base: Mapping[Identity, Object], switches: Mapping[str, str]) -> str:
     """values.yaml: everything that may be set, with what it does; `switches` name components."""
-    tolerations = {
-        program: base[identity]["spec"]["template"]["spec"].get("tolerations", [])
+    pods = {
+        program: base[identity]["spec"]["template"]["spec"]
         for identity, program in PROGRAMS.items()
     }
     replicas = base["Deployment", "gpuward-remediator"]["spec"]["replicas"]
@@ -173,15 +228,18 @@ profile: minimal
 mode: Shadow
 # Every other key of the policy, as docs/reference.md has them, for instance drain or budget.
 policy: {{}}
+# Labels for every object of the chart and for the pods of both programs.
+commonLabels: {{}}
 images:
   agent: {{repository: gpuward-agent, tag: ""}}  # no tag: the chart's version
   remediator: {{repository: gpuward-remediator, tag: ""}}
   pullSecrets: []
 agent:
-  tolerations: {_flow(tolerations["agent"])}
-remediator:
+{_pod_values(pods["agent"])}remediator:
   replicas: {replicas}
-  tolerations: {_flow(tolerations["remediator"])}
+{_pod_values(pods["remediator"])}alerts:
+  # Labels of the PrometheusRule; your Prometheus may select rules by them.
+  labels: {{}}
 crds:
   install: true
   # They stay when the chart goes, and with them every record; false removes both.
@@ -194,15 +252,92 @@ components:
 {listed}"""
 
 
+_MAP: Final = {"type": "object"}
+_LABELS: Final = {"type": "object", "additionalProperties": {"type": "string"}}
+_OBJECTS: Final = {"type": "array", "items": {"type": "object"}}
+_TEXTS: Final = {"type": "array", "items": {"type": "string"}}
+_TEXT: Final = {"type": "string"}
+
+_POD: Final[Mapping[str, tuple[dict[str, Any], str]]] = {
+    "podLabels": (_LABELS, "Labels for the pods."),
+    "podAnnotations": (_LABELS, "Annotations for the pods."),
+    "resources": (_MAP, "Requests and limits; a key that is left out is the profile's."),
+    "nodeSelector": (_LABELS, "Labels that a node needs to get a pod, beside the affinity."),
+    "tolerations": (_OBJECTS, "Tolerations, in place of these."),
+    "affinity": (_MAP, "Affinity; a list replaces the list of the same name."),
+    "imagePullSecrets": (_OBJECTS, "Pull secrets, beside those of images.pullSecrets."),
+    "priorityClassName": (_TEXT, "A PriorityClass, in place of the chart's own."),
+    "extraEnv": (_OBJECTS, "More environment variables; to change a setting use extraArgs."),
+    "extraArgs": (_TEXTS, "More flags (docs/reference.md); a flag overrides its variable."),
+}
+"""What may be set of a program's pods: schema and description."""
+_MONITOR: Final[Mapping[str, tuple[dict[str, Any], str]]] = {
+    "labels": (_LABELS, "Labels by which your Prometheus selects monitors."),
+    "interval": (
+        {**_TEXT, "pattern": "^([0-9]+(ms|[smhdwy]))*$"},
+        "How often to scrape, for instance 30s; empty: Prometheus' own interval.",
+    ),
+}
+"""What may be set of a program's PodMonitor or ServiceMonitor."""
+
+
+def _pod_values(spec: Object) -> str:
+    """The defaults of one program's section."""
+    empty = {"object": "{}", "array": "[]", "string": '""'}
+    text = ""
+    for key, (kind, says) in _POD.items():
+        text += f"  # {says}\n"
+        if key == "affinity":
+            shown = yaml.safe_dump(spec[key], default_flow_style=None, width=200)
+            text += f"  {key}:\n" + textwrap.indent(shown, "    ")
+        else:
+            shown = _flow(spec[key]) if key == "tolerations" else empty[kind["type"]]
+            text += f"  {key}: {shown}\n"
+    text += "  # The PodMonitor or ServiceMonitor of component prometheusOperator.\n  monitor:\n"
+    for key, (kind, says) in _MONITOR.items():
+        text += f"    # {says}\n    {key}: {empty[kind['type']]}\n"
+    return text
+
+
+def defaults_template(values: str) -> str:
+    """_defaults.tpl: fills in what an installer left empty. `key:` with nothing below it removes
+    the chart's default, and `--reuse-values` keeps the sections of an older chart.
+    """
+    return f"""\
+{{{{- define "gpuward.defaults" }}}}
+{{{{- include "gpuward.fill" (dict "values" .Values "defaults" (fromJson \
+`{json.dumps(yaml.safe_load(values))}`)) }}}}
+{{{{- end }}}}
+
+{{{{- /* An affinity's parts can be removed: only the sections of values.yaml are filled in. */}}}}
+{{{{- define "gpuward.fill" }}}}
+{{{{- range $key, $default := .defaults }}}}
+{{{{- $given := index $.values $key }}}}
+{{{{- if kindIs "invalid" $given }}}}
+{{{{- $_ := set $.values $key $default }}}}
+{{{{- else if and (kindIs "map" $default) (ne $key "affinity") }}}}
+{{{{- include "gpuward.fill" (dict "values" $given "defaults" $default) }}}}
+{{{{- end }}}}
+{{{{- end }}}}
+{{{{- end }}}}
+"""
+
+
 def _flow(value: Any) -> str:
     return yaml.safe_dump(value, default_flow_style=True, width=1000).strip()
 
 
+def _described(keys: Mapping[str, tuple[dict[str, Any], str]]) -> dict[str, Any]:
+    return {key: {**kind, "description": says} for key, (kind, says) in keys.items()}
+
+
 def schema(switches: Mapping[str, str]) -> dict[str, Any]:
     """values.schema.json: a value that does not exist or is of a wrong type is refused."""
-    text, flag = {"type": "string"}, {"type": "boolean"}
-    image = _closed({"repository": {**text, "minLength": 1}, "tag": text})
-    objects = {"type": "array", "items": {"type": "object"}}
+    flag = {"type": "boolean"}
+    image = _closed({"repository": {**_TEXT, "minLength": 1}, "tag": _TEXT})
+    pods = {**_described(_POD), "monitor": _closed(_described(_MONITOR))}
+    labels = {**_LABELS, "description": "Labels for every object and for the pods."}
+    rule = {**_LABELS, "description": "Labels of the PrometheusRule."}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         **_closed(
@@ -210,11 +345,11 @@ def schema(switches: Mapping[str, str]) -> dict[str, Any]:
                 "profile": {"enum": ["minimal", *PROFILES]},
                 "mode": {"enum": ["Shadow", "Enforce"]},
                 "policy": _policy(),
-                "images": _closed({"agent": image, "remediator": image, "pullSecrets": objects}),
-                "agent": _closed({"tolerations": objects}),
-                "remediator": _closed(
-                    {"replicas": {"type": "integer", "minimum": 1}, "tolerations": objects}
-                ),
+                "commonLabels": labels,
+                "images": _closed({"agent": image, "remediator": image, "pullSecrets": _OBJECTS}),
+                "agent": _closed(pods),
+                "remediator": _closed({"replicas": {"type": "integer", "minimum": 1}, **pods}),
+                "alerts": _closed({"labels": rule}),
                 "crds": _closed({"install": flag, "keep": flag}),
                 "namespace": _closed({"create": flag}),
                 "components": _closed(

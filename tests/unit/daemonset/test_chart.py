@@ -44,6 +44,22 @@ def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def paths(value: dict[str, Any], head: str = "") -> list[str]:
+    """The path of every section and key of `value`."""
+    found: list[str] = []
+    for key, each in value.items():
+        found.append(head + key)
+        if isinstance(each, dict):
+            found += paths(each, f"{head}{key}.")
+    return found
+
+
+VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+SECTIONS = [key for key, value in VALUES.items() if isinstance(value, dict)]
+NESTED = [path for path in paths(VALUES) if path not in SECTIONS and ".affinity." not in path]
+LABELS = {"release": "kube-prometheus-stack", "app.kubernetes.io/name": "somebody"}
+
+
 def rendered(values: dict[str, Any], folder: Path, namespace: str = "gpuward") -> list[Object]:
     file = folder / "values.yaml"
     file.write_text(json.dumps(values))
@@ -65,8 +81,6 @@ def compared(obj: Object) -> Object:
         obj["rules"] = sorted(obj["rules"], key=json.dumps)
     template = obj.get("template") or obj.get("spec", {}).get("template", {})
     pod = template.get("spec", {})
-    if pod.get("imagePullSecrets") == []:
-        del pod["imagePullSecrets"]
     for container in pod.get("containers", ()):
         container["env"] = sorted(container.get("env", ()), key=lambda e: str(e["name"]))
         mounts = container.get("volumeMounts", ())
@@ -200,3 +214,84 @@ def test_what_ends_the_pods_itself_needs_no_component_fence(tmp_path: Path) -> N
     repair = {"mode": "Ask", "steps": steps, "fence": {"outOfService": True}}
     key = component_key(folder_of("FenceAgentsRemediation"))
     assert rendered({"policy": {"repair": repair}, "components": {key: True}}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "path", [*SECTIONS, *(pytest.param(path, marks=pytest.mark.slow) for path in NESTED)]
+)
+def test_a_section_or_key_of_values_with_nothing_below_it_is_its_default(path: str) -> None:
+    """null removes the chart's own default before the templates see it."""
+    plain, emptied = helm(), helm("--set-json", f"{path}=null")
+    assert emptied.returncode == 0, emptied.stderr
+    assert emptied.stdout == plain.stdout
+
+
+def test_values_of_an_older_chart_without_most_sections_render(tmp_path: Path) -> None:
+    """What `helm upgrade --reuse-values` does: this chart's templates, an older chart's values."""
+    chart = tmp_path / "gpuward"
+    shutil.copytree(CHART, chart)
+    (chart / "values.yaml").write_text("agent: {tolerations: []}\n")
+    done = subprocess.run(
+        ["helm", "template", "gpuward", str(chart)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_usual_keys_of_a_chart_reach_both_programs(tmp_path: Path) -> None:
+    usual: dict[str, Any] = {
+        "podLabels": {"team": "gpu", "app.kubernetes.io/component": "other"},
+        "podAnnotations": {"note": "1"},
+        "resources": {"limits": {"memory": "2Gi"}},
+        "nodeSelector": {"pool": "system"},
+        "tolerations": [{"key": "x", "operator": "Exists"}],
+        "affinity": {"podAntiAffinity": {"x": []}, "nodeAffinity": None},
+        "imagePullSecrets": [{"name": "own"}],
+        "priorityClassName": "system-node-critical",
+        "extraEnv": [{"name": "TZ", "value": "UTC"}],
+        "extraArgs": ["--log-level=debug"],
+        "monitor": {"labels": {"by": "team"}, "interval": "15s"},
+    }
+    values = {
+        "profile": "nvml",
+        "commonLabels": LABELS,
+        "images": {"pullSecrets": [{"name": "all"}]},
+        "agent": usual,
+        "remediator": usual,
+        "alerts": {"labels": {"role": "alerts"}},
+        "components": {"prometheusOperator": True, "validate": True, "preempting": True},
+    }
+    objects = {(o["kind"], o["metadata"]["name"]): o for o in rendered(values, tmp_path)}
+    assert {o["metadata"]["labels"]["release"] for o in objects.values()} == {LABELS["release"]}
+    for kind, program in (("DaemonSet", "agent"), ("Deployment", "remediator")):
+        workload = objects[kind, f"gpuward-{program}"]["spec"]
+        pod = workload["template"]
+        labels = pod["metadata"]["labels"]
+        assert workload["selector"]["matchLabels"].items() <= labels.items()
+        assert (labels["team"], labels["release"]) == ("gpu", LABELS["release"])
+        assert pod["metadata"]["annotations"]["note"] == "1"
+        spec, container = pod["spec"], pod["spec"]["containers"][0]
+        assert container["resources"]["limits"] == {"memory": "2Gi"}
+        assert container["resources"]["requests"]
+        assert container["env"].count({"name": "TZ", "value": "UTC"}) == 1
+        assert container["args"][-1] == "--log-level=debug"
+        assert spec["affinity"] == {"podAntiAffinity": {"x": []}}
+        assert spec["imagePullSecrets"] == [{"name": "all"}, {"name": "own"}]
+        for key in ("nodeSelector", "tolerations", "priorityClassName"):
+            assert spec[key] == usual[key]
+    for kind, name in (("PodMonitor", "agent"), ("ServiceMonitor", "remediator")):
+        monitor = objects[kind, f"gpuward-{name}"]
+        assert monitor["metadata"]["labels"]["by"] == "team"
+        (endpoint,) = monitor["spec"].get("podMetricsEndpoints") or monitor["spec"]["endpoints"]
+        assert endpoint["interval"] == "15s"
+    assert objects["PrometheusRule", "gpuward"]["metadata"]["labels"]["role"] == "alerts"
+
+
+def test_every_key_of_a_program_has_a_description_in_the_schema() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    for program in ("agent", "remediator"):
+        section = schema["properties"][program]["properties"]
+        monitor = section.pop("monitor")["properties"]
+        described = {**section, **monitor}
+        described.pop("replicas", None)
+        assert len(described) == 12
+        assert all(each["description"] for each in described.values())
