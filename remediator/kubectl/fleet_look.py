@@ -24,6 +24,7 @@ from remediator.view.people import (
 from remediator.view.session_words import mark_stays, phase_words
 from remediator.view.shared_waits import shared_waits
 from remediator.view.text import document, table
+from rules.api.gpu_nodes import has_gpus
 from rules.api.names import LABEL_GPUS
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.object_name import is_object_name
@@ -40,10 +41,6 @@ from rules.session.status import BREAKER_IS_OPEN, blocked_by, condition
 from rules.text.counted import count
 from rules.text.printable import printable
 
-GPU_PRESENT: Final = "nvidia.com/gpu.present"
-"""What GPU feature discovery sets."""
-GPU_LABELS: Final = (GPU_PRESENT, "feature.node.kubernetes.io/pci-10de.present")
-"""What says of a node that it has NVIDIA GPUs, before an agent does."""
 NODES_HIDDEN: Final = "you may not list nodes: cordons and holds are not shown"
 _GRAVITY: Final = {"Unhealthy": 0, "Unknown": 1, "Degraded": 2, "Healthy": 3}
 _MOST_TOLD: Final = 3
@@ -199,12 +196,12 @@ def _given_back(
 
 
 async def _without_agent(cluster: Cluster, selector: str) -> list[str]:
-    """Nodes that GPU feature discovery found GPUs on and no agent ever did: nobody watches them,
-    and no total counts them.
+    """Nodes that have GPUs by a label or a resource, and on which no agent found any: no total
+    counts them.
     """
-    unlabelled = f"{GPU_PRESENT}=true,!{LABEL_GPUS}"
+    unlabelled = f"!{LABEL_GPUS}"
     found = await cluster.readable_nodes(f"{unlabelled},{selector}" if selector else unlabelled)
-    names = sorted(node.name for node in found or ())
+    names = sorted(node.name for node in found or () if has_gpus(node))
     if not names:
         return []
     have = "has" if len(names) == 1 else "have"

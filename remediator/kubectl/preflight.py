@@ -12,7 +12,6 @@ from remediator.kube.elector import LEASE_NAME
 from remediator.kube.resources import REMEDIATOR_SELECTOR
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import PLANNER, CommandError
-from remediator.kubectl.fleet_look import GPU_LABELS
 from remediator.kubectl.leading import lease_of, nobody_leads, unable_since
 from remediator.kubectl.ready.adapters import repair_checks, validation_checks
 from remediator.kubectl.ready.check import ADMISSION_PATH, FAIL, OK, WARN, Check
@@ -26,6 +25,7 @@ from remediator.kubectl.ready.installation import (
 from remediator.kubectl.ready.nodes_said import left_checks, unheard_checks
 from remediator.kubectl.ready.policy_edited import policy_checks
 from remediator.kubectl.ready.policy_said import unread_said
+from rules.api.gpu_nodes import has_gpus
 from rules.api.leaders_word import leaders_word
 from rules.api.names import COMPONENT_REMEDIATOR
 from rules.api.sentences import some
@@ -169,8 +169,8 @@ def _fields(document: Mapping[str, Any]) -> Check:
 
 async def _nodes(cluster: Cluster, policy: Policy, here: Installation) -> list[Check]:
     selected = await cluster.nodes(policy.node_selector)
-    gpu_nodes = {n.name for label in GPU_LABELS for n in await cluster.nodes(label)}
-    unseen = sorted(gpu_nodes - {node.name for node in selected})
+    chosen = {node.name for node in selected}
+    unseen = sorted(n.name for n in await cluster.nodes() if n.name not in chosen and has_gpus(n))
     if here.fresh and not selected:
         found = f"{len(unseen)} by the labels of others; agents label them once they run"
         return [Check(verdict=OK if unseen else WARN, name="GPU nodes", found=found)]

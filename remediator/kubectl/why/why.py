@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, MutableMapping, Sequence
 
 from remediator.kube.resources import AGENT_SELECTOR
-from remediator.kubectl.fleet_look import GPU_LABELS
 from remediator.kubectl.leading import unable_since
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.blocked import blocked_lines, next_lines
@@ -25,6 +24,7 @@ from remediator.view.people import MUSTS
 from remediator.view.session_words import degraded_of
 from remediator.view.shared_waits import clause_of, without
 from remediator.view.text import WIDTH, age, labelled
+from rules.api.gpu_nodes import has_gpus
 from rules.api.health import HealthStatus, SourceStatus
 from rules.api.mark import marked, read_note
 from rules.api.names import LABEL_GPUS
@@ -185,7 +185,7 @@ def _health(look: NodeLook) -> Iterator[str]:
             )
         else:
             yield "Unknown: no agent has ever published a verdict for this node"
-        if look.node is not None and not labels & {LABEL_GPUS, *GPU_LABELS}:
+        if look.node is not None and LABEL_GPUS not in labels and not has_gpus(look.node):
             yield "no label says that it has NVIDIA GPUs: without any, no agent belongs there"
         yield from _clock(look)
         yield from _see_agent(look)

@@ -26,6 +26,14 @@ TARGET_LABELS = frozenset({"node", "instance", "job"})
 """What the scrape adds: `node` by our PodMonitor and by the example in docs/alerting.md."""
 ELSEWHERE = {
     "kube_node_status_capacity": frozenset({"node", "resource", "unit", "instance"}),
+    "kube_node_labels": frozenset(
+        {
+            "node",
+            "label_nvidia_com_gpu_present",
+            "instance",
+            "label_feature_node_kubernetes_io_pci_10de_present",
+        }
+    ),
     "kube_node_spec_unschedulable": frozenset({"node", "instance"}),
     "kube_pod_container_status_waiting_reason": frozenset(
         {"namespace", "pod", "container", "reason", "instance"}

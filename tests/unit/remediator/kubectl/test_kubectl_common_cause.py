@@ -32,6 +32,13 @@ def hot(name: str) -> Object:
     return verdict(name, health="Degraded", reason="ThermalSlowdown", incidents=[incident])
 
 
+UNSEEN = {
+    "mig": {"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "56"},
+    "named": {"nvidia.com/gpu-a100": "8"},
+    "shared": {"nvidia.com/gpu.shared": "32"},
+}
+
+
 def fill(hosted: HostedServer) -> None:
     for index in range(48):
         name, rack = f"n{index:02}", index // 8
@@ -45,6 +52,14 @@ def fill(hosted: HostedServer) -> None:
     blind = node("unseen")
     blind["metadata"]["labels"] = {"nvidia.com/gpu.present": "true", RACK: "r9"}
     load(hosted, r.NODES, blind)
+    plain = node("cpu")
+    plain["metadata"]["labels"] = {RACK: "r9"}
+    load(hosted, r.NODES, plain)
+    for name, resources in UNSEEN.items():
+        found = node(name)
+        found["metadata"]["labels"] = {RACK: "r9"}
+        found["status"]["allocatable"] = resources
+        load(hosted, r.NODES, found)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +71,9 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
 def test_issue15_fleet_names_the_rack_above_the_table(kubectl: Kubectl) -> None:
     code, out, _ = kubectl("fleet")
     assert code == 0
-    assert out.splitlines()[1] == "1 more node has GPUs that no agent has seen: unseen"
+    assert out.splitlines()[1] == (
+        "4 more nodes have GPUs that no agent has seen: mig, named, shared and 1 more"
+    )
     assert out.splitlines()[2] == (
         f"ThermalSlowdown on all 8 nodes with {RACK}=r3, none elsewhere: look at what they "
         "share first"
