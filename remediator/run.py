@@ -41,7 +41,7 @@ async def run(settings: RemediatorSettings) -> int:
     app = make_app(
         replica.metrics, healthy=replica.healthy, ready=replica.ready, refresh=replica.refresh
     )
-    runner, port = await start_server(app, settings.listen)
+    served = await start_server(app, settings.listen)
     page = await serve_page(
         replica.page_source(), settings.page_listen, hosts_of(settings.page_hosts)
     )
@@ -49,7 +49,7 @@ async def run(settings: RemediatorSettings) -> int:
         "started",
         identity=settings.identity,
         server=access.host,
-        port=port,
+        port=served.port,
         namespace=replica.elector.namespace,
     )
     stopped = asyncio.Event()
@@ -66,9 +66,9 @@ async def run(settings: RemediatorSettings) -> int:
             async with asyncio.timeout(_SHUTDOWN_S):
                 await replica.elector.release()
         if page is not None:
-            await page.cleanup()
+            await page.close()
         await replica.api.close()
-        await runner.cleanup()
+        await served.close()
         _LOG.info("stopped")
     return 0
 

@@ -1,19 +1,34 @@
-"""Serves `/metrics`, `/healthz` and `/readyz` on the agent's own port, plain text, read-only.
+"""Serve `/metrics`, `/healthz` and `/readyz` on the agent's own port, plain text, read-only.
 
-A few threads of the standard library's server; the main loop is never waited for. `/healthz` says
-that the loop ticks, `/readyz` that it ticks and the last verdict was accepted: the remediator
-trusts a verdict only while the agent's pod is Ready.
+A few threads of the standard library's server; the main loop is never waited for. `/healthz`
+reports that the loop ticks, `/readyz` that it ticks and the last verdict was accepted: the
+remediator trusts a verdict only while the agent's pod is Ready.
+
+Anything in the pod network can connect, so a connection lives for at most `CONNECTION_S` and the
+oldest one makes room for the newest: a probe, which takes milliseconds, is always answered.
 """
 
 from __future__ import annotations
 
+import errno
+import socket
 import threading
+import time
 from collections.abc import Callable
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+from socketserver import ThreadingTCPServer
 from typing import Any
 
-REQUEST_TIMEOUT_S = 10.0
+from rules.text.listen import EVERY_ADDRESS, listen_address
+
+CONNECTION_S = 10.0
+"""From accepting a connection to the last byte of its answer; a scrape takes far less."""
+MOST_CONNECTIONS = 32
+"""Open at once, each with a thread: kubelet, Prometheus and a few people need under ten."""
+BACKLOG = 128
+"""Connections that the kernel completes for us meanwhile."""
+NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PLAIN = "text/plain; charset=utf-8"
 
@@ -22,12 +37,12 @@ class MetricsListenError(Exception):
     """The address cannot be served; the text names it and the remedy."""
 
 
-class Server(ThreadingHTTPServer):
+class Server(ThreadingTCPServer):
     """The agent's HTTP server. `healthz` and `readyz` return None when well, else a sentence."""
 
     daemon_threads = True
-    # A restarted agent must not wait for the old socket's last connections.
-    allow_reuse_address = True
+    # Its threads end within `CONNECTION_S`; nobody waits for them.
+    block_on_close = False
 
     def __init__(
         self,
@@ -39,12 +54,19 @@ class Server(ThreadingHTTPServer):
     ) -> None:
         self.metrics = metrics
         self.checks = {"/healthz": healthz, "/readyz": readyz}
+        self._accepted: dict[socket.socket, float] = {}
+        """The open connections, oldest first, and when each was accepted."""
+        self._lock = threading.Lock()
+        address = _address(listen)
+        super().__init__(address, _Handler, bind_and_activate=False)
+        self.socket.close()
         try:
-            super().__init__(address(listen), _Handler)
+            self.socket = _listening(address)
         except OSError as error:
             raise MetricsListenError(
                 f"{listen} cannot be listened on ({error.strerror}): choose another --listen"
             ) from error
+        self.server_address = self.socket.getsockname()
         self._thread = threading.Thread(target=self.serve_forever, name="http", daemon=True)
 
     @property
@@ -61,13 +83,54 @@ class Server(ThreadingHTTPServer):
         self.shutdown()
         self.server_close()
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread; the oldest connection is closed where there are too many."""
+        with self._lock:
+            while len(self._accepted) >= MOST_CONNECTIONS:
+                self._end(next(iter(self._accepted)))
+            self._accepted[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Close the connections that are too old, twice a second."""
+        now = time.monotonic()
+        with self._lock:
+            for connection, since in tuple(self._accepted.items()):
+                if now - since < CONNECTION_S:
+                    break
+                self._end(connection)
+
+    def shutdown_request(self, request: Any) -> None:
+        """The answer is sent, or there is none to send."""
+        with self._lock:
+            self._accepted.pop(request, None)
+        super().shutdown_request(request)
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Accept a connection."""
+        try:
+            return super().get_request()
+        except OSError:
+            # Out of file descriptors or memory: the socket stays readable, so wait before the
+            # next attempt instead of spinning.
+            time.sleep(0.05)
+            raise
+
+    def _end(self, connection: socket.socket) -> None:
+        """Wake the thread that reads or writes this connection: it ends with it."""
+        del self._accepted[connection]
+        try:
+            connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # the client was faster
+
     def handle_error(self, *_: Any) -> None:
         """A client that hung up is not the agent's trouble; nothing else raises here."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: Server
-    timeout = REQUEST_TIMEOUT_S
+    timeout = CONNECTION_S
     server_version = "gpuward-agent"
     sys_version = ""
 
@@ -95,11 +158,29 @@ class _Handler(BaseHTTPRequestHandler):
         """Requests are not logged: probes and scrapes come every few seconds."""
 
 
-def address(listen: str) -> tuple[str, int]:
-    """`:9412`, `127.0.0.1:0` or `[::1]:9412` as host and port."""
-    host, colon, port = listen.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
+def _address(listen: str) -> tuple[str, int]:
+    try:
+        return listen_address(listen)
+    except ValueError:
         raise MetricsListenError(
-            f"{listen!r} is no address to listen on: write :9412 or 127.0.0.1:9412"
-        )
-    return host.strip("[]"), int(port)
+            f"{listen!r} is no address to listen on: write :9412, 127.0.0.1:9412 or [::1]:9412"
+        ) from None
+
+
+def _listening(address: tuple[str, int]) -> socket.socket:
+    """A listening socket. Every address means IPv6 and IPv4, or IPv4 alone where the kernel has
+    no IPv6. Raises OSError.
+    """
+    host, port = address
+    if host != EVERY_ADDRESS:
+        family, _, _, _, found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(found[:2], family=family, backlog=BACKLOG)
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(
+                ("::", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True
+            )
+        except OSError as error:
+            if error.errno not in NO_IPV6:
+                raise
+    return socket.create_server(("0.0.0.0", port), backlog=BACKLOG)

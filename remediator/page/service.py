@@ -12,7 +12,7 @@ import structlog
 from aiohttp import web
 
 from remediator.page.site import mount
-from remediator.serve.server import ListenError, parse_listen, start_server
+from remediator.serve.server import ListenError, Served, parse_listen, start_server
 from remediator.view.live import PageSource
 
 _LOG = structlog.get_logger()
@@ -21,10 +21,8 @@ OFF = "off"
 
 async def serve_page(
     source: PageSource, listen: str, hosts: Collection[str] = ()
-) -> web.AppRunner | None:
-    """Listen on `listen` (`off`: do not); the runner to clean up. ListenError for a wrong
-    address.
-    """
+) -> Served | None:
+    """Listen on `listen` (`off`: do not). ListenError for a wrong address."""
     if listen == OFF:
         return None
     try:
@@ -36,9 +34,9 @@ async def serve_page(
     app = web.Application(client_max_size=64 * 1024)
     mount(app, source, hosts)
     try:
-        runner, port = await start_server(app, listen)
+        served = await start_server(app, listen)
     except ListenError as problem:
         _LOG.warning("review page", problem=str(problem).replace("--listen", "--page-listen"))
         return None
-    _LOG.info("review page", page_port=port)
-    return runner
+    _LOG.info("review page", page_port=served.port)
+    return served

@@ -1,19 +1,35 @@
 """The remediator's own HTTP server: /metrics, /healthz, /readyz.
 
 `run` starts it before anything that may fail, so that probes always get an answer. It only reads;
-people act through kubectl.
+people act through kubectl. The review page is served the same way, on a port of its own.
+
+Anything in the pod network can connect, so an idle or half-sent request ends after `IDLE_S`, and
+the oldest connection makes room for the newest: a probe, which takes milliseconds, is always
+answered, and calls to the API server always find a file descriptor.
 """
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from aiohttp import web
 
 from remediator.metrics import Metrics
+from rules.text.listen import EVERY_ADDRESS, listen_address
 
 Probe = Callable[[], str]
 """Returns why the answer is no, one sentence; empty for yes."""
+
+IDLE_S = 15.0
+"""The longest wait for a request's head. Prometheus, which scrapes every 15 s or 30 s, and a page
+that asks every few seconds connect again without a cost that counts."""
+MOST_CONNECTIONS = 128
+"""Open at once on one port; of 1,024 file descriptors most are for calls to the API server."""
+_NO_IPV6 = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT})
 
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -47,24 +63,69 @@ class ListenError(Exception):
 
 def parse_listen(text: str) -> tuple[str, int]:
     """`:9413`, `127.0.0.1:9413` or `[::1]:9413` as host and port; host "" means every address."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise ListenError(f"--listen {text} is not HOST:PORT; write for example :9413.")
-    return host.strip("[]"), int(port)
-
-
-async def start_server(app: web.Application, listen: str) -> tuple[web.AppRunner, int]:
-    """Listen; the runner (to clean up) and the port that was chosen (for `:0`)."""
-    host, port = parse_listen(listen)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
     try:
-        await web.TCPSite(runner, host or None, port).start()
+        return listen_address(text)
+    except ValueError:
+        raise ListenError(f"--listen {text} is not HOST:PORT; write for example :9413.") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """An application that is served."""
+
+    port: int
+    """The one that was chosen for `:0`."""
+    server: asyncio.Server
+    runner: web.AppRunner
+
+    async def close(self) -> None:
+        """Stop listening, then end the requests under way."""
+        self.server.close()
+        await self.runner.cleanup()
+
+
+async def start_server(app: web.Application, listen: str) -> Served:
+    """Serve `app`. Raises ListenError."""
+    address = parse_listen(listen)
+    try:
+        listening = _listening(address)
     except OSError as error:
-        await runner.cleanup()
         raise ListenError(
             f"Cannot listen on {listen}: {error.strerror or error}; free the port or choose "
             "another with --listen HOST:PORT."
         ) from error
-    addresses = runner.addresses
-    return runner, int(addresses[0][1]) if addresses else port
+    # aiohttp counts the keep-alive time from the start of a connection and of each wait for a
+    # request, so it is the deadline of a request's head, too.
+    runner = web.AppRunner(app, access_log=None, keepalive_timeout=IDLE_S)
+    await runner.setup()
+    handlers = runner.server
+    assert handlers is not None  # made by `setup`
+
+    def accept() -> asyncio.Protocol:
+        connections = (one.transport for one in handlers.connections)
+        still = [one for one in connections if one is not None and not one.is_closing()]
+        for oldest in still[: len(still) - MOST_CONNECTIONS + 1]:
+            if isinstance(oldest, asyncio.WriteTransport):
+                # Not `close`, which waits for a client that does not read.
+                oldest.abort()
+        return handlers()
+
+    server = await asyncio.get_running_loop().create_server(accept, sock=listening)
+    return Served(port=int(listening.getsockname()[1]), server=server, runner=runner)
+
+
+def _listening(address: tuple[str, int]) -> socket.socket:
+    """A bound socket. Every address means IPv6 and IPv4, or IPv4 alone where the kernel has no
+    IPv6. Raises OSError.
+    """
+    host, port = address
+    if host != EVERY_ADDRESS:
+        family, _, _, _, found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(found[:2], family=family)
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
+        except OSError as error:
+            if error.errno not in _NO_IPV6:
+                raise
+    return socket.create_server(("0.0.0.0", port))

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 import urllib3
 
-from agent.daemon.http import MetricsListenError, Server, address
+from agent.daemon.http import MOST_CONNECTIONS, MetricsListenError, Server
 
 
 class Served:
-    def __init__(self) -> None:
+    def __init__(self, listen: str = "127.0.0.1:0") -> None:
         self.complaint: str | None = None
         self.server = Server(
-            "127.0.0.1:0",
+            listen,
             metrics=lambda: b"gpuward_x 1\n",
             healthz=lambda: None,
             readyz=lambda: self.complaint,
         )
         self.server.start()
 
-    def get(self, path: str) -> tuple[int, str]:
-        url = f"http://127.0.0.1:{self.server.port}{path}"
+    def get(self, path: str, host: str = "127.0.0.1") -> tuple[int, str]:
+        url = f"http://{host}:{self.server.port}{path}"
         response = urllib3.request("GET", url, retries=False, timeout=10.0)
         return response.status, response.data.decode()
 
@@ -54,21 +58,71 @@ def test_anything_else_is_not_found(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    ("listen", "expected"),
+    ("listen", "answering"),
     [
-        pytest.param(":9412", ("", 9412), id="all addresses"),
-        pytest.param("127.0.0.1:0", ("127.0.0.1", 0), id="IPv4"),
-        pytest.param("[::1]:9412", ("::1", 9412), id="IPv6"),
+        pytest.param(":0", ("127.0.0.1", "[::1]"), id="every address"),
+        pytest.param("[::1]:0", ("[::1]",), id="IPv6"),
+        pytest.param("localhost:0", ("localhost",), id="a name"),
     ],
 )
-def test_addresses(listen: str, expected: tuple[str, int]) -> None:
-    assert address(listen) == expected
+def test_every_address_is_of_both_families(listen: str, answering: tuple[str, ...]) -> None:
+    running = Served(listen)
+    try:
+        assert [running.get("/healthz", host)[0] for host in answering] == [200] * len(answering)
+    finally:
+        running.server.close()
+
+
+def test_a_kernel_without_ipv6_serves_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    running = Served(":0")
+    try:
+        assert running.server.socket.family == socket.AF_INET
+        assert running.get("/healthz")[0] == 200
+    finally:
+        running.server.close()
+
+
+def half_sent(served: Served) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", served.server.port))
+    connection.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+    return connection
+
+
+def test_probes_are_answered_while_hundreds_of_requests_stay_half_sent(served: Served) -> None:
+    threads = threading.active_count()
+    slow = [half_sent(served) for _ in range(300)]
+    try:
+        assert [served.get("/healthz")[0] for _ in range(5)] == [200] * 5
+        # The threads of connections that made room end a moment later.
+        until = time.monotonic() + 10
+        while threading.active_count() > threads + MOST_CONNECTIONS and time.monotonic() < until:
+            time.sleep(0.01)
+        assert threading.active_count() <= threads + MOST_CONNECTIONS
+    finally:
+        for connection in slow:
+            connection.close()
+
+
+def test_a_request_that_trickles_in_ends_at_its_deadline(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.daemon.http.CONNECTION_S", 1.0)
+    began = time.monotonic()
+    with half_sent(served) as slow, contextlib.suppress(OSError):
+        slow.settimeout(0.2)
+        while time.monotonic() < began + 8:
+            slow.sendall(b"x")
+            with contextlib.suppress(TimeoutError):
+                assert slow.recv(1) == b""
+                break
+    assert time.monotonic() < began + 8
 
 
 @pytest.mark.parametrize("listen", ["9412", "host", ":http", ":70000", ""])
 def test_what_is_no_address_is_said(listen: str) -> None:
     with pytest.raises(MetricsListenError, match="write :9412"):
-        address(listen)
+        Served(listen)
 
 
 def test_a_port_in_use_is_said(served: Served) -> None:

@@ -154,9 +154,9 @@ async def test_the_page_can_be_off_and_a_taken_port_stops_nothing() -> None:
     assert await serve_page(source, "off") is None
     first = await serve_page(source, "127.0.0.1:0")
     assert first is not None
-    taken = f"127.0.0.1:{first.addresses[0][1]}"
+    taken = f"127.0.0.1:{first.port}"
     assert await serve_page(source, taken) is None
-    await first.cleanup()
+    await first.close()
 
 
 @pytest.mark.parametrize(

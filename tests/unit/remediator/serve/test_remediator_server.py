@@ -2,29 +2,135 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import socket
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from aiohttp import ClientSession, TCPConnector, web
 from aiohttp.test_utils import TestClient, TestServer
 
 from remediator.kube.pace import PaceLane
 from remediator.metrics import Metrics
-from remediator.serve.server import ListenError, make_app, parse_listen
+from remediator.serve.server import (
+    MOST_CONNECTIONS,
+    ListenError,
+    make_app,
+    parse_listen,
+    start_server,
+)
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "remediator_metrics.prom"
 
 
+def well() -> web.Application:
+    """An application whose probes are well."""
+    return make_app(Metrics(), healthy=lambda: "", ready=lambda: "", refresh=lambda: None)
+
+
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("listen", "answering"),
     [
-        pytest.param(":9413", ("", 9413), id="every address"),
-        pytest.param("127.0.0.1:0", ("127.0.0.1", 0), id="any port"),
-        pytest.param("[::1]:80", ("::1", 80), id="IPv6"),
+        pytest.param(":0", ("127.0.0.1", "[::1]"), id="every address"),
+        pytest.param("127.0.0.1:0", ("127.0.0.1",), id="IPv4"),
+        pytest.param("[::1]:0", ("[::1]",), id="IPv6"),
     ],
 )
-def test_listen_addresses(text, expected):
-    assert parse_listen(text) == expected
+async def test_every_address_is_of_both_families(listen, answering):
+    served = await start_server(well(), listen)
+    try:
+        async with ClientSession() as client:
+            for host in answering:
+                answer = await client.get(f"http://{host}:{served.port}/healthz")
+                assert answer.status == 200
+    finally:
+        await served.close()
+
+
+async def test_a_kernel_without_ipv6_serves_ipv4(monkeypatch):
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    served = await start_server(well(), ":0")
+    try:
+        async with ClientSession() as client:
+            answer = await client.get(f"http://127.0.0.1:{served.port}/healthz")
+            assert answer.status == 200
+        assert [one.family for one in served.server.sockets] == [socket.AF_INET]
+    finally:
+        await served.close()
+
+
+def open_connections(served):
+    server = served.runner.server
+    assert server is not None
+    return [one for one in server.connections if one.transport is not None]
+
+
+async def half_sent(port):
+    connection = await asyncio.open_connection("127.0.0.1", port)
+    connection[1].write(b"GET /metrics HTTP/1.1\r\nX: ")
+    return connection
+
+
+async def test_probes_are_answered_while_hundreds_of_requests_stay_half_sent():
+    served = await start_server(well(), "127.0.0.1:0")
+    slow = [await half_sent(served.port) for _ in range(400)]
+    try:
+        async with ClientSession(connector=TCPConnector(force_close=True)) as client:
+            for _ in range(5):
+                answer = await client.get(f"http://127.0.0.1:{served.port}/healthz")
+                assert answer.status == 200
+        still = open_connections(served)
+        assert len(still) <= MOST_CONNECTIONS
+    finally:
+        for _, writer in slow:
+            writer.close()
+        await served.close()
+
+
+async def test_clients_that_read_no_answer_make_room_as_well(monkeypatch):
+    monkeypatch.setattr("remediator.serve.server.MOST_CONNECTIONS", 4)
+    app = web.Application()
+
+    async def large(_):
+        return web.Response(body=bytes(6 << 20))
+
+    app.router.add_get("/large", large)
+    served = await start_server(app, "127.0.0.1:0")
+    slow = []
+    try:
+        for _ in range(12):
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1)
+            writer.write(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+            slow.append((reader, writer))
+        async with ClientSession() as client:
+            answer = await client.get(f"http://127.0.0.1:{served.port}/none")
+            assert answer.status == 404
+        still = open_connections(served)
+        assert len(still) <= 4
+    finally:
+        for _, writer in slow:
+            writer.transport.abort()
+        await served.close()
+
+
+async def test_a_request_that_trickles_in_ends_at_its_deadline(monkeypatch):
+    monkeypatch.setattr("remediator.serve.server.IDLE_S", 1.0)
+    served = await start_server(well(), "127.0.0.1:0")
+    try:
+        reader, writer = await half_sent(served.port)
+        began = time.monotonic()
+        while not reader.at_eof() and time.monotonic() < began + 8:
+            writer.write(b"x")
+            with suppress(TimeoutError, ConnectionError):
+                async with asyncio.timeout(0.2):
+                    await reader.read(1)
+        assert time.monotonic() < began + 8
+        writer.close()
+    finally:
+        await served.close()
 
 
 @pytest.mark.parametrize("text", ["9413", "host:", ":port", ":70000"])
