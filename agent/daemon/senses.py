@@ -40,7 +40,7 @@ class SensesError(Exception):
 class Senses:
     """The kernel log, NVML, the machine, udev and dcgm-exporter. Raises SensesError.
 
-    `udev` makes the monitor of PCI announcements, given what to call with each. `stays` is False
+    `udev` makes the monitor of PCI announcements, given what to call. `stays` is False
     for one look: then a file may be a log of any format, read once.
     """
 
@@ -48,7 +48,9 @@ class Senses:
         self,
         settings: AgentSettings,
         inbox: Inbox[Item],
-        udev: Callable[[Callable[[bool], None]], UdevMonitor] = UdevMonitor,
+        udev: Callable[
+            [Callable[[bool], None], Callable[[Exception], None]], UdevMonitor
+        ] = UdevMonitor,
         *,
         stays: bool = True,
     ) -> None:
@@ -173,7 +175,7 @@ class Senses:
         if self._settings.udev == "off":
             self._source(facts.SourceName.UDEV, facts.SourceState.ABSENT, "Off")
             return
-        monitor = self._make_monitor(self._bus_changed)
+        monitor = self._make_monitor(self._bus_changed, self._announcements_lost)
         try:
             monitor.start()
         except UdevError as error:
@@ -190,6 +192,9 @@ class Senses:
             self.nvml.reinitialise()
         else:
             self.look_again()
+
+    def _announcements_lost(self, error: Exception) -> None:
+        self._inbox.put(Log(f"PCI announcements were lost ({error}): the bus is polled now"))
 
     def _source(self, source: facts.SourceName, state: facts.SourceState, reason: str) -> None:
         self._inbox.put(

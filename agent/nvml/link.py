@@ -7,6 +7,7 @@ the first is reaped, and never kill one early.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import select
@@ -138,7 +139,9 @@ class NvmlLink:
     def _command(self, command: Input) -> None:
         if self._thread.is_alive():
             self._commands.put(command)
-            os.write(self._wake_write, b"\0")
+            with contextlib.suppress(BlockingIOError):
+                # A full pipe wakes the thread as well.
+                os.write(self._wake_write, b"\0")
 
     def _run(self) -> None:
         self._feed(SupervisorTick())

@@ -7,6 +7,7 @@ nothing about any GPU. Whether a page is this node's at all is judged in `rules`
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -78,7 +79,9 @@ class DcgmScraper:
         # Reading its headers has a limit for each piece only: nobody may sit there unseen.
         overdue = threading.Timer(2 * SCRAPE_WITHIN_S, self._say, (SourceState.DOWN, TOO_SLOW))
         overdue.daemon = True
-        overdue.start()
+        with contextlib.suppress(RuntimeError):
+            # No more threads now (EAGAIN): the scrape itself is not kept waiting.
+            overdue.start()
         try:
             self._scrape()
         finally:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from agent.senses.exhausted import raise_if_exhausted
 from rules.judge.observation import HostProcess, Service
 
 PROC: Final = Path("/proc")
@@ -60,7 +61,10 @@ def sees_host_processes(root: Path = PROC) -> bool:
 def host_processes(
     root: Path = PROC, pause: Callable[[float], object] = time.sleep
 ) -> Processes | None:
-    """One look; None where the host's processes are out of sight, as in an ordinary pod."""
+    """One look; None where the host's processes are out of sight, as in an ordinary pod.
+
+    Raises OSError where they cannot be read now (`exhausted`): a service must not look stopped.
+    """
     if not sees_host_processes(root):
         return None
     # Names alone: thousands of Path objects would cost more than what they name.
@@ -95,11 +99,13 @@ def _name_and_state(root: Path, number: str) -> tuple[str, str]:
     try:
         # Not through pathlib: this is done for every process of the host, every minute.
         fd = os.open(f"{root}/{number}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    except OSError as error:
+        raise_if_exhausted(error)
         return "", ""
     try:
         stat = os.read(fd, STAT_BYTES)
-    except OSError:
+    except OSError as error:
+        raise_if_exhausted(error)
         return "", ""
     finally:
         os.close(fd)

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from agent.senses.aer import aer_counters
 from agent.senses.devnodes import nvidia_minors
+from agent.senses.exhausted import is_exhausted
 from agent.senses.host import host_identity, host_seen
 from agent.senses.pci import pci_functions
 from rules.judge import observation as facts
@@ -121,9 +122,12 @@ class MachineSense:
                 self._put(facts.AerSeen(at=self._wall(), functions=counters))
             self._put(facts.DevNodesSeen(at=self._wall(), minors=self._machine.minors()))
             self._say(facts.SourceName.PCI, facts.SourceState.UP, "")
-        except (OSError, ValueError):
-            # No PCI bus in this machine, or a simulated node whose file is being written.
-            self._say(facts.SourceName.PCI, facts.SourceState.ABSENT, "NoPciBus")
+        except (OSError, ValueError) as error:
+            if is_exhausted(error):
+                self._say(facts.SourceName.PCI, facts.SourceState.DOWN, "OutOfFiles")
+            else:
+                # No PCI bus in this machine, or a simulated node whose file is being written.
+                self._say(facts.SourceName.PCI, facts.SourceState.ABSENT, "NoPciBus")
         if slow:
             self._look_at_host()
         self._looks += 1
@@ -132,7 +136,7 @@ class MachineSense:
         try:
             seen = self._machine.host(self._wall())
         except (OSError, ValueError):
-            # A simulated node whose file is being written: it is looked at next time.
+            # A simulated node whose file is being written, or `exhausted`: polled next time.
             return
         self._crowded_looks = (
             FEWER_FOR_LOOKS if seen.too_many_processes else max(0, self._crowded_looks - 1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from agent.senses.exhausted import raise_if_exhausted
 from rules.judge.observation import NetworkPort
 
 SYSFS = Path("/sys/class/infiniband")
@@ -22,12 +23,15 @@ INFINIBAND = "InfiniBand"
 
 
 def network_ports(root: Path = SYSFS) -> tuple[NetworkPort, ...]:
-    """Every port with its state; one that cannot be read is left out."""
+    """Every port with its state; one that is gone is left out. Raises OSError where none can be
+    read now (`exhausted`).
+    """
     found = []
     for port in sorted(root.glob("*/ports/*"))[:MAX_PORTS]:
         try:
             state = (port / "state").read_text(encoding="ascii")
-        except (OSError, UnicodeDecodeError):
+        except (OSError, UnicodeDecodeError) as error:
+            raise_if_exhausted(error)
             # The adapter is being reset or unplugged.
             continue
         name = f"{port.parent.parent.name}/{port.name}"[:MAX_PORTS]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from agent.senses.exhausted import raise_if_exhausted
 from rules.judge.observation import PciFunction
 
 SYSFS = Path("/sys/bus/pci/devices")
@@ -24,7 +25,9 @@ BRIDGE_CLASS = 0x0680
 
 
 def pci_functions(root: Path = SYSFS) -> tuple[PciFunction, ...]:
-    """The NVIDIA GPUs and switches on the bus. Raises OSError when there is no PCI bus to see."""
+    """The NVIDIA GPUs and switches on the bus. Raises OSError when there is no PCI bus to see, or
+    when it cannot be read now (`exhausted`): a GPU must not look gone for want of a descriptor.
+    """
     found = []
     for device in sorted(root.iterdir()):
         function = _function(device)
@@ -37,7 +40,8 @@ def _function(device: Path) -> PciFunction | None:
     try:
         vendor = int((device / "vendor").read_text(encoding="ascii"), 16)
         device_class = int((device / "class").read_text(encoding="ascii"), 16) >> 8
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        raise_if_exhausted(error)
         # Unplugged while being read, or not a PCI function.
         return None
     if vendor != NVIDIA or device_class not in (*DISPLAY_CLASSES, BRIDGE_CLASS):
@@ -64,7 +68,8 @@ def _upstream(device: Path) -> tuple[str, ...]:
 def _driver(device: Path) -> str:
     try:
         return (device / "driver").readlink().name
-    except OSError:
+    except OSError as error:
+        raise_if_exhausted(error)
         # No driver is bound.
         return ""
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import queue
+import socket
+import threading
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
 from agent.senses.aer import aer_counters
 from agent.senses.devnodes import nvidia_minors
 from agent.senses.host import host_seen
+from agent.senses.host_processes import host_processes
 from agent.senses.machine import Machine, MachineSense, simulated
 from agent.senses.network import network_ports
 from agent.senses.pci import pci_functions
-from agent.senses.udev import concerns_gpus
+from agent.senses.udev import UdevError, UdevMonitor, concerns_gpus
 from hack.sim.driver import NODES, set_gpu
 from rules.judge.observation import (
     AerCounters,
@@ -239,3 +246,70 @@ def test_pcie_errors_are_looked_at_with_the_slow_looks_and_silence_costs_nothing
     assert [fact.functions for fact in facts if isinstance(fact, AerSeen)] == [(counted,)] * 2
     machine = machine._replace(aer=lambda _: ())
     assert not [fact for fact in facts_of(machine, looks=5) if isinstance(fact, AerSeen)]
+
+
+@pytest.mark.parametrize("folder", ["pci", "proc"])
+def test_a_gpu_does_not_look_gone_when_no_file_can_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    def exhausted(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    if folder == "pci":
+        function(tmp_path, "0000:65:00.0")
+        monkeypatch.setattr(Path, "read_text", exhausted)
+        with pytest.raises(OSError, match="Too many open files"):
+            pci_functions(tmp_path)
+    else:
+        (tmp_path / "2").mkdir()
+        monkeypatch.setattr(os, "open", exhausted)
+        with pytest.raises(OSError, match="Too many open files"):
+            host_processes(tmp_path)
+
+
+def test_a_bus_that_cannot_be_read_now_is_down_and_not_absent() -> None:
+    def exhausted() -> tuple[PciFunction, ...]:
+        raise OSError(errno.ENFILE, os.strerror(errno.ENFILE))
+
+    changed, _ = facts_of(Machine(functions=exhausted, minors=lambda: ()))[:2]
+    assert isinstance(changed, SourceChanged)
+    assert (changed.state, changed.reason) == (SourceState.DOWN, "OutOfFiles")
+
+
+def announcing() -> socket.socket:
+    """A socket that may speak on the group of kernel announcements; skips where it may not."""
+    sending = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15)
+    try:
+        sending.sendto(b"x", (0, 1))
+    except OSError as error:
+        pytest.skip(f"announcements need CAP_NET_ADMIN: {error}")
+    return sending
+
+
+def test_a_burst_of_announcements_is_lost_reported_and_made_up_for() -> None:
+    changes: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    lost: queue.SimpleQueue[Exception] = queue.SimpleQueue()
+    began, go_on = threading.Event(), threading.Event()
+
+    class Slow(UdevMonitor):
+        """A monitor whose thread is busy while the burst comes."""
+
+        def _run(self, monitor: Any) -> None:
+            began.set()
+            go_on.wait(30)
+            super()._run(monitor)
+
+    monitor = Slow(changes.put, lost.put)
+    try:
+        monitor.start()
+    except UdevError as error:
+        pytest.skip(str(error))
+    with announcing() as sending:
+        assert began.wait(30)
+        for _ in range(2000):
+            sending.sendto(b"x" * 4000, (0, 1))
+        go_on.set()
+        assert str(lost.get(timeout=30))
+        assert changes.get(timeout=30) is True, "anything may have come meanwhile"
+        assert [thread.name for thread in threading.enumerate()].count("udev") == 1
+    monitor.close()

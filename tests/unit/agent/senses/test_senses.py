@@ -48,8 +48,10 @@ def test_a_gpu_that_is_plugged_in_is_enumerated_when_udev_announces_it(tmp_path:
     inbox: Inbox[Item] = Inbox()
     announcers: list[Announcer] = []
 
-    def monitor(on_change: Callable[[bool], None]) -> UdevMonitor:
-        announcers.append(Announcer(on_change))
+    def monitor(
+        on_change: Callable[[bool], None], on_lost: Callable[[Exception], None]
+    ) -> UdevMonitor:
+        announcers.append(Announcer(on_change, on_lost))
         return announcers[0]
 
     senses = Senses(settings(f"--nvml=sim:{node}", "--kmsg=off"), inbox, udev=monitor)
