@@ -32,7 +32,8 @@ LONGEST_WAIT_S = 10.0
 """The loop turns at least this often: its heartbeat, and the check of timers."""
 PUBLISH_WITHIN_S = 0.05
 """A flood of facts is judged on for this long before its verdict so far goes out."""
-ALIVE_WITHIN_S = 60.0
+ALIVE_WITHIN_S = 30.0
+"""Three turns that did not come. The liveness probe asks for another minute before it acts."""
 REREAD_SPACING_S = 2.0
 """A flag that was seen once is read again this soon; a GPU that keeps raising flags no faster."""
 GSP_TIMEOUT_XIDS = (119, 120)

@@ -22,6 +22,7 @@ import urllib3
 
 from agent.kube.config import KubeConfig, KubeConfigError
 from agent.kube.objects import HealthObject, NodeObject, PodList, StatusAnswer, WatchEvent
+from rules.api.backoff import WATCH_SILENCE_S
 from rules.api.names import GROUP, VERSION
 from rules.judge.workload import WorkloadMeta
 from rules.text.tolerant import understand
@@ -38,7 +39,8 @@ UNREACHABLE: Final = 0
 
 TIMEOUT: Final = urllib3.Timeout(connect=5.0, read=15.0)
 WATCH_S: Final = 300
-"""A watch asks the server to end it after this long, so that a dead connection is noticed."""
+"""A watch asks the server to end it after this long. A dead connection is noticed before, by
+its silence."""
 
 TOKEN_FOR_S: Final = 60.0
 """The kubelet renews a projected token long before it expires; reading it once a minute is
@@ -98,7 +100,8 @@ class Kube:
 
     def watch_node(self, name: str, resource_version: str) -> Iterator[tuple[str, NodeObject]]:
         """Changes of the node (ADDED, MODIFIED, DELETED, BOOKMARK) from `resource_version` on,
-        until the server ends the watch; 410 when that version is too old."""
+        until the server ends the watch or is silent for `WATCH_SILENCE_S`; 410 when that version
+        is too old."""
         query = (
             f"fieldSelector={quote(f'metadata.name={name}')}&watch=true&allowWatchBookmarks=true"
             f"&timeoutSeconds={WATCH_S}&resourceVersion={quote(resource_version)}"
@@ -106,7 +109,7 @@ class Kube:
         response = self._send(
             "GET",
             f"/api/v1/nodes?{query}",
-            timeout=urllib3.Timeout(connect=5.0, read=WATCH_S + 15.0),
+            timeout=urllib3.Timeout(connect=5.0, read=WATCH_SILENCE_S),
         )
         try:
             yield from _watch_events(response)

@@ -34,7 +34,7 @@ from remediator.kube.wire.watch_lines import (
     same_version,
     version_of,
 )
-from rules.api.backoff import backoff_s
+from rules.api.backoff import WATCH_SILENCE_S, backoff_s
 from rules.session.view_age import too_old
 from rules.text.sharing import Sharing
 from rules.text.tolerant import UNREADABLE, understand
@@ -42,8 +42,6 @@ from rules.text.tolerant import UNREADABLE, understand
 _LOG = structlog.get_logger()
 
 PAGE_SIZE = 500
-# The API server sends a bookmark about once a minute; a missed one means a dead connection.
-SILENCE_S = 90.0
 # A list that is asked for after a silence may take this long before the view counts as old.
 _LISTING_S = 10.0
 # Asked of the server, which ends the watch then; spread so that watches do not end together.
@@ -91,7 +89,7 @@ class Reflector(Generic[T]):
         isolation: Isolation | None = None,
         sharing: Sharing | None = None,
         elsewhere: Callable[[str], T | None] = lambda _: None,
-        silence_s: float = SILENCE_S,
+        silence_s: float = WATCH_SILENCE_S,
         page_size: int = PAGE_SIZE,
     ) -> None:
         """`on_change(key, before, after)` is called for every change, also those of a list.

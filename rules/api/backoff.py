@@ -1,4 +1,4 @@
-"""How long to wait before trying again what failed, in every program."""
+"""How long to wait for the API server, and before trying again what failed, in every program."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from typing import Final
 
 _MOST: Final = 16
 """Doublings: far above every limit in use, and no number overflows however long it goes on."""
+
+WATCH_SILENCE_S: Final = 90.0
+"""A watch that was silent for this long is dead. The API server sends a bookmark about once a
+minute to who asks for them (allowWatchBookmarks), so one may be late by half a minute."""
 
 
 def backoff_s(failures: int, low_s: float, high_s: float) -> float:

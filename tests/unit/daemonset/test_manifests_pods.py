@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent.daemon.loop import ALIVE_WITHIN_S
 from agent.settings import OPTIONS, add_options, settings_of, variable_of
 from hack.sim.manifests import read_manifests
 from remediator.kube.resources import AGENT_SELECTOR
@@ -149,6 +150,16 @@ def test_a_rollout_never_blinds_the_fleet_nor_blocks_a_drain() -> None:
 def test_the_agent_has_time_to_let_go_of_the_driver() -> None:
     """Shutdown asks the NVML child to finish, up to 60 s."""
     assert pod(AGENT)["terminationGracePeriodSeconds"] > 60
+
+
+def test_a_hung_agent_is_replaced_in_about_a_minute_and_a_half() -> None:
+    probe = container(AGENT)["livenessProbe"]
+    failing_s = probe["periodSeconds"] * probe["failureThreshold"] + probe["timeoutSeconds"]
+    assert failing_s + probe["terminationGracePeriodSeconds"] <= 100
+    # A busy agent is asked four times and has a minute in which to answer once.
+    assert failing_s - probe["periodSeconds"] >= 60
+    # A stuck main loop answers 503 early enough to be replaced soon after.
+    assert ALIVE_WITHIN_S <= 30
 
 
 @pytest.mark.parametrize("spec", [AGENT, REMEDIATOR], ids=["agent", "remediator"])

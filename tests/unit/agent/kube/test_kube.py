@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
 from agent.kube.client import Kube, KubeError
-from agent.kube.config import KubeConfig, KubeConfigError, from_file
+from agent.kube.config import KubeConfig, KubeConfigError, from_file, in_cluster
 from hack.sim.cluster.calls import Caller
 from hack.sim.cluster.http.certificates import make_serving_certificate
 from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
 from hack.sim.cluster.resource import NODES
+from remediator.kube.watch import Reflector
+from rules.api.backoff import WATCH_SILENCE_S
 
 AGENT = "gpuward-agent/test"
 
@@ -37,7 +41,11 @@ def kube_of(hosted: HostedServer, folder: Path, token: str = "right") -> Kube:
 
 @contextmanager
 def answering(
-    status: int, body: bytes, headers: Mapping[str, str] | None = None, pause_s: float = 0.0
+    status: int,
+    body: bytes,
+    headers: Mapping[str, str] | None = None,
+    pause_s: float = 0.0,
+    address: str = "127.0.0.1",
 ) -> Iterator[Kube]:
     """A client of something that answers this to everything, byte by byte where it pauses."""
 
@@ -56,13 +64,15 @@ def answering(
 
     class Quiet(ThreadingHTTPServer):
         daemon_threads = True
+        address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
 
         def handle_error(self, *_: object) -> None:
             pass
 
-    with Quiet(("127.0.0.1", 0), Handler) as server:
+    with Quiet((address, 0), Handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}"
+        host = f"[{address}]" if ":" in address else address
+        url = f"http://{host}:{server.server_port}"
         yield Kube(KubeConfig(server=url), user_agent=AGENT)
         server.shutdown()
 
@@ -131,6 +141,29 @@ def test_a_watch_that_expires_says_gone(hosted: HostedServer, tmp_path: Path) ->
     with pytest.raises(KubeError) as raised:
         next(events)
     assert raised.value.status == 410
+
+
+def test_a_watch_that_falls_silent_ends_as_the_remediators_does(
+    hosted: HostedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert signature(Reflector).parameters["silence_s"].default == WATCH_SILENCE_S == 90.0
+    monkeypatch.setattr("agent.kube.client.WATCH_SILENCE_S", 0.5)
+    kube = kube_of(hosted, tmp_path)
+    events = kube.watch_node("gpu-1", kube.node("gpu-1").metadata.resource_version)
+    with pytest.raises(KubeError) as raised:
+        next(events)
+    assert (raised.value.status, raised.value.reason) == (0, "WatchBroken")
+
+
+def test_an_api_server_with_an_ipv6_address_is_reached(tmp_path: Path) -> None:
+    account = tmp_path / "account"
+    account.mkdir()
+    (account / "token").write_text("t")
+    (account / "ca.crt").write_text("")
+    environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
+    assert in_cluster(environ, account).server == "https://[fd00::1]:6443"
+    with answering(200, b'{"metadata": {"name": "gpu-1"}}', address="::1") as kube:
+        assert kube.node("gpu-1").metadata.name == "gpu-1"
 
 
 def test_nobody_listening_is_unreachable() -> None:
