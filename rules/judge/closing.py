@@ -1,4 +1,5 @@
-"""What ends an incident: silence, a reset, a reboot, a state, a person, or the past being past.
+"""What ends an incident: silence, a reset, a reboot, a state, a person, the past being past, or
+a GPU that has left the node for good.
 
 `judge` calls `close_what_ended` after every observation; the judges note evidence with
 `mark_reset` and `mark_reboot`. Evidence alone closes nothing: the present must agree, seen
@@ -32,6 +33,7 @@ from rules.judge.state import MAX_GPUS, START_GRACE_S, Checks, GpuView, NodeStat
 _GPU_STATES: Final = frozenset({Signal.PRESENCE, Signal.RECOVERY_ACTION})
 """What nothing compares with an earlier boot's: a sound GPU of the new one ends it."""
 NOT_CONFIRMED: Final = "NotConfirmed"
+GPU_LEFT: Final = "GPULeft"
 LINKS_DOWN: Final = "NVLinkDown"
 
 
@@ -104,8 +106,16 @@ def close_what_ended(on: Judging) -> Judging:
         _aged(on, incident) if incident.active else incident for incident in on.state.incidents
     )
     # As long as nothing ages the incidents are the same object, and nobody looks at them again.
-    same = all(new is old for new, old in zip(incidents, on.state.incidents, strict=True))
-    return on if same else on.then(replace(on.state, incidents=incidents))
+    pairs = list(zip(incidents, on.state.incidents, strict=True))
+    if all(new is old for new, old in pairs):
+        return on
+    left = [new for new, old in pairs if old.active and new.closed_by == GPU_LEFT]
+    gpus = {
+        key: view
+        for key, view in on.state.gpus.items()
+        if view.enumerated or not any(incident.concerns(view.who) for incident in left)
+    }
+    return on.then(replace(on.state, incidents=incidents, gpus=gpus))
 
 
 def _aged(on: Judging, incident: Incident) -> Incident:
@@ -113,6 +123,8 @@ def _aged(on: Judging, incident: Incident) -> Incident:
         repaired = on.state.node.repaired_at > incident.held_at
         if repaired or not held_still(incident, on.now, on.thresholds):
             return closed(incident, on.now, ClosesKind.STATE)
+    if _has_left(on, incident):
+        return closed(incident, on.now, GPU_LEFT)
     if incident.phase is IncidentPhase.PRESENT:
         return _confronted(on, incident)
     if incident.phase is IncidentPhase.CONTEXT:
@@ -131,6 +143,19 @@ def _aged(on: Judging, incident: Incident) -> Incident:
         present = present_of(on.state, incident, since=0.0)
         return closed(incident, on.now, ClosesKind.REBOOT) if present is Present.GOOD else incident
     return incident
+
+
+def _has_left(on: Judging, incident: Incident) -> bool:
+    """Whether its GPU is not here any more, after a reboot or by a person's word, and none is
+    missing: what waits for that GPU to look sound would wait for ever.
+
+    Within the boot of the fault its line proves that the GPU was here, whatever the count says.
+    """
+    repaired = incident.first_seen < on.state.node.repaired_at
+    over = repaired or (incident.rebooted and incident.row.closes_on.kind is not ClosesKind.HUMAN)
+    if not over or rests(on.state, incident):
+        return False
+    return present_of(on.state, incident, since=0.0) is Present.LEFT
 
 
 def _confronted(on: Judging, incident: Incident) -> Incident:
@@ -152,7 +177,8 @@ def _confronted(on: Judging, incident: Incident) -> Incident:
         present = Present.UNSEEN  # the rest of it stands in a log that is still to be read
     if present is Present.GOOD and _only_on_the_bus(on.state, incident):
         present = Present.UNSEEN
-    if present is Present.BAD or (present is Present.GOOD and incident.cut):
+    sick = present in (Present.BAD, Present.LEFT)
+    if sick or (present is Present.GOOD and incident.cut):
         live = replace(
             incident,
             phase=IncidentPhase.CONTEXT,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from rules.api.health import ExpectedGpus
 from rules.api.said_gpus import MAX_GPUS, said_count
@@ -66,6 +67,12 @@ def gpu_addresses(
             - left_out
         )
     )
+
+
+def given_away(functions: Sequence[PciFunction], excluded: Sequence[str] = ()) -> frozenset[str]:
+    """Addresses of the GPUs that virtual machines have or that the driver leaves out."""
+    everything = [replace(function, driver="") for function in functions]
+    return frozenset(gpu_addresses(everything)) - frozenset(gpu_addresses(functions, excluded))
 
 
 def learn(learned: Learned, count: int, key: str) -> Learned:

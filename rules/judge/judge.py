@@ -15,7 +15,7 @@ from rules.catalog.thresholds import Thresholds
 from rules.judge import observation as facts
 from rules.judge.adding_up import add_up
 from rules.judge.change import Change, changes_between
-from rules.judge.closing import close_what_ended, grace_end, mark_reboot
+from rules.judge.closing import LINKS_DOWN, close_what_ended, grace_end, mark_reboot
 from rules.judge.facts.aer import judge_aer
 from rules.judge.facts.common import merge_common
 from rules.judge.facts.compare import end_comparison
@@ -48,6 +48,7 @@ from rules.judge.foresight.hours import look_ahead
 from rules.judge.gauge import Gauge, Latch, unconfirmed
 from rules.judge.incident import Incident, IncidentPhase
 from rules.judge.judging import Judging
+from rules.judge.present import none_missing
 from rules.judge.recording import rests
 from rules.judge.state import START_GRACE_S, NodeState, identify
 from rules.judge.topology import better
@@ -156,7 +157,8 @@ def _take(on: Judging, seen: facts.Observation) -> Judging:
         case facts.Inventory():
             return count_gpus(take_inventory(on, seen))
         case facts.TopologySeen():
-            return on.then(replace(on.state, topology=better(seen, on.state.topology)))
+            known = None if _built_anew(on.state, seen) else on.state.topology
+            return on.then(replace(on.state, topology=better(seen, known)))
         case facts.Readings():
             return _readings(on, seen)
         case facts.GpuEvent():
@@ -176,6 +178,20 @@ def _take(on: Judging, seen: facts.Observation) -> Judging:
         case facts.HostSeen():
             return take_host(on, seen)
     return on
+
+
+def _built_anew(state: NodeState, seen: facts.TopologySeen) -> bool:
+    """Whether what the known topology has more than this is gone on purpose: GPUs that nobody
+    misses, or links of which a person says that the repair is done.
+    """
+    if state.topology is None:
+        return False
+    fewer = not set(seen.gpus).issuperset(state.topology.gpus)
+    said = any(
+        i.active and i.row.reason == LINKS_DOWN and i.first_seen < state.node.repaired_at
+        for i in state.incidents
+    )
+    return said or (fewer and none_missing(state))
 
 
 def _let_time_pass(on: Judging) -> Judging:

@@ -11,7 +11,13 @@ from collections.abc import Mapping
 from enum import Enum
 
 from rules.catalog.signals import Signal
-from rules.judge.expected_gpus import gpu_addresses
+from rules.judge.expected_gpus import (
+    ANNOTATION,
+    CONFIG,
+    expected_gpus,
+    given_away,
+    gpu_addresses,
+)
 from rules.judge.facts.checks import LINK_STATES, LINKS_UP
 from rules.judge.incident import Incident
 from rules.judge.observation import SourceState, Value
@@ -26,6 +32,8 @@ class Present(Enum):
     GOOD = "good"
     BAD = "bad"
     UNSEEN = "unseen"
+    LEFT = "left"
+    """It is not here, and no GPU is missing: removed for good, or given to a virtual machine."""
 
 
 def present_of(state: NodeState, incident: Incident, since: float) -> Present:
@@ -40,27 +48,50 @@ def present_of(state: NodeState, incident: Incident, since: float) -> Present:
     if not views and (incident.gpus or incident.pci) and incident.scope == "GPU":
         return _unknown_gpu(state, incident, since)
     if not views:
-        views = list(state.gpus.values())
-        enumerated = sum(view.enumerated for view in views)
-        if not views or enumerated < state.learned.count:
+        views = [view for view in state.gpus.values() if view.enumerated]
+        if len(views) < state.learned.count and not none_missing(state):
             return Present.UNSEEN
+        if not views:
+            bus_alone = state.view_source is None and state.pci_at > since
+            return Present.GOOD if bus_alone else Present.UNSEEN
     answers = {gpu_now(state, view, since) for view in views}
-    for answer in (Present.BAD, Present.UNSEEN):
+    for answer in (Present.BAD, Present.UNSEEN, Present.LEFT):
         if answer in answers:
             return answer
     return Present.GOOD
 
 
+def none_missing(state: NodeState) -> bool:
+    """Whether what sees the GPUs sees as many as this node should have.
+
+    Where nothing is known of the count, a GPU may be missing.
+    """
+    expected = expected_gpus(state.configured, state.node.expected_annotation, state.learned)
+    if not expected.count and expected.source not in (CONFIG, ANNOTATION):
+        return False
+    source = state.view_source
+    if source is None:
+        alive = [each for each in state.functions if each.config_space_ok is not False]
+        return state.pci_at > 0 and len(gpu_addresses(alive, state.excluded)) >= expected.count
+    if state.source(source) is not SourceState.UP or not state.inventory_at:
+        return False
+    return sum(view.enumerated for view in state.gpus.values()) >= expected.count
+
+
 def gpu_now(state: NodeState, view: GpuView, since: float) -> Present:
     """Judge one GPU by what was read after `since`."""
+    if not view.enumerated and _given_away(state, view.pci, since):
+        return Present.LEFT
     if gone_from_pci(state, view.pci, since):
-        return Present.BAD
+        return Present.BAD if view.enumerated else _not_here(state, view.pci)
     source = state.view_source
     if source is None:
         seen = state.pci_at > since and bool(view.pci)
         return Present.GOOD if seen else Present.UNSEEN
     if state.source(source) is not SourceState.UP:
         return Present.UNSEEN
+    if not view.enumerated and none_missing(state):
+        return Present.LEFT
     if view.values.get(Signal.PRESENCE) in ("lost", "reset_required") and view.read_at > since:
         return Present.BAD
     if not view.enumerated:
@@ -122,6 +153,9 @@ def links_by_design(state: NodeState, uuid: str) -> tuple[int, ...] | None:
     topology = state.topology
     if topology is None or uuid not in topology.gpus:
         return None
+    here = {view.seen.uuid for view in state.gpus.values() if view.enumerated}
+    if not here.issuperset(topology.gpus) and none_missing(state):
+        return None  # it describes GPUs that have left the node, and the links to them
     row = topology.gpus.index(uuid)
     joined = [
         tuple(link for link, remote in enumerate(remotes) if remote != "")
@@ -135,15 +169,32 @@ def links_by_design(state: NodeState, uuid: str) -> tuple[int, ...] | None:
 
 
 def _unknown_gpu(state: NodeState, incident: Incident, since: float) -> Present:
-    """A GPU that no sense knows by name: missing from the bus is bad, all else is not seen."""
-    if any(gone_from_pci(state, plain_address(pci), since) for pci in incident.pci):
-        return Present.BAD
+    """A GPU that no source knows by name: sick where a GPU is missing, else it has left."""
+    addresses = [plain_address(pci) for pci in incident.pci]
+    if addresses and all(_given_away(state, address, since) for address in addresses):
+        return Present.LEFT
+    gone = [address for address in addresses if gone_from_pci(state, address, since)]
+    if gone:
+        here = {_not_here(state, address) for address in gone}
+        return Present.BAD if Present.BAD in here else Present.LEFT
     view = state.view_source
     if view is None:
         return Present.GOOD if incident.pci and state.pci_at > since else Present.UNSEEN
     if state.source(view) is SourceState.UP and state.inventory_at > since:
-        return Present.BAD  # the driver enumerated its GPUs, and this one is not among them
+        # The driver enumerated its GPUs, and this one is not among them.
+        return Present.LEFT if none_missing(state) else Present.BAD
     return Present.UNSEEN
+
+
+def _not_here(state: NodeState, address: str) -> Present:
+    """Judge a GPU that is gone from the bus: one that is listed and reads all ones is dead."""
+    listed = any(plain_address(function.address) == address for function in state.functions)
+    return Present.LEFT if not listed and none_missing(state) else Present.BAD
+
+
+def _given_away(state: NodeState, address: str, since: float) -> bool:
+    """Whether the GPU at the address is a virtual machine's, or left out by the driver."""
+    return state.pci_at > since and address in given_away(state.functions, state.excluded)
 
 
 def gone_from_pci(state: NodeState, address: str, since: float) -> bool:

@@ -9,6 +9,7 @@ from typing import Final
 
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.effects import goes_further
+from remediator.kubectl.why.repaired import not_here
 from remediator.view.text import age, quoted
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.nodes import QuarantineView
@@ -57,7 +58,7 @@ def cause_lines(look: NodeLook, session: QuarantineView | None, *, wide: bool) -
         further = goes_further(incident, active)
         yield from _incident(
             incident, status, look.now, wide=wide, by_hand=by_hand, further=further,
-            recorded=_recorded(look), at_first=at_first.get(incident.id, ""),
+            recorded=_recorded(look), at_first=at_first.get(incident.id, ""), node=look.name,
         )  # fmt: skip
     if session is not None and _to_be_returned(session, active):
         yield f"for the vendor: kubectl gpuward evidence {look.name}"
@@ -88,7 +89,7 @@ def _recorded(look: NodeLook) -> dict[str, str]:
 
 def _incident(
     incident: IncidentStatus, status: HealthStatus, now: float, *, wide: bool, by_hand: bool,
-    further: str, recorded: Mapping[str, str], at_first: str,
+    further: str, recorded: Mapping[str, str], at_first: str, node: str,
 ) -> Iterator[str]:  # fmt: skip
     # A session, its alerts and tables keep the name by which it was opened; a fault of which more
     # is known has another.
@@ -121,6 +122,8 @@ def _incident(
     ends = closes(incident.closes_on)
     remedy = f"that of {further}" if further else repair(incident.recommended_action)
     yield f"  repair: {remedy}{f'; {ends}' if ends else ''}"
+    if gone := not_here(incident, status, node):
+        yield f"  {gone}"
     if by_hand and not further and (command := repair_command(incident.recommended_action, pci)):
         yield f"  on the node, once idle: {command}"
     if is_pasteable(incident.reason):

@@ -1,4 +1,4 @@
-"""A person said that it is repaired, and the agent may see otherwise: with what. Pure."""
+"""What keeps a fault open after a repair: what the agent still sees, or misses. Pure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from typing import Final
 
 from remediator.kubectl.node_look import NodeLook
 from remediator.view.text import age
-from rules.api.health import IncidentStatus
-from rules.api.names import ANNOTATION_REPAIRED
+from rules.api.health import HealthStatus, IncidentStatus
+from rules.api.names import ANNOTATION_EXPECTED_GPUS, ANNOTATION_REPAIRED
 from rules.api.timestamps import parse_time
 from rules.catalog.plain_words import closes
 from rules.catalog.reason import Severity
+from rules.catalog.signals import SourceState
+from rules.text.counted import count
+from rules.text.pci_address import plain_address
 
 HEARD_WITHIN_S: Final = 60.0
 """A living agent has judged a new annotation long before: it watches its node, and judges at every
@@ -37,6 +40,7 @@ def objections(look: NodeLook) -> list[str]:
     lines = [
         f"{one.reason} ({one.severity}), last seen {age(one.last_seen, look.now)} ago: "
         f"{closes(one.closes_on)}"
+        + (f"; {gone}" if (gone := not_here(one, look.health.status, look.name)) else "")
         for one in found[:_NAMED]
     ]
     return [*lines, *([f"and {len(found) - _NAMED} more"] if len(found) > _NAMED else [])]
@@ -53,6 +57,46 @@ def disagreement(look: NodeLook) -> list[str]:
     if not before or look.stale:
         return []
     return [f"the agent disagrees with the repair: it still sees {_named(tuple(before))}"]
+
+
+_GPU_SOURCES: Final = frozenset({"nvml", "dcgm-exporter"})
+"""The data sources that list the node's GPUs."""
+
+_COUNTED_BY: Final = {
+    "Annotation": f"by the annotation {ANNOTATION_EXPECTED_GPUS}",
+    "Config": "by the agent's --expected-gpus",
+}
+
+
+def not_here(incident: IncidentStatus, status: HealthStatus, node: str) -> str:
+    """What is missing where the agent sees the node's GPUs and not the one of a fault; "" else."""
+    if not any(one.name in _GPU_SOURCES and one.state == SourceState.UP for one in status.sources):
+        return ""
+    here = [gpu for gpu in status.gpus if gpu.index >= 0]
+    uuids, addresses = {gpu.uuid for gpu in here}, {plain_address(gpu.pci) for gpu in here}
+    there = (
+        uuids.issuperset(incident.gpus)
+        if incident.gpus
+        else addresses.issuperset(map(plain_address, incident.pci))
+    )
+    if there or incident.scope != "GPU" or incident.severity == Severity.INFO:
+        return ""
+    expected = status.expected_gpus
+    if len(here) >= expected.count:
+        return (
+            "its GPU is not here and no GPU is missing: closes with the next reboot, or once you "
+            f"run kubectl gpuward repaired {node}"
+        )
+    by = _COUNTED_BY.get(expected.source, "the most that were ever seen here")
+    lower = (
+        "lower that"
+        if expected.source == "Config"
+        else f"kubectl annotate node {node} {ANNOTATION_EXPECTED_GPUS}={len(here)} --overwrite"
+    )
+    return (
+        f"its GPU is not here, {len(here)} of {count(expected.count, 'GPU')} are (expected {by}): "
+        f"put it back or, if it was removed for good, {lower}"
+    )
 
 
 def _named(found: tuple[IncidentStatus, ...]) -> str:

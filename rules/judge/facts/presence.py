@@ -21,6 +21,7 @@ from rules.judge.expected_gpus import (
     ANNOTATION,
     CONFIG,
     expected_gpus,
+    given_away,
     gpu_addresses,
     hardware_key,
     learn,
@@ -125,7 +126,7 @@ def count_gpus(on: Judging) -> Judging:
     enumerated = sum(view.enumerated for view in on.state.gpus.values())
     missing = expected.count - enumerated - _explained(on.state)
     if expected.source not in (CONFIG, ANNOTATION):
-        missing -= _given_away(on.state)
+        missing -= len(given_away(on.state.functions, on.state.excluded))
     old = on.state.missing
     on = on.then(
         replace(on.state, missing=old.measure(missing, on.thresholds[MISMATCH]), missing_at=on.now)
@@ -294,13 +295,6 @@ def _any_answers(on: Judging) -> bool:
 def _answers(view: GpuView, now: float) -> bool:
     lately = abs(now - view.answered_at) < _ANSWER_AGE_S
     return lately and view.values.get(Signal.PRESENCE, "present") == "present"
-
-
-def _given_away(state: NodeState) -> int:
-    """GPUs on the bus that virtual machines have or that the driver leaves out."""
-    everything = [replace(function, driver="") for function in state.functions]
-    here = gpu_addresses(state.functions, state.excluded)
-    return len(gpu_addresses(everything)) - len(here)
 
 
 def _known_lost(state: NodeState, view: GpuView) -> bool:
