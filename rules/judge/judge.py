@@ -19,7 +19,7 @@ from rules.judge.closing import LINKS_DOWN, close_what_ended, grace_end, mark_re
 from rules.judge.facts.aer import judge_aer
 from rules.judge.facts.common import merge_common
 from rules.judge.facts.compare import end_comparison
-from rules.judge.facts.dcgm import judge_page
+from rules.judge.facts.dcgm import judge_exported, judge_page
 from rules.judge.facts.events import judge_event, mature_events, name_unavailable
 from rules.judge.facts.kernel import judge_line
 from rules.judge.facts.presence import (
@@ -149,9 +149,9 @@ def _take(on: Judging, seen: facts.Observation) -> Judging:
         case facts.KernelRead():
             return on.then(_read_up_to(_boot(on.state, seen.boot_id), seen.boot_id, seen.sequence))
         case facts.KernelGap():
-            return (
-                on.then(_read_up_to(on.state, seen.boot_id, seen.sequence)) if seen.boot_id else on
-            )
+            if seen.boot_id:
+                on = on.then(_read_up_to(on.state, seen.boot_id, seen.sequence))
+            return judge_exported(on.then(replace(on.state, records_lost_at=on.now)))
         case facts.SourceChanged():
             return end_comparison(change_source(on, seen))
         case facts.Inventory():

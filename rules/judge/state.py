@@ -241,6 +241,11 @@ class NodeState(Struct, frozen=True, kw_only=True):
     ports: Mapping[str, PortView] = kept(default_factory=dict)
     port_errors: Mapping[str, PortErrors] = kept(default_factory=dict)
     dcgm_xids: Mapping[tuple[str, int | None], int] = kept(default_factory=dict)
+    exported_xids: tuple[Finding, ...] = ()
+    """Xids of dcgm-exporter's latest pages, kept until it is known whether a better source was
+    able to see them."""
+    records_lost_at: float | None = None
+    """When kernel records were last found overwritten before they were read."""
     dcgm_page: DcgmSeen | None = None
     dcgm_changed_at: float | None = None
     """Since when the page says what it says now; None before the first."""

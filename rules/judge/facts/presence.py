@@ -156,9 +156,11 @@ def _report_missing(on: Judging, expected: ExpectedGpus, enumerated: int) -> Jud
     said = expected.source in (CONFIG, ANNOTATION)
     gone = said and on.state.pci_at > 0 and on_pci < expected.count and _any_answers(on)
     row = REASONS["GPULost" if gone else MISMATCH]
+    page = on.state.view_source is SourceName.DCGM
+    shown = "the dcgm-exporter page lists" if page else "the driver enumerates"
     evidence = (
-        f"expected {count(expected.count, 'GPU')} ({expected.source}), the driver enumerates "
-        f"{enumerated}, the PCI bus shows {on_pci}"
+        f"expected {count(expected.count, 'GPU')} ({expected.source}), {shown} {enumerated}, "
+        f"the PCI bus shows {on_pci}"
     )
     if on.state.minors is not None:
         evidence += f", /dev has {len(on.state.minors)}"

@@ -6,7 +6,7 @@ import pytest
 
 from rules.judge.observation import PciFunction, PciSeen, SourceName, SourceState
 from rules.publish.verdict import Health
-from tests.support.scenario.judgement_world import World
+from tests.support.scenario.judgement_world import World, pci, uuid
 
 
 @pytest.fixture
@@ -114,3 +114,12 @@ def test_a_released_sense_keeps_the_last_verdict(world: World) -> None:
     world.node()
     world.source(SourceName.NVML, SourceState.RELEASED)
     assert world.verdict().health is Health.UNHEALTHY
+
+
+def test_a_page_that_lacks_a_gpu_is_not_told_as_what_the_driver_enumerates() -> None:
+    world = World(3, nvml=False).start()
+    for _ in range(4):
+        world.dcgm({uuid(gpu): {} for gpu in (0, 1)}, pci={uuid(gpu): pci(gpu) for gpu in (0, 1)})
+        world.advance(15)
+    (line,) = world.only().evidence
+    assert "the dcgm-exporter page lists 2, the PCI bus shows 3" in line
