@@ -233,7 +233,7 @@ class Looking:
                 )
             case messages.NvmlReadings(gpu=gpu, pci=pci, tier=tier):
                 self._read.add((gpu or pci, tier))
-            case messages.Fault(gpu=gpu, pci=pci) if gpu or pci:
+            case messages.Fault(gpu=gpu, pci=pci, of_driver=False):
                 self._read.add((gpu or pci, messages.Tier.FAST))
             case messages.NvmlTopology():
                 self._described = True

@@ -23,7 +23,7 @@ class DriverGoneError(Exception):
 
     def __init__(self, call: str, code: int) -> None:
         super().__init__(f"{call} gave {code}")
-        self.fault = Fault(call=call, code=code)
+        self.fault = Fault(call=call, code=code, of_driver=True)
 
 
 class Failed(NamedTuple):

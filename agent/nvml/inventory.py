@@ -12,7 +12,7 @@ import pynvml as nvml
 
 from agent.nvml.caller import Caller, DriverGoneError, Failed, text
 from agent.nvml.messages import Device
-from agent.nvml.return_codes import GPU_NOT_FOUND, NO_ACCESS
+from agent.nvml.return_codes import GPU_NOT_FOUND, OF_EVERY_GPU
 from rules.text.pci_address import full_address
 
 MAX_LINKS = 36
@@ -56,7 +56,7 @@ def enumerate_gpus(call: Caller, known: list[Gpu]) -> list[Gpu]:
         if not isinstance(handle, Failed):
             gpus.append(Gpu(_describe(call, index, handle), handle))
             continue
-        if handle.code in NO_ACCESS:
+        if handle.code in OF_EVERY_GPU:
             refused.append(handle)
         unknown = Gpu(Device(index=index, uuid="", pci=""), None)
         gpus.append(known[index] if index < len(known) else unknown)

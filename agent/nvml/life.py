@@ -16,8 +16,8 @@ from agent.nvml import messages
 from agent.nvml.caller import Caller, DriverGoneError, Failed
 from agent.nvml.events import GpuEvents, SystemEvents
 from agent.nvml.inventory import Gpu, enumerate_gpus, excluded, virtualization
-from agent.nvml.poller import Poller
-from agent.nvml.return_codes import GPU_NOT_FOUND, Meaning, meaning
+from agent.nvml.poller import MISSING, PRESENCE, Poller
+from agent.nvml.return_codes import GPU_NOT_FOUND, NO_ACCESS, UNKNOWN_ERROR
 from agent.nvml.schedule import Schedule
 from agent.nvml.table import CONFIRMED
 from agent.nvml.topology import topology
@@ -32,7 +32,6 @@ ANNOUNCE_S = 2.0
 CONFIRM_AFTER_S = 2.0
 """A reading that changed is read again after this: long enough for a passing state to pass."""
 START_AGAIN_S = 60.0
-UNKNOWN_ERROR = 999
 
 _decode = msgspec.msgpack.Decoder(messages.ToChild).decode
 
@@ -78,7 +77,7 @@ class Child:
         if isinstance(started, Failed):
             if started.code == GPU_NOT_FOUND:
                 return self._wait_without_gpus()
-            self.send(messages.Fault(call=started.call, code=started.code))
+            self.send(messages.Fault(call=started.call, code=started.code, of_driver=True))
             return EXIT_INIT_FAILED
         # Of a driver whose version cannot be read nothing new is asked.
         version = self._call.text("nvmlSystemGetDriverVersion", nvml.nvmlSystemGetDriverVersion)
@@ -178,7 +177,10 @@ class Child:
             self._refresh_wanted = watched[Signal.PRESENCE] == "present"
 
     def _look_for(self, gpu: Gpu, tier: messages.Tier) -> None:
-        """A GPU that did not enumerate: say so at every fast poll until it does."""
+        """A GPU that did not enumerate: say so at every fast poll until it does.
+
+        A driver that lets nobody at the GPU says nothing of whether it is there.
+        """
         if tier is not messages.Tier.FAST:
             return
         index = gpu.device.index
@@ -191,8 +193,8 @@ class Child:
                 call=found.call, code=found.code, gpu=gpu.device.uuid, pci=gpu.device.pci
             )
         )
-        if found.meaning in (Meaning.GPU_LOST, Meaning.GPU_NEEDS_RESET):
-            word = "lost" if found.meaning is Meaning.GPU_LOST else "reset_required"
+        if found.code not in NO_ACCESS:
+            word = PRESENCE.get(found.meaning, MISSING)
             readings = messages.NvmlReadings(
                 gpu=gpu.device.uuid,
                 pci=gpu.device.pci,
@@ -201,21 +203,21 @@ class Child:
             )
             self.send(readings)
             self._confirm(index, readings)
+            self._notice_silence(index, readings)
 
     def _notice_silence(self, index: int, readings: messages.NvmlReadings) -> None:
-        """One field may fail without a reason; a driver that so fails every GPU is gone."""
-        others = [value for name, value in readings.values.items() if name != Signal.PRESENCE]
-        unknown = [
-            value
-            for value in others
-            if isinstance(value, messages.Absent) and meaning(value.code) is Meaning.UNKNOWN
-        ]
-        if unknown and len(unknown) == len(others):
-            self._silent.add(index)
-            if len(self._silent) == len(self._gpus):
-                raise DriverGoneError("nvmlDeviceGetFieldValues", UNKNOWN_ERROR)
-        else:
+        """One GPU may be missing; a driver that has none of them left is gone itself."""
+        if readings.values[Signal.PRESENCE] != MISSING:
             self._silent.discard(index)
+            return
+        if not self._silent:
+            # The GPU or the driver: the others tell, before this one is read again.
+            for other in range(len(self._gpus)):
+                if other != index:
+                    self._schedule.hurry(other, messages.Tier.FAST, time.monotonic())
+        self._silent.add(index)
+        if len(self._silent) == len(self._gpus):
+            raise DriverGoneError("nvmlDeviceGetFieldValues", UNKNOWN_ERROR)
 
     def _wait(self) -> None:
         """Until the next poll, in slices: in the driver for events, or for orders without a

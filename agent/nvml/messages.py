@@ -117,12 +117,17 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """An NVML call that failed with a code that means more than "this field is absent"."""
+    """An NVML call that failed with a code that means more than "this field is absent".
+
+    `of_driver`: the call speaks of the driver. Any other is about one GPU, also where that GPU
+    could not be asked for its name.
+    """
 
     call: str
     code: int
     gpu: str = ""
     pci: str = ""
+    of_driver: bool = False
 
 
 class NvmlTopology(msgspec.Struct, frozen=True, kw_only=True, tag=True):

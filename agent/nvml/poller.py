@@ -25,6 +25,8 @@ BATCH = 64
 """Fields in one call: bounds how long the driver's lock is held at a time."""
 ASK_AGAIN_S = 3600.0
 BROKEN = (Meaning.GPU_LOST, Meaning.GPU_NEEDS_RESET)
+MISSING = "missing"
+"""Neither lost nor in want of a reset by the driver's word, and not to be asked."""
 PRESENCE = {Meaning.GPU_LOST: "lost", Meaning.GPU_NEEDS_RESET: "reset_required"}
 _UINT_NONE, _ULONG_NONE = (1 << 32) - 1, (1 << 64) - 1
 """NVML_VALUE_NOT_AVAILABLE."""
@@ -72,7 +74,7 @@ class Poller:
                 Fault(call=broken.call, code=broken.code, gpu=gpu.device.uuid, pci=gpu.device.pci)
             )
         if tier is Tier.FAST:
-            values[Signal.PRESENCE] = PRESENCE[broken.meaning] if broken else "present"
+            values[Signal.PRESENCE] = PRESENCE[broken.meaning] if broken else _presence(values)
         return NvmlReadings(gpu=gpu.device.uuid, pci=gpu.device.pci, tier=tier, values=values)
 
     def _poll_fields(
@@ -169,6 +171,15 @@ class Poller:
             key = (gpu.device.index, name)
             self._mute_until[key] = now + ASK_AGAIN_S
             self._muted[key] = value
+
+
+def _presence(values: dict[Signal, Value]) -> str:
+    """A GPU that answers every question with an unknown error is not there for anybody."""
+    unknown = [
+        isinstance(value, Absent) and meaning(value.code) is Meaning.UNKNOWN
+        for value in values.values()
+    ]
+    return MISSING if unknown and all(unknown) else "present"
 
 
 def _value(answer: Any) -> Value:

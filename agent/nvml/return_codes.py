@@ -14,8 +14,10 @@ from agent.nvml.messages import SourceReason
 GPU_NOT_FOUND = 28
 """The driver is there and has no GPU: a count of 0, no failure."""
 NO_ACCESS = frozenset({4, 17})
-"""No permission, or blocked by the operating system: where it is said of every GPU, of the driver.
-"""
+"""No permission, or blocked by the operating system."""
+UNKNOWN_ERROR = 999
+OF_EVERY_GPU = NO_ACCESS | {UNKNOWN_ERROR}
+"""Where not one GPU may be opened for these, they speak of the driver."""
 
 
 class Meaning(enum.Enum):
@@ -52,7 +54,7 @@ _MEANINGS = {
     25: Meaning.FIELD_ABSENT,  # argument version mismatch
     26: Meaning.FIELD_ABSENT,  # deprecated
     27: Meaning.ASK_AGAIN,  # not ready
-    999: Meaning.UNKNOWN,
+    UNKNOWN_ERROR: Meaning.UNKNOWN,
 }
 
 

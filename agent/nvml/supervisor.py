@@ -13,7 +13,6 @@ from typing import NamedTuple
 import msgspec
 
 from agent.nvml import messages, statuses
-from agent.nvml.return_codes import INIT_FAILURES
 from rules.api.backoff import backoff_s
 
 UNKNOWN_AFTER_S = 5.0
@@ -223,7 +222,7 @@ def _said(state: State, message: messages.FromChild, now: float) -> Step:
         and message.data in GSP_XIDS
     ):
         state = state._replace(gsp_seen_at=now)
-    elif isinstance(message, messages.Fault) and _explains_an_end(message):
+    elif isinstance(message, messages.Fault) and message.of_driver:
         state = state._replace(fault=message)
     elif isinstance(message, messages.Note):
         state = state._replace(note=message.text)
@@ -234,11 +233,6 @@ def _said(state: State, message: messages.FromChild, now: float) -> Step:
     if was_hung and state.greeted and state.phase is ChildPhase.RUNNING:
         return _emit(state, statuses.up("NVML answers again."))
     return state, []
-
-
-def _explains_an_end(fault: messages.Fault) -> bool:
-    """Whether the child may end because of this: a fault of the driver, not of one GPU."""
-    return fault.call == messages.INIT_CALL or (fault.code in INIT_FAILURES and not fault.gpu)
 
 
 def _exited(state: State, status: int, now: float) -> Step:

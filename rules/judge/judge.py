@@ -213,7 +213,9 @@ def _readings(on: Judging, seen: facts.Readings) -> Judging:
         return on
     who = identify(on.state, seen.gpu, seen.pci)
     if presence == "lost":
-        return lost_poll(on, who, "NVML: the GPU is lost")
+        return lost_poll(on, who, "NVML: the GPU is lost", said=True)
+    if presence == "missing":
+        return lost_poll(on, who, "NVML: the GPU cannot be opened", said=False)
     on = answered_poll(on, who)
     asks = "NVML: the GPU requires a reset" if presence == "reset_required" else ""
     return reset_required(on, who, asks)

@@ -173,9 +173,10 @@ class GpuEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallFailed(msgspec.Struct, frozen=True, kw_only=True):
-    """An NVML call returned an error `code`; `gpu` and `pci` are empty where it names none.
+    """An NVML call returned an error `code`: about the driver, or else about one GPU.
 
-    `call` is NVML's own name of the function (`nvmlInit_v2`).
+    `gpu` and `pci` are empty also where that GPU could not be asked for its name. `call` is NVML's
+    own name of the function (`nvmlInit_v2`).
     """
 
     at: float
@@ -183,6 +184,7 @@ class CallFailed(msgspec.Struct, frozen=True, kw_only=True):
     code: int
     gpu: str = ""
     pci: str = ""
+    of_driver: bool = False
 
 
 class PciFunction(msgspec.Struct, frozen=True, kw_only=True):

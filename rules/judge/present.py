@@ -92,7 +92,7 @@ def gpu_now(state: NodeState, view: GpuView, since: float) -> Present:
         return Present.UNSEEN
     if not view.enumerated and none_missing(state):
         return Present.LEFT
-    if view.values.get(Signal.PRESENCE) in ("lost", "reset_required") and view.read_at > since:
+    if view.values.get(Signal.PRESENCE, "present") != "present" and view.read_at > since:
         return Present.BAD
     if not view.enumerated:
         return Present.BAD if state.inventory_at > since else Present.UNSEEN
@@ -107,7 +107,7 @@ def gpu_now(state: NodeState, view: GpuView, since: float) -> Present:
 def present_values(state: NodeState, view: GpuView) -> Mapping[Signal, Value]:
     """What the GPU reads now; nothing once it is lost, has left, or nobody reads it any more."""
     source = state.view_source
-    answers = view.values.get(Signal.PRESENCE) not in ("lost", "reset_required")
+    answers = view.values.get(Signal.PRESENCE, "present") == "present"
     if source is None or state.source(source) is not SourceState.UP:
         return {}
     return view.values if view.enumerated and answers else {}

@@ -171,10 +171,10 @@ def not_looked_yet(state: NodeState, now: float) -> bool:
 
 
 def _none_answers(state: NodeState) -> bool:
-    """Whether the driver is loaded and every GPU it enumerates says that it is lost."""
+    """Whether the driver is loaded and none of its GPUs can be asked."""
     enumerated = [view for view in state.gpus.values() if view.enumerated]
     return bool(enumerated) and all(
-        view.values.get(Signal.PRESENCE) == "lost" for view in enumerated
+        view.values.get(Signal.PRESENCE) in ("lost", "missing") for view in enumerated
     )
 
 

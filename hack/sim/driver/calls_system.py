@@ -82,11 +82,14 @@ def device_count(library: SimulatedLibrary, count: Any) -> int:
     return put(count, len(library.attached))
 
 
-@system_call("nvmlDeviceGetHandleByIndex_v2")
+BY_INDEX = "nvmlDeviceGetHandleByIndex_v2"
+
+
+@system_call(BY_INDEX)
 def by_index(library: SimulatedLibrary, index: Any, handle: Any) -> int:
     if number_of(index) >= len(library.attached):
         return INVALID_ARGUMENT
-    return library.hand_out(handle, Handle(library.attached[number_of(index)]))
+    return library.hand_out(handle, Handle(library.attached[number_of(index)]), BY_INDEX)
 
 
 @system_call("nvmlDeviceGetHandleByUUID")

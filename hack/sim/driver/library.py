@@ -156,11 +156,15 @@ class SimulatedLibrary:
         """What a device handle passed by the caller stands for; None if it is stale or made up."""
         return self._handles.get(pointer_value(argument))
 
-    def hand_out(self, argument: Any, handle: Handle) -> int:
-        """Fill in a device handle; a lost GPU gives none, as NVML does."""
+    def hand_out(self, argument: Any, handle: Handle, call: str = "") -> int:
+        """Fill in a device handle; a lost GPU gives none, as NVML does, nor one that fails
+        `call`.
+        """
         gpu = self.gpu(handle.uuid)
         if gpu is None or gpu.lost:
             return GPU_IS_LOST
+        if call in gpu.errors:
+            return gpu.errors[call]
         fill_pointer(argument, self.number(handle))
         return SUCCESS
 

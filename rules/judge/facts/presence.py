@@ -100,12 +100,12 @@ def take_functions(on: Judging, seen: PciSeen) -> Judging:
     return count_gpus(on)
 
 
-def lost_poll(on: Judging, who: Named, evidence: str) -> Judging:
-    """One poll said that the GPU is lost."""
+def lost_poll(on: Judging, who: Named, evidence: str, *, said: bool) -> Judging:
+    """One poll did not reach the GPU; `said`: the driver answered that it is lost."""
     view = find_gpu(on.state, *who)
     if view is None or not _may_judge(on.state):
         return on
-    return _step_lost(on, view, evidence, gone=True)
+    return _step_lost(on, view, evidence, gone=True, said=said)
 
 
 def answered_poll(on: Judging, who: Named) -> Judging:
@@ -194,7 +194,7 @@ def _look(on: Judging, address: str) -> Judging:
         evidence = "PCI: the device is gone or its configuration space reads all ones"
         if view.enumerated and _answers(view, on.now):
             return on  # it still answers: the bus alone proves nothing
-        return _step_lost(on, view, evidence, gone=True)
+        return _step_lost(on, view, evidence, gone=True, said=True)
     if not view.enumerated and view.lost != Gauge() and not _says_lost(view, on.now):
         return _step_lost(on, view, "", gone=False)
     return on
@@ -222,7 +222,9 @@ def _gone(state: NodeState, address: str) -> bool:
     return True
 
 
-def _step_lost(on: Judging, view: GpuView, evidence: str, *, gone: bool) -> Judging:
+def _step_lost(
+    on: Judging, view: GpuView, evidence: str, *, gone: bool, said: bool = False
+) -> Judging:
     if view.lost_at and abs(on.now - view.lost_at) < _SAME_POLL_S:
         return on
     lost = view.lost.step(bad=gone, good=not gone, threshold=on.thresholds["GPULost"])
@@ -235,7 +237,7 @@ def _step_lost(on: Judging, view: GpuView, evidence: str, *, gone: bool) -> Judg
     told = gone and bool(view.unavailable_at) and just_told(view.unavailable_at, on.now)
     if told:
         lost = Gauge(raised=True, bad=lost.bad)
-    since = _lost_since(view, on.now) if gone else 0.0
+    since = _lost_since(view, on.now) if said else 0.0
     on = on.with_gpu(replace(view, lost=lost, lost_at=on.now, lost_since=since))
     if not gone:
         found = view.lost.raised and not lost.raised
@@ -243,7 +245,7 @@ def _step_lost(on: Judging, view: GpuView, evidence: str, *, gone: bool) -> Judg
     if not lost.raised or not _others_answer(on, view):
         return on
     missed = on.state.pci_at > 0 and _gone(on.state, view.pci)
-    for_good = on.now - since >= on.thresholds["GPULostForGood"].value
+    for_good = said and on.now - since >= on.thresholds["GPULostForGood"].value
     confirmed = missed or told or for_good or _known_lost(on.state, view)
     if confirmed:
         on = _end_mismatch(on, view, SUPERSEDED)

@@ -56,7 +56,7 @@ CODE_RESET_REQUIRED: Final = 16
 _REASON_OF_CODE: Final = {11: "GPUIRQIssue", 14: "InfoRomCorrupt"}
 """What a code says about a GPU that still answers."""
 
-_INIT_CODES: Final = {
+_DRIVER_CODES: Final = {
     4: "NoAccess",
     9: DRIVER_ABSENT,
     12: DRIVER_ABSENT,
@@ -64,10 +64,7 @@ _INIT_CODES: Final = {
     18: "DriverMismatch",
     999: DRIVER_ABSENT,
 }
-"""What a failed initialisation says about the driver."""
-
-_GONE_CODES: Final = frozenset({9, 18, 999})
-"""Also after initialisation these speak of the driver, where the call names no GPU."""
+"""What they say about the driver."""
 
 _INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 
@@ -139,13 +136,12 @@ def expire_restored(on: Judging) -> Judging:
 
 def judge_failed_call(on: Judging, seen: facts.CallFailed) -> Judging:
     """One NVML call failed: the code says whether driver, GPU or field is meant."""
-    whole_driver = "Init" in seen.call or (seen.code in _GONE_CODES and not seen.gpu)
-    if whole_driver and seen.code in _INIT_CODES:
+    if seen.of_driver and seen.code in _DRIVER_CODES:
         down = facts.SourceChanged(
             at=seen.at,
             source=facts.SourceName.NVML,
             state=facts.SourceState.DOWN,
-            reason=_INIT_CODES[seen.code],
+            reason=_DRIVER_CODES[seen.code],
         )
         return change_source(on, down)
     if not (seen.gpu or seen.pci):
@@ -153,7 +149,7 @@ def judge_failed_call(on: Judging, seen: facts.CallFailed) -> Judging:
     who = identify(on.state, seen.gpu, seen.pci)
     evidence = f"{seen.call} answered NVML code {seen.code}"
     if seen.code == CODE_LOST:
-        return lost_poll(on, who, evidence)
+        return lost_poll(on, who, evidence, said=True)
     if seen.code == CODE_RESET_REQUIRED:
         return reset_required(on, who, evidence)
     reason = _REASON_OF_CODE.get(seen.code)

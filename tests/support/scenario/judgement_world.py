@@ -205,7 +205,7 @@ class World:
 
     def failed_call(self, code: int, gpu: int | None = None, call: str = "nvmlDeviceGetX") -> None:
         named = uuid(gpu) if gpu is not None else ""
-        self.see(CallFailed(at=self.now, call=call, code=code, gpu=named))
+        self.see(CallFailed(at=self.now, call=call, code=code, gpu=named, of_driver=gpu is None))
 
     def enumerate(self) -> None:
         self.see(

@@ -10,6 +10,7 @@ from rules.api.metadata import ObjectMeta
 from rules.api.nodes import AgentPod, HealthView, NodeView
 from rules.catalog.signals import Signal
 from rules.judge.observation import (
+    CallFailed,
     EventKind,
     PciFunction,
     PciSeen,
@@ -372,3 +373,29 @@ def test_a_hung_call_keeps_a_known_fault_fatal(world: World) -> None:
     world.xid(95)
     world.source(SourceName.NVML, SourceState.DOWN, "CallHung")
     assert world.verdict().health is Health.UNHEALTHY
+
+
+def test_an_error_without_a_name_is_not_one_of_the_driver(world: World) -> None:
+    for code in (9, 18, 999):
+        world.see(CallFailed(at=world.now, call="nvmlDeviceGetHandleByIndex_v2", code=code))
+    assert world.verdict().health is Health.HEALTHY
+
+
+@pytest.mark.parametrize("agrees", ["", "the bus", "the kernel"])
+def test_a_gpu_that_cannot_be_opened_is_missing_and_lost_only_where_another_agrees(
+    world: World, agrees: str
+) -> None:
+    world.values[3] = {Signal.PRESENCE: "missing"}
+    if agrees == "the bus":
+        world.config_space[3] = False
+    world.advance(1200, polling=True)
+    if agrees == "the kernel":
+        world.kernel("NVRM: GPU at PCI:0000:13:00: GPU has fallen off the bus.")
+        world.advance(60, polling=True)
+    reason = "GPULost" if agrees else "GPUCountMismatch"
+    assert world.verdict().reason == reason
+    assert world.only().gpus == (world.inventory[3].uuid,)
+    assert world.says() == ("Fatal Drain RestartNode" if agrees else "Degraded Report Investigate")
+    world.values[3], world.config_space[3] = dict(SOUND), True
+    world.advance(60, polling=True)
+    assert bool(world.active) is bool(agrees)

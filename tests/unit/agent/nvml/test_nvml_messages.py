@@ -22,7 +22,7 @@ from rules.catalog.signals import Signal, SignalShape, dcgm_signals, signal_tabl
 
 MESSAGES: list[Calling | Fault | NvmlReadings] = [
     Calling(call="nvmlDeviceGetTemperatureV", gpu="GPU-1", within_s=2.0),
-    Fault(call="nvmlInitWithFlags", code=9),
+    Fault(call="nvmlInitWithFlags", code=9, of_driver=True),
     NvmlReadings(
         gpu="GPU-1",
         pci="0000:1b:00.0",

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agent.nvml.link import NvmlLink
-from agent.nvml.messages import Absent, Hello, NvmlStatus, Tier
+from agent.nvml.messages import Absent, Hello, NvmlReadings, NvmlStatus, NvmlTopology, Tier
 from hack.sim.driver import set_gpu, set_node
 from hack.sim.driver.library import CALLS
 from rules.catalog.signals import Signal
@@ -92,7 +92,7 @@ def test_a_driver_that_counts_no_gpu_counts_zero(sense):
 def link(path, forked):
     """A link that is not started yet, and its inbox."""
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    link = NvmlLink(f"sim:{path}", inbox.put)
+    link = NvmlLink(f"sim:{path}", inbox.put, poll_s=1.0)
     yield link, inbox
     link.close(10.0)
 
@@ -135,15 +135,43 @@ def test_a_code_at_initialisation_blinds_and_is_no_fault(link, path, code, reaso
     assert judged.says() == set()
 
 
-@pytest.mark.parametrize("code", [4, 17])
-def test_a_driver_that_lets_nobody_at_its_gpus_gives_no_access(link, path, code):
+@pytest.mark.parametrize(
+    ("code", "reason"), [(4, "NoAccess"), (17, "NoAccess"), (999, "DriverAbsent")]
+)
+def test_the_same_answer_for_every_gpu_speaks_of_the_driver(link, path, code, reason):
     link, inbox = link
     judged = Judged(path)
     set_node(path, errors={HANDLE: code})
     link.start()
     hear(inbox, judged, is_down)
-    assert judged.health() == ("Unknown", "NoAccess")
+    assert judged.health() == ("Unknown", reason)
     assert judged.says() == set()
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known before", "never seen"])
+def test_an_unknown_error_for_one_gpu_leaves_the_others_their_health(link, path, known):
+    link, inbox = link
+    judged = Judged(path)
+    fails = {HANDLE: 999, **dict.fromkeys(EVERYTHING - {"nvmlInitWithFlags"}, 999)}
+    if known:
+        link.start()
+        hear(inbox, judged, lambda message: isinstance(message, NvmlTopology))
+        set_gpu(path, 3, errors=fails)
+        link.request_refresh()
+    else:
+        set_gpu(path, 3, errors=fails)
+        link.start()
+    for _ in range(3):
+        said = hear(inbox, judged, is_missing)
+        judged.now += 15
+        judged.look()
+    assert bool(said.gpu) is known
+    assert judged.says() == {"GPUCountMismatch Degraded Report Investigate"}
+    assert judged.health()[0] == "Degraded"
+
+
+def is_missing(message):
+    return isinstance(message, NvmlReadings) and message.values.get(Signal.PRESENCE) == "missing"
 
 
 def test_code_28_at_initialisation_is_a_count_of_zero(link, path):

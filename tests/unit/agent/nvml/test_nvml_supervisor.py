@@ -47,7 +47,7 @@ from tests.support.scenario.examples import examples
 
 HELLO = Said(Hello(driver="580.1", nvml="13", cuda="13.0", branch=580, gpus=[]))
 CALL = Said(Calling(call="nvmlDeviceGetTemperatureV", gpu="GPU-3"))
-NO_DRIVER = Said(Fault(call=INIT_CALL, code=9))
+NO_DRIVER = Said(Fault(call=INIT_CALL, code=9, of_driver=True))
 XID_119 = Said(Event(kind=EventKind.XID, data=119, gpu="GPU-3"))
 
 
@@ -197,7 +197,7 @@ INIT_CODES = pytest.mark.parametrize(
 
 
 def failed(code):
-    return Said(Fault(call="nvmlInitWithFlags", code=code)), Exited(3)
+    return Said(Fault(call="nvmlInitWithFlags", code=code, of_driver=True)), Exited(3)
 
 
 @INIT_CODES
