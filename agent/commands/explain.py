@@ -51,7 +51,7 @@ FIRST_UNNAMED_ACTION: Final = 8
 
 WHY: Final = {
     ReasonClass.DECISIVE: "one line is enough: it prints once and the GPU does not recover alone",
-    ReasonClass.NEEDS_CONTEXT: "published at once as Info, judged 2 s later with "
+    ReasonClass.NEEDS_CONTEXT: "published at once as Info, judged 2 s later (48: 10 s) with "
     "what came beside it",
     ReasonClass.SOFTWARE: "a program's doing until hardware is proven: it must not cost a node",
     ReasonClass.GAUGE: "a reading, judged over several polls",

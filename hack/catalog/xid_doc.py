@@ -49,7 +49,7 @@ answer (Xid 154, the recovery action) can tell. So gpuward sorts them by how the
   (Degraded, Cordon).
 - What comes again on the same GPU after two resets within a week asks for a restart of the node,
   after two restarts for another node: a repair that failed twice will fail again.
-- 48 with 63 and 94 in one burst is contained: the program restarts, the node stays.
+- 48 with 63 and 94 within ten seconds is contained: the program restarts, the node stays.
 - **The flags of a 94 or 95 (`RST`, `D-RST`) decide where the line has them**, for 48, 63, 171 and
   172 beside it, too: No and No is Info, Report, RestartApp; `D-RST: Yes` Degraded, Cordon,
   ResetGPU; `RST: Yes` Fatal, Drain, ResetGPU, and so is a 94 of the GPU's system processor
@@ -57,9 +57,9 @@ answer (Xid 154, the recovery action) can tell. So gpuward sorts them by how the
 - 109 and 155 wait up to 30 s for the driver's answer; none, read twice after them, is Degraded,
   Report.
 - 110 beside a lost GPU asks for a power cycle.
-- A 74 on a link that had one within the day is Degraded, Cordon. 145 to 150 on half of the GPUs
-  within a minute are one incident of the node, Cordon; like 74 on many GPUs it ends when the links
-  are back.
+- A 74 on a link that had one within the day, or on the third link of a GPU, is Degraded, Cordon.
+  145 to 150 on half of the GPUs within a minute are one incident of the node, Cordon, unless their
+  registers say nothing to do; like 74 on many GPUs it ends when the links are back.
 - 63 or 64 with the row-remap failure flag, and 79 in a virtual machine, mean another node.
 - 144 to 150 are decided by {rules} rules (95 published lines, three of which hold two) over the
   first two registers in either of their layouts: {reset} say reset the GPU, {ignore} nothing,

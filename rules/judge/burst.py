@@ -32,7 +32,8 @@ from rules.catalog.xid import GPU_LOST_XID, catalog, reason_for_xid
 from rules.judge.incident import Incident, IncidentPhase, Member, Scope
 
 REASON_LOST: Final = "GPULost"
-CONTAINED: Final = frozenset({48, 63, 94})
+DOUBLE_BIT_XID: Final = 48
+CONTAINED: Final = frozenset({DOUBLE_BIT_XID, 63, 94})
 """A double-bit error whose row was remapped and whose damage was contained to one program."""
 
 ANSWERED_XIDS: Final = frozenset({109, 155})
@@ -51,7 +52,10 @@ _DETAILED: Final = frozenset({48, 94, 95})
 _DETAILS: Final = frozenset({171, 172})
 """Where the memory error lies that the other line judges. Source: NVIDIA Xid catalog."""
 
-_FABRIC_XIDS: Final = frozenset(range(145, 151))
+_CONSEQUENCES: Final = frozenset({43, 45})
+"""A program's channels end because of what came before. Source: NVIDIA Xid catalog."""
+
+FABRIC_XIDS: Final = frozenset(range(145, 151))
 _LINK_XIDS: Final = frozenset({74, *range(144, 151)})
 _LINKS_BACK: Final = closes_on_state(Signal.NVLINK_STATES, 3, 5)
 
@@ -136,6 +140,8 @@ def settled(
             due_at = incident.opened_at + thresholds["AnswerDelay"].value
             if incident.unasked:  # the reading that confirms or denies the first one is due
                 due_at += thresholds["AnswerDelay"].value / 2
+        elif _may_be_contained(incident):
+            due_at = incident.opened_at + thresholds["IncidentGrouping"].value
         if incident.opened_at <= now < due_at:  # a clock that went back waits no longer
             return _in_phase(incident, IncidentPhase.CONTEXT, being_judged(full), due_at)
     return _in_phase(incident, IncidentPhase.SETTLED, full)
@@ -182,13 +188,13 @@ def _of_many(incident: Incident, row: Reason) -> Reason:
     """The row of what many GPUs share: with a fabric that fails them all the node takes no new
     work.
 
-    Errors of links end when the links are back, unless a reset is asked for.
+    What is harmless on one GPU is harmless on many. Errors of links end when the links are back,
+    unless a reset is asked for.
     """
     xids = frozenset(incident.xids)
-    if not xids.isdisjoint(_FABRIC_XIDS):
+    if row.severity is not Severity.INFO and not xids.isdisjoint(FABRIC_XIDS):
         row = replace(
             row,
-            severity=max(row.severity, Severity.DEGRADED),
             level=max(row.level, Level.CORDON),
         )
     if row.severity is Severity.DEGRADED and not xids.isdisjoint(_LINK_XIDS):
@@ -211,15 +217,20 @@ def _waits(incident: Incident) -> bool:
     return grave and ReasonClass.NEEDS_CONTEXT in classes and ReasonClass.DECISIVE not in classes
 
 
+def _may_be_contained(incident: Incident) -> bool:
+    """Whether the lines that would make a double-bit error a contained one may still come."""
+    spoken = any(member.asks is not None for member in incident.members)
+    return DOUBLE_BIT_XID in incident.xids and not spoken and not set(incident.xids) >= CONTAINED
+
+
 def _lead(members: Sequence[Member]) -> Member:
     members = _spoken(members)
     xids = {member.xid for member in members}
     decisive = any(member.row.klass is ReasonClass.DECISIVE for member in members)
     if xids >= CONTAINED and not decisive:
         return Member(reason_for_xid(48, contained=True), 48)
-    return max(
-        members, key=lambda m: (strength(m.row), m.row.reason, m.row.closes_on == ON_REBOOT)
-    )
+    causes = [member for member in members if member.xid not in _CONSEQUENCES] or members
+    return max(causes, key=lambda m: (strength(m.row), m.row.reason, m.row.closes_on == ON_REBOOT))
 
 
 def _spoken(members: Sequence[Member]) -> Sequence[Member]:

@@ -35,6 +35,10 @@ PAST_CLOCK_S: Final = 300.0
 """The kernel's clock in its old lines runs apart from wall time by seconds a day, and syslog(2) is
 read every 15 s. Source: gpuward."""
 
+MEMORY_ERROR: Final = frozenset({48, 63, 64, 94, 95, 171, 172})
+"""What the driver prints about one uncorrectable memory error. Source: NVIDIA GPU memory error
+management."""
+
 MAX_MEMBERS: Final = 16
 MAX_LINKS: Final = 64
 MAX_XIDS: Final = 32
@@ -309,8 +313,9 @@ def find_home(
     """The active incident that a sighting belongs to.
 
     The one whose Xid the driver names as the cause; else one of the same reason; else the newest
-    burst on the same GPU (Xids only): its last member within the context delay, its first within
-    the grouping time, so that a program that fails all day never swallows a later fault.
+    burst on the same GPU (Xids only): its last member within the context delay (of a memory error:
+    within the grouping time), its first within the grouping time, so that a program that fails all
+    day never swallows a later fault.
     """
     who = finding.who
     mine = [i for i in incidents if i.active and i.concerns(who)]
@@ -323,13 +328,21 @@ def find_home(
             return incident
     if finding.xid is None:
         return None
-    gap, whole = thresholds["ContextDelay"].value, thresholds["IncidentGrouping"].value
+    whole = thresholds["IncidentGrouping"].value
+    delay = thresholds["ContextDelay"].value
+
+    def gap(incident: Incident) -> float:
+        alike = finding.xid in MEMORY_ERROR and not MEMORY_ERROR.isdisjoint(incident.xids)
+        return whole if alike else delay
+
     bursts = [
         incident
         for incident in mine
         if incident.xids
         and _is_read_with(incident, finding)
-        and -_slack(incident, finding) - gap <= finding.at - incident.last_seen <= gap
+        and -_slack(incident, finding) - gap(incident)
+        <= finding.at - incident.last_seen
+        <= gap(incident)
         and -_slack(incident, finding) - whole <= finding.at - incident.first_seen <= whole
     ]
     return max(bursts, key=lambda incident: incident.last_seen, default=None)

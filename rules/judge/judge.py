@@ -81,7 +81,7 @@ def _others_are_here(before: NodeState, now: NodeState) -> bool:
 
 def next_deadline(state: NodeState) -> float | None:
     """When time alone will change something; None when nothing waits."""
-    deadlines = [pending.due_at for pending in state.pending_events]
+    deadlines = [pending.due_at for pending in state.pending_events if not pending.judged]
     deadlines += [burst.due_at for burst in state.bursts if burst.due_at is not None]
     deadlines += [
         at

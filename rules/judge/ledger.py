@@ -22,6 +22,7 @@ NODE: Final = "node"
 """Whose entry it is where no GPU is named."""
 MAX_MARKS: Final = 6
 MAX_PER_GPU: Final = 12
+MAX_ALIKE: Final = 4
 MAX_ENTRIES: Final = 64
 """About 16 KiB of the published object. Source: gpuward."""
 _MAX_COUNT: Final = 1_000_000_000
@@ -63,10 +64,12 @@ def noted(
     *,
     count: int = 1,
     apart_s: float = 0.0,
+    family: str = "",
 ) -> Ledger:
     """Add what was seen at `at`; nothing within `apart_s` of the last sighting: it is the same.
 
-    `window_s` is the longest time that a rule looks back at it.
+    `window_s` is the longest time that a rule looks back at it. Of what begins with `family` (the
+    links or places of one GPU) only the latest few are kept, so that they displace nothing else.
     """
     old = ledger.get((owner, what))
     if count <= 0 or (old is not None and abs(at - old.last_at) < apart_s):
@@ -78,7 +81,7 @@ def noted(
         marks.append(Mark(at, min(count, _MAX_COUNT)))
     last_at = max(at, old.last_at) if old and old.last_at <= at + _CLOCK_SLACK_S else at
     entry = Entry(tuple(marks[-MAX_MARKS:]), last_at)
-    return _bounded({**ledger, (owner, what): entry}, owner)
+    return _bounded({**ledger, (owner, what): entry}, owner, family)
 
 
 def total(ledger: Ledger, owners: Iterable[str], what: str, since: float, now: float) -> int:
@@ -92,14 +95,14 @@ def total(ledger: Ledger, owners: Iterable[str], what: str, since: float, now: f
     )
 
 
-def _bounded(ledger: dict[tuple[str, str], Entry], owner: str) -> Ledger:
-    """The longest unseen go first: of this GPU, then of all."""
-    mine = sorted((key for key in ledger if key[0] == owner), key=lambda k: ledger[k].last_at)
-    for key in mine[: max(0, len(mine) - MAX_PER_GPU)]:
-        del ledger[key]
-    every = sorted(ledger, key=lambda key: ledger[key].last_at)
-    for key in every[: max(0, len(every) - MAX_ENTRIES)]:
-        del ledger[key]
+def _bounded(ledger: dict[tuple[str, str], Entry], owner: str, family: str) -> Ledger:
+    """The longest unseen go first: of this family, of this GPU, then of all."""
+    mine = [key for key in ledger if key[0] == owner]
+    alike = [key for key in mine if family and key[1].startswith(family)]
+    for keys, most in ((alike, MAX_ALIKE), (mine, MAX_PER_GPU), (list(ledger), MAX_ENTRIES)):
+        known = sorted((k for k in keys if k in ledger), key=lambda k: ledger[k].last_at)
+        for key in known[: max(0, len(known) - most)]:
+            del ledger[key]
     return ledger
 
 

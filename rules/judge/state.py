@@ -24,6 +24,7 @@ from rules.judge.ledger import Ledger
 from rules.judge.observation import (
     AerCounters,
     DcgmSeen,
+    EventKind,
     GpuSeen,
     PciFunction,
     Service,
@@ -115,10 +116,15 @@ class GpuView(Struct, frozen=True, kw_only=True):
 
 
 class PendingEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """A driver event that waits for its kernel line."""
+    """A driver event whose kernel line may still come: it is the same occurrence.
 
+    `due_at` is when its number is judged without the line, `judged` that it was.
+    """
+
+    kind: EventKind
     due_at: float
     finding: Finding
+    judged: bool = False
 
 
 class Burst(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 from rules.api.health import MAX_EVIDENCE
 from rules.catalog.gravity import strength
+from rules.catalog.reason import Severity
 from rules.catalog.thresholds import Thresholds
 from rules.catalog.xid import REPEATING_XIDS
-from rules.judge.burst import settled
+from rules.judge.burst import FABRIC_XIDS, settled
 from rules.judge.expected_gpus import gpu_addresses
 from rules.judge.facts.presence import MISMATCH, expected_of
 from rules.judge.incident import (
@@ -62,6 +63,8 @@ def _may_be_common(state: NodeState, incident: Incident) -> bool:
     judged = incident.phase is IncidentPhase.SETTLED and incident.held_at is None
     if not judged or incident.row.reason == MISMATCH:
         return False
+    if incident.row.severity is Severity.INFO and not FABRIC_XIDS.isdisjoint(incident.xids):
+        return False  # what the table says to ignore, however many print it
     if incident.scope is Scope.DOMAIN and incident.row.reason != FABRIC_FAILED:
         return False
     if not REPEATING_XIDS.isdisjoint(incident.xids):

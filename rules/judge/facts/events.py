@@ -42,6 +42,9 @@ _XID_OF_EVENT: Final = {
 }
 """The Xid that the driver prints for the same thing."""
 
+_READ_LATE_S: Final = 20.0
+"""syslog(2) is read every 15 s. Source: gpuward."""
+
 UNAVAILABLE: Final = "GPUUnavailable"
 
 
@@ -64,29 +67,45 @@ def judge_event(on: Judging, event: GpuEvent) -> Judging:
 
 
 def mature_events(on: Judging) -> Judging:
-    """Judge the events whose kernel line did not come."""
-    longest_s = on.thresholds["ContextDelay"].value
-    # Further away than the whole delay: the clock went back, so the event waited long enough.
-    left = tuple(p for p in on.state.pending_events if on.now < p.due_at <= on.now + longest_s)
-    due = [pending for pending in on.state.pending_events if pending not in left]
-    if not due:
+    """Judge the events whose kernel line did not come, and forget those that have no more to
+    wait for.
+    """
+    delay_s = on.thresholds["ContextDelay"].value
+    apart_s = on.thresholds["IncidentGrouping"].value
+    kept, due = [], []
+    for event in on.state.pending_events:
+        # Further away than the longest wait: the clock went back, so the event waited long enough.
+        matures = not event.judged and not on.now < event.due_at <= on.now + delay_s
+        if matures:
+            due.append(event.finding)
+        if on.now - apart_s - _READ_LATE_S <= event.due_at <= on.now + delay_s:
+            kept.append(replace(event, judged=True) if matures else event)
+    if len(kept) == len(on.state.pending_events) and not due:
         return on
-    on = on.then(replace(on.state, pending_events=left))
-    for pending in due:
-        on = record(on, pending.finding)
+    on = on.then(replace(on.state, pending_events=tuple(kept)))
+    for finding in due:
+        on = record(on, finding)
     return on
 
 
-def forget_event(state: NodeState, xid: int, who: Named) -> tuple[NodeState, bool]:
-    """Drop the waiting events that this kernel line explains; says whether there were any."""
-    left = tuple(
-        pending
-        for pending in state.pending_events
-        if pending.finding.xid != xid or not _same(pending.finding, who)
-    )
-    if len(left) == len(state.pending_events):
-        return state, False
-    return replace(state, pending_events=left), True
+def take_event(
+    on: Judging, xid: int, who: Named, at: float
+) -> tuple[Judging, PendingEvent | None]:
+    """Take the events that a kernel line of the time `at` explains: of each kind the oldest.
+
+    Returns one that has been judged, else any of them.
+    """
+    apart_s = on.thresholds["IncidentGrouping"].value
+    taken: dict[EventKind, PendingEvent] = {}
+    for event in on.state.pending_events:
+        near = min(abs(on.now - event.due_at), abs(at - event.finding.at)) <= apart_s
+        if event.finding.xid == xid and _same(event.finding, who) and near:
+            taken.setdefault(event.kind, event)
+    if not taken:
+        return on, None
+    left = tuple(e for e in on.state.pending_events if taken.get(e.kind) is not e)
+    on = on.then(replace(on.state, pending_events=left))
+    return on, max(taken.values(), key=lambda event: event.judged)
 
 
 def hint_to_look(on: Judging, who: Named, *, unavailable: bool = False) -> Judging:
@@ -141,16 +160,22 @@ def _judge_number(on: Judging, event: GpuEvent, xid: int) -> Judging:
         evidence=f"NVML event: {event.kind.value} {event.data}",
         mig=mig,
     )
-    wait_s = on.thresholds["ContextDelay"].value
-    printed = _line_was_there(on.state, finding, wait_s)
+    printed = _line_was_there(on.state, finding, on.thresholds["IncidentGrouping"].value)
     if printed is not None:
         # The line said more than the number does: its row stands.
         finding = replace(finding, row=printed.row, asks=printed.asks, counts=False, evidence="")
         return record(on, finding)
-    if event.kind is EventKind.XID and xid not in WAITING_XIDS:
-        return record(on, finding)
-    pending = (*on.state.pending_events, PendingEvent(due_at=on.now + wait_s, finding=finding))
-    return on.then(replace(on.state, pending_events=pending[-MAX_PENDING_EVENTS:]))
+    others = (other for other in on.state.pending_events if other.kind is not event.kind)
+    if any(other.finding.xid == xid and _same(other.finding, who) for other in others):
+        finding = replace(finding, counts=False)  # the driver tells of the same thing in two ways
+    at_once = event.kind is EventKind.XID and xid not in WAITING_XIDS
+    wait_s = 0.0 if at_once else on.thresholds["ContextDelay"].value
+    pending = PendingEvent(
+        kind=event.kind, due_at=on.now + wait_s, finding=finding, judged=at_once
+    )
+    kept = (*on.state.pending_events, pending)[-MAX_PENDING_EVENTS:]
+    on = on.then(replace(on.state, pending_events=kept))
+    return record(on, finding) if at_once else on
 
 
 def _line_was_there(state: NodeState, finding: Finding, within_s: float) -> Member | None:

@@ -1,12 +1,14 @@
 """NVLink errors that come again on one link, and the return of the links that a common cause took.
 
 Called by `judge.facts.kernel` for each line about a link, and by `judge.facts.readings` for each
-poll that read the links. One error of a link is a hint; a second within a day on the same link
-means that a new job there would hang, so the node takes none.
+poll that read the links. One error of a link is a hint; a second within a day on the same link,
+or one on each of three links, means that a new job there would hang, so the node takes none.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import Final
 
 from msgspec.structs import replace
@@ -24,6 +26,12 @@ LINK_XID: Final = 74
 LINK_XIDS: Final = frozenset({LINK_XID, *range(144, 151)})
 """Errors of NVLinks, before and from NVLink 5."""
 
+_ON_LINK: Final = f"Xid {LINK_XID} on link "
+
+_MANY_LINKS: Final = 3
+"""Links of one GPU that had an error within the day, each at another time: then it is the GPU's.
+Source: gpuward, as many as bursts of 13 at one place."""
+
 _RETURNED_LOOKS: Final = 3
 """Looks that find all links up after the last error. Source: gpuward, as for NVLinkDown."""
 
@@ -31,7 +39,8 @@ _RETURNED_LOOKS: Final = 3
 def count_link_fault(
     on: Judging, line: KernelLine, row: Reason, who: Named, at: float
 ) -> tuple[Judging, Reason]:
-    """Note an error of a link; its row is heavier when the same link had one within the day.
+    """Note an error of a link; its row is heavier when the same link, or two other links of the
+    same GPU, had one within the day.
 
     What the registers call harmless, or the consequence of another error, does not count.
     """
@@ -40,14 +49,13 @@ def count_link_fault(
     if line.xid != LINK_XID or line.link is None or row.severity is Severity.INFO:
         return on, row
     window_s = on.thresholds["RepeatWindow"].value
-    owner, what = ledger.whose(*who), f"Xid {LINK_XID} on link {line.link}"
-    last = on.state.ledger.get((owner, what))
-    on = on.then(
-        replace(on.state, ledger=ledger.noted(on.state.ledger, owner, what, at, window_s))
-    )
-    gap_s = at - last.last_at if last is not None else 0.0
-    again = on.thresholds["IncidentGrouping"].value < gap_s <= window_s
-    if not again:
+    apart_s = on.thresholds["IncidentGrouping"].value
+    what = f"{_ON_LINK}{line.link}"
+    erred_at = _erred_at(on, who, at - window_s)
+    noted = ledger.noted(on.state.ledger, ledger.whose(*who), what, at, window_s, family=_ON_LINK)
+    on = on.then(replace(on.state, ledger=noted))
+    again = at - erred_at.get(what, at) > apart_s
+    if not again and _bursts((*erred_at.values(), at), apart_s) < _MANY_LINKS:
         return on, row
     heavier = replace(
         row,
@@ -55,6 +63,21 @@ def count_link_fault(
         level=max(row.level, Level.CORDON),
     )
     return on, heavier
+
+
+def _erred_at(on: Judging, who: Named, since: float) -> dict[str, float]:
+    """When each link of a GPU last had an error after `since`, under either of its names."""
+    found: dict[str, float] = {}
+    for (owner, what), entry in on.state.ledger.items():
+        if owner in who and what.startswith(_ON_LINK) and entry.last_at >= since:
+            found[what] = max(entry.last_at, found.get(what, since))
+    return found
+
+
+def _bursts(times: Iterable[float], apart_s: float) -> int:
+    """How many of these times are more than `apart_s` after the one before, the first included."""
+    ordered = sorted(times)
+    return 1 + sum(later - earlier > apart_s for earlier, later in pairwise(ordered))
 
 
 def links_returned(on: Judging, view: GpuView) -> Judging:

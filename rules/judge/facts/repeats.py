@@ -121,7 +121,8 @@ def _with_bursts(ledger: Ledger, due: Sequence[Burst], thresholds: Thresholds) -
     for burst in due:
         if what := _place_of(burst):
             owner, window_s = whose(burst.gpu, burst.pci), thresholds["RepeatWindow"].value
-            ledger = noted(ledger, owner, what, burst.first_at, window_s)
+            family = f"Xid {burst.xid}"
+            ledger = noted(ledger, owner, what, burst.first_at, window_s, family=family)
     return ledger
 
 

@@ -305,7 +305,7 @@ def test_issue11_14_a_109_beside_a_double_bit_error_waits_no_longer_than_that(
 ) -> None:
     world.xid(109)
     world.xid(48)
-    world.advance(3)
+    world.advance(11)
     assert world.says() == "Fatal Drain ResetGPU"
 
 

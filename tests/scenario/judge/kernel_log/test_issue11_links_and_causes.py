@@ -146,6 +146,42 @@ def test_issue11_15_a_second_74_on_one_link_within_a_day_takes_no_new_work(
     assert world.only().row.level is Level.CORDON
 
 
+def test_74_on_a_third_link_of_one_gpu_within_a_day_takes_no_new_work(world: World) -> None:
+    for link in (0, 5, 5, 9):
+        nvlink_error(world, link)
+    for gpu, link in ((1, 7), (2, 8), (0, 2)):
+        world.advance(3600)
+        nvlink_error(world, link, gpu)
+    world.advance(3)
+    assert {incident.row.level for incident in world.active} == {Level.REPORT}
+    world.advance(3600)
+    nvlink_error(world, 11)
+    world.advance(3)
+    (raised,) = [incident for incident in world.active if incident.row.level is Level.CORDON]
+    assert raised.gpus == (uuid(0),)
+
+
+def test_lines_of_one_link_error_that_come_slowly_are_one_error(world: World) -> None:
+    for _ in range(4):
+        nvlink_error(world, 3)
+        world.advance(8)
+    assert world.only().row.level is Level.REPORT
+
+
+def test_many_links_and_places_displace_nothing_else_that_is_counted(world: World) -> None:
+    world.xid(94)
+    for link in range(18):
+        world.advance(300)
+        nvlink_error(world, link)
+    for place in range(18):
+        world.advance(300)
+        world.xid(13, 0, f"Graphics SM Warp Exception on (GPC {place % 6}, TPC {place}, SM 0): x")
+        world.advance(3)
+    counted = [what for _, what in world.state.ledger]
+    assert "Xid 94" in counted
+    assert len(counted) <= 12
+
+
 def test_issue11_15_a_second_74_after_more_than_a_day_or_harmless_is_none(world: World) -> None:
     nvlink_error(world, 3)
     world.advance(90_000)
@@ -214,6 +250,36 @@ def test_issue11_16_an_error_of_the_fabric_on_half_of_the_gpus_is_one_incident_o
     assert (incident.row.severity, incident.row.level) == (Severity.DEGRADED, Level.CORDON)
     world.restart_agent()
     assert world.only().row.level is Level.CORDON
+
+
+@pytest.mark.parametrize("hit", [2, 4])
+def test_what_the_table_ignores_is_ignored_on_many_gpus(hit: int) -> None:
+    world = World(4, architecture=10).start()
+    ignored = "RLW_RXPIPE Nonfatal XC0 i0 Link 14 (0x0409a0c2 0x00000008 0x0 0x0 0x0 0x0)"
+    for gpu in range(hit):
+        world.xid(145, gpu, ignored)
+        world.advance(5)
+    assert {(i.row.severity, i.row.level) for i in world.active} == {(Severity.INFO, Level.REPORT)}
+    world.xid(145, 0)
+    world.advance(3)
+    assert {i.row.level for i in world.active} == {Level.REPORT}
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize(("cause", "text"), [
+    (145, "RLW_RXPIPE Nonfatal XC0 i0 Link 14 (0x0409a0c2 0x00000008 0x0 0x0 0x0 0x0)"),
+    (37, "x"), (63, "x"), (13, "x"),
+])  # fmt: skip
+def test_the_cause_leads_and_not_its_consequence(
+    cause: int, text: str, order: tuple[int, int]
+) -> None:
+    world = World(4, architecture=10).start()
+    lines = ((cause, text), (45, f"pid=9, name=x, Ch 1, caused by previous Xid {cause}"))
+    for turn in order:
+        world.xid(lines[turn][0], 0, lines[turn][1])
+        world.advance(1)
+    world.advance(3)
+    assert world.only().row.reason.startswith(f"Xid{cause}")
 
 
 @pytest.mark.parametrize(("gpus", "hit", "apart_s"), [(8, 3, 1), (8, 4, 61), (2, 1, 1), (1, 1, 1)])
@@ -315,7 +381,7 @@ def test_issue11_16_a_171_counts_alone_and_explains_others(
 ) -> None:
     for xid in xids:
         world.xid(xid)
-    world.advance(5)
+    world.advance(11)
     assert world.says() == expected
 
 

@@ -22,7 +22,7 @@ def test_a_burst_that_a_restart_cut_waits_for_the_present(world: World) -> None:
     world.restart_agent()
     world.will_read(0, recovery_action=1)
     world.start()
-    world.advance(3)
+    world.advance(11)
     assert world.says() == "Fatal Drain ResetGPU"
 
 
@@ -32,7 +32,7 @@ def test_a_burst_seen_live_is_judged_by_the_next_agent_however_sound_the_gpu_loo
     world.xid(48)
     world.restart_agent()
     world.start()
-    world.advance(3)
+    world.advance(11)
     assert world.says() == "Fatal Drain ResetGPU"
 
 
@@ -46,7 +46,7 @@ def test_a_burst_seen_live_is_not_forgotten_by_several_restarts_in_a_row(world: 
         assert published.severity == "Info"
         assert "restart" in published.evidence[-1]
     world.start()
-    world.advance(3)
+    world.advance(11)
     assert world.says() == "Fatal Drain ResetGPU"
     assert world.only().evidence == lines, "said for as long as it is so"
 
@@ -54,7 +54,7 @@ def test_a_burst_seen_live_is_not_forgotten_by_several_restarts_in_a_row(world: 
 def test_how_long_a_burst_lasts_is_read_from_the_rules_in_force(world: World) -> None:
     world.xid(48)
     status = msgspec.structs.replace(
-        world.published().status, observed_at=format_time(world.now + 8)
+        world.published().status, observed_at=format_time(world.now + 15)
     )
     file = (
         b"{apiVersion: gpuward.io/v1alpha1, kind: Rules, "
@@ -151,7 +151,7 @@ def test_issue11_a_cut_burst_that_is_being_judged_is_not_forgotten_by_the_next_r
         world.start()
         world.advance(1.5)
         assert world.only().row.severity == "Info"
-    world.advance(3)
+    world.advance(11)
     assert world.says() == "Fatal Drain ResetGPU"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rules.judge.facts.events import WAITING_XIDS
 from rules.judge.observation import EventKind
 from rules.publish.verdict import Health
 from tests.support.scenario.judgement_world import World
@@ -58,10 +59,10 @@ def test_silence_never_closes_a_fatal_incident(world: World) -> None:
     assert world.says() == "Fatal Drain ResetGPU"
 
 
-def test_48_alone_is_judged_after_two_seconds(world: World) -> None:
+def test_48_alone_is_judged_after_ten_seconds(world: World) -> None:
     world.xid(48)
     assert world.says() == "Info Report None"
-    world.advance(1.9)
+    world.advance(9.9)
     assert world.only().row.severity == "Info"
     world.advance(0.2)
     assert world.says() == "Fatal Drain ResetGPU"
@@ -229,6 +230,55 @@ def test_an_event_and_its_line_are_one_sighting(world: World) -> None:
     assert set(incident.sources) == {"nvml", "kernel-log"}
     world.event(EventKind.XID, 79)
     assert world.only().row.severity == "Fatal"
+
+
+@pytest.mark.parametrize("late_s", [0.2, 2.1, 9.0])
+@pytest.mark.parametrize("xid", [13, 48, 63, 74, 79, 94, 119])
+def test_an_event_and_its_late_line_count_once(world: World, xid: int, late_s: float) -> None:
+    world.event(EventKind.XID, xid)
+    world.advance(late_s)
+    world.xid(xid)
+    assert world.only().count == 1
+    assert len(world.only().evidence) == 2 - (late_s < 2 and xid in WAITING_XIDS)
+    world.xid(xid)
+    assert world.only().count == 2
+    world.advance(1)
+    world.event(EventKind.XID, xid)
+    world.advance(3)
+    assert world.only().count == 2, "the line came first"
+
+
+def test_two_events_and_their_lines_count_twice(world: World) -> None:
+    for _ in range(2):
+        world.event(EventKind.XID, 119)
+    for _ in range(2):
+        world.xid(119)
+    assert world.only().count == 2
+
+
+def test_a_line_read_with_the_next_batch_of_the_log_is_the_events(world: World) -> None:
+    world.event(EventKind.XID, 119)
+    at = world.now
+    world.advance(15)
+    world.xid(119, at=at)
+    assert world.only().count == 1
+
+
+def test_two_kinds_of_event_about_one_error_count_once(world: World) -> None:
+    world.event(EventKind.XID, 48)
+    world.event(EventKind.DOUBLE_BIT_ECC, 0)
+    world.advance(3)
+    assert world.only().count == 1
+
+
+def test_a_contained_error_whose_lines_come_slowly_is_one_contained_error(world: World) -> None:
+    world.xid(48)
+    world.advance(4)
+    world.xid(63)
+    world.xid(94)
+    world.advance(20)
+    assert world.says() == "Info Report RestartApp"
+    assert not [change for change in world.changes if change.kind == "Raised"]
 
 
 @pytest.mark.parametrize("xid", [13, 74, 145, 154])
