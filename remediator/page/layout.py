@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from remediator.page.markup import Content, Element, document, el
+from markupsafe import Markup
+
+from remediator.page.markup import Content, Element, document, el, render
 from remediator.page.parts import chip, live
 from remediator.view.shapes import ReplicaShown
 from rules.api.timestamps import utc_of
@@ -29,6 +31,12 @@ def page(title: str, here: str, replica: ReplicaShown, *content: Content) -> Ele
             _footer(replica),
         ),
     )
+
+
+def frame(title: str, replica: ReplicaShown) -> dict[str, Markup]:
+    """The parts of `templates/base.html` around the content of a page."""
+    parts = {"head": _head(title), "header": _header("", replica), "footer": _footer(replica)}
+    return {name: Markup(render(part)) for name, part in parts.items()}  # noqa: S704 (escaped)
 
 
 def _head(title: str) -> Element:

@@ -49,12 +49,12 @@ HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 _PAGES = (
+    "/docs/runbooks/{name}",
+    "/docs/runbooks/blocked/{name}",
     "/sessions",
     "/sessions/{name}",
     "/nodes",
     "/nodes/{name}",
-    "/docs/runbooks/{name}",
-    "/docs/runbooks/blocked/{name}",
     "/history",
     "/records",
 )
@@ -153,6 +153,8 @@ class Site:
 
     async def _text(self, state: PageState, request: web.Request) -> str:
         url = request.rel_url
+        if url.raw_path.startswith("/docs/runbooks/"):
+            return await asyncio.to_thread(answers.runbook_of, state, url.raw_path)
         made = await self._document(state, url.raw_path, dict(request.query))
         return await asyncio.to_thread(document, made)
 
