@@ -193,7 +193,7 @@ def _remediator() -> list[str]:
         "## gpuward-remediator",
         "",
         (
-            "Commands: `run`, `simulate`, `policy check FILE`, `policy diff OLD NEW`, "
+            "Commands: `run`, `policy check FILE`, `policy diff OLD NEW`, "
             "`policy rbac FILE`, `policy show [FILE]`, `policy schema`."
         ),
         "",

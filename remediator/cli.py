@@ -45,11 +45,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(given)
     if parsed.command == "run":
         return _run(parsed)
-    if parsed.command == "simulate":
-        # Imported here: a controller that runs for months simulates nothing.
-        from remediator.simulate.command import run as simulate
-
-        return simulate(parsed)
     if parsed.action == "check":
         return _check(parsed.file)
     if parsed.action == "rbac":

@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -152,63 +152,7 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     show = actions.add_parser("show", help="print the policy in effect, defaults included")
     show.add_argument("file", metavar="FILE", nargs="?", help="as for check")
     _flag(show, env, "--policy", "FILE", "policy file; without one: the defaults")
-    _add_simulate(commands)
     return parser
-
-
-def _add_simulate(commands: Any) -> None:
-    asks: argparse.ArgumentParser = commands.add_parser(
-        "simulate",
-        help="a simulated fleet: what a policy would do to it, and how real it is",
-        description="Plays a fleet of eight-GPU nodes with fitted faults in virtual time, under a"
-        " policy of ours or a peer's. No cluster is needed or touched.",
-    )
-
-    def add(flag: str, metavar: str, text: str, kind: Callable[[str], Any] = str) -> None:
-        asks.add_argument(flag, metavar=metavar, type=kind, help=text)
-
-    add("--nodes", "N", "how many nodes (default: 500; of a trace 200, those that never failed"
-        " included)", _positive)  # fmt: skip
-    add("--days", "D", "how many days (default: 365)", _positive)
-    add("--policy", "P", "a policy file, `default` (ours in Enforce), or a peer: nvsentinel-like,"
-        " karpenter-like, machine-health-check-like, any-xid, nothing"
-        " (default: default)")  # fmt: skip
-    asks.add_argument(
-        "--seed", metavar="S", type=_positive, default=1, help="the first seed (default: 1)"
-    )
-    add("--seeds", "K", "how many seeds (default: 1; 5 for the benchmark, 200 for a trace)",
-        _positive)  # fmt: skip
-    add("--false-alarms", "R", "plant a detector that is wrong: alarms per 1,000 node-days", _rate)
-    add("--bad-driver-day", "D", "plant a driver that breaks every node on this day", _rate)
-    asks.add_argument("--json", action="store_true", help="print JSON")
-    add("--benchmark", "DIR", "play every policy and write benchmark.md and its plots there")
-    asks.add_argument(
-        "--study",
-        choices=("lemons", "foresight", "ledger"),
-        help="answer one question instead: who of planted bad parts is found, how long before a"
-        " failure it is named, how large the ledger grows (--nodes, --days, --seeds say how much"
-        " is played)",
-    )
-    add("--compare-trace", "FILE", "a recorded trace of faults (JSON events with node_id,"
-        " event_time in days, event_type, fault_type): print how far the generator is"
-        " from it")  # fmt: skip
-
-
-def _rate(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0.0 <= number <= 100_000.0:
-        raise argparse.ArgumentTypeError(f"{text!r:.40} is no number from 0 on")
-    return number
-
-
-def _positive(text: str) -> int:
-    number = int(text) if text.isascii() and text.isdigit() else 0
-    if not 0 < number <= 1_000_000:
-        raise argparse.ArgumentTypeError(f"{text!r:.40} is no whole number above 0")
-    return number
 
 
 def _flag(

@@ -8,7 +8,7 @@ up to others: pods, a repair, a test, time. For whoever tells people what comes 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -26,9 +26,11 @@ from rules.api.repair.writes import (
 )
 from rules.api.timestamps import format_time
 from rules.drain.gangs import Gang
-from rules.fleet.at_hand import decide_at_hand
+from rules.drain.plan import DrainPlan
 from rules.fleet.remembered import FleetMemory
 from rules.fleet.turns import FleetVerdict, judge_fleet
+from rules.policy.policy import Policy
+from rules.session.decide import decide
 from rules.session.observation import NodeObservation, Permit, is_open, observe, sessions_by_node
 from rules.session.snapshot import FleetSnapshot
 from rules.text.merge_patch import merged
@@ -62,14 +64,23 @@ class Forecast:
     in between whoever asks reads the pods that gangs are made of.
     """
 
-    def __init__(self, snapshot: FleetSnapshot) -> None:
+    def __init__(
+        self,
+        snapshot: FleetSnapshot,
+        memory: FleetMemory | None = None,
+        drained: DrainPlan | None = None,
+    ) -> None:
+        """`memory`: kept by a caller that forecasts again and again. `drained`: the plan of every
+        drain where nodes hold no pods; None leaves each drain where it is.
+        """
         self._base = snapshot
+        self._drained = drained
         self._nodes = dict(snapshot.nodes)
         self._sessions = dict(snapshot.quarantines)
         self._of_node: defaultdict[str, list[str]] = defaultdict(list)
         for name, session in self._sessions.items():
             self._of_node[session.spec.node_name].append(name)
-        self._memory = FleetMemory()
+        self._memory = memory or FleetMemory()
         self._permits: Mapping[str, Permit] = {}
         self._used: dict[str, Permit] = {}
         self._decisions: dict[str, d.Decision] = {}
@@ -171,12 +182,13 @@ class Forecast:
                 sessions=sessions_by_node(its),
                 session=session,
                 node=read,
+                plan=self._drained,
                 # It looks each minute, and this is one of its looks.
                 last_active_at=snapshot.now if session and session.status.phase else None,
             )
 
         node = self._nodes.get(name)
-        return decide_at_hand(session, look, node, snapshot.now, snapshot.policy)
+        return _decided(session, look, node, snapshot.now, snapshot.policy)
 
     # ------------------------------------------------------------------ writes
 
@@ -247,3 +259,25 @@ def _as_stored(status: QuarantineStatus) -> QuarantineStatus:
     """A merge patch removes what is null."""
     evidence = {key: value for key, value in status.evidence.items() if value is not None}
     return msgspec.structs.replace(status, evidence=evidence)
+
+
+def _decided(
+    session: QuarantineView | None,
+    look: Callable[[FreshNode | None], NodeObservation],
+    node: NodeView | None,
+    now: float,
+    policy: Policy,
+) -> d.Decision:
+    """What the remediator would do, which reads the node anew where a decision needs that: here
+    `node` is what it would read, and a node that is not there leaves the decision as it is. `look`
+    observes with what was read.
+    """
+    decision = decide(session, look(None), now, policy)
+    if not decision.needs_fresh_node or node is None:
+        return decision
+    return decide(session, look(_as_read(node)), now, policy)
+
+
+def _as_read(node: NodeView) -> FreshNode:
+    """The node as a GET shows it."""
+    return msgspec.convert(msgspec.to_builtins(node), FreshNode)

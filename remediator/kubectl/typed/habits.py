@@ -25,7 +25,7 @@ _HERE: Final = {
     "support": "bundle NODE",
 }
 _AGENT: Final = ("check", "decode", "explain", "validate", "reset-gpu", "restart-node")
-_REMEDIATOR: Final = ("policy", "run", "simulate")
+_REMEDIATOR: Final = ("policy", "run")
 _ANYWHERE: Final = frozenset({"-A", "--all-namespaces"})
 """Said to be of the whole cluster; our objects are, and kubectl takes it of such, too."""
 _FORMED: Final = ("--no-headers", "--show-labels", "--sort-by", "--field-selector", "--template")

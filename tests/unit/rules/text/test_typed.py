@@ -22,7 +22,7 @@ AGENT, REMEDIATOR = (agent, "gpuward-agent"), (remediator, "gpuward-remediator")
         (AGENT, "chek", "", "there is no command 'chek'; did you mean check?"),
         (AGENT, "--json check", "", "no option --json of every command; what only a command"),
         (AGENT, "-k log check", "", "no option -k of every command; what only a command"),
-        (REMEDIATOR, "simulate --nodse=3", " simulate", "did you mean --nodes?"),
+        (REMEDIATOR, "run --lsiten=:1", " run", "did you mean --listen?"),
         (REMEDIATOR, "policy diff a b c", " policy diff", "c; it takes OLD and NEW"),
         (REMEDIATOR, "policy chek", " policy", "there is no action 'chek'; did you mean check?"),
         (REMEDIATOR, "fleet", "", "there is no command 'fleet'"),
