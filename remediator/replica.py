@@ -29,6 +29,7 @@ from remediator.kube.pace import Pace, PaceLane
 from remediator.kube.publisher_pods import PublisherPods
 from remediator.kube.repair_objects import RepairObjects
 from remediator.kube.telling import Telling
+from remediator.kube.wire.rejection import LONGEST_S
 from remediator.metrics import Metrics
 from remediator.serve.session_gauges import (
     set_left_alone_gauge,
@@ -218,8 +219,15 @@ class Replica:
 
     def healthy(self) -> str:
         """Why this process should be restarted."""
-        silent_s = self.clock.elapsed() - self.loop.ticked_at
-        return f"The loop has not ticked for {silent_s:.0f} s." if silent_s > _STUCK_S else ""
+        now = self.clock.elapsed()
+        if (silent_s := now - self.loop.ticked_at) > _STUCK_S:
+            return f"The loop has not ticked for {silent_s:.0f} s."
+        if (rejected_s := self.api.rejection.lasts_s(now)) > LONGEST_S:
+            return (
+                f"The API server and this process have rejected each other for {rejected_s:.0f} s:"
+                " certificates or token do not match; a restart reads them again."
+            )
+        return ""
 
     def parts(self) -> list[Coroutine[None, None, None]]:
         """Everything that runs in the background, each part kept apart from the others."""

@@ -91,7 +91,11 @@ class Agent:
         self._rules = loaded.rules
         kube_config = load_kube_config(settings.kubeconfig)
         self._inbox: Inbox[Item] = Inbox()
-        self._kube = Kube(kube_config, user_agent=USER_AGENT)
+        self._kube = Kube(
+            kube_config,
+            user_agent=USER_AGENT,
+            reread=lambda: load_kube_config(settings.kubeconfig),
+        )
         self._senses = Senses(settings, self._inbox)
         self._judgement = Judgement(
             Who(

@@ -9,13 +9,12 @@ credential is ever part of its text.
 
 from __future__ import annotations
 
-import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 import urllib3
@@ -82,8 +81,18 @@ class KubeError(Exception):
 class Kube:
     """One API server. Safe to use from several threads; each call may raise `KubeError`."""
 
-    def __init__(self, config: KubeConfig, *, user_agent: str) -> None:
+    def __init__(
+        self,
+        config: KubeConfig,
+        *,
+        user_agent: str,
+        reread: Callable[[], KubeConfig] | None = None,
+    ) -> None:
+        """`reread` reads the configuration again, whose files may rotate; without it only the
+        files that `config` names are read again.
+        """
         self._config = config
+        self._reread = reread or (lambda: config)
         self._user_agent = user_agent
         self._token = config.token
         self._token_until = 0.0
@@ -229,10 +238,13 @@ class Kube:
             return
         self._reloaded_at = now
         try:
-            self._pool = _pool(self._config)
+            config = self._reread()
+            self._pool = _pool(config)
         except KubeConfigError:
             # Being replaced at this moment: the next refusal tries again.
             return
+        self._config = config
+        self._token = config.token or self._token
 
     def _current_token(self) -> str:
         if self._config.token_file and time.monotonic() >= self._token_until:
@@ -250,29 +262,32 @@ def _pool(config: KubeConfig) -> urllib3.PoolManager:
     if not config.server.startswith(("https://", "http://")):
         raise KubeConfigError(f"server {config.server!r} is no http or https address")
     if not config.server.startswith("https://"):
-        return urllib3.PoolManager(maxsize=2, retries=False)
+        return _manager(config)
     try:
-        # Only without a file are the machine's own authorities read: a megabyte of them.
-        context = ssl.create_default_context(cafile=config.ca_file or None)
-        if config.client_cert:
-            context.load_cert_chain(config.client_cert, config.client_key or None)
+        context = config.tls()
     except OSError as error:
         raise KubeConfigError(
             f"the certificates for {config.server} cannot be used ({_what(error)}):"
             " correct the kubeconfig"
         ) from error
     if not config.verify:
-        # Asked for by name in the kubeconfig (insecure-skip-tls-verify).
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-    return urllib3.PoolManager(
-        maxsize=2,
-        retries=False,
+    return _manager(
+        config,
         ssl_context=context,
         cert_reqs="CERT_REQUIRED" if config.verify else "CERT_NONE",
         assert_hostname=config.server_name or None,
         server_hostname=config.server_name or None,
+    )
+
+
+def _manager(config: KubeConfig, **tls: Any) -> urllib3.PoolManager:
+    if config.proxy is None:
+        return urllib3.PoolManager(maxsize=2, retries=False, **tls)
+    login = urllib3.util.parse_url(config.proxy).auth
+    headers = urllib3.make_headers(proxy_basic_auth=unquote(login)) if login else None
+    return urllib3.ProxyManager(
+        config.proxy, maxsize=2, retries=False, proxy_headers=headers, **tls
     )
 
 

@@ -1,8 +1,9 @@
 """Where the API server is and how to prove who we are: kubeconfig or the pod's service account.
 
 `kubernetes.aio.config` reads both (tokens, token files, client certificates, exec plugins); this
-module turns its result into what `remediator.kube.api` needs and reads it again when the server
-says 401 or a minute has passed. It must never log a credential.
+module turns its result into what `remediator.kube.api` needs. All of it is read again when the
+server answers 401, when a TLS handshake fails and when one of the files changed; a mounted token
+also once a minute. It must never log a credential.
 """
 
 from __future__ import annotations
@@ -12,17 +13,18 @@ import os
 import ssl
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import yaml
 
 from remediator.kube.kubeconfig import Acting, ChosenContext, chosen_context
 from remediator.kube.plain_login import PlainLogin
 from rules.api.sentences import some
+from rules.text.proxy import ProxyError, proxy_for, usable_proxy
 
 DEFAULT_NAMESPACE = "gpuward"
 """Where the manifests install us."""
 _SERVICE_HOST = "KUBERNETES_SERVICE_HOST"
+_Seen = tuple[tuple[str, int, int, int] | None, ...]
 _REMEDY = "pass --kubeconfig FILE (or set KUBECONFIG) with a file kubectl can use"
 
 
@@ -47,6 +49,9 @@ class Access:
         self._tls: ssl.SSLContext | None = None
         self._proxy: str | None = None
         self._token = ""
+        self._files: tuple[str, ...] = ()
+        """What the configuration in use was read from, mounted tokens apart."""
+        self._seen: _Seen = ()
 
     @property
     def host(self) -> str:
@@ -69,9 +74,38 @@ class Access:
         """The proxy the kubeconfig names, else the environment (`HTTPS_PROXY`, `NO_PROXY`)."""
         return self._proxy
 
+    def changed(self) -> bool:
+        """Whether a file was replaced since the configuration was read: a kubeconfig, the
+        cluster's authority or a client certificate.
+        """
+        return _seen(self._files) != self._seen
+
     async def load(self) -> None:
         """Read the configuration (again); AccessError when there is none that works."""
-        in_cluster = not self._kubeconfig and not self._context and _SERVICE_HOST in os.environ
+        # Before they are read: what changes meanwhile is noticed afterwards.
+        before = {name: _seen((name,)) for name in self._files}
+        await self._load()
+        self._files = self._read_from()
+        self._seen = tuple(
+            one for name in self._files for one in before.get(name) or _seen((name,))
+        )
+
+    def _read_from(self) -> tuple[str, ...]:
+        if self._plain is not None:
+            login = self._plain
+            named = [login.authority.file, login.certificate.file, login.key.file]
+        else:
+            found = self._configuration
+            named = [found.ssl_ca_cert, found.cert_file, found.key_file]
+        if not self._in_cluster():
+            named += kubeconfig_path(self._kubeconfig).split(":")
+        return tuple(name for name in named if name)
+
+    def _in_cluster(self) -> bool:
+        return not self._kubeconfig and not self._context and _SERVICE_HOST in os.environ
+
+    async def _load(self) -> None:
+        in_cluster = self._in_cluster()
         if not in_cluster and self._load_plain():
             return
         if not in_cluster:
@@ -156,16 +190,24 @@ class Access:
 
 
 def _proxy(named: str, host: str) -> str | None:
-    """Found once and not with every request: the environment does not change."""
-    if named:
-        return named
-    # Imported here: a command that asks one question has no other use for it.
-    from urllib.request import getproxies, proxy_bypass
+    """The proxy that the kubeconfig names, else that of the environment."""
+    try:
+        return usable_proxy(named) if named else proxy_for(host, os.environ)
+    except ProxyError as error:
+        raise AccessError(f"{host} cannot be reached: {error}.") from error
 
-    parts = urlsplit(host)
-    if not parts.hostname or proxy_bypass(parts.hostname):
-        return None
-    return getproxies().get(parts.scheme)
+
+def _seen(files: tuple[str, ...]) -> _Seen:
+    """Which files these are now: a volume's files are replaced and never written in place."""
+    found: list[tuple[str, int, int, int] | None] = []
+    for name in files:
+        try:
+            stat = Path(name).expanduser().stat()
+        except OSError:
+            found.append(None)
+        else:
+            found.append((name, stat.st_ino, stat.st_mtime_ns, stat.st_size))
+    return tuple(found)
 
 
 def lacking_client(error: ModuleNotFoundError) -> str:

@@ -34,6 +34,14 @@ class _Named(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Items(Generic[T]):
+    """A whole list: what was understood of it, and the names of what was not at all."""
+
+    found: tuple[T, ...]
+    unread: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Generic[T]):
     """A page of a list: what was understood, and the names of what was not at all."""
 
@@ -61,6 +69,8 @@ class Answer:
     content_type: str = ""
     retry_after_s: float | None = None
     failure: str = ""
+    untrusted: bool = False
+    """The TLS handshake failed, before anything was sent."""
 
     @property
     def ok(self) -> bool:

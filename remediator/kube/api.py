@@ -11,16 +11,15 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
 from yarl import URL
 
 from remediator.kube.access import Access, AccessError
-from remediator.kube.answer import NO_ANSWER, Answer, Page
+from remediator.kube.answer import NO_ANSWER, Answer, Items, Page
 from remediator.kube.clock import SystemClock
 from remediator.kube.pace import Pace, PaceLane
 from remediator.kube.wire.aiohttp_alone import aiohttp
@@ -32,6 +31,7 @@ from remediator.kube.wire.exchange import (
     TooLargeError,
     user_agent,
 )
+from remediator.kube.wire.rejection import Rejection, is_tls_failure
 from remediator.kube.wire.words import seconds, served_at, why
 
 T = TypeVar("T")
@@ -56,15 +56,9 @@ _BEFORE_RECORDS = frozenset({PaceLane.MARK, PaceLane.STATUS})
 # but each no longer than this: what is done is to be said, and a drain waits for its record.
 _YIELD_S = 3.0
 _RELOAD_AFTER_401_S = 5.0
+# A mounted file that was replaced is in use this soon, before anything is refused.
+_COMPARE_FILES_S = 10.0
 _BODY_LIMIT = 256 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Items(Generic[T]):
-    """A whole list: what was understood of it, and the names of what was not at all."""
-
-    found: tuple[T, ...]
-    unread: tuple[str, ...] = ()
 
 
 Observer = Callable[[str, PaceLane, int, float], None]
@@ -89,7 +83,8 @@ class Api:
         """Calls, waiting ones included."""
         self._no_marking = asyncio.Event()
         self._no_marking.set()
-        self._reloaded_at = float("-inf")
+        self._reloaded_at = self._compared_at = float("-inf")
+        self.rejection = Rejection(clock.elapsed())
         self.last_answer_at: float | None = None
         """CLOCK_BOOTTIME of the last answer of any kind; None before the first."""
 
@@ -140,7 +135,8 @@ class Api:
             answer = await self._send(
                 lane, method, path, query, data, (content_type, accept), timeout_s, before_send
             )
-            if answer.code == 401 and await self._renew_credentials():
+            rejected = answer.code == 401 or answer.untrusted
+            if rejected and await self._renew_credentials():
                 answer = await self._send(
                     lane, method, path, query, data, (content_type, accept), timeout_s, before_send
                 )
@@ -230,16 +226,24 @@ class Api:
         self, path: str, query: Mapping[str, str], silence_s: float
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """A watch; its body is to be read to the end. Silence over `silence_s` is an error."""
-        headers = await self._access.headers()
-        session = self._opened()
-        async with session.get(
+        headers = await self._headers()
+        request = self._opened().get(
             self._access.host + path,
             params=dict(query),
             headers=headers,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence_s),
             **self._connection(),
-        ) as response:
-            self.last_answer_at = self._clock.elapsed()
+        )
+        try:
+            response = await request
+        except EXCHANGE_ERRORS as error:
+            self.rejection.failed(error, self._clock.elapsed())
+            if is_tls_failure(error):
+                await self._renew_credentials()
+            raise
+        async with response:
+            self.last_answer_at = now = self._clock.elapsed()
+            self.rejection.answered(response.status, now)
             yield response
 
     async def read_answer(self, response: aiohttp.ClientResponse) -> Answer:
@@ -275,7 +279,7 @@ class Api:
         before_send: Callable[[], None] | None,
     ) -> Answer:
         content_type, accept = media
-        headers = [*await self._access.headers(), ("Accept", accept)]
+        headers = [*await self._headers(), ("Accept", accept)]
         if data is not None:
             headers.append(("Content-Type", content_type))
         local = self._clock
@@ -288,12 +292,15 @@ class Api:
                     method, path, query, headers, data or b"", timeout_s, before_send
                 )
             answer = _answer(answered)
-            self.last_answer_at = local.elapsed()
+            self.last_answer_at = now = local.elapsed()
+            self.rejection.answered(answer.code, now)
             self._learn_date(answered.headers.get("Date", ""), sent_at)
         except TimeoutError:
             answer = Answer(code=NO_ANSWER, failure=f"nothing within {timeout_s:g} s")
         except EXCHANGE_ERRORS as error:
-            answer = Answer(code=NO_ANSWER, failure=why(error))
+            self.rejection.failed(error, local.elapsed())
+            untrusted = isinstance(error, aiohttp.ClientSSLError)
+            answer = Answer(code=NO_ANSWER, failure=why(error), untrusted=untrusted)
         if self._observe is not None:
             self._observe(method, lane, answer.code, local.elapsed() - began)
         return answer
@@ -357,8 +364,17 @@ class Api:
         if at is not None:
             self._clock.learn(at, sent_at)
 
+    async def _headers(self) -> list[tuple[str, str]]:
+        """Who we are, by files that are compared with those in use every few seconds."""
+        now = self._clock.elapsed()
+        if now - self._compared_at >= _COMPARE_FILES_S:
+            self._compared_at = now
+            if self._access.changed():
+                await self._renew_credentials()
+        return await self._access.headers()
+
     async def _renew_credentials(self) -> bool:
-        """Read the credentials again after a 401; False when that was done a moment ago."""
+        """Read credentials and certificates again; False when that was done a moment ago."""
         now = self._clock.elapsed()
         if now - self._reloaded_at < _RELOAD_AFTER_401_S:
             return False

@@ -94,8 +94,8 @@ async def start_server(app: web.Application, listen: str) -> Served:
             f"Cannot listen on {listen}: {error.strerror or error}; free the port or choose "
             "another with --listen HOST:PORT."
         ) from error
-    # aiohttp counts the keep-alive time from the start of a connection and of each wait for a
-    # request, so it is the deadline of a request's head, too.
+    # aiohttp (since 3.14.4) counts the keep-alive time from the start of a connection and of each
+    # wait for a request, so it is the deadline of a request's head, too.
     runner = web.AppRunner(app, access_log=None, keepalive_timeout=IDLE_S)
     await runner.setup()
     handlers = runner.server

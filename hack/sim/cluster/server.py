@@ -83,6 +83,10 @@ class SimulatedApiServer:
         """The authority that clients must trust; None without TLS."""
         return self._listener.ca_pem
 
+    def rotate_authority(self) -> None:
+        """From the next start on, another authority signs the certificate."""
+        self._listener.rotate_authority()
+
     def kubeconfig_text(self, token: str | None = None) -> str:
         """A kubeconfig for kubectl; `token` defaults to the first configured one."""
         if token is None and self._tokens:

@@ -37,6 +37,10 @@ class Listener:
         """The authority that clients must trust; None without TLS."""
         return self._certificate.ca_pem if self._certificate else None
 
+    def rotate_authority(self) -> None:
+        """From the next start on, another authority signs the certificate."""
+        self._certificate = make_serving_certificate(self._host)
+
     async def start(self) -> None:
         """Listen; after a stop again at the same address."""
         server = web.Server(

@@ -10,6 +10,8 @@ import pytest
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import PODS
 from remediator.kube.access import Access
+from remediator.kube.pace import PaceLane
+from remediator.kube.wire.rejection import Rejection
 from remediator.replica import Replica
 from remediator.settings import make_parser, run_settings
 from tests.support.remediator.edge import QUARANTINES, edge
@@ -102,3 +104,15 @@ async def test_issue10_13_a_replica_without_a_certain_time_is_not_ready(cluster,
         for n in range(15):
             replica.clock.skew.add(now + 3600 * (n % 3), now + 2 * n, now + 2 * n)
         assert "The time is not certain" in replica.ready()
+
+
+async def test_a_replica_that_the_server_rejects_for_long_asks_to_be_restarted(cluster, tmp_path):
+    async with standby(tmp_path) as replica:
+        await until(lambda: not replica.ready())
+        now = replica.loop.ticked_at = replica.clock.elapsed()
+        replica.api.rejection = Rejection(now - 700)
+        assert replica.healthy() == "", "a server that is down is no reason"
+        replica.api.rejection.answered(401, now)
+        assert "a restart reads them again" in replica.healthy()
+        await replica.api.call(PaceLane.READ, "GET", "/api/v1/nodes/n1")
+        assert replica.healthy() == ""

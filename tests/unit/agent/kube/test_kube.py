@@ -6,15 +6,16 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from inspect import signature
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from agent.kube.client import Kube, KubeError
-from agent.kube.config import KubeConfig, KubeConfigError, from_file, in_cluster
+from agent.kube.config import KubeConfig, KubeConfigError, Material, from_file, in_cluster
 from hack.sim.cluster.calls import Caller
 from hack.sim.cluster.http.certificates import make_serving_certificate
 from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
@@ -82,6 +83,53 @@ def test_tls_and_token_from_a_kubeconfig(hosted: HostedServer, tmp_path: Path) -
     assert hosted.server.requests.all[-1].agent == AGENT
 
 
+@contextmanager
+def tunnelling() -> Iterator[tuple[str, list[str]]]:
+    """A proxy that opens tunnels, and what it was asked for."""
+    asked: list[str] = []
+
+    class Tunnel(BaseHTTPRequestHandler):
+        def do_CONNECT(self) -> None:
+            asked.append(f"{self.path} {self.headers.get('Proxy-Authorization')}")
+            host, _, port = self.path.rpartition(":")
+            with socket.create_connection((host, int(port))) as there:
+                self.send_response(200)
+                self.end_headers()
+                back = threading.Thread(target=pump, args=(there, self.connection), daemon=True)
+                back.start()
+                pump(self.connection, there)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    def pump(one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while data := one.recv(65536):
+                other.sendall(data)
+            other.shutdown(socket.SHUT_WR)
+
+    class Quiet(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: object) -> None:
+            pass
+
+    with Quiet(("127.0.0.1", 0), Tunnel) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}", asked
+        server.shutdown()
+
+
+def test_a_proxy_opens_the_tunnel_to_the_api_server(hosted: HostedServer, tmp_path: Path) -> None:
+    path = hosted.server.write_kubeconfig(tmp_path / "config", "right")
+    with tunnelling() as (address, asked):
+        config = replace(from_file(path, {}), proxy=f"http://u:p%40ss@{address}")
+        kube = Kube(config, user_agent=AGENT)
+        assert kube.node("gpu-1").metadata.name == "gpu-1"
+        kube.close()
+    assert asked == [f"{hosted.url.removeprefix('https://')} Basic dTpwQHNz"]
+
+
 def test_a_wrong_token_is_an_error_without_the_token(hosted: HostedServer, tmp_path: Path) -> None:
     with pytest.raises(KubeError) as raised:
         kube_of(hosted, tmp_path, "wr0ng").node("gpu-1")
@@ -104,7 +152,7 @@ def test_a_token_file_is_read_again_when_it_changed(
     token.write_text("wrong\n")
     ca = tmp_path / "ca.pem"
     ca.write_bytes(hosted.server.ca_pem or b"")
-    config = KubeConfig(server=hosted.url, token_file=str(token), ca_file=str(ca))
+    config = KubeConfig(server=hosted.url, token_file=str(token), ca=Material(file=str(ca)))
     kube = Kube(config, user_agent=AGENT)
     with pytest.raises(KubeError):
         kube.node("gpu-1")
@@ -223,7 +271,7 @@ def test_a_token_that_was_renewed_is_read_again_after_a_refusal(
     token, ca = tmp_path / "token", tmp_path / "ca.pem"
     token.write_text("expired\n")
     ca.write_bytes(hosted.server.ca_pem or b"")
-    config = KubeConfig(server=hosted.url, token_file=str(token), ca_file=str(ca))
+    config = KubeConfig(server=hosted.url, token_file=str(token), ca=Material(file=str(ca)))
     kube = Kube(config, user_agent=AGENT)
     with pytest.raises(KubeError):
         kube.node("gpu-1")
@@ -237,7 +285,9 @@ def test_an_authority_that_was_renewed_is_read_again_after_a_refusal(
     monkeypatch.setattr("agent.kube.client.RELOAD_EVERY_S", 0.0)
     ca = tmp_path / "ca.pem"
     ca.write_bytes(make_serving_certificate("127.0.0.1").ca_pem)
-    kube = Kube(KubeConfig(server=hosted.url, token="right", ca_file=str(ca)), user_agent=AGENT)
+    kube = Kube(
+        KubeConfig(server=hosted.url, token="right", ca=Material(file=str(ca))), user_agent=AGENT
+    )
     with pytest.raises(KubeError):
         kube.node("gpu-1")
     ca.write_bytes(b"half a certif")
@@ -250,6 +300,8 @@ def test_an_authority_that_was_renewed_is_read_again_after_a_refusal(
 
 
 def test_certificates_that_cannot_be_used_are_named(tmp_path: Path) -> None:
-    config = KubeConfig(server="https://api.example", ca_file=str(tmp_path / "nothing.pem"))
+    config = KubeConfig(
+        server="https://api.example", ca=Material(file=str(tmp_path / "nothing.pem"))
+    )
     with pytest.raises(KubeConfigError, match=r"api\.example"):
         Kube(config, user_agent=AGENT)

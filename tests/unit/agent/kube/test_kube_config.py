@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from agent.kube.client import Kube
 from agent.kube.config import KubeConfigError, from_file, in_cluster, load
 
 SERVER = "https://api.example:6443"
@@ -38,8 +39,11 @@ def test_token_and_embedded_authority(tmp_path: Path) -> None:
     )
     config = from_file(path)
     assert (config.server, config.token, config.verify) == (SERVER, "secret", True)
-    assert Path(config.ca_file).read_bytes() == b"PEM"
-    assert Path(config.ca_file).stat().st_mode & 0o077 == 0
+    assert config.ca.data == b"PEM"
+    with config.ca.path() as file:
+        assert Path(file).read_bytes() == b"PEM"
+        assert Path(file).stat().st_mode & 0o077 == 0
+    assert not Path(file).exists()
 
 
 def test_files_are_relative_to_the_kubeconfig(tmp_path: Path) -> None:
@@ -49,9 +53,9 @@ def test_files_are_relative_to_the_kubeconfig(tmp_path: Path) -> None:
         user={"client-certificate": "me.pem", "client-key": "/abs/me.key", "tokenFile": "token"},
     )
     config = from_file(path)
-    assert config.ca_file == str(tmp_path / "ca.pem")
-    assert config.client_cert == str(tmp_path / "me.pem")
-    assert config.client_key == "/abs/me.key"
+    assert config.ca.file == str(tmp_path / "ca.pem")
+    assert config.client_cert.file == str(tmp_path / "me.pem")
+    assert config.client_key.file == "/abs/me.key"
     assert config.token_file == str(tmp_path / "token")
 
 
@@ -138,14 +142,27 @@ def test_no_room_for_embedded_certificates_is_one_sentence(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tempfile.mkstemp", full)
-    path = tmp_path / "config"
-    path.write_text(
-        "current-context: c\ncontexts: [{name: c, context: {cluster: k, user: u}}]\n"
-        "clusters: [{name: k, cluster: {server: 'https://x', certificate-authority-data: YQ==}}]\n"
-    )
+    monkeypatch.setattr("tempfile.NamedTemporaryFile", full)
+    certificate = {"client-certificate-data": "YQ==", "client-key-data": "YQ=="}
+    config = from_file(write(tmp_path, cluster={"server": SERVER}, user=certificate))
     with pytest.raises(KubeConfigError, match="No space left on device"):
-        from_file(path)
+        Kube(config, user_agent="test")
+
+
+def test_the_proxy_is_the_kubeconfigs_or_the_environments(tmp_path: Path) -> None:
+    environ = {"HTTPS_PROXY": "env.example:1", "NO_PROXY": "10.96.0.0/12"}
+    path = write(tmp_path, cluster={"server": SERVER})
+    assert from_file(path, environ).proxy == "http://env.example:1"
+    assert from_file(path, {}).proxy is None
+    path = write(tmp_path, cluster={"server": SERVER, "proxy-url": "http://own.example:2"})
+    assert from_file(path, environ).proxy == "http://own.example:2"
+    path = write(tmp_path, cluster={"server": SERVER, "proxy-url": "socks5://own.example:2"})
+    with pytest.raises(KubeConfigError, match="socks5 is not supported"):
+        from_file(path, environ)
+    (tmp_path / "token").write_text("t")
+    (tmp_path / "ca.crt").write_text("PEM")
+    service = {**environ, "KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+    assert in_cluster(service, tmp_path).proxy is None
 
 
 def test_nesting_without_end_is_no_kubeconfig(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,3 +137,57 @@ async def test_issue15_01_of_several_files_the_first_current_context_is_in_force
     await access.load()
 
     assert access.host == "http://prod:1"
+
+
+def towards(path: str, **cluster: str) -> str:
+    """The kubeconfig with another cluster section."""
+    config = json.loads(Path(path).read_text())
+    config["clusters"][0]["cluster"] = {key.replace("_", "-"): cluster[key] for key in cluster}
+    Path(path).write_text(json.dumps(config))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        pytest.param({}, "http://env.example:1", id="the environment's"),
+        pytest.param({"proxy_url": "http://own:2"}, "http://own:2", id="the kubeconfig's"),
+    ],
+)
+async def test_the_proxy_is_the_kubeconfigs_or_the_environments(
+    tmp_path, monkeypatch, own, expected
+):
+    monkeypatch.setenv("HTTPS_PROXY", "env.example:1")
+    path = towards(written(tmp_path, {"token": "t"}), server="https://10.96.0.1:443", **own)
+    access = Access(path)
+    await access.load()
+    assert access.proxy == expected
+    monkeypatch.setenv("NO_PROXY", "10.96.0.0/12")
+    await access.load()
+    assert access.proxy == own.get("proxy_url")
+
+
+async def test_a_proxy_of_another_kind_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", "socks5://u:s3cret@proxy:1080")
+    path = towards(written(tmp_path, {"token": "t"}), server="https://api.example")
+    with pytest.raises(AccessError, match="socks5 is not supported") as raised:
+        await Access(path).load()
+    assert "s3cret" not in str(raised.value)
+
+
+def replace_whole(path: str) -> None:
+    """Another file of the same content, as kubelet swaps a volume's files."""
+    partial = Path(f"{path}.partial")
+    partial.write_text(Path(path).read_text())
+    partial.rename(path)
+
+
+async def test_a_file_that_was_replaced_is_noticed(tmp_path):
+    path = written(tmp_path, {"token": "t"})
+    access = Access(path)
+    await access.load()
+    assert not access.changed()
+    replace_whole(path)
+    assert access.changed()
+    await access.load()
+    assert not access.changed()
