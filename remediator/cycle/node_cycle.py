@@ -29,9 +29,10 @@ from rules.api.evidence.wire import EvidenceView
 from rules.api.mark import marked
 from rules.api.nodes import FreshNode, HealthView, NodeView, QuarantineView
 from rules.api.object_name import api_path, is_object_name
-from rules.api.refusal import surprise
+from rules.api.refusal import surprise, unread
 from rules.api.repair.writes import CreateTestJob, DeleteTestJob, WriteRepairObject
 from rules.api.requests import EVIDENCES
+from rules.catalog.why_not import Refusal
 from rules.drain.plan import DrainPlan
 from rules.session.decide import decide
 from rules.session.observation import NodeObservation, Permit, observe
@@ -52,6 +53,8 @@ _EVIDENCE_FRESH_S = 4.0
 _BACKOFF_S = (0.1, 30.0)
 # A write that met something else than what it was decided on.
 _CHANGED = frozenset({Result.CONFLICT, Result.GONE})
+# About half a minute: sooner, an API server that restarts would be reported in every session.
+_READS_FAILED_SAID_FROM = 9
 # A look that failed in a way nobody foresaw is not tried again sooner, whatever wakes the node.
 _SURPRISED_S = 5.0
 
@@ -132,7 +135,10 @@ class NodeCycle(EdgePart):
                 progress, looked, wake = await self._round(name)
             except ApiError as error:
                 _LOG.warning("look", node=name, why=str(error))
-                return Looked(again_in_s=self._back_off(name))
+                wait_s = self._back_off(name)
+                if self._failures[name] >= _READS_FAILED_SAID_FROM:
+                    await self._explain(name, unread(str(error)))
+                return Looked(again_in_s=wait_s)
             except Exception as error:  # noqa: BLE001 - one node must not stop the others
                 return await self._surprised(name, error)
             wake_s.extend([wake] if wake is not None else [])
@@ -159,9 +165,14 @@ class NodeCycle(EdgePart):
         wait_s = max(_SURPRISED_S, self._back_off(name))
         self._not_before[name] = self._clock.elapsed() + wait_s
         self._world.reserved.discard(name)
+        await self._explain(name, surprise(where))
+        return Looked(again_in_s=wait_s, evicting=d.Evicting.NO)
+
+    async def _explain(self, name: str, refusal: Refusal) -> None:
+        """Put on record why the node's session does not go on."""
         with self._isolation.guard("look", f"the status of the session of {name}"):
             for session in self._world.open_sessions(name)[:1]:
-                status = saying(session.status, surprise(where), self._clock.now())
+                status = saying(session.status, refusal, self._clock.now())
                 if steady(status, session.status) != session.status:
                     write = d.WriteSessionStatus(
                         name=session.name,
@@ -170,7 +181,6 @@ class NodeCycle(EdgePart):
                         status=named(status, session.spec.causes),
                     )
                     self._writes.learn(write, await self._gateway.send(write))
-        return Looked(again_in_s=wait_s, evicting=d.Evicting.NO)
 
     async def _round(self, name: str) -> tuple[Result | None, Looked, float | None]:
         """Decide once for each open session (or for none); what became of the first write."""

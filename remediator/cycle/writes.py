@@ -11,14 +11,13 @@ from collections.abc import Callable
 import structlog
 
 from remediator.edge import Edge, EdgePart
-from remediator.kube.answer import Answer, ApiError
+from remediator.kube.answer import ApiError
 from remediator.kube.gateway import Result, Sent
 from remediator.kube.resources import QUARANTINES
 from rules.api import writes as d
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.object_name import api_path
 from rules.api.quarantine import QuarantineStatus
-from rules.api.refusal import NodeWrite, refusal_of
 from rules.api.repair.writes import (
     DeleteTestJob,
     SetRepairCondition,
@@ -26,6 +25,7 @@ from rules.api.repair.writes import (
     WriteRepairObject,
 )
 from rules.api.timestamps import parse_time
+from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.memory import announced
 from rules.session.refused import lost_fields, not_kept, not_recorded
 
@@ -99,10 +99,10 @@ class Writes(EdgePart):
             sent = await self._gateway.send(write)
             if isinstance(write, d.MarkNode):
                 self._marked(write, sent)
-            if isinstance(write, d.WriteSessionStatus) and sent.answer is not None:
-                self._recorded(write, sent.answer)
             if sent.answer is not None and sent.result is not Result.HELD:
-                self._world.refusals.note(write, sent.answer)
+                refusal = self._world.refusals.note(write, sent.answer)
+                if isinstance(write, d.WriteSessionStatus):
+                    self._recorded(write, refusal)
                 if isinstance(write, d.MarkNode) and not sent.done:
                     # Its place in the budget is another node's until it is tried again.
                     self._fleet_changed()
@@ -117,13 +117,12 @@ class Writes(EdgePart):
             return sent.result
         return done
 
-    def _recorded(self, write: d.WriteSessionStatus, answer: Answer) -> None:
+    def _recorded(self, write: d.WriteSessionStatus, refusal: Refusal | None) -> None:
         """A status that is refused is said on the node, once for each reason."""
-        if answer.ok:
+        if refusal is None:
             self._not_recorded.pop(write.name, None)
             return
-        refusal = refusal_of(NodeWrite.STATUS, answer.code, answer.sentence())
-        if refusal is None or not refusal.permanent:
+        if refusal.reason is WhyNot.API_BUSY:
             return
         if self._not_recorded.get(write.name) != refusal.reason:
             self._not_recorded[write.name] = refusal.reason

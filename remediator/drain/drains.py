@@ -360,9 +360,13 @@ class Drains(EdgePart):
         sent = await self._gateway.send(eviction, about)
         if (known := about.known()) is not None:
             return known
-        if sent.result is Result.HELD or sent.answer is None:
+        if sent.result is Result.HELD:
+            return no_answer("")
+        if sent.answer is None:
             return no_answer(sent.why)
         outcome = _outcome(sent.answer, about.pod, pdbs, self._clock.now())
+        if outcome.unproven:
+            return await about.confirmed(outcome)
         if outcome.accepted and eviction.pdb and not eviction.dry_run:
             await self._counting.counted(eviction, asked_at)
         return outcome

@@ -8,7 +8,7 @@ write's turn has come: at a low rate that is minutes after the plan.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
@@ -51,16 +51,28 @@ class PodLook:
         self._listed = listed
         self._read_at = float("-inf")
 
-    async def look(self) -> str:
+    async def look(self, *, afresh: bool = False) -> str:
         """Read the pod unless that was a moment ago; why it is not to be asked. ApiError."""
-        if self._clock.elapsed() - self._read_at > FRESH_NODE_S and not self._found_listed():
+        if afresh or (self.too_old() and not self._found_listed()):
             self._known = await self._read()
             self._read_at = self._clock.elapsed()
         return self._known.message if self._known is not None else self.why_not()
 
+    def too_old(self) -> str:
+        """Why the pod has to be read again before it is asked to go; "" while it is fresh."""
+        age_s = self._clock.elapsed() - self._read_at
+        return f"the pod was read {age_s:.1f} s ago" if age_s > FRESH_NODE_S else ""
+
     def known(self) -> EvictionOutcome | None:
         """What is known without asking: the pod is gone, leaving, or another one."""
         return self._known
+
+    async def confirmed(self, outcome: EvictionOutcome) -> EvictionOutcome:
+        """What an answer means that says the pod is gone: a read decides, and where the pod is
+        still there, the eviction was refused. ApiError.
+        """
+        found = await self._read()
+        return found or replace(outcome, kind=EvictionKind.REFUSED)
 
     def why_not(self) -> str:
         """Why the pod is not to be asked any more, from what was read; nothing is awaited."""

@@ -13,6 +13,7 @@ import msgspec
 
 from rules.api.metadata import ListMeta, ObjectMeta
 from rules.text.kube_status import KubeStatus, read_status
+from rules.text.printable import printable
 from rules.text.tolerant import UNREADABLE, understand
 
 T = TypeVar("T")
@@ -130,11 +131,11 @@ class Answer:
             raise ApiError(self, f"The API server sent an unreadable list: {error}") from error
 
     def sentence(self) -> str:
-        """What happened, for a person, in at most 300 characters."""
+        """What happened, for a person: one printable line of at most 300 characters."""
         if self.code == NO_ANSWER:
             return f"no answer from the API server ({self.failure})"[:300]
         said = self.status().message or self.body[:200].decode("utf-8", "replace").strip()
-        return f"{self.code} {' '.join(said.split())}".strip()[:300]
+        return printable(f"{self.code} {' '.join(said.split())}".strip())[:300]
 
 
 class ApiError(Exception):

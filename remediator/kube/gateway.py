@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -46,6 +47,9 @@ FRESH_NODE_S = 1.0
 # and that did not take longer than this: what happened meanwhile may be missing in it. A second
 # would stop every mark and eviction of a server that is only slow.
 LONGEST_READ_S = 5.0
+# One of two reads may take longer than the other stays fresh. Then that one is read again, and
+# where both take long, both at the same time.
+_READ_ROUNDS = (False, False, True)
 
 _LANES: dict[type, PaceLane] = {
     d.MarkNode: PaceLane.MARK,
@@ -142,8 +146,12 @@ class _Read:
 class AboutWrite(Protocol):
     """What a single write is about, looked at once more when its turn has come."""
 
-    async def look(self) -> str:
-        """Read it if need be; why the write must not go, empty when it may."""
+    async def look(self, *, afresh: bool = False) -> str:
+        """Read it if need be, or `afresh`; why the write must not go, empty when it may."""
+        ...
+
+    def too_old(self) -> str:
+        """Why what was read is too old to send the write on; empty when it may go."""
         ...
 
     def why_not(self) -> str:
@@ -241,26 +249,53 @@ class Gateway:
         held = self._forbidden(write)
         if held:
             return Sent(result=Result.HELD, why=held)
+        asked_at: float | None = None
         if isinstance(write, d.UnmarkNode) and write.orphan:
+            asked_at = self._clock.elapsed()
             kept = await self._still_owned(write)
             if kept is not None:
                 return kept
         if not write.harmful:
-            return await self._post(write, self._last_word(write), in_turn=False)
+            return await self._post(write, self._last_word(write, asked_at), in_turn=False)
         async with self._api.turn(_lane(write)):
-            try:
-                why = await about.look() if about is not None else ""
-            except ApiError as error:
-                return Sent(result=classify(error.answer), why=f"pod not read: {error}")
-            node = self._exactly_seen(write)
-            try:
-                node = node or await self.fresh_node(write.node, FRESH_NODE_S)
-            except ApiError as error:
-                return Sent(result=classify(error.answer), why=f"node not read: {error}")
-            why = why or self._recheck(write, node)
-            if why:
-                return Sent(result=Result.HELD, why=why)
+            for afresh in _READ_ROUNDS:
+                try:
+                    node, why = await self._read_both(write, about, afresh=afresh)
+                except ApiError as error:
+                    why = f"what it is about was not read: {error}"
+                    return Sent(result=classify(error.answer), why=why)
+                why = why or self._recheck(write, node)
+                if why:
+                    return Sent(result=Result.HELD, why=why)
+                if about is None or not (about.too_old() or self._node_too_old(write)):
+                    break
             return await self._post(write, self._last_look(write, about), in_turn=True)
+
+    async def _read_both(
+        self, write: d.Write, about: AboutWrite | None, *, afresh: bool
+    ) -> tuple[NodeView | FreshNode, str]:
+        """The node, and why the write must not go by what it is about. Both are read at the same
+        time, since each ages while the other is awaited; `afresh`: even those that are fresh.
+        """
+        seen = self._exactly_seen(write)
+        if about is None:
+            return seen or await self.fresh_node(write.node, FRESH_NODE_S), ""
+        if seen is not None:
+            return seen, await about.look()
+        read = self._shared_read if afresh else partial(self.fresh_node, max_age_s=FRESH_NODE_S)
+        reading = asyncio.create_task(read(write.node))
+        reading.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            why = await about.look(afresh=afresh)
+        except BaseException:
+            reading.cancel()
+            raise
+        return await reading, why
+
+    def _node_too_old(self, write: d.Write) -> bool:
+        """Whether a later read took longer than that of the node stays fresh."""
+        known = self._reads.get(write.node)
+        return known is None or self._clock.elapsed() - known.answered_at > FRESH_NODE_S
 
     def _exactly_seen(self, write: d.Write) -> NodeView | None:
         """The node as the watch shows it, where the mark carries just that version."""
@@ -293,11 +328,16 @@ class Gateway:
             return "another replica leads"
         return ""
 
-    def _last_word(self, write: d.Write) -> Callable[[], None]:
-        """The same for a write that harms nobody: a deposed leader keeps quiet altogether."""
+    def _last_word(self, write: d.Write, asked_at: float | None) -> Callable[[], None]:
+        """The same for a write that harms nobody: a deposed leader keeps quiet altogether.
+        `asked_at`: when what the write rests on was asked for.
+        """
 
         def check() -> None:
-            if why := self._forbidden(write):
+            why = self._forbidden(write)
+            if asked_at is not None and self._clock.elapsed() - asked_at > LONGEST_READ_S:
+                why = why or "its session was read too long ago"
+            if why:
                 raise HeldError(why)
 
         return check
@@ -311,7 +351,7 @@ class Gateway:
                 why = "the lease was not renewed within 10 s"
             why = why or self._changed(write)
             if not why and about is not None:
-                why = about.why_not()
+                why = about.why_not() or about.too_old()
             if why:
                 raise HeldError(why)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from remediator.kube.answer import Answer
 from remediator.kube.clock import Clock
 from rules.api.backoff import backoff_s
-from rules.api.refusal import ON_SESSIONS, NodeWrite, refusal_of
+from rules.api.refusal import ON_SESSIONS, NodeWrite, refusal_of, repeated
 from rules.api.writes import Write
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.session.refused import kind_of
@@ -20,6 +20,8 @@ from rules.session.refused import kind_of
 # What a person repairs takes minutes, and then must not take many more.
 _REPAIRED_S = (10.0, 120.0)
 _BUSY_S = (2.0, 30.0)
+# Attempts further apart than the longest wait are not in a row.
+_IN_A_ROW_S = 120.0
 # The first 429 in a row is answered by trying again at once: saying it would be one more write.
 _BUSY_SAID_FROM = 2
 
@@ -39,30 +41,31 @@ class Refusals:
         self._clock = clock
         self._kept: dict[str, dict[NodeWrite, _Kept]] = {}
 
-    def note(self, write: Write, answer: Answer) -> None:
-        """Take the answer to a write; anything but a refusal ends what was kept of it."""
+    def note(self, write: Write, answer: Answer) -> Refusal | None:
+        """Take the answer to a write; what is to be said of it, None while nothing is."""
         kind = kind_of(write)
         if kind is None:
-            return
-        refusal = refusal_of(kind, answer.code, answer.sentence()) if not answer.ok else None
-        if refusal is None:
+            return None
+        if answer.ok or (answer.code == 404 and kind is NodeWrite.UNREPAIR):
             self._kept.get(write.node, {}).pop(kind, None)
-            return
-        kept = self._kept.setdefault(write.node, {})
+            return None
+        now, kept = self._clock.elapsed(), self._kept.setdefault(write.node, {})
         known = kept.get(kind)
+        if known is not None and now > known.until + _IN_A_ROW_S:
+            known = None
         times = known.times + 1 if known is not None else 1
         since = known.since if known is not None else self._clock.now()
-        busy = refusal.reason is WhyNot.API_BUSY
-        wait_s = backoff_s(times, *(_BUSY_S if busy else _REPAIRED_S))
-        said = not busy or times >= _BUSY_SAID_FROM
-        kept[kind] = _Kept(
-            refusal=replace(refusal, until=self._clock.now() + wait_s, since=since)
-            if said
-            else None,
-            until=self._clock.elapsed() + wait_s,
-            times=times,
-            since=since,
-        )
+        code, said = answer.code, answer.sentence()
+        refusal = refusal_of(kind, code, said)
+        repaired = refusal is not None and refusal.reason is not WhyNot.API_BUSY
+        if refusal is None or (not repaired and times < _BUSY_SAID_FROM):
+            lasted_s = self._clock.now() - since
+            refusal = repeated(kind, code, said, times=times, lasted_s=lasted_s)
+        wait_s = backoff_s(times, *(_REPAIRED_S if repaired else _BUSY_S))
+        if refusal is not None:
+            refusal = replace(refusal, until=self._clock.now() + wait_s, since=since)
+        kept[kind] = _Kept(refusal=refusal, until=now + wait_s, times=times, since=since)
+        return refusal
 
     def of(self, node: str) -> dict[NodeWrite, Refusal]:
         """What is not to be sent to this node yet, and what is said of it."""

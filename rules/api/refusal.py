@@ -17,6 +17,12 @@ from rules.text.kube_status import Told, lacks_right, told
 _PASSES: Final = frozenset({404, 408, 409, 410})
 """Refusals of the moment: reading again and deciding again answers them."""
 _SHOWN: Final = 300
+_REPEATED: Final = 5
+"""Conflicts in a row are rare (the node is read again before each attempt) and five unheard of."""
+_REPEATED_S: Final = 30.0
+"""A server that restarts, or an election of etcd, is over by then."""
+_PERMANENT_S: Final = 300.0
+"""What lasts this long does not end by itself."""
 
 
 class NodeWrite(StrEnum):
@@ -53,6 +59,15 @@ def surprise(where: str) -> Refusal:
         why=f"the remediator failed over this node in a way nobody foresaw ({where}), nothing is "
         "done to it and it is tried again, report it with a support bundle",
         permanent=True,
+    )
+
+
+def unread(said: str) -> Refusal:
+    """What a session says while what a decision rests on cannot be read; `said` is the answer."""
+    return Refusal(
+        reason=WhyNot.NO_ANSWER,
+        why=f"what decides about this node cannot be read ({said[:_SHOWN]}), nothing is done to "
+        "it and it is tried again",
     )
 
 
@@ -128,3 +143,30 @@ def refusal_of(write: NodeWrite, code: int, message: str) -> Refusal | None:
             "the admission policy or webhook",
         )
     return None
+
+
+def repeated(
+    write: NodeWrite, code: int, message: str, *, times: int, lasted_s: float
+) -> Refusal | None:
+    """What any answer but success means once it came `times` times in a row, over `lasted_s`
+    seconds: None while trying again may help, then the answer's own words.
+
+    An admission webhook may deny with every code, with those of a conflict or of a server that is
+    busy too, and nothing but the repetition tells.
+    """
+    if code == 404 and write is NodeWrite.UNREPAIR:
+        return None
+    if times < _REPEATED and lasted_s < _REPEATED_S:
+        return None
+    reason = WhyNot.MARK_REFUSED
+    if write in ON_SESSIONS:
+        reason = WhyNot.SESSION_REFUSED
+    elif write in _REPAIRS:
+        reason = WhyNot.REPAIR_REFUSED
+    said = " ".join(message.split())[:_SHOWN]
+    return Refusal(
+        reason=reason,
+        permanent=lasted_s >= _PERMANENT_S and write is not NodeWrite.LABEL,
+        why=f"the API server answers each attempt to {write} with {said}, it is tried again, look "
+        "at admission webhooks and at the API server",
+    )

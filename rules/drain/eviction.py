@@ -18,6 +18,7 @@ from rules.api.pods import PodView
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.budget import is_stale, judge
 from rules.text.kube_status import NAMESPACE_ENDING, KubeStatus, Told, read_status, told
+from rules.text.printable import printable
 
 _DIGITS: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 
@@ -60,6 +61,8 @@ class EvictionOutcome:
     message: str = ""
     retry_after_s: float = 0.0
     remedy: str = ""
+    times: int = 1
+    """How often in a row the pod's eviction was answered like that (`rules.drain.memory`)."""
 
     @property
     def done(self) -> bool:
@@ -85,6 +88,22 @@ class EvictionOutcome:
             EvictionKind.BUDGET_STALE,
             EvictionKind.CONTENTION,
         }
+
+    @property
+    def of_the_moment(self) -> bool:
+        """Asking again usually helps, so that it is reported only where it does not."""
+        return self.kind in {
+            EvictionKind.BUDGET_VANISHED,
+            EvictionKind.CONTENTION,
+            EvictionKind.POD_CHANGED,
+        }
+
+    @property
+    def unproven(self) -> bool:
+        """It says that the pod is gone: an admission webhook can answer so, too, and only a read
+        of the pod proves it.
+        """
+        return self.kind in {EvictionKind.POD_GONE, EvictionKind.OTHER_POD}
 
     @property
     def stops_all(self) -> bool:
@@ -121,7 +140,7 @@ def classify(
     answer = read_status(body)
     said = answer or KubeStatus()
     message = said.message or body[:200].decode("utf-8", "replace")
-    message = message[:300]
+    message = printable(" ".join(message.split()))[:300]
     retry_s = _retry_after_s(headers)
     match status_code:
         case 200 | 201:
@@ -148,6 +167,7 @@ def classify(
         case 400 | 422:
             return EvictionOutcome(kind=EvictionKind.REFUSED, message=message)
         case _:
+            message = f"{status_code} {message}".strip()
             return EvictionOutcome(
                 kind=EvictionKind.UNKNOWN, message=message, retry_after_s=retry_s
             )

@@ -81,9 +81,12 @@ def announced(drain: DrainStatus | None) -> bool:
 
 def answered(memory: DrainMemory, eviction: EvictPod, outcome: EvictionOutcome) -> DrainMemory:
     """Book the answer to one eviction; dry runs count nothing as evicted."""
+    before = memory.outcomes.get(eviction.uid)
+    if before is not None and before.of_the_moment and outcome.of_the_moment:
+        outcome = replace(outcome, times=before.times + 1)
     outcomes = {**memory.outcomes, eviction.uid: outcome}
     accepted = outcome.kind is EvictionKind.ACCEPTED and not eviction.dry_run
-    if not accepted or memory.outcomes.get(eviction.uid) == outcome:
+    if not accepted or before == outcome:
         return replace(memory, outcomes=outcomes)
     return _counted(replace(memory, outcomes=outcomes), (f"{eviction.namespace}/{eviction.name}",))
 

@@ -17,6 +17,8 @@ from rules.drain.gangs import Gang
 from rules.text.kube_status import lacks_right
 
 _POD_NAMES: Final = 3
+_REPORTED_FROM: Final = 3
+"""Contention for a PDB or pod is over after one or two attempts."""
 _GANG_REMEDY: Final = (
     "let the job's owner suspend or end it; a pods rule WaitCompleted waits for its end instead"
 )
@@ -99,14 +101,13 @@ def _by_answer(outcome: EvictionOutcome, block: Refusal | None, key: str) -> Ref
         case EvictionKind.API_BUSY:
             return Refusal(reason=WhyNot.API_BUSY, why="the API server limits the remediator")
         case EvictionKind.UNKNOWN:
-            why = "the API server gave no usable answer to the eviction"
+            said = f": {outcome.message}" if outcome.message else ""
+            why = f"the API server gave no usable answer to the eviction{said}"
             return Refusal(reason=WhyNot.NO_ANSWER, why=why)
         case EvictionKind.REFUSED:
-            return Refusal(
-                reason=WhyNot.EVICTION_REFUSED,
-                why=f"the API server refused it: {outcome.message}",
-                remedy="ask who runs the admission webhook",
-            )
+            return _refused(f"the API server refused it: {outcome.message}")
+        case _ if outcome.of_the_moment and outcome.times >= _REPORTED_FROM:
+            return _refused(f"the API server refused it again and again: {outcome.message}")
         case EvictionKind.NAMESPACE_ENDING:
             why = "its namespace is being deleted"
             return Refusal(reason=WhyNot.NAMESPACE_ENDING, why=why)
@@ -125,6 +126,11 @@ def _by_answer(outcome: EvictionOutcome, block: Refusal | None, key: str) -> Ref
             )
         case _:
             return None
+
+
+def _refused(why: str) -> Refusal:
+    remedy = "ask who runs the admission webhook"
+    return Refusal(reason=WhyNot.EVICTION_REFUSED, why=why, remedy=remedy)
 
 
 def grouped(refusals: list[tuple[PodView, Refusal]]) -> tuple[BlockedBy, ...]:

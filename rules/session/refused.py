@@ -68,6 +68,8 @@ def kind_of(write: Write) -> NodeWrite | None:
             return NodeWrite.REPAIR if write.asks else NodeWrite.UNREPAIR
         case CreateTestJob():
             return NodeWrite.TEST
+        case WriteSessionStatus():
+            return NodeWrite.STATUS
         case _:
             return None
 

@@ -75,6 +75,48 @@ async def test_a_refused_mark_is_said_with_its_remedy_and_not_hammered(
     assert marks_of(await fleet.node(NODE)) == UNMARKED
 
 
+@pytest.mark.parametrize("code", [404, 408, 409, 410, 500, 503])
+async def test_a_write_that_a_webhook_denies_with_any_code_is_reported_in_its_words(
+    fleet, tmp_path, code
+):
+    denied = ApiError(code, "Conflict", "admission webhook guard denied the request")
+    path = f"/api/v1/nodes/{NODE}"
+    refused = fleet.plane.faults.fail(denied, method="PATCH", path=path, times=None)
+    with running(RemediatorProcess(tmp_path, fleet.plane.kubeconfig)):
+        await leads(fleet, "one")
+        await fleet.health.fail(NODE, XID_79)
+        session = await said(fleet, NODE, "Blocked", "MarkRefused")
+        assert session["status"]["phase"] == "Pending"
+        assert f"{code} admission webhook guard denied" in session["status"]["message"]
+        assert refused.hits <= 8, "ever rarer"
+        fleet.plane.faults.clear()
+        await phase(fleet, NODE, "Quarantined")
+
+
+@pytest.mark.parametrize("code", [404, 409, 500])
+async def test_an_eviction_that_a_webhook_denies_with_any_code_is_reported_in_its_words(
+    fleet, tmp_path, code
+):
+    await fleet.add(Serving(name="web", replicas=2, pool="gpu", gpus=8))
+    node = node_of((await fleet.ready_pods("web", 2))[0])
+    denied = ApiError(code, "Conflict", "admission webhook guard denied the request")
+    fleet.plane.faults.fail(denied, method="POST", path=".*/eviction", times=None)
+    with running(RemediatorProcess(tmp_path, fleet.plane.kubeconfig)):
+        await leads(fleet, "one")
+        await fleet.health.fail(node, XID_79)
+
+        async def blocked():
+            found = await sessions(fleet, node)
+            condition = condition_of(found[-1], "Blocked") if found else {}
+            return condition.get("status") == "True" and found[-1]
+
+        session = await fleet.until(blocked, "Blocked")
+        assert "webhook guard denied the request" in condition_of(session, "Blocked")["message"]
+        assert session["status"]["drain"]["evicted"] == 0
+        fleet.plane.faults.clear()
+        await phase(fleet, node, "Quarantined")
+
+
 async def test_a_mark_that_cannot_come_off_is_said_until_it_does(fleet, tmp_path):
     path = f"/api/v1/nodes/{NODE}"
     with running(RemediatorProcess(tmp_path, fleet.plane.kubeconfig)):

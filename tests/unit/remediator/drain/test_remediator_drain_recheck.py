@@ -11,6 +11,7 @@ import pytest
 
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import NODES, PODS
+from hack.sim.proxy.faults import Fault
 from remediator.kube.gateway import Gateway
 from remediator.kube.pace import PaceLane, Rates
 from rules.api.mark import mark_patch
@@ -103,6 +104,37 @@ async def test_issue10_15_a_pod_that_changed_while_it_waited_is_read_again(clust
         sent = setting.evictions()
         await asyncio.sleep(0.5)
         assert setting.evictions() <= sent + 1
+
+
+async def test_a_pod_that_is_replaced_while_the_node_is_read_is_not_asked_by_its_old_uid(cluster):
+    """The eviction of an old UID gets 409 and takes the PDB's place for two minutes."""
+    async with draining(cluster) as setting:
+        await setting.add_session("n1")
+        before = await setting.add_pod("web-0", "n1")
+        slow = cluster.server.faults.add(
+            Fault(method="GET", path="/api/v1/nodes/n1$", action="delay", delay_s=2.0, times=1)
+        )
+        setting.drains.steer("n1", Evicting.GO)
+        await until(lambda: slow.hits)
+        await setting.client.delete(PODS, "web-0", "default", grace=0)
+        await setting.add_pod("web-0", "n1")
+        await until(lambda: setting.memory("n1") and setting.memory("n1").evicted == 1)
+        asked = [r for r in cluster.server.requests.all if r.subresource == "eviction"]
+        assert [r.code for r in asked] == [201]
+        assert before["metadata"]["uid"].encode() not in asked[0].body
+
+
+async def test_a_pod_read_that_outlives_its_second_is_read_again_on_a_slow_server(cluster):
+    """Node and pod are read at the same time, so that a slow server lets evictions go at all."""
+    async with draining(cluster) as setting:
+        await setting.add_session("n1")
+        await setting.add_pod("web-0", "n1")
+        for path in ("/api/v1/nodes/n1$", "/pods/web-0$"):
+            cluster.server.faults.add(
+                Fault(method="GET", path=path, action="delay", delay_s=1.3, times=None)
+            )
+        setting.drains.steer("n1", Evicting.GO)
+        await until(lambda: setting.memory("n1") and setting.memory("n1").evicted == 1)
 
 
 async def test_issue10_15_force_ends_between_the_condition_and_the_deletion(cluster):

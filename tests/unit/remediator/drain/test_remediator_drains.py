@@ -89,6 +89,35 @@ async def test_a_permanent_block_is_planned_without_a_single_attempt(cluster):
         assert setting.evictions() == 0
 
 
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        pytest.param(404, "denied by guard", id="404 of a pod that is there"),
+        pytest.param(409, "UID in precondition: denied by guard", id="409 that names the UID"),
+        pytest.param(409, "denied by guard", id="409"),
+        pytest.param(500, "denied by guard", id="500"),
+        pytest.param(503, "denied by guard", id="503"),
+    ],
+)
+async def test_an_eviction_that_is_refused_with_any_code_is_reported_in_its_words(
+    cluster, code, message
+):
+    async with draining(cluster) as setting:
+        refused = cluster.server.faults.fail(
+            ApiError(code, "Conflict", message), method="POST", path="/eviction", times=None
+        )
+        await setting.add_session("n1")
+        await setting.add_pod("p", "n1")
+        setting.drains.steer("n1", Evicting.GO)
+        await until(lambda: setting.drains.plan("n1") and setting.drains.plan("n1").blocked)
+        (blocked,) = setting.drains.plan("n1").blocked
+        assert "denied by guard" in blocked.why
+        assert refused.hits <= 4
+        assert setting.memory("n1").evicted == 0
+        cluster.server.faults.clear()
+        await until(lambda: setting.memory("n1") and setting.memory("n1").evicted == 1)
+
+
 async def test_a_dry_run_asks_once_per_pod_and_ends_nothing(cluster):
     async with draining(cluster) as setting:
         await setting.add_session("n1")

@@ -9,11 +9,17 @@ import pytest
 from remediator.kube.answer import Answer
 from remediator.kube.refusals import Refusals
 from rules.api import writes as d
+from rules.api.quarantine import QuarantineSpec, QuarantineStatus
 from rules.api.refusal import NodeWrite
+from rules.api.repair.writes import SetRepairCondition
 from tests.support.remediator.virtual_clock import VirtualClock
 
 MARK = d.MarkNode(node="n", node_uid="u", session="s", patch={})
 LABEL = d.RelabelNode(node="n", node_uid="u", session="s", patch={})
+UNMARK = d.UnmarkNode(node="n", node_uid="u", session="s", patch={})
+OPEN = d.CreateSession(name="s", spec=QuarantineSpec(node_name="n"))
+SPEC = d.PatchSessionSpec(name="s", node="n", resource_version="1")
+STATUS = d.WriteSessionStatus(name="s", node="n", resource_version="1", status=QuarantineStatus())
 
 
 def answer(code: int, message: str = "no") -> Answer:
@@ -45,12 +51,60 @@ def test_it_is_tried_again_less_and_less_often(code: int, expected: list[float])
     assert waits(code, len(expected)) == expected
 
 
-@pytest.mark.parametrize("code", [200, 404, 409, 503])
-def test_any_other_answer_ends_it(code: int) -> None:
+def test_only_a_success_ends_it() -> None:
     kept = Refusals(VirtualClock())
     kept.note(MARK, answer(403))
-    kept.note(MARK, answer(code))
+    kept.note(MARK, answer(200))
     assert kept.of("n") == {}
+
+
+@pytest.mark.parametrize("code", [404, 408, 409, 410, 500, 502, 503, 504])
+def test_an_answer_of_the_moment_that_comes_again_and_again_is_a_refusal(code: int) -> None:
+    """A webhook may deny with any code, a conflict among them."""
+    kept = Refusals(VirtualClock())
+    for _ in range(4):
+        kept.note(MARK, answer(code, "denied by\tguard\u202e"))
+        assert kept.of("n") == {}, "trying again may help"
+    kept.note(MARK, answer(code, "denied by\tguard\u202e"))
+    refusal = kept.of("n")[NodeWrite.MARK]
+    assert f"{code} denied by guard\\u202e" in refusal.why
+    assert len(refusal.why) < 600
+    assert not refusal.permanent
+
+
+@pytest.mark.parametrize("write", [MARK, UNMARK, LABEL, OPEN, SPEC, STATUS])
+def test_any_answer_that_lasts_for_half_a_minute_is_a_refusal(write: d.Write) -> None:
+    clock = VirtualClock()
+    kept = Refusals(clock)
+    kept.note(write, answer(503))
+    assert kept.of("n") == {}
+    clock.at += 31
+    kept.note(write, answer(503))
+    (refusal,) = kept.of("n").values()
+    assert not refusal.permanent
+    for _ in range(10):
+        clock.at += 30
+        kept.note(write, answer(409))
+    (refusal,) = kept.of("n").values()
+    assert refusal.permanent is (write is not LABEL), "nobody has to come for a label"
+
+
+def test_attempts_that_are_far_apart_are_not_in_a_row() -> None:
+    clock = VirtualClock()
+    kept = Refusals(clock)
+    for _ in range(9):
+        kept.note(MARK, answer(409))
+        clock.at += 300
+    assert kept.of("n") == {}
+
+
+def test_a_request_that_is_gone_was_taken_back() -> None:
+    kept = Refusals(VirtualClock())
+    taken_back = SetRepairCondition(
+        node="n", node_uid="u", session="s", step="Reset", kind="k", asks=False, message="", at=0.0
+    )
+    for _ in range(9):
+        assert kept.note(taken_back, answer(404)) is None
 
 
 def test_each_kind_of_write_and_each_node_stands_for_itself() -> None:
