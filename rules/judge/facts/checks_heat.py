@@ -31,15 +31,17 @@ def clocks(
 
     def measure(sample: Sample, _: Threshold) -> Look | None:
         reasons = sample.number(Signal.CLOCK_EVENT_REASONS)
-        if reasons is None:
+        shares = [sample.rates[time] / _NANOSECONDS for time in times if time in sample.rates]
+        if reasons is None and not shares:
             return None
-        bits = int(reasons)
+        bits = int(reasons or 0)
         limit = sample.thresholds["SlowdownShare"]
-        share = max((sample.rates.get(time, 0.0) for time in times), default=0.0) / _NANOSECONDS
+        share = max(shares, default=0.0)
         on = bool(bits & mask) and not bits & unless
-        evidence = f"clock_event_reasons={bits:#x}"
+        said = [] if reasons is None else [f"clock_event_reasons={bits:#x}"]
         if share:
-            evidence += f", {share:.0%} of the time since the last reading"
+            said.append(f"slowed down for {share:.0%} of the time since the last reading")
+        evidence = ", ".join(said)
         if on and (temperature := _temperature(sample)) is not None:
             evidence += f", temperature_celsius={temperature:g}"
         return Look(on or share >= limit.value, not on and share <= limit.clear, evidence)

@@ -21,7 +21,14 @@ from rules.judge.facts.sources import change_source
 from rules.judge.incident import Finding
 from rules.judge.judging import Judging
 from rules.judge.recording import record
-from rules.judge.state import MAX_PENDING_EVENTS, GpuView, NodeState, identify, with_gpu
+from rules.judge.state import (
+    MAX_PENDING_EVENTS,
+    GpuView,
+    NodeState,
+    find_gpu,
+    identify,
+    with_gpu,
+)
 from rules.text.pci_address import plain_address
 
 FOREIGN: Final = "ForeignPage"
@@ -63,6 +70,11 @@ def judge_page(on: Judging, seen: facts.DcgmSeen) -> Judging:
     )
     on = on.then(_enumerate(on.state, seen))
     for uuid, values in list(seen.gpus.items())[:64]:
+        view = find_gpu(on.state, uuid)
+        if changed_at < on.now and view is not None and view.values:
+            # The exporter has not read anew: nothing is measured, or confirmed, by a copy.
+            on = on.with_gpu(structs.replace(view, answered_at=on.now, read_at=on.now))
+            continue
         unasked = values.get(Signal.FABRIC_STATE) == _NVML_TOO_OLD
         known = {**values, Signal.FABRIC_STATE: None} if unasked else values
         page = facts.Readings(at=seen.at, gpu=uuid, values=known, pci=seen.pci.get(uuid, ""))

@@ -172,6 +172,29 @@ def test_a_rate_is_found_by_three_of_five_and_goes_by_itself(
     assert not world.active
 
 
+@pytest.mark.parametrize("every_s", [15, 30, 60])
+@pytest.mark.parametrize("signal", [Signal.HW_THERMAL_SLOWDOWN_TIME, Signal.POWER_BRAKE_TIME])
+def test_slowdown_times_are_judged_where_a_page_lacks_the_reasons(
+    signal: Signal, every_s: int
+) -> None:
+    """Half of each minute for ten minutes, as dcgm-exporter collects it every so often."""
+    world = World(1, nvml=False).start()
+    spent, energy = 0, 0.0
+    for second in range(0, 600, 15):
+        if second % every_s == 0:
+            spent, energy = second * 500_000_000, 1e3 * second
+        world.dcgm({uuid(0): {signal: spent, Signal.TEMPERATURE: 80}}, energy={uuid(0): energy})
+        world.advance(15)
+    (found,) = reasons(world)
+    assert found in ("ThermalSlowdown", "PowerBrake")
+    for second in range(600, 1200, 15):
+        if second % every_s == 0:
+            energy = 1e3 * second
+        world.dcgm({uuid(0): {signal: spent, Signal.TEMPERATURE: 50}}, energy={uuid(0): energy})
+        world.advance(15)
+    assert not world.active
+
+
 @pytest.mark.parametrize(
     ("mine", "siblings", "found"),
     [
