@@ -60,6 +60,17 @@ answer (Xid 154, the recovery action) can tell. So gpuward sorts them by how the
 - A 74 on a link that had one within the day, or on the third link of a GPU, is Degraded, Cordon.
   145 to 150 on half of the GPUs within a minute are one incident of the node, Cordon, unless their
   registers say nothing to do; like 74 on many GPUs it ends when the links are back.
+- A GPU is lost (`GPULost`, Fatal) where it was seen in this boot and more than its absence speaks
+  against it: its configuration space reads all ones, or the driver or a kernel line says so. The
+  PCI bus is evidence only for addresses at which it once showed a GPU. Fewer GPUs than expected
+  without that are `GPUCountMismatch` (Degraded, Report): the count may be wrong, or a card was
+  taken out on purpose.
+- One GPU missing after a reboot is decided by UUID and count, whatever card sits in which slot:
+  slots and bus numbers may change while the power is off. A GPU with an open fault that does not
+  come back keeps its fault, also where a sound card sits in its slot: the node still lacks it, and
+  nothing shows that it was repaired. Of a GPU that was sound before, nobody saw a fault: it is
+  `GPUCountMismatch`. Both end when the GPU is back and sound, or when the node is complete without
+  it: with another card, or by a lower expected count.
 - 63 or 64 with the row-remap failure flag, and 79 in a virtual machine, mean another node.
 - 144 to 150 are decided by {rules} rules (95 published lines, three of which hold two) over the
   first two registers in either of their layouts: {reset} say reset the GPU, {ignore} nothing,

@@ -24,15 +24,17 @@ _MAX_BRIDGES: Final = 16
 
 
 def learn_bridges(state: NodeState, functions: Sequence[PciFunction]) -> NodeState:
-    """Remember the bridges above each GPU on the bus that this node's workloads may count on."""
+    """Remember each GPU on the bus that this node's workloads may count on, with the bridges above
+    it.
+    """
     bridges = dict(state.bridges)
     ours = gpu_addresses(functions, state.excluded)
     for function in functions:
         address = plain_address(function.address)
         if address not in ours:
             bridges.pop(address, None)  # handed to a virtual machine, or left out, since then
-        elif function.upstream and (address in bridges or len(bridges) < MAX_GPUS):
-            bridges[address] = function.upstream[-_MAX_BRIDGES:]
+        elif address in bridges or len(bridges) < MAX_GPUS:
+            bridges[address] = function.upstream[-_MAX_BRIDGES:] or bridges.get(address, ())
     return state if bridges == state.bridges else replace(state, bridges=bridges)
 
 

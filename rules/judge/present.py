@@ -44,7 +44,9 @@ def present_of(state: NodeState, incident: Incident, since: float) -> Present:
         if (view := find_gpu(state, key, key if not incident.gpus else "")) is not None
     ]
     if incident.gpus and not views:
-        views = [view for pci in incident.pci if (view := find_gpu(state, "", pci)) is not None]
+        # A card with another name may have moved there: it says nothing of the one that was.
+        at_address = (find_gpu(state, "", pci) for pci in incident.pci)
+        views = [view for view in at_address if view is not None and not view.seen.uuid]
     if not views and (incident.gpus or incident.pci) and incident.scope == "GPU":
         return _unknown_gpu(state, incident, since)
     if not views:
@@ -86,7 +88,7 @@ def gpu_now(state: NodeState, view: GpuView, since: float) -> Present:
         return Present.BAD if view.enumerated else _not_here(state, view.pci)
     source = state.view_source
     if source is None:
-        seen = state.pci_at > since and bool(view.pci)
+        seen = state.pci_at > since and _is_on_bus(state, view.pci)
         return Present.GOOD if seen else Present.UNSEEN
     if state.source(source) is not SourceState.UP:
         return Present.UNSEEN
@@ -179,7 +181,11 @@ def _unknown_gpu(state: NodeState, incident: Incident, since: float) -> Present:
         return Present.BAD if Present.BAD in here else Present.LEFT
     view = state.view_source
     if view is None:
-        return Present.GOOD if incident.pci and state.pci_at > since else Present.UNSEEN
+        if not addresses or state.pci_at <= since:
+            return Present.UNSEEN
+        if any(_is_on_bus(state, address) for address in addresses):
+            return Present.GOOD
+        return Present.LEFT if none_missing(state) else Present.UNSEEN
     if state.source(view) is SourceState.UP and state.inventory_at > since:
         # The driver enumerated its GPUs, and this one is not among them.
         return Present.LEFT if none_missing(state) else Present.BAD
@@ -188,8 +194,12 @@ def _unknown_gpu(state: NodeState, incident: Incident, since: float) -> Present:
 
 def _not_here(state: NodeState, address: str) -> Present:
     """Judge a GPU that is gone from the bus: one that is listed and reads all ones is dead."""
-    listed = any(plain_address(function.address) == address for function in state.functions)
-    return Present.LEFT if not listed and none_missing(state) else Present.BAD
+    left = not _is_on_bus(state, address) and none_missing(state)
+    return Present.LEFT if left else Present.BAD
+
+
+def _is_on_bus(state: NodeState, address: str) -> bool:
+    return any(plain_address(function.address) == address for function in state.functions)
 
 
 def _given_away(state: NodeState, address: str, since: float) -> bool:
@@ -198,10 +208,10 @@ def _given_away(state: NodeState, address: str, since: float) -> bool:
 
 
 def gone_from_pci(state: NodeState, address: str, since: float) -> bool:
-    """Whether a look at the bus after `since` missed it or read all ones."""
+    """Whether a look at the bus after `since` missed what it once showed, or read all ones."""
     if not address or state.pci_at <= since:
         return False
     for function in state.functions:
         if plain_address(function.address) == address:
             return function.config_space_ok is False
-    return bool(gpu_addresses(state.functions) or state.gpus)
+    return address in state.bridges

@@ -101,6 +101,7 @@ def restore(
             for gpu in status.gpus[:MAX_GPUS]
             if gpu.pci and gpu.uuid
         },
+        bridges=_shown(status),
         topology=_topology(status),
         published_topology=status.topology,
         stand_down=_stand_down(status, now),
@@ -251,6 +252,11 @@ def _before_boot(status: HealthStatus) -> dict[str, GpuSeen]:
         for gpu in status.gpus[:MAX_GPUS]
         if gpu.pci and gpu.uuid
     }
+
+
+def _shown(status: HealthStatus) -> dict[str, tuple[str, ...]]:
+    """Where the bus showed GPUs, if it shows any; the first look at it tells."""
+    return {plain_address(gpu.pci): () for gpu in status.gpus[:MAX_GPUS] if gpu.pci}
 
 
 def _seen(gpu: GpuStatus) -> GpuSeen:

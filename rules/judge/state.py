@@ -209,7 +209,8 @@ class HourBook(msgspec.Struct, frozen=True, kw_only=True):
 
 class NodeState(Struct, frozen=True, kw_only=True):
     """All of it. `configured` is the expected number of GPUs by configuration, `bridges` the
-    full addresses of the PCIe bridges above each GPU's plain address."""
+    full addresses of the PCIe bridges above the plain address of each GPU that the bus ever
+    showed: only of these does it prove anything that the bus shows them no more."""
 
     started_at: float
     configured: int | None = None

@@ -2,7 +2,9 @@
 
 Called by `judge` for inventories, PCI looks, presence readings and failed calls. An absent
 driver is not eight lost GPUs: nothing is judged lost unless the driver is loaded, other GPUs
-answer, nobody asked us to let go, and the PCI bus says the same.
+answer, and nobody asked us to let go. Lost is a GPU that was seen in this boot and of which more
+is known than its absence: its configuration space reads all ones, the driver or a kernel line
+says so. Fewer than expected without that are a wrong count, or were removed on purpose.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from rules.api.health import ExpectedGpus
 from rules.catalog.reason import ON_RESET, ClosesKind
 from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
-from rules.judge.bridges import learn_bridges
+from rules.judge.bridges import CONTAINMENT, learn_bridges
 from rules.judge.burst import REASON_LOST, is_lost
 from rules.judge.expected_gpus import (
     ANNOTATION,
@@ -39,7 +41,6 @@ from rules.judge.state import (
     NodeState,
     find_gpu,
     just_told,
-    with_gpu,
 )
 from rules.text.counted import count
 from rules.text.pci_address import plain_address
@@ -47,6 +48,7 @@ from rules.text.pci_address import plain_address
 LOST_POLL: Final = "lost and back"
 MISMATCH: Final = "GPUCountMismatch"
 BY_REPLACEMENT: Final = "GPUReplaced"
+_BUS_FAILED: Final = (CONTAINMENT, "PcieAerUncorrected", "DeviceInaccessible")
 _SAME_POLL_S: Final = 1.0
 """What is closer than this is one poll. Source: gpuward, a confirming poll comes 2 s later."""
 _ANSWER_AGE_S: Final = 60.0
@@ -82,15 +84,19 @@ def take_inventory(on: Judging, seen: Inventory) -> Judging:
     known = frozenset({*on.state.gpus, *on.state.address_uuids.values()})
     on = _forget_replaced(on, listed, known)
     for gpu in listed:
-        on = on.then(_enumerate(on.state, gpu))
+        on = _enumerate(on, gpu)
     return on.then(_name_incidents(on.state))
 
 
 def take_functions(on: Judging, seen: PciSeen) -> Judging:
     """Take one look at the PCI bus: learn the count, and look for what is gone."""
+    first = not on.state.pci_at
     on = on.then(replace(on.state, functions=seen.functions[: 4 * MAX_GPUS], pci_at=on.now))
-    on = on.then(learn_bridges(on.state, on.state.functions))
     present = gpu_addresses(on.state.functions, on.state.excluded)
+    if first and on.state.bridges.keys().isdisjoint(present):
+        # What an earlier agent published where GPUs are, it may have had from the driver alone.
+        on = on.then(replace(on.state, bridges={}))
+    on = on.then(learn_bridges(on.state, on.state.functions))
     key = hardware_key(on.state.node.product_uuid, on.state.node.instance_type)
     on = on.then(replace(on.state, learned=learn(on.state.learned, len(present), key)))
     if not _may_judge(on.state):
@@ -151,11 +157,8 @@ def _explained(state: NodeState) -> int:
 
 
 def _report_missing(on: Judging, expected: ExpectedGpus, enumerated: int) -> Judging:
-    """Fatal only where people said the count and the PCI bus misses one too."""
+    """Of a GPU that is missing by the count alone nothing says that it is broken."""
     on_pci = len(gpu_addresses(on.state.functions, on.state.excluded))
-    said = expected.source in (CONFIG, ANNOTATION)
-    gone = said and on.state.pci_at > 0 and on_pci < expected.count and _any_answers(on)
-    row = REASONS["GPULost" if gone else MISMATCH]
     page = on.state.view_source is SourceName.DCGM
     shown = "the dcgm-exporter page lists" if page else "the driver enumerates"
     evidence = (
@@ -166,7 +169,7 @@ def _report_missing(on: Judging, expected: ExpectedGpus, enumerated: int) -> Jud
         evidence += f", /dev has {len(on.state.minors)}"
     finding = Finding(
         at=on.now,
-        row=row,
+        row=REASONS[MISMATCH],
         source=SourceName.PCI,
         evidence=evidence,
         counts=False,
@@ -184,20 +187,21 @@ def _may_judge(state: NodeState) -> bool:
 
 def _look(on: Judging, address: str) -> Judging:
     view = find_gpu(on.state, "", address)
-    gone = _gone(on.state, address)
+    dead = _is_dead(on.state, address)
     if view is None:
-        if not gone:
+        if not dead:
             return on
         view = GpuView(seen=_who_was_at(on.state, address))
         on = on.with_gpu(view)
-    if gone:
-        evidence = "PCI: the device is gone or its configuration space reads all ones"
-        if view.enumerated and _answers(view, on.now):
-            return on  # it still answers: the bus alone proves nothing
-        return _step_lost(on, view, evidence, gone=True, said=True)
-    if not view.enumerated and view.lost != Gauge() and not _says_lost(view, on.now):
-        return _step_lost(on, view, "", gone=False)
-    return on
+    if not dead and not _is_missed(on.state, address):
+        back = not view.enumerated and view.lost != Gauge() and not _is_out_of_reach(view, on.now)
+        return _step_lost(on, view, "", gone=False) if back else on
+    if view.enumerated and _answers(view, on.now):
+        return on  # it still answers: the bus alone proves nothing
+    if not dead and not _is_out_of_reach(view, on.now) and not _is_accused(on.state, view):
+        return on  # the count tells of it
+    evidence = "PCI: the device is gone or its configuration space reads all ones"
+    return _step_lost(on, view, evidence, gone=True, said=True)
 
 
 def _who_was_at(state: NodeState, address: str) -> GpuSeen:
@@ -210,16 +214,46 @@ def _who_was_at(state: NodeState, address: str) -> GpuSeen:
     return known
 
 
-def _says_lost(view: GpuView, now: float) -> bool:
-    """Whether the driver, which does not list it any more, still says that it is lost."""
-    return view.values.get(Signal.PRESENCE) == "lost" and abs(now - view.read_at) < _ANSWER_AGE_S
+def _is_out_of_reach(view: GpuView, now: float) -> bool:
+    """Whether the driver, asked for it, answered lately that it cannot reach it."""
+    unreached = view.values.get(Signal.PRESENCE) in ("lost", "missing")
+    return unreached and abs(now - view.read_at) < _ANSWER_AGE_S
 
 
-def _gone(state: NodeState, address: str) -> bool:
-    for function in state.functions:
-        if plain_address(function.address) == address:
-            return function.config_space_ok is False
-    return True
+def _is_dead(state: NodeState, address: str) -> bool:
+    """Whether its configuration space reads all ones."""
+    return any(
+        function.config_space_ok is False and plain_address(function.address) == address
+        for function in state.functions
+    )
+
+
+def _is_missed(state: NodeState, address: str) -> bool:
+    """Whether the bus shows nothing any more where it once showed a GPU."""
+    here = {plain_address(function.address) for function in state.functions}
+    return state.pci_at > 0 and address in state.bridges and address not in here
+
+
+def _is_removed(on: Judging, view: GpuView) -> bool:
+    """Whether it was taken off the bus on purpose, for all that is known: the driver does not
+    reach it either, but a GPU that falls off makes the kernel print.
+    """
+    lost_at = on.state.records_lost_at
+    complete = lost_at is None or abs(on.now - lost_at) > _ANSWER_AGE_S
+    log_is_read = complete and on.state.source(SourceName.KERNEL_LOG) is SourceState.UP
+    told = bool(view.unavailable_at) and just_told(view.unavailable_at, on.now)
+    if not log_is_read or told or not _is_missed(on.state, view.pci):
+        return False
+    return not _answers(view, on.now) and not _is_accused(on.state, view)
+
+
+def _is_accused(state: NodeState, view: GpuView) -> bool:
+    """Whether the kernel said that it is lost, or that its place on the bus failed."""
+    return _known_lost(state, view) or any(
+        incident.active and incident.concerns(view.who) and incident.has_reason(reason)
+        for incident in state.incidents
+        for reason in _BUS_FAILED
+    )
 
 
 def _step_lost(
@@ -227,6 +261,8 @@ def _step_lost(
 ) -> Judging:
     if view.lost_at and abs(on.now - view.lost_at) < _SAME_POLL_S:
         return on
+    if gone and _is_removed(on, view):
+        return on.with_gpu(replace(view, enumerated=False))  # the count tells of it
     lost = view.lost.step(bad=gone, good=not gone, threshold=on.thresholds["GPULost"])
     if gone and view.lost.bad[-1:] != (True,):
         owner = whose(*view.who)
@@ -244,7 +280,7 @@ def _step_lost(
         return _found(on, view) if found else on
     if not lost.raised or not _others_answer(on, view):
         return on
-    missed = on.state.pci_at > 0 and _gone(on.state, view.pci)
+    missed = _is_dead(on.state, view.pci) or _is_missed(on.state, view.pci)
     for_good = said and on.now - since >= on.thresholds["GPULostForGood"].value
     confirmed = missed or told or for_good or _known_lost(on.state, view)
     if confirmed:
@@ -309,9 +345,13 @@ def _loses(incident: Incident) -> bool:
     return incident.active and any(is_lost(member) for member in incident.members)
 
 
-def _enumerate(state: NodeState, gpu: GpuSeen) -> NodeState:
-    old = state.gpus.get(gpu.uuid, GpuView(seen=gpu))
-    return with_gpu(state, replace(old, seen=gpu, enumerated=True))
+def _enumerate(on: Judging, gpu: GpuSeen) -> Judging:
+    """Take a GPU that the driver lists: it counts once per initialisation, and lists one that was
+    removed since.
+    """
+    old = on.state.gpus.get(gpu.uuid, GpuView(seen=gpu))
+    removed = _is_out_of_reach(old, on.now) and _is_removed(on, old)
+    return on.with_gpu(replace(old, seen=gpu, enumerated=not removed))
 
 
 def _forget_replaced(on: Judging, gpus: tuple[GpuSeen, ...], known: frozenset[str]) -> Judging:

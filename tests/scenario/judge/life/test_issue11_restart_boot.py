@@ -194,4 +194,4 @@ def test_a_gpu_that_a_boot_brought_back_not_even_to_the_bus_is_told_of_once() ->
     world.enumerate()
     world.advance(120, polling=True)
     reasons = {str(i.row.reason) for i in world.active}
-    assert reasons == {"Xid79GPUFallenOffBus", "GPULost"}, "another one is told of, too"
+    assert reasons == {"Xid79GPUFallenOffBus", "GPUCountMismatch"}, "another one is told of, too"

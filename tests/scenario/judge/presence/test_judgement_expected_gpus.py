@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from rules.catalog.signals import Signal
 from rules.judge.observation import PciFunction, PciSeen, SourceName, SourceState
 from rules.publish.verdict import Health
-from tests.support.scenario.judgement_world import World, pci, uuid
+from tests.support.scenario.judgement_world import SOUND, World, pci, uuid
 
 
 @pytest.fixture
@@ -25,13 +26,104 @@ def test_the_learned_count_alone_is_degraded(world: World) -> None:
     assert world.published().labels["gpuward.io/gpus"] == "8"
 
 
-def test_a_count_that_a_person_gave_makes_a_missing_gpu_fatal() -> None:
+@pytest.mark.parametrize("later", [True, False], ids=["corrected later", "from the start"])
+def test_a_count_that_nothing_ever_showed_drains_no_node(*, later: bool) -> None:
     world = World(7)
+    if later:
+        world.start()
+        world.advance(60, polling=True)
+        assert not world.active
     world.annotations["gpuward.io/expected-gpus"] = "8"
     world.start()
-    world.advance(60, polling=True)
-    assert world.says() == "Fatal Drain RestartNode"
+    world.advance(3600, polling=True)
+    assert world.only().row.reason == "GPUCountMismatch"
+    assert world.says() == "Degraded Report Investigate"
     assert world.only().scope == "Node"
+    world.annotations["gpuward.io/expected-gpus"] = "7"
+    world.node()
+    world.advance(60, polling=True)
+    assert not world.active
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["still listed", "no longer listed"])
+@pytest.mark.parametrize("counted", [True, False], ids=["annotation", "learned"])
+def test_a_gpu_that_is_removed_on_purpose_drains_no_node(*, counted: bool, listed: bool) -> None:
+    """`nvidia-smi drain`, then `echo 1 > remove`: the bus and the driver show one fewer."""
+    world = World()
+    if counted:
+        world.annotations["gpuward.io/expected-gpus"] = "8"
+    world.start()
+    world.advance(60, polling=True)
+    world.config_space.pop(3)
+    if listed:
+        world.values[3] = {Signal.PRESENCE: "lost"}
+    else:
+        world.inventory.pop(3)
+        world.enumerate()
+    for _ in range(60):
+        world.advance(60, polling=True)
+        world.enumerate()
+    assert world.verdict().gpus_healthy == 7
+    assert len(world.incidents) == 1, "it is told of once"
+    assert world.only().row.reason == "GPUCountMismatch"
+    assert world.says() == "Degraded Report Investigate"
+    world.annotations["gpuward.io/expected-gpus"] = "7"
+    world.node()
+    world.advance(60, polling=True)
+    assert not world.active
+
+
+@pytest.mark.parametrize("said", ["a kernel line", "the port", "all ones", "the driver"])
+def test_a_gpu_that_is_absent_and_accused_is_lost(world: World, said: str) -> None:
+    world.advance(60, polling=True)
+    if said == "the driver":
+        world.values[3] = {Signal.PRESENCE: "lost"}
+        world.source(SourceName.KERNEL_LOG, SourceState.DOWN, "KmsgUnreadable")
+    else:
+        gone = world.inventory.pop(3)
+        world.values[3] = {}
+    if said == "all ones":
+        world.config_space[3] = False
+    else:
+        world.config_space.pop(3)
+    if said == "a kernel line":
+        world.kernel("NVRM: GPU at PCI:0000:13:00: GPU has fallen off the bus.")
+    if said == "the port":
+        world.kernel(f"pcieport {gone.pci}: AER: Uncorrectable (Fatal) error message received "
+                     f"from {gone.pci}")  # fmt: skip
+    world.enumerate()
+    world.advance(60, polling=True)
+    assert world.verdict().health is Health.UNHEALTHY
+
+
+@pytest.mark.parametrize("on_bus", [True, False], ids=["on the bus", "the bus shows no GPU"])
+@pytest.mark.parametrize("counted", [True, False], ids=["annotation", "learned"])
+def test_the_bus_is_evidence_only_where_it_once_showed_a_gpu(
+    *, on_bus: bool, counted: bool
+) -> None:
+    """WSL2, Tegra and some virtual machines: NVML lists GPUs that /sys/bus/pci does not."""
+    world = World(4)
+    if counted:
+        world.annotations["gpuward.io/expected-gpus"] = "4"
+    if not on_bus:
+        world.config_space.clear()
+    world.start()
+    world.advance(60, polling=True)
+    world.values[2] = {Signal.PRESENCE: "lost"}
+    world.advance(60, polling=True)
+    assert world.says() == "Degraded Report Investigate"
+    world.restart_agent()
+    world.start()
+    world.advance(60, polling=True)
+    assert world.says() == "Degraded Report Investigate"
+    world.values[2] = dict(SOUND)
+    world.advance(60, polling=True)
+    assert not world.active
+    world.xid(95, 1)
+    world.reboot()
+    world.start()
+    world.advance(60, polling=True)
+    assert not world.active, "the reboot ends it there, too"
 
 
 def test_a_wrong_expectation_is_ignored() -> None:
