@@ -14,6 +14,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
+LOWEST_COMPUTE_STATE = 2
+"""Data center GPUs compute in performance state P0, workstation and GeForce cards in P2."""
+
 
 class SignalKind(StrEnum):
     """How a signal moves, which decides how a rule may treat it (N of M, re-read, rate)."""

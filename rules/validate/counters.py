@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from rules.catalog.signals import Signal
+from rules.catalog.signals import LOWEST_COMPUTE_STATE, Signal
 from rules.validate.contract import Check, Verdict
 from rules.validate.findings import CheckId, Counters
 
@@ -71,7 +71,8 @@ def counter_checks(
 def link_checks(during: Sequence[Counters]) -> Iterator[Check]:
     """The link to the host under load, against what card and slot allow.
 
-    Its generation is judged at full speed only (performance state 0): below it the link rests.
+    Its generation is judged in performance states P0 to P2 only, in which GPUs compute: below, the
+    link rests.
     """
     for one in during:
         for check, now, most, unit in (
@@ -81,7 +82,8 @@ def link_checks(during: Sequence[Counters]) -> Iterator[Check]:
             value, floor = one.values.get(now), one.values.get(most)
             if value is None or floor is None:
                 continue
-            if now is Signal.PCIE_GENERATION and one.values.get(Signal.PERFORMANCE_STATE) != 0:
+            state = one.values.get(Signal.PERFORMANCE_STATE, LOWEST_COMPUTE_STATE + 1)
+            if now is Signal.PCIE_GENERATION and state > LOWEST_COMPUTE_STATE:
                 continue
             narrow = value < floor
             yield Check(

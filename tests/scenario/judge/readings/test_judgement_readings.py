@@ -225,16 +225,21 @@ def test_a_narrow_link_is_found(world: World) -> None:
     assert reasons(world) == {"PCIeWidthDegraded"}
 
 
-@pytest.mark.parametrize(("use", "found"), [(5, False), (95, True)])
-def test_a_low_generation_counts_under_load_only(world: World, use: int, *, found: bool) -> None:
+@pytest.mark.parametrize(
+    ("use", "state", "found"),
+    [(5, 0, False), (95, 0, True), (95, 2, True), (5, 2, False), (95, 5, False), (95, 8, False)],
+)
+def test_a_low_generation_counts_under_load_only(
+    world: World, use: int, state: int, *, found: bool
+) -> None:
     world.values[0] |= {
         Signal.PCIE_GENERATION: 1,
         Signal.PCIE_GENERATION_MAX: 5,
         Signal.UTILIZATION: use,
-        Signal.PERFORMANCE_STATE: 0,
+        Signal.PERFORMANCE_STATE: state,
     }
     world.advance(60, polling=True)
-    assert bool(world.active) is found
+    assert [str(i.row.level) for i in world.active] == ["Report"] * found
 
 
 def test_links_of_the_design_that_are_down_are_found(world: World) -> None:

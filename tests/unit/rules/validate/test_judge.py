@@ -201,6 +201,12 @@ FAIL, DEGRADED, UNKNOWN, PASS = (
             id="a link below its generation at full speed",
         ),
         pytest.param(
+            replaced("during", "GPU-1", values=SLOW_LINK | {Signal.PERFORMANCE_STATE: 2.0}),
+            DEGRADED,
+            {"GPU-1"},
+            id="a link below its generation in the state of a workstation card",
+        ),
+        pytest.param(
             replaced("during", "GPU-1", values=SLOW_LINK | {Signal.PERFORMANCE_STATE: 8.0}),
             PASS,
             set(),
