@@ -23,7 +23,7 @@ from agent.commands.decode_json import json_reader
 from agent.commands.terminal import silence
 from agent.kernel_log.whole import WholeLog, blocks_of
 from rules.catalog.driver_branch import driver_branch
-from rules.catalog.line_reason import reason_for_kernel_line
+from rules.catalog.line_reason import reason_for_kernel_line, waits_for
 from rules.catalog.reason import Severity
 from rules.catalog.xid import applies_to, nearest_architecture
 from rules.kernel_log.parse import parse
@@ -55,17 +55,20 @@ class TextReader:
         if line is None:
             return None
         reason = reason_for_kernel_line(line, self._driver)
+        waits = waits_for(line, reason, self._driver) if reason is not None else ""
         where = line.pci or "-"
         if line.mig_gi is not None:
             where += f" GI {line.mig_gi}"
         what = f"{reason.severity} {reason.reason}" if reason else f"Record {line.kind}"
         does = f" -> {reason.level}, {reason.action}" if reason else ""
-        notes = "".join(f" [{note}]" for note in self._notes(line))
+        notes = "".join(f" [{note}]" for note in self._notes(line, waits))
         says = f"{where} {what}{does}{notes}: {line.text}\n".encode("utf-8", "backslashreplace")
         stamp = stamp_of(raw, self._now).text
         return b"%d: %s%s%s" % (number, stamp, b" " if stamp else b"", says)
 
-    def _notes(self, line: KernelLine) -> Iterator[str]:
+    def _notes(self, line: KernelLine, waits: str) -> Iterator[str]:
+        if waits:
+            yield f"alone it proves no more; the agent waits for: {waits}"
         if line.user:
             yield "written by user space"
         if line.caused_by is not None:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from agent.commands.decode_template import Templates
-from rules.catalog.line_reason import reason_for_kernel_line
+from rules.catalog.line_reason import reason_for_kernel_line, waits_for
 from rules.catalog.xid import nvidia_buckets
 from rules.kernel_log.parse import parse_message
 from rules.kernel_log.record import KernelLine
@@ -39,8 +39,9 @@ class DecodedLine(msgspec.Struct, frozen=True, gc=False):
 
     `kind` is one of `rules.kernel_log.parse.Kind`; `user` is true where the transport says that
     user space wrote the line; `severity`, `reason` and `action` are ours, null for a line
-    that only records a fact; `nvidia` holds NVIDIA's two action buckets, null where the
-    catalog does not know the number.
+    that only records a fact, and at most what the line alone proves; `waits_for` is what the agent
+    waits for before they are more severe, null for nothing; `nvidia` holds NVIDIA's two action
+    buckets, null where the catalog does not know the number.
     """
 
     kind: str
@@ -63,6 +64,7 @@ class DecodedLine(msgspec.Struct, frozen=True, gc=False):
     severity: str | None
     reason: str | None
     action: str | None
+    waits_for: str | None
     nvidia: Nvidia | None
 
 
@@ -157,6 +159,7 @@ class _Verdict(NamedTuple):
     severity: str | None = None
     reason: str | None = None
     action: str | None = None
+    waits_for: str | None = None
     nvidia: Nvidia | None = None
 
 
@@ -166,4 +169,5 @@ def _verdict(line: KernelLine, driver: int | None) -> _Verdict:
     nvidia = Nvidia(*buckets) if buckets else None
     if reason is None:
         return _Verdict(nvidia=nvidia)
-    return _Verdict(str(reason.severity), reason.reason, str(reason.action), nvidia)
+    waits = waits_for(line, reason, driver) or None
+    return _Verdict(str(reason.severity), reason.reason, str(reason.action), waits, nvidia)

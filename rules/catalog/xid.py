@@ -39,6 +39,9 @@ _SOURCE: Final = "NVIDIA Xid catalog"
 _CONTEXT_SWITCH_TIMEOUT_BRANCH: Final = 570
 """From this branch on the driver says itself what an Xid 109 needs."""
 
+ANSWERED_XIDS: Final = frozenset({109, 155})
+"""The Xids whose meaning is the driver's answer alone, where its branch links them to one."""
+
 GPU_LOST_XID: Final = 79
 RECOVERY_ACTION_XID: Final = 154
 REPEATING_XIDS: Final = frozenset({13, 31})

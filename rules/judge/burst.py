@@ -28,16 +28,13 @@ from rules.catalog.reason import (
 from rules.catalog.reasons import RECOVERY_REASONS, reason_for_recovery_action
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Thresholds
-from rules.catalog.xid import GPU_LOST_XID, catalog, reason_for_xid
+from rules.catalog.xid import ANSWERED_XIDS, GPU_LOST_XID, catalog, reason_for_xid
 from rules.judge.incident import Incident, IncidentPhase, Member, Scope
 
 REASON_LOST: Final = "GPULost"
 DOUBLE_BIT_XID: Final = 48
 CONTAINED: Final = frozenset({DOUBLE_BIT_XID, 63, 94})
 """A double-bit error whose row was remapped and whose damage was contained to one program."""
-
-ANSWERED_XIDS: Final = frozenset({109, 155})
-"""The Xids whose meaning is the driver's answer alone, where its branch links them to one."""
 
 SECURITY_FAULT_XID: Final = 110
 """The GPU shuts itself off; only a cold reset ends that. Source: open GPU kernel modules

@@ -18,9 +18,9 @@ from rules.catalog.driver_branch import driver_branch
 from rules.catalog.reason import Action, ClosesKind, Level, Reason, ReasonClass
 from rules.catalog.reasons import HOST_SIGNAL, REASONS, reason_for_recovery_action
 from rules.catalog.thresholds import DEFAULT_RULES, Thresholds
-from rules.catalog.xid import REPEATING_XIDS, reason_for_line, reason_for_xid
+from rules.catalog.xid import ANSWERED_XIDS, REPEATING_XIDS, reason_for_line, reason_for_xid
 from rules.judge import ledger
-from rules.judge.burst import ANSWERED_XIDS, REASON_LOST, being_judged
+from rules.judge.burst import REASON_LOST, being_judged
 from rules.judge.closing import mark_reboot
 from rules.judge.expected_gpus import learned_from
 from rules.judge.facts.compare import REASON as SOURCES_DIFFER

@@ -47,9 +47,9 @@ _SECOND: Final = re.compile(
 """Rare and looked for only where it may be: what a second logger put behind the first one's
 prefix, a facility before the tag, a month that begins with a blank."""
 _TALOS: Final = re.compile(
-    rb"\S{2,64}+(?<=:)\s" + _FACILITY + rb":\s[a-z]{3,7}:\s\[" + _ISO + rb"\]:\s"
+    rb"\S{2,64}+(?<=:)\s" + _FACILITY + rb":\s{1,8}+[a-z]{3,7}:\s\[" + _ISO + rb"\]:\s"
 )
-"""Talos Linux: the node's address, facility, level and time of each line."""
+"""Talos Linux: the node's address, facility, level (padded) and time of each line."""
 _COLOURS: Final = re.compile(rb"\x1b\[[\d;]{0,16}m")
 COLOUR: Final = b"\x1b["
 """How a line of `dmesg --color=always` begins."""

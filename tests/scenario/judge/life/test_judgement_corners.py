@@ -36,6 +36,21 @@ def world() -> World:
     return World().start()
 
 
+HEARTBEAT = "NVRM: GPU6 _kgspIsHeartbeatTimedOut: Heartbeat timed out, currentTimeMs 9 heartbeat 0"
+RPC = "NVRM: GPU6 _kgspLogRpcTimeout: ************** GSP Timeout **************"
+
+
+def test_the_first_lines_of_a_hung_gsp_never_drain_alone(world: World) -> None:
+    for _ in range(60):  # laptops print them for hours
+        world.kernel(HEARTBEAT)
+        world.kernel(RPC)
+        assert {(i.row.reason, str(i.row.severity)) for i in world.active} == {
+            ("GspError", "Info")
+        }
+        world.advance(60, polling=True)
+    assert not world.active
+
+
 @pytest.mark.parametrize("line", [GSP, INIT, RESET], ids=["GSP", "init", "assertion"])
 def test_a_line_that_proves_nothing_is_dropped_when_the_gpus_are_sound(
     world: World, line: str

@@ -28,7 +28,7 @@ KEYS = [
     "line", "time", "kind", "xid", "sxid", "sxid_fatal", "pci", "gpu_uuid", "mig_gi", "mig_ci",
     "pid",
     "process", "link", "unit", "caused_by", "recovery_from", "recovery_to", "user", "text",
-    "severity", "reason", "action", "nvidia",
+    "severity", "reason", "action", "waits_for", "nvidia",
 ]  # fmt: skip
 
 
@@ -70,6 +70,7 @@ def test_every_object_has_every_key(log: Path, capfdbinary: pytest.CaptureFixtur
         "severity": "Fatal",
         "reason": "Xid79GPUFallenOffBus",
         "action": "RestartNode",
+        "waits_for": None,
         "nvidia": {"immediate": "RESTART_BM", "investigatory": "CONTACT_SUPPORT"},
     }
     assert (second["line"], second["user"]) == (5, True)
@@ -84,6 +85,39 @@ def test_the_driver_version_changes_what_a_line_means(
     )
     assert decoded(capfdbinary, str(log))[0]["action"] == "RecoverIMEXDomain"
     assert decoded(capfdbinary, "--driver", "590.1", str(log))[0]["action"] == "RestartNode"
+
+
+@pytest.mark.parametrize(
+    ("line", "waits"),
+    [
+        ("vfio-pci 0000:3b:00.0: Unable to change power state from D3cold to D0",
+         "the address is a GPU that NVML does not see either"),
+        ("pcieport 0000:00:1c.0: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Any, (Any)",
+         "the address is a GPU or a bridge above one"),
+        ("NVRM: Xid (PCI:0000:3b:00): 109, pid=1, name=x, Ch 00000008", "the driver's answer"),
+        ("NVRM: GPU6 _kgspIsHeartbeatTimedOut: Heartbeat timed out", "an Xid 119 or 120"),
+    ],
+)  # fmt: skip
+def test_a_line_alone_is_told_as_what_it_proves_and_what_is_waited_for(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], line: str, waits: str
+) -> None:
+    log = tmp_path / "log"
+    log.write_text(f"{line}\n")
+    (found,) = decoded(capfdbinary, str(log))
+    assert (found["severity"], found["action"]) == ("Info", "None")
+    assert waits in found["waits_for"]
+    assert main(["decode", "--fail-on", "degraded", str(log)]) == 0
+    said = capfdbinary.readouterr().out.decode()
+    assert f"-> Report, None [alone it proves no more; the agent waits for: {waits}" in said
+
+
+def test_an_xid_that_its_driver_never_answers_is_told_in_full(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    log = tmp_path / "log"
+    log.write_text("NVRM: Xid (PCI:0000:3b:00): 109, pid=1, name=x, Ch 00000008\n")
+    (found,) = decoded(capfdbinary, "--driver", "550.90", str(log))
+    assert (found["severity"], found["waits_for"]) == ("Fatal", None)
 
 
 def test_remembered_messages_change_nothing() -> None:

@@ -40,6 +40,7 @@ FROM_KERNEL = {
     "syslog with facility": b"Feb 23 16:24:18 gpu-17 kern.err kernel: [12345.678901] ",
     "logged twice": b"Feb 23 16:24:19 collector kernel: Feb 23 16:24:18 gpu-17 kernel: ",
     "Talos Linux": b"10.0.0.17: kern: err: [2025-02-23T16:24:18.123456789Z]: ",
+    "Talos Linux, a padded level": b"10.0.0.17: kern:   crit: [2025-02-23T16:24:18.123456789Z]: ",
     "tag only": b"kernel: ",
 }
 
