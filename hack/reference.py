@@ -73,6 +73,8 @@ MEANINGS = {
     "agrees (people)",
     "ANNOTATION_EXPECTED_GPUS": "how many GPUs the node should have (people)",
     "ANNOTATION_RELEASE_GPU": "the agent lets go of NVML, and why (people)",
+    "ANNOTATION_FABRIC_MODE": "`shared`: the NVSwitch fabric is divided into partitions "
+    "(`FABRIC_MODE=1`), so GPUs in none of them are not registered by design (people)",
     "LABEL_OPT_OUT": "`true`: watched and reported, never touched; any other value opts nothing "
     "out, which `why`, the page and `preflight` say (people)",
 }

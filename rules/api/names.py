@@ -73,6 +73,8 @@ ANNOTATION_HOLD = f"{PREFIX}/hold"
 ANNOTATION_REPAIRED = f"{PREFIX}/repaired"
 ANNOTATION_EXPECTED_GPUS = f"{PREFIX}/expected-gpus"
 ANNOTATION_RELEASE_GPU = f"{PREFIX}/release-gpu"
+ANNOTATION_FABRIC_MODE = f"{PREFIX}/fabric-mode"
+FABRIC_SHARED = "shared"
 LABEL_OPT_OUT = f"{PREFIX}/opt-out"
 
 # What the GPU Operator writes on nodes while it works on them.

@@ -22,7 +22,7 @@ from rules.judge.facts.checks import LINK_STATES, LINKS_UP
 from rules.judge.incident import Incident
 from rules.judge.observation import SourceState, Value
 from rules.judge.state import GpuView, NodeState, find_gpu
-from rules.judge.topology import Interconnect, interconnect
+from rules.judge.topology import Interconnect, interconnect, links_rest
 from rules.text.pci_address import plain_address
 
 
@@ -118,10 +118,12 @@ def present_values(state: NodeState, view: GpuView) -> Mapping[Signal, Value]:
 def links_down(state: NodeState, view: GpuView) -> int:
     """How many of the links that the GPU has by design are down now; 0 when nothing tells.
 
-    With MIG on, links are off by design.
+    With MIG on, or outside an active partition of the fabric, links are off by design.
     """
     states = view.values.get(Signal.NVLINK_STATES)
     if not isinstance(states, tuple) or view.seen.mig_mode:
+        return 0
+    if not any(link in LINKS_UP for link in states) and links_rest(state, view):
         return 0
     expected = expected_links(state, view.seen.uuid)
     if expected is None:

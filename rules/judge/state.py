@@ -167,6 +167,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     product_uuid: str = ""
     expected_annotation: str = ""
     repaired: str = ""
+    shared_fabric: bool = False
+    """People said that the fabric is divided into partitions: some GPUs may be in none."""
     cpu_numa_nodes: tuple[int, ...] = ()
 
     @property

@@ -1,4 +1,5 @@
-"""The design topology of a node: interconnect class, NUMA split, NVLink domain, link matrix.
+"""The design topology of a node: interconnect class, NUMA split, NVLink domain, link matrix; and
+which GPUs may be outside an active partition of a shared NVSwitch fabric.
 
 Called by `judge` when the driver describes how the GPUs are joined; published as labels and
 in GPUNodeHealth. It describes what was built, so a link that fails later never changes it: the
@@ -10,15 +11,21 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Final
 
 from rules.api.health import Topology
-from rules.judge.observation import TopologySeen
+from rules.catalog.signals import Signal
+from rules.judge.observation import Service, TopologySeen
+from rules.judge.state import GpuView, NodeState
 
 _NVLINK: Final = re.compile(r"NV(\d{1,3})")
 _ZERO: Final = frozenset("0-")
 _MAX_MATRIX_BYTES: Final = 4096
+FABRIC_COMPLETED: Final = 3
+_IN_PROGRESS: Final = 2
+"""nvmlGpuFabricState. Source: NVML reference."""
+_SXID: Final = "SXid"
 
 
 class Interconnect(StrEnum):
@@ -134,3 +141,50 @@ def _cell(links: Sequence[Sequence[str]], row: int, column: int) -> str:
     if row < len(links) and column < len(links[row]):
         return links[row][column]
     return "N/A"
+
+
+class Partition(Enum):
+    """Whether a GPU that is not registered with the fabric is in no active partition of it.
+
+    With `FABRIC_MODE=1` the fabric manager registers the GPUs of active partitions only; the
+    others stay in progress, their links down, until somebody activates a partition with them.
+    Source: NVIDIA Fabric Manager guide, shared NVSwitch virtualization model.
+    """
+
+    NO = "no"
+    POSSIBLE = "possible"
+    """Other GPUs are registered and no status is an error: outside a partition, or stuck."""
+    BY_DESIGN = "by design"
+    """People said that the fabric is shared."""
+
+
+def outside_partition(state: NodeState, view: GpuView) -> Partition:
+    """Judge one GPU by what all GPUs of the node read last."""
+    if view.values.get(Signal.FABRIC_STATE) != _IN_PROGRESS:
+        return Partition.NO
+    if view.values.get(Signal.FABRIC_STATUS):
+        return Partition.NO
+    if state.node.shared_fabric:
+        return Partition.BY_DESIGN
+    registered = any(
+        other.enumerated and other.values.get(Signal.FABRIC_STATE) == FABRIC_COMPLETED
+        for other in state.gpus.values()
+    )
+    return Partition.POSSIBLE if registered else Partition.NO
+
+
+def links_rest(state: NodeState, view: GpuView) -> bool:
+    """Whether all links of the GPU may be down by design.
+
+    Unless people said that the fabric is shared, it takes a fabric manager that runs and a node
+    without an Xid or SXid.
+    """
+    outside = outside_partition(state, view)
+    if outside is not Partition.POSSIBLE:
+        return outside is Partition.BY_DESIGN
+    manager = state.services.get(Service.FABRIC_MANAGER)
+    quiet = not any(
+        incident.active and (incident.xids or incident.row.reason.startswith(_SXID))
+        for incident in state.incidents
+    )
+    return quiet and manager is not None and manager.running is True

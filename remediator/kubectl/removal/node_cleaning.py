@@ -27,7 +27,12 @@ from rules.session.repair.requests import is_our_request, node_request_off
 BY_COMMANDS: Final = (names.ANNOTATION_HOLD, names.ANNOTATION_REPAIRED)
 """Annotations that our own commands write for people."""
 BY_REPAIRS: Final = (names.ANNOTATION_REPAIR, names.ANNOTATION_OUT_OF_SERVICE)
-BY_PEOPLE: Final = (*BY_COMMANDS, names.ANNOTATION_EXPECTED_GPUS, names.ANNOTATION_RELEASE_GPU)
+BY_PEOPLE: Final = (
+    *BY_COMMANDS,
+    names.ANNOTATION_EXPECTED_GPUS,
+    names.ANNOTATION_RELEASE_GPU,
+    names.ANNOTATION_FABRIC_MODE,
+)
 LABELS: Final = (*names.AGENT_LABELS, names.LABEL_QUARANTINE)
 CONDITIONS: Final = (
     names.CONDITION_HEALTHY,

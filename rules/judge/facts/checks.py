@@ -12,7 +12,7 @@ from typing import Final
 
 from rules.catalog.reason import ClosesKind, Reason
 from rules.catalog.reasons import REASONS
-from rules.catalog.signals import Signal
+from rules.catalog.signals import LOWEST_COMPUTE_STATE, Signal
 from rules.catalog.thresholds import Threshold
 from rules.judge.facts.checks_heat import clocks, margin_left, memory_temperature
 from rules.judge.facts.sample import Sample, number_of
@@ -22,6 +22,7 @@ from rules.judge.incident import Scope
 from rules.judge.observation import Value
 from rules.judge.recording import BEFORE_START
 from rules.judge.state import GpuView, NodeState
+from rules.judge.topology import FABRIC_COMPLETED, Partition
 
 VOLATILE: Final = (
     Signal.ECC_CORRECTED_VOLATILE,
@@ -39,8 +40,7 @@ SOFTWARE_THERMAL: Final = 0x20
 HARDWARE_THERMAL: Final = 0x40
 POWER_BRAKE: Final = 0x80
 
-# nvmlGpuFabricState and its health summary. Source: NVML reference.
-FABRIC_COMPLETED: Final = 3
+# The fabric's health summary. Source: NVML reference.
 _FABRIC_HEALTHY: Final = 1
 
 # The fabric's health mask: fields of two bits each, then the configuration in four. Source: NVML
@@ -142,16 +142,19 @@ def _pcie_width(sample: Sample, limit: Threshold) -> Look | None:
 
 
 def _pcie_generation(sample: Sample, limit: Threshold) -> Look | None:
-    """Only under load: an idle GPU lowers the generation to save power."""
+    """Only under load in the states in which GPUs compute: at rest the link saves power.
+
+    Workstation and GeForce cards compute in state 2.
+    """
     now, most = sample.number(Signal.PCIE_GENERATION), sample.last(Signal.PCIE_GENERATION_MAX)
     use = sample.last(Signal.UTILIZATION)
     if now is None or not most or now <= 0 or use is None:
         return None
-    if use < sample.thresholds["PCIeLoadUtilization"].value or sample.last(
-        Signal.PERFORMANCE_STATE
-    ):
+    state = sample.last(Signal.PERFORMANCE_STATE) or 0
+    if use < sample.thresholds["PCIeLoadUtilization"].value or state > LOWEST_COMPUTE_STATE:
         return None
-    return above(limit, most - now, f"pcie_generation={now:g} of {most:g} at {use:g} % use")
+    evidence = f"pcie_generation={now:g} of {most:g} at {use:g} % use in P{state:g}"
+    return above(limit, most - now, evidence)
 
 
 def _pcie_replays(sample: Sample, _: Threshold) -> Look | None:
@@ -281,8 +284,17 @@ def _fabric_state(sample: Sample, _: Threshold) -> Look | None:
     if state != FABRIC_COMPLETED and sample.booting:
         return None
     status = sample.last(Signal.FABRIC_STATUS) or 0
-    bad = state != FABRIC_COMPLETED or status != 0
+    bad = (state != FABRIC_COMPLETED and sample.outside is Partition.NO) or status != 0
     return flag(bad, f"fabric_state={state:g} fabric_status={status:g}")
+
+
+def _registration(sample: Sample, _: Threshold) -> Look | None:
+    """In progress beside registered GPUs: the fabric may be divided, or this GPU is stuck."""
+    state = sample.number(Signal.FABRIC_STATE)
+    if state is None or state == 0 or sample.booting:
+        return None
+    evidence = f"fabric_state={state:g}, and other GPUs of the node are registered"
+    return flag(sample.outside is Partition.POSSIBLE, evidence)
 
 
 def _fabric_health(sample: Sample, _: Threshold) -> Look | None:
@@ -330,5 +342,6 @@ GAUGES: Final = (
     _gauge("C2CLinkDown", _c2c_links),
     _gauge("C2CErrorRate", _c2c_errors),
     _gauge("FabricStateFailed", _fabric_state, Scope.DOMAIN),
+    _gauge("FabricRegistrationPending", _registration),
     _gauge("FabricDegraded", _fabric_health, Scope.DOMAIN),
 )  # fmt: skip

@@ -27,6 +27,7 @@ from rules.judge.observation import GpuSeen, Readings, SourceName, Value
 from rules.judge.present import links_down
 from rules.judge.recording import finding_for_action, note_no_need, take_answer
 from rules.judge.state import Counter, GpuView, find_gpu, just_told
+from rules.judge.topology import outside_partition
 
 LINK_ERRORS: Final = "NVLink errors"
 _PENDING_REASONS: Final = frozenset({"RowRemapPending", "RepairPending", "RetiredPagesPending"})
@@ -136,6 +137,7 @@ def _sample(
         thresholds=on.thresholds,
         best_generation=view.best_generation,
         booting=on.now < up_since + on.thresholds["BootGrace"].value,
+        outside=outside_partition(on.state, view),
         corrected=corrected,
         siblings=[_course(other, on.now) for other in others],
     )

@@ -14,6 +14,7 @@ import msgspec
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Thresholds
 from rules.judge.observation import Value
+from rules.judge.topology import Partition
 
 _LARGEST: Final = float(1 << 64)
 """No counter of the driver is wider than 64 bits."""
@@ -30,7 +31,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """One poll: its `values`, the last `known` ones, rates per second, links down.
 
     `best_generation` is the highest PCIe generation its link was ever seen at; `booting`
-    says that what takes its time after a boot is still given it. `corrected` are the corrected
+    says that what takes its time after a boot is still given it, `outside` whether the GPU may be
+    outside an active partition of the fabric. `corrected` are the corrected
     memory errors in each ten minutes of the last hour, `siblings` those of the other GPUs; of what
     was not followed for an hour there are none.
     """
@@ -42,6 +44,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     thresholds: Thresholds
     best_generation: float = 0.0
     booting: bool = False
+    outside: Partition = Partition.NO
     corrected: Sequence[float] = ()
     siblings: Sequence[Sequence[float]] = ()
 

@@ -16,7 +16,7 @@ from rules.catalog.reason import ClosesKind
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Threshold
 from rules.judge.expected_gpus import NVIDIA_VENDOR
-from rules.judge.facts.checks import FABRIC_COMPLETED, LINK_DOWN
+from rules.judge.facts.checks import LINK_DOWN
 from rules.judge.facts.sample import number_of
 from rules.judge.facts.standing import (
     WHOLE,
@@ -35,7 +35,7 @@ from rules.judge.incident import Scope
 from rules.judge.judging import Judging, close_where
 from rules.judge.observation import HostSeen, Service, SourceName, SourceState
 from rules.judge.state import GpuView, NodeState, ServiceView
-from rules.judge.topology import Interconnect, interconnect, nvlink_domain
+from rules.judge.topology import FABRIC_COMPLETED, Interconnect, interconnect, nvlink_domain
 
 PROPRIETARY: Final = "P"
 """In a module's taint: the proprietary flavour of the driver. Source: Linux, tainted kernels."""

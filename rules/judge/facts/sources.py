@@ -200,6 +200,7 @@ def take_node(on: Judging, seen: facts.NodeSeen) -> Judging:
         uid=seen.uid,
         instance_type=seen.labels.get(_INSTANCE_TYPE, ""),
         expected_annotation=notes.get(names.ANNOTATION_EXPECTED_GPUS, "")[:64],
+        shared_fabric=notes.get(names.ANNOTATION_FABRIC_MODE, "") == names.FABRIC_SHARED,
         repaired=notes.get(names.ANNOTATION_REPAIRED, "")[:256],
     )
     on = on.then(replace(on.state, node=node))

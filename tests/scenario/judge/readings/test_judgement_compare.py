@@ -183,6 +183,7 @@ ONE: dict[str, Callable[[int, int], dict[str, float]]] = {
     "NVLinkBitErrors": lambda bad, _: {"NVLINK_SYMBOL_BER_RAW": (1 << 8 | 9) if bad else 0xFFF},
     "C2CErrorRate": lambda bad, n: {"C2C_LINK_ERROR_INTR": bad * n * 5000},
     "FabricStateFailed": lambda bad, _: {"FABRIC_MANAGER_STATUS": 3 + bad},
+    "FabricRegistrationPending": lambda bad, _: {"FABRIC_MANAGER_STATUS": 3 - bad},
     "FabricDegraded": lambda bad, _: {"FABRIC_HEALTH_MASK": 0xAA - bad},
 }
 """The series of each check: fields without their prefix, `bad` 0 or 1, `n` the page's number."""
