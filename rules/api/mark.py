@@ -16,7 +16,13 @@ import msgspec
 
 from rules.api import names
 from rules.api.evidence.whose import MarkNote, note_of
-from rules.api.node_managers import CORDON, claimed_by_another, claimed_by_us_at
+from rules.api.node_managers import (
+    CORDON,
+    ManagerKind,
+    claimed_by_another,
+    claimed_by_us_at,
+    kind_of,
+)
 from rules.api.nodes import FreshNode, NodeView, Taint
 from rules.api.timestamps import format_time, parse_time
 from rules.catalog.reason import is_reason_code
@@ -90,9 +96,13 @@ def mark_patch(
     mark: str,
     now: float,
     restored_boot: str = "",
+    restored: bool = False,
 ) -> dict[str, Any]:
-    """Everything the session puts on the node. Applied again, it restores what was taken off
-    while the first recorded prior state stays. `restored_boot` records that it is put back.
+    """Everything the session puts on the node. Applied again, it restores what was taken off;
+    of the recorded prior state stays what nobody has changed since. `restored_boot` and `restored`
+    record why it is restored: after the uncordon of a boot, or of another controller.
+
+    Who cordoned the node before is recorded where `node` is a `FreshNode`.
     """
     note = read_note(node)
     if note is None or note.session != session:
@@ -100,14 +110,19 @@ def mark_patch(
             session=session,
             boot_id=node.boot_id,
             prior_unschedulable=node.spec.unschedulable,
+            prior_by=claimed_by_another(node, CORDON, 0.0),
             at=format_time(now),
             mark=mark,
             prior_annotations={
                 name: node.annotations.get(name) for name in AUTOSCALER_ANNOTATIONS
             },
         )
+    else:
+        note = _still_prior(note, node)
     if restored_boot:
         note = msgspec.structs.replace(note, restored_boot=restored_boot)
+    if restored:
+        note = msgspec.structs.replace(note, restored_at=format_time(now))
     spec: dict[str, Any] = {}
     if "Cordon" in note.mark:
         spec["unschedulable"] = True
@@ -132,12 +147,32 @@ def mark_patch(
     }
 
 
+def _still_prior(note: MarkNote, node: NodeView) -> MarkNote:
+    """The note without what others changed of the prior state since it was recorded.
+
+    A cordon that is off now was taken back by its owner. A person's cordon is the exception: a
+    person's own uncordon ends the session, so another program took it off, and the cordon stays.
+    An autoscaler annotation that has lost our value was changed by its owner.
+    """
+    by_person = kind_of(note.prior_by) is ManagerKind.INTERACTIVE
+    values = {name: node.annotations.get(name) for name in note.prior_annotations}
+    return msgspec.structs.replace(
+        note,
+        prior_unschedulable=note.prior_unschedulable and (node.spec.unschedulable or by_person),
+        prior_annotations={
+            name: prior if values[name] == _AUTOSCALER_VALUE else values[name]
+            for name, prior in note.prior_annotations.items()
+        },
+    )
+
+
+_SELDOM: Final = ("priorBy", "restoredBoot", "restoredAt")
+
+
 def _recorded(note: MarkNote) -> dict[str, Any]:
-    """The note as it is written: only a mark that was put back says so."""
+    """The note as it is written: what is seldom known is left out where it is empty."""
     recorded: dict[str, Any] = msgspec.to_builtins(note)
-    if not note.restored_boot:
-        del recorded["restoredBoot"]
-    return recorded
+    return {name: value for name, value in recorded.items() if value or name not in _SELDOM}
 
 
 def relabel_patch(node: NodeView, phase: str) -> dict[str, Any]:

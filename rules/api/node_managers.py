@@ -100,10 +100,21 @@ def changes_since(node: NodeView, since: float) -> tuple[NodeChange, ...]:
     return tuple(sorted(found, key=lambda change: change.at, reverse=True))
 
 
+def kind_of(manager: str) -> ManagerKind:
+    """Return the kind of client that uses this manager name."""
+    if manager == COMPONENT_REMEDIATOR:
+        return ManagerKind.OURS
+    row = _row(manager)
+    return row.kind if row is not None else ManagerKind.UNKNOWN
+
+
+def _row(manager: str) -> _Row | None:
+    return next((row for row in KNOWN_MANAGERS if fnmatchcase(manager, row.manager)), None)
+
+
 def _change(entry: ManagedField, at: float) -> NodeChange:
     name = entry.manager[:_NAME_LENGTH]
-    row = next((row for row in KNOWN_MANAGERS if fnmatchcase(name, row.manager)), None)
-    kind = row.kind if row is not None else ManagerKind.UNKNOWN
+    row = _row(name)
     metadata = entry.fields_v1.get("f:metadata")
     annotations = metadata.get("f:annotations") if isinstance(metadata, dict) else None
     owned = {"taints": entry.claims(TAINTS), "cordon": entry.claims(CORDON)}
@@ -113,7 +124,7 @@ def _change(entry: ManagedField, at: float) -> NodeChange:
     return NodeChange(
         manager=name,
         program=row.program if row is not None else name or "another manager",
-        kind=ManagerKind.OURS if name == COMPONENT_REMEDIATOR else kind,
+        kind=kind_of(name),
         operation=entry.operation,
         at=at,
         fields=frozenset(field for field, mine in owned.items() if mine),

@@ -67,6 +67,7 @@ class WhyNot(StrEnum):
     SESSION_REFUSED = "SessionRefused"
     SESSION_UNREADABLE = "SessionUnreadable"
     STAND_DOWN = "StandDown"
+    UNDONE_AGAIN = "UndoneAgain"
     UNEXPECTED_ERROR = "UnexpectedError"
     VALIDATION_FAILED = "ValidationFailed"
     VALIDATION_UNKNOWN = "ValidationUnknown"

@@ -9,7 +9,6 @@ does I/O, never waits and never assumes that an earlier write arrived.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from rules.api.mark import MarkState
@@ -17,24 +16,22 @@ from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause, Mode, Phase
 from rules.api.sentences import bounded
 from rules.api.timestamps import format_time
-from rules.api.writes import Decision, EmitEvent, PatchSessionSpec, WriteSessionStatus
+from rules.api.writes import Decision, PatchSessionSpec, WriteSessionStatus
 from rules.catalog.reason import level_rank
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.drain.clock import was_away
 from rules.policy.policy import Policy
 from rules.policy.shadow import by_accident
 from rules.session import status as st
 from rules.session.absent import without_session
-from rules.session.boot_cordon import NEW_BOOT, awaits_booking, boot_unbooked, put_back
 from rules.session.case import RECHECK_S, Case, is_fresh, touched
 from rules.session.causes import DELETED_BY, appended, believed, cause_of, is_taken, level_of
 from rules.session.ending import end
-from rules.session.halts import EVIDENCE_PART_TAKEN, PART_OF_MARK, halt_of, with_halts
 from rules.session.observation import NodeObservation, is_open, opted_out
+from rules.session.part_taken import NEW_BOOT, awaits_booking, boot_unbooked, restored
 from rules.session.people.covered import covered_until
 from rules.session.people.lowered import known_when_lowered
 from rules.session.people.said import dated
-from rules.session.phases import in_phase, mark_write
+from rules.session.phases import in_phase
 from rules.session.reuse import EVIDENCE_JOINED
 from rules.session.validation.counting import rebooted
 from rules.session.validation.verdicts import failed_cause
@@ -236,9 +233,7 @@ def _undone(case: Case) -> Decision | None:
     if not is_fresh(case.node):
         # A cache that lags behind our own mark looks just the same.
         return Decision(step="ReadNode", because="the mark looks undone", needs_fresh_node=True)
-    if _owner_just_left(case):
-        return _mark_again(case)
-    if (again := put_back(case)) is not None:
+    if (again := restored(case)) is not None:
         return again
     what = {
         MarkState.UNCORDONED: "a person uncordoned the node",
@@ -251,67 +246,6 @@ def _undone(case: Case) -> Decision | None:
 
 _CHANGED: Final = {MarkState.ABSENT, MarkState.UNRECORDED, MarkState.FOREIGN}
 """Before the mark these mean that it never landed, or that an older one is still to come off."""
-OWNER_LEFT_S: Final = 60.0
-"""How long after an owner's work a missing part of the mark still counts as its doing."""
-
-
-def _owner_just_left(case: Case) -> bool:
-    """Seen, that is: an owner who was at work when we last looked may be gone for long by now."""
-    paused = st.condition(case.status, "Paused")
-    if paused is None or paused.reason != WhyNot.STAND_DOWN:
-        return False
-    if paused.status != "True":
-        left_at = st.since(case.status, "Paused")
-        return left_at is not None and case.now - left_at <= OWNER_LEFT_S
-    if case.status.evidence.get(EVIDENCE_PART_TAKEN):
-        # That the owner took it is known already; the mark was refused or halted since.
-        return True
-    seen_at = case.seen.last_active_at
-    return seen_at is not None and not was_away(case.now, seen_at)
-
-
-_PART_TAKEN: Final = Refusal(
-    reason=WhyNot.STAND_DOWN,
-    why="another owner's work took a part of the mark off the node",
-    subject=PART_OF_MARK,
-)
-
-
-def _mark_again(case: Case) -> Decision:
-    if (halt := halt_of(case)) is not None:
-        why = f"{_PART_TAKEN.why}, which is put back when this is over: {halt.why}"
-        return in_phase(case, replace(_PART_TAKEN, why=why))
-    if not is_fresh(case.node):
-        return Decision(step="ReadNode", because="the mark is repaired", needs_fresh_node=True)
-    again = mark_write(case, case.status.phase)
-    # Until the mark is back the owner counts as just gone: its absence is nobody's cancel.
-    halt = _PART_TAKEN if case.refusal(again) is not None else None
-    status = with_halts(case, halt)
-    if halt is not None:
-        return case.decision("MarkAgain", status, because=_TAKEN, before=(again,))
-    return case.decision(
-        "MarkAgain",
-        st.noted(status, "MarkRestored", _TAKEN, case.now),
-        because=_TAKEN,
-        before=(again,),
-        after=(_told_again(case),),
-    )
-
-
-_TAKEN: Final = "another owner's work is over and took a part of the mark off: it is put back"
-
-
-def _told_again(case: Case) -> EmitEvent:
-    return EmitEvent(
-        node=case.node.name,
-        node_uid=case.node.uid,
-        kind="Warning",
-        reason="QuarantineMarkRestored",
-        message=f"{_TAKEN[0].upper()}{_TAKEN[1:]}; to end the quarantine, take it off again once "
-        f"{OWNER_LEFT_S:.0f} s have passed, or kubectl gpuward release {case.node.name}.",
-        at=case.now,
-        key=f"{case.session.metadata.uid}/MarkRestored/{int(case.now)}",
-    )
 
 
 def _boot_changed(case: Case) -> Decision | None:

@@ -27,7 +27,9 @@ from rules.session.repair.wants import under_way
 PART_OF_MARK: Final = "mark"
 """The subject of a halt because an owner's work took a part of the mark off."""
 EVIDENCE_PART_TAKEN: Final = "partTaken"
-"""Key in a session's evidence while that is why it stands down."""
+"""Key in a session's evidence while that is why it stands down: `part`, a `MarkState`, and `by`,
+the program that took it off, "" for an owner that was seen at work.
+"""
 _OF_PAUSES: Final = frozenset({st.PAUSED_BY, st.PAUSE_OVER})
 _HALTING: Final = ("Paused", "NodeUnreachable")
 
@@ -92,10 +94,12 @@ def with_halts(case: Case, halt: Refusal | None) -> QuarantineStatus:
         st.sentence(halt.why) if halt else "",
     )
     status = _with_pause_told(case, status, halt)
-    taken = halt is not None and halt.subject == PART_OF_MARK
-    if taken != bool(status.evidence.get(EVIDENCE_PART_TAKEN)):
+    taken = None
+    if halt is not None and halt.subject == PART_OF_MARK:
+        taken = {"part": str(case.mark), "by": halt.owner}
+    if taken != status.evidence.get(EVIDENCE_PART_TAKEN):
         # None and not left out: the status is written as a merge patch.
-        evidence = {**status.evidence, EVIDENCE_PART_TAKEN: taken or None}
+        evidence = {**status.evidence, EVIDENCE_PART_TAKEN: taken}
         status = touched(status, evidence=evidence)
     silent = unreachable(case)
     status = st.with_condition(

@@ -182,13 +182,16 @@ def _await_judgement(case: Case) -> Decision:
 def _start(case: Case, status: QuarantineStatus) -> Decision:
     if case.shadow:
         return _enter_marked(case, status)
+    if case.node.spec.unschedulable and not is_fresh(case.node):
+        # Who cordoned it is recorded with the mark, and only a read names its managers.
+        return Decision(step="ReadNode", because="it is cordoned already", needs_fresh_node=True)
     # On the node as it was seen last: the mark carries that version, and lands on no other.
     return _enter_marked(case, status, mark=mark_write(case, Phase.MARKED))
 
 
-def mark_write(case: Case, phase: str, *, boot: str = "") -> MarkNode:
+def mark_write(case: Case, phase: str, *, boot: str = "", restored: bool = False) -> MarkNode:
     """The mark of this session as a write on the node as it was read; `boot`: its cordon is put
-    back in this boot.
+    back in this boot. `restored`: another controller took a part off.
     """
     first = next(iter(case.session.spec.causes), Cause())
     # A person's cause needs no code; the taint then says who wanted it.
@@ -205,6 +208,7 @@ def mark_write(case: Case, phase: str, *, boot: str = "") -> MarkNode:
             mark=case.policy.mark,
             now=case.now,
             restored_boot=boot,
+            restored=restored,
         ),
     )
 

@@ -110,13 +110,13 @@ def _long_without_leader() -> Exploration:
 
 def test_issue10_29_finds_14_when_it_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     _holds(_long_without_leader().run())
-    monkeypatch.setattr("rules.session.decide._owner_just_left", _owner_counts_for_ever)
+    monkeypatch.setattr("rules.session.part_taken._owner_just_left", _owner_counts_for_ever)
     _finds(_long_without_leader().run(), "a-word-stands")
 
 
 @pytest.mark.slow
 def test_issue10_29_finds_14_from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rules.session.decide._owner_just_left", _owner_counts_for_ever)
+    monkeypatch.setattr("rules.session.part_taken._owner_just_left", _owner_counts_for_ever)
     actors = LATER | {"karpenter"}
     report = exploration(actors, 4, faults=(1, 0), most_states=150_000).run()
     _finds(report, "a-word-stands")
@@ -144,7 +144,7 @@ def test_issue10_18_a_session_opened_after_the_boot_knows_its_manager(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     actors = frozenset({"reboot", "driver manager"})
-    monkeypatch.setattr("rules.session.boot_cordon._kubelet_back_at", lambda _: None)
+    monkeypatch.setattr("rules.session.part_taken._kubelet_back_at", lambda _: None)
     report = exploration(actors, 2, faults=(1, 0), most_states=600).run()
     _finds(report, "no-silent-return")
     assert report.counterexample is not None

@@ -35,6 +35,7 @@ _FIRST: Final = ("Blocked", "Paused", "Storm", "NodeUnreachable", "Replace", "Ne
 """The order in which conditions are told."""
 _TOUCHED_AGAIN: Final[dict[WhyNot, str]] = {
     WhyNot.STAND_DOWN: "when the other owner is done with the node",
+    WhyNot.UNDONE_AGAIN: "when the node is cordoned and tainted again",
     WhyNot.OPT_OUT: "when the node is opted in again",
     WhyNot.NOT_SELECTED: "when the policy selects the node again",
     WhyNot.PAUSED: "when the pause ends",
@@ -158,7 +159,9 @@ def _halted(look: NodeLook, session: QuarantineView) -> str:
         return _TOUCHED_AGAIN.get(halt.reason, "")
     # Of a maintenance Lease only its session tells: people may not read those. So it is of Shadow
     # where the policy cannot be read.
-    only_told = {WhyNot.STAND_DOWN} | (GOES_ON.keys() if look.policy is None else set())
+    only_told = {WhyNot.STAND_DOWN, WhyNot.UNDONE_AGAIN} | (
+        GOES_ON.keys() if look.policy is None else set()
+    )
     said = {one.reason for one in _true(session.status.conditions) if one.type in _HALTS}
     return next((_TOUCHED_AGAIN[why] for why in only_told if why in said), "")
 

@@ -27,8 +27,12 @@ class MarkNote(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     mark: str = "CordonAndTaint"
     """Which parts were set; the policy may change while the mark is on."""
     prior_annotations: dict[str, str | None] = msgspec.field(default_factory=dict)
+    prior_by: str = ""
+    """The manager that owned the cordon of before (`managedFields`); "" where nobody knows."""
     restored_boot: str = ""
     """The boot in which a cordon that was lost right after it was put back, once."""
+    restored_at: str = ""
+    """When a part that another controller took off was restored last."""
 
 
 def note_of(annotations: Mapping[str, str]) -> MarkNote | None:

@@ -11,6 +11,7 @@ import pytest
 
 from rules.api import writes as d
 from rules.api.names import ANNOTATION_SESSION, TAINT_QUARANTINE
+from rules.api.timestamps import format_time
 from tests.support.scenario.deaths import deaths
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
@@ -34,6 +35,67 @@ def test_s01_a_cordon_older_than_us_stays() -> None:
     assert not world.is_marked(NODE)
     assert world.unschedulable(NODE)
     assert f"it was cordoned before session {session}" in world.message(NODE)
+
+
+def cordoned_earlier_by(world: World, manager: str) -> None:
+    """A cordon older than the session, with its owner as the API server notes it."""
+    entry = {"manager": manager, "operation": "Update", "time": format_time(world.now)}
+    fields: dict[str, Any] = {"fieldsV1": {"f:spec": {"f:unschedulable": {}}}}
+    world.nodes[NODE]["metadata"]["managedFields"] = [{**entry, **fields}]
+    world.cordon(NODE)
+    world.run(3)
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=30)
+
+
+def rebooted_and_uncordoned(world: World) -> None:
+    world.reboot(NODE)
+    world.run(60, step=5)
+    world.nodes[NODE]["metadata"].pop("managedFields", None)
+    world.cordon(NODE, on=False)
+    world.run(5)
+    assert world.unschedulable(NODE), "the cordon of the session is restored"
+
+
+def released(world: World) -> World:
+    world.close_all(NODE)
+    world.run_until(NODE, "Released", limit=900, step=5)
+    return world
+
+
+def test_a_cordon_that_its_owner_took_back_is_gone_after_the_release() -> None:
+    world = marked_world()
+    cordoned_earlier_by(world, "kured")
+    rebooted_and_uncordoned(world)
+    assert not released(world).unschedulable(NODE)
+
+
+def test_a_cordon_that_its_owner_did_not_take_back_stays() -> None:
+    world = marked_world()
+    cordoned_earlier_by(world, "kured")
+    world.reboot(NODE)
+    world.run(60, step=5)
+    assert released(world).unschedulable(NODE)
+
+
+def test_a_persons_earlier_cordon_outlives_the_uncordon_of_a_boot() -> None:
+    world = marked_world()
+    cordoned_earlier_by(world, "kubectl")
+    rebooted_and_uncordoned(world)
+    assert released(world).unschedulable(NODE)
+    assert "it was cordoned before session" in world.message(NODE)
+
+
+def test_an_annotation_that_its_owner_removed_does_not_come_back() -> None:
+    world = marked_world()
+    world.annotate(NODE, "karpenter.sh/do-not-disrupt", "30m")
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=30)
+    world.annotate(NODE, "karpenter.sh/do-not-disrupt", None)
+    rebooted_and_uncordoned(world)
+    assert world.nodes[NODE]["metadata"]["annotations"]["karpenter.sh/do-not-disrupt"] == "true"
+    annotations = released(world).nodes[NODE]["metadata"]["annotations"]
+    assert "karpenter.sh/do-not-disrupt" not in annotations
 
 
 def test_a_cordon_that_another_manager_claimed_during_the_session_stays() -> None:

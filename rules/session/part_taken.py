@@ -1,0 +1,317 @@
+"""Restore a part of taint and cordon that another controller took off the node.
+
+Three explanations are tried before a missing part counts as a person's request: an owner that was
+seen at work has just left, the node has just booted (GPU driver managers uncordon their node at
+each boot), or another controller wrote to the node since the part was last seen. The boot has one
+restoration, recorded in the patch that makes it, so no crash and no new leader makes it two. A
+controller's removal is undone once; a second one within `AGAIN_S` leaves the node as it is, and
+reports it. Called by `rules.session.decide`, on a fresh read of the node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from rules.api.mark import MarkState, read_note
+from rules.api.node_managers import ManagerKind, changes_since
+from rules.api.quarantine import Mode, Phase, QuarantineStatus, TimelineEntry
+from rules.api.timestamps import parse_time
+from rules.api.writes import Decision, EmitEvent
+from rules.catalog.why_not import Refusal, WhyNot
+from rules.drain.clock import was_away
+from rules.session import status as st
+from rules.session.case import Case
+from rules.session.halts import EVIDENCE_PART_TAKEN, PART_OF_MARK, halt_of, with_halts
+from rules.session.phases import in_phase, mark_write
+
+BOOT_WORK_S: Final = 600.0
+"""How long after a new boot a lost cordon counts as its doing. The driver container starts with
+the kubelet; pulling its image and waiting for its init containers takes minutes, not an hour.
+"""
+JOINING_S: Final = 300.0
+"""A node that became Ready this soon after its object was made runs its first boot. A kubelet
+registers first and is Ready with its network, which takes seconds to a few minutes.
+"""
+NEW_BOOT: Final = st.NEW_BOOT
+_LOST: Final = "CordonLost"
+OWNER_LEFT_S: Final = 60.0
+"""How long after an owner's work a missing part of the mark still counts as its doing."""
+AGAIN_S: Final = 3600.0
+"""A controller's second removal within this time is a dispute that a person has to settle."""
+_REACTION_S: Final = 5.0
+"""A removal is seen within this time: a write in the very second of our last look, which may have
+come before it, is not blamed for what is found missing later.
+"""
+_PART: Final = {MarkState.UNCORDONED: "cordon", MarkState.UNTAINTED: "quarantine taint"}
+
+
+def restored(case: Case) -> Decision | None:
+    """Restore the missing part, or leave it to its controller; None: a person removed it."""
+    program = _noted_program(case)
+    if not program and _owner_just_left(case):
+        return _restore(case, "")
+    if not program and (again := put_back(case)) is not None:
+        return again
+    program = program or _program_that_wrote(case)
+    if not program:
+        return None
+    if _removed_before(case):
+        return _left_alone(case, program)
+    return _restore(case, program)
+
+
+def _noted_program(case: Case) -> str:
+    """The program that took this very part off, as the session has kept it; "" for none."""
+    kept = case.status.evidence.get(EVIDENCE_PART_TAKEN)
+    if not isinstance(kept, dict) or kept.get("part") != case.mark:
+        return ""
+    return str(kept.get("by", ""))
+
+
+def _owner_just_left(case: Case) -> bool:
+    """Seen, that is: an owner who was at work when we last looked may be gone for long by now."""
+    paused = st.condition(case.status, "Paused")
+    if paused is None or paused.reason != WhyNot.STAND_DOWN:
+        return False
+    if paused.status != "True":
+        left_at = st.since(case.status, "Paused")
+        return left_at is not None and case.now - left_at <= OWNER_LEFT_S
+    if case.status.evidence.get(EVIDENCE_PART_TAKEN):
+        # That the owner took it is known already; the mark was refused or halted since.
+        return True
+    seen_at = case.seen.last_active_at
+    return seen_at is not None and not was_away(case.now, seen_at)
+
+
+def _program_that_wrote(case: Case) -> str:
+    """The controller that wrote to the node since the part was last known to be there; "" where
+    none did, or a person did.
+
+    An uncordon itself leaves no trace; most controllers set a label, a taint or an annotation
+    along with it. After an absence of ours only programs that are known to uncordon count.
+    """
+    note = read_note(case.node)
+    if case.mark not in _PART or note is None:
+        return ""
+    seen_at = case.seen.last_active_at
+    away = seen_at is None or was_away(case.now, seen_at)
+    times = (seen_at, parse_time(note.at), parse_time(note.restored_at))
+    since = max((at for at in times if at is not None), default=case.now)
+    changes = [
+        change
+        for change in changes_since(case.node, since)
+        if change.at >= since or case.now - change.at <= _REACTION_S
+    ]
+    if any(change.kind is ManagerKind.INTERACTIVE for change in changes):
+        return ""
+    accused = {ManagerKind.CONTROLLER} if away else {ManagerKind.CONTROLLER, ManagerKind.UNKNOWN}
+    found = [change for change in changes if change.kind in accused]
+    found.sort(key=lambda change: change.kind is not ManagerKind.CONTROLLER)
+    return found[0].program if found else ""
+
+
+def _removed_before(case: Case) -> bool:
+    paused = st.condition(case.status, "Paused")
+    if paused is not None and paused.status == "True" and paused.reason == WhyNot.UNDONE_AGAIN:
+        return True
+    note = read_note(case.node)
+    before = parse_time(note.restored_at) if note is not None else None
+    return before is not None and case.now - before < AGAIN_S
+
+
+def _left_alone(case: Case, program: str) -> Decision:
+    """The second removal: nothing is evicted, repaired or restored until a person decides."""
+    part = _PART[case.mark]
+    refusal = Refusal(
+        reason=WhyNot.UNDONE_AGAIN,
+        why=f"the {part} was taken off again by {program} within an hour of its restoration",
+        subject=PART_OF_MARK,
+        owner=program,
+        permanent=True,
+    )
+    decision = in_phase(case, refusal)
+    paused = st.condition(case.status, "Paused")
+    if paused is not None and paused.status == "True" and paused.reason == WhyNot.UNDONE_AGAIN:
+        return decision
+    event = EmitEvent(
+        node=case.node.name,
+        node_uid=case.node.uid,
+        kind="Warning",
+        reason="QuarantineUndoneAgain",
+        message=(
+            f"{st.sentence(refusal.why)} The node is left as it is and its session stays open. "
+            f"Stop {program} on this node and cordon it again, or end the quarantine with "
+            f"kubectl gpuward release {case.node.name}."
+        )[:1024],
+        at=case.now,
+        key=f"{case.session.metadata.uid}/UndoneAgain/{int(case.now)}",
+    )
+    return replace(decision, writes=(*decision.writes, event))
+
+
+def _restore(case: Case, program: str) -> Decision:
+    """Put taint and cordon on again; "" for an owner that was seen at work."""
+    taken = Refusal(
+        reason=WhyNot.STAND_DOWN,
+        why=f"{program or _OWNER} took a part of the mark off the node",
+        subject=PART_OF_MARK,
+        owner=program,
+    )
+    if (halt := halt_of(case)) is not None:
+        why = f"{taken.why}, which is put back when this is over: {halt.why}"
+        return in_phase(case, replace(taken, why=why))
+    again = mark_write(case, case.status.phase, restored=bool(program))
+    # Until the mark is back the owner counts as just gone: its absence is nobody's cancel.
+    halt = taken if case.refusal(again) is not None else None
+    status = with_halts(case, halt)
+    why = _why_restored(case, program)
+    if halt is not None:
+        return case.decision("MarkAgain", status, because=why, before=(again,))
+    return case.decision(
+        "MarkAgain",
+        st.noted(status, "MarkRestored", why, case.now),
+        because=why,
+        before=(again,),
+        after=(_restored_event(case, program, why),),
+    )
+
+
+_OWNER: Final = "another owner's work"
+
+
+def _why_restored(case: Case, program: str) -> str:
+    if not program:
+        return f"{_OWNER} is over and took a part of the mark off: it is put back"
+    return f"the {_PART[case.mark]} was taken off by {program}: it is restored once"
+
+
+def _restored_event(case: Case, program: str, why: str) -> EmitEvent:
+    release = f"kubectl gpuward release {case.node.name}"
+    end = (
+        f"a second time within an hour the node is left alone; to end the quarantine, {release}"
+        if program
+        else f"to end the quarantine, take it off again once {OWNER_LEFT_S:.0f} s have passed, "
+        f"or {release}"
+    )
+    return EmitEvent(
+        node=case.node.name,
+        node_uid=case.node.uid,
+        kind="Warning",
+        reason="QuarantineMarkRestored",
+        message=f"{why[0].upper()}{why[1:]}; {end}."[:1024],
+        at=case.now,
+        key=f"{case.session.metadata.uid}/MarkRestored/{int(case.now)}",
+    )
+
+
+def boot_unbooked(case: Case) -> bool:
+    """Whether the node runs another boot than the session knows of."""
+    boot, known = case.node.boot_id, case.status.boot_id
+    return bool(boot) and bool(known) and boot != known
+
+
+def awaits_booking(case: Case) -> bool:
+    """A lost cordon on a boot that was not booked yet, and is not known to be older than that."""
+    if case.mark is not MarkState.UNCORDONED or not boot_unbooked(case):
+        return False
+    seen_at = case.seen.last_active_at
+    if seen_at is None or case.now - seen_at <= BOOT_WORK_S:
+        return True
+    # Nobody looked for longer than that: the kubelet says since when it is back, if it was away.
+    back_at = _kubelet_back_at(case)
+    return back_at is None or back_at <= seen_at or case.now - back_at <= BOOT_WORK_S
+
+
+def put_back(case: Case) -> Decision | None:
+    """Cordon the node again, once in this boot; None where the loss is not the boot's doing."""
+    if case.mark is not MarkState.UNCORDONED or not _of_the_boot(case):
+        return None
+    status = case.status
+    noted = _lost_since_boot(case.status)
+    if not noted:
+        status = st.noted(status, _LOST, _BOOT_SENTENCE, case.now)
+    if case.policy.mode == Mode.SHADOW or halt_of(case) is not None:
+        # Nothing is put on the node now; that it was lost to the boot is remembered.
+        return in_phase(case) if noted else case.decision(_LOST, status, because=_BOOT_SENTENCE)
+    return case.decision(
+        "CordonAgain",
+        status,
+        because=_BOOT_SENTENCE,
+        before=(mark_write(case, case.status.phase, boot=case.node.boot_id),),
+        after=(_boot_event(case),),
+    )
+
+
+_BOOT_SENTENCE: Final = (
+    "The node's cordon was taken off right after a reboot, as a GPU driver manager does, so it is "
+    "put back once; uncordon it again to end the quarantine."
+)
+
+
+def _boot_event(case: Case) -> EmitEvent:
+    return EmitEvent(
+        node=case.node.name,
+        node_uid=case.node.uid,
+        kind="Warning",
+        reason="QuarantineCordonRestored",
+        message=_BOOT_SENTENCE,
+        at=case.now,
+        key=f"{case.session.metadata.uid}/CordonRestored/{case.node.boot_id}",
+    )
+
+
+def _of_the_boot(case: Case) -> bool:
+    note = read_note(case.node)
+    boot = case.node.boot_id
+    if note is None or not boot or boot_unbooked(case) or note.restored_boot == boot:
+        return False
+    siblings = (other.status for other in case.seen.siblings)
+    if any(other.boot_id == boot and _lost_since_boot(other) for other in siblings):
+        # An earlier session in this boot had the one.
+        return False
+    if _lost_since_boot(case.status):
+        return True
+    began = _boot_began(case)
+    return began is not None and case.now - began <= BOOT_WORK_S
+
+
+def _boot_began(case: Case) -> float | None:
+    """When the running boot began, or a later moment when it certainly ran; None: nobody knows.
+
+    A session that was opened in this boot has not seen it begin. Then it began when the kubelet
+    came back, and not after the session was there: so a kubelet that was away for a moment makes
+    no young boot of an old one.
+    """
+    booked = _latest(case.status, {NEW_BOOT})
+    if booked is not None:
+        return parse_time(booked.at)
+    back_at = _kubelet_back_at(case)
+    if back_at is None or case.session.spec.boot_id != case.node.boot_id:
+        return back_at
+    if back_at - case.node.metadata.created_at < JOINING_S:
+        # It has just joined: this is no reboot, and who uncordons a new node is heard.
+        return None
+    return min(back_at, case.session.metadata.created_at)
+
+
+def _kubelet_back_at(case: Case) -> float | None:
+    ready = case.node.condition("Ready")
+    if ready is None or ready.status == "Unknown":
+        return None
+    return parse_time(ready.last_transition_time or "")
+
+
+def _lost_since_boot(status: QuarantineStatus) -> bool:
+    latest = _latest(status, {NEW_BOOT, _LOST})
+    return latest is not None and latest.step == _LOST
+
+
+def _latest(status: QuarantineStatus, steps: set[str]) -> TimelineEntry | None:
+    """The last of these steps since the session was opened, or taken up again."""
+    for entry in reversed(status.timeline):
+        if entry.step in steps:
+            return entry
+        if entry.step == Phase.PENDING:
+            return None
+    return None
