@@ -106,6 +106,18 @@ class EvictionOutcome:
         return self.kind in {EvictionKind.POD_GONE, EvictionKind.OTHER_POD}
 
     @property
+    def refused(self) -> bool:
+        """The API server said no to this eviction, for a reason that time alone may not end."""
+        if self.by_budget or (self.unproven and self.times > 1):
+            return True
+        return self.kind in {
+            EvictionKind.PERMANENT,
+            EvictionKind.IN_PROGRESS,
+            EvictionKind.REFUSED,
+            EvictionKind.MISSING_PERMISSION,
+        }
+
+    @property
     def stops_all(self) -> bool:
         """The API server would answer any request like that now."""
         return self.kind in {EvictionKind.API_BUSY, EvictionKind.UNAUTHORIZED}

@@ -55,6 +55,8 @@ class DrainPlan:
     """Who may be asked to go now, in order; the PDB queue decides who really is."""
     force: tuple[tuple[SetDisruptionTarget, DeletePod], ...] = ()
     """By policy, past the deadline: send each pair in order, one pod at a time."""
+    force_due: bool = False
+    """The time of a pod is over, and no eviction of it was refused yet: it is asked first."""
     force_refused: Refusal | None = None
     """Why the API server lets none of `force` be sent; those pods are asked to go as before."""
     blocked: tuple[BlockedBy, ...] = ()
@@ -130,6 +132,7 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
     evict: list[EvictPod] = []
     obstacles: list[tuple[PodView, Refusal]] = []
     force: list[tuple[SetDisruptionTarget, DeletePod]] = []
+    force_due = False
     waiting: list[str] = []
     for pod, verdict in verdicts:
         if verdict.fate in {Fate.STAYS, Fate.STUCK, Fate.OVER}:
@@ -137,8 +140,15 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
         if verdict.fate is Fate.LEAVING:
             waiting.append(pod.key)
             continue
-        by_force = late and policy.drain.on_timeout == "Force" and not pod.doubt
-        if by_force and own_time_over(pod, look, policy, now):
+        due = late and force_is_due(pod, verdict, look, policy, now)
+        refused = _was_refused(pod, budgets[pod.uid], memory, asked)
+        if due and not refused:
+            # Whatever its budget says: nobody is deleted by force who was not asked first.
+            force_due = True
+            waiting.append(pod.key)
+            evict.append(_evict(pod, look, budgets[pod.uid]))
+            continue
+        if due:
             force.append(_force(pod, look, now))
             if pod.uid not in memory.unforced:
                 continue
@@ -169,6 +179,7 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
         memory=memory,
         evict=tuple(evict),
         force=tuple(force),
+        force_due=force_due,
         force_refused=next(
             (memory.unforced[d.uid] for _, d in force if d.uid in memory.unforced), None
         ),
@@ -267,12 +278,38 @@ def _evict(pod: PodView, look: DrainInput, pdbs: tuple[PdbView, ...]) -> EvictPo
     )
 
 
-def own_time_over(pod: PodView, look: DrainInput, policy: Policy, now: float) -> bool:
+def _own_time_over(pod: PodView, look: DrainInput, policy: Policy, now: float) -> bool:
     """A pod that came later than the drain has its own full time, suspensions apart."""
     started = parse_time(pod.status.start_time or "") or pod.metadata.created_at
     began = parse_time(look.drain.started_at) or now
     lost_s = worked_since(look.drain, now, look.last_active_at) - began
     return now - started - lost_s > policy.drain_timeout_s(look.severity, look.reasons)
+
+
+def force_is_due(
+    pod: PodView, verdict: PodVerdict, look: DrainInput, policy: Policy, now: float
+) -> bool:
+    """Whether the policy lets the pod be deleted by force in a drain that is past its time.
+
+    A pod that waits for a time of its own (`maxWait`, a do-not-disrupt annotation) was promised
+    that time too: the later of the two counts. One that may run as long as it likes
+    (`WaitCompleted` without `maxWait`) was promised the drain's time only.
+    """
+    if policy.drain.on_timeout != "Force" or pod.doubt:
+        return False
+    waits = verdict.fate is Fate.WAITS and verdict.until is not None
+    going = verdict.fate in {Fate.EVICT, Fate.WAITS} and not waits
+    return going and _own_time_over(pod, look, policy, now)
+
+
+def _was_refused(
+    pod: PodView, pdbs: tuple[PdbView, ...], memory: DrainMemory, asked: frozenset[str]
+) -> bool:
+    """Whether the API server refused to evict the pod; a PDB's refusal stands for all its pods."""
+    outcome = memory.outcomes.get(pod.uid)
+    if outcome is not None and outcome.refused:
+        return True
+    return any(pdb.key in asked for pdb in pdbs)
 
 
 def _force(pod: PodView, look: DrainInput, now: float) -> tuple[SetDisruptionTarget, DeletePod]:

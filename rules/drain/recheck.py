@@ -11,25 +11,33 @@ from rules.api.pods import PodView
 from rules.drain.clock import overdue, worked_since
 from rules.drain.drain_input import DrainInput
 from rules.drain.fate import Fate, Moment, PodVerdict, fate_of
-from rules.drain.plan import own_time_over
+from rules.drain.plan import force_is_due
 from rules.policy.policy import Policy
 
 
 def kept_from_eviction(pod: PodView, look: DrainInput, policy: Policy, now: float) -> str:
     """Why the pod is not to be evicted any more; "" when it still is."""
     verdict = _fate(pod, look, policy, now)
-    return "" if verdict.fate is Fate.EVICT else _sentence(verdict)
+    if verdict.fate is Fate.EVICT or _is_due(pod, verdict, look, policy, now):
+        return ""
+    return _sentence(verdict)
 
 
 def kept_from_force(pod: PodView, look: DrainInput, policy: Policy, now: float) -> str:
     """Why the pod is not to be deleted by force any more; "" when it still is."""
     if policy.drain.on_timeout != "Force":
         return f"the policy says {policy.drain.on_timeout}"
-    late = overdue(look.drain, look.severity, look.reasons, policy, now, look.last_active_at)
-    if not late or not own_time_over(pod, look, policy, now):
-        return "its time is not over"
     verdict = _fate(pod, look, policy, now)
-    return "" if verdict.fate in {Fate.EVICT, Fate.WAITS} else _sentence(verdict)
+    if verdict.fate not in {Fate.EVICT, Fate.WAITS}:
+        return _sentence(verdict)
+    return "" if _is_due(pod, verdict, look, policy, now) else "its time is not over"
+
+
+def _is_due(
+    pod: PodView, verdict: PodVerdict, look: DrainInput, policy: Policy, now: float
+) -> bool:
+    late = overdue(look.drain, look.severity, look.reasons, policy, now, look.last_active_at)
+    return late and force_is_due(pod, verdict, look, policy, now)
 
 
 def _fate(pod: PodView, look: DrainInput, policy: Policy, now: float) -> PodVerdict:

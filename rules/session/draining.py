@@ -154,7 +154,7 @@ def _awaits_answer(stored: QuarantineStatus, plan: DrainPlan, refusal: Refusal |
     return (
         refusal is not None
         and refusal.reason is WhyNot.DRAIN_TIMEOUT
-        and bool(plan.force)
+        and (bool(plan.force) or plan.force_due)
         and st.blocked_by(stored) in _FORCE_REFUSED
         and said is not None
         and _SAYS_FORCE in said.message
@@ -180,7 +180,8 @@ def _obstacle(plan: DrainPlan, late: bool, on_timeout: str) -> Refusal | None:
 
 def _goes_by_force(plan: DrainPlan) -> bool:
     """Whether pods are deleted past the drain's time, and nothing else keeps any."""
-    return bool(plan.force) and plan.force_refused is None and _kept_by(plan) is None
+    by_force = bool(plan.force) or plan.force_due
+    return by_force and plan.force_refused is None and _kept_by(plan) is None
 
 
 def _kept_by(plan: DrainPlan) -> Refusal | None:

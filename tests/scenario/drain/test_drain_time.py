@@ -74,3 +74,49 @@ def test_whoever_leaves_in_its_own_grace_after_the_drain_s_time_calls_nobody() -
     assert "1 evicted, 1 of them still leaving (team-a/kept); " in world.message(NODE)
     over = "the drain's time is over, and nothing keeps what is left: it goes by itself."
     assert world.message(NODE).endswith(over)
+
+
+class TestForceKeepsEveryPromise:
+    """Deleted only after the later of the promised times, and after an eviction was refused."""
+
+    def test_a_pod_with_a_longer_wait_of_its_own_is_not_deleted_before_it(self) -> None:
+        world = fleet(
+            drain={"fatalTimeout": "30m", "onTimeout": "Force"},
+            pods=[{"selector": "app=web", "strategy": "WaitCompleted", "maxWait": "12h"}],
+        )
+        world.add_pod("long", NODE)
+        world.add_pdb("keep", minAvailable=1)
+        world.incident(NODE)
+        world.run(11 * 3600, step=60)
+        assert not world.writes(d.DeletePod, d.EvictPod)
+        world.run(2 * 3600, step=30)
+        first, *_ = world.writes(d.DeletePod, d.EvictPod)
+        assert isinstance(first, d.EvictPod), "it is asked to go first"
+        assert world.writes(d.DeletePod)
+
+    def test_a_do_not_disrupt_that_is_honoured_longer_is_kept(self) -> None:
+        world = fleet(
+            drain={
+                "fatalTimeout": "30m",
+                "onTimeout": "Force",
+                "doNotDisrupt": {"Fatal": "2h"},
+            }
+        )
+        world.add_pod("held", NODE, annotations={"karpenter.sh/do-not-disrupt": "true"})
+        world.add_pdb("keep", minAvailable=1)
+        world.incident(NODE)
+        world.run(3600, step=30)
+        assert not world.writes(d.DeletePod)
+        world.run(2 * 3600, step=30)
+        assert world.writes(d.DeletePod)
+
+    def test_a_pod_that_may_end_by_itself_is_asked_before_it_is_deleted(self) -> None:
+        world = fleet(
+            drain={"fatalTimeout": "5m", "onTimeout": "Force"},
+            pods=[{"selector": "app=web", "strategy": "WaitCompleted"}],
+        )
+        world.add_pod("job", NODE)
+        world.incident(NODE)
+        world.run(400, step=2)
+        assert [type(w).__name__ for w in world.writes(d.DeletePod, d.EvictPod)] == ["EvictPod"]
+        assert ("team-a", "job") not in world.pods, "the eviction was enough"
