@@ -19,7 +19,7 @@ from rules.text.typed import CommandParser, as_parsed, known_options, misplaced
 EXIT_USAGE: Final = 64
 EXIT_INTERRUPTED: Final = 130
 
-_COMMANDS: Final = {
+COMMANDS: Final = {
     "run": ("agent.daemon.run", "watch this machine and publish its health on its Node"),
     "check": ("agent.commands.check", "look at this machine once, without Kubernetes"),
     "validate": ("agent.commands.validate", "put this machine's GPUs under load and judge them"),
@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(wrong)
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     named = next((argument for argument in given if not argument.startswith("-")), "")
-    for command, (module, summary) in _COMMANDS.items():
+    for command, (module, summary) in COMMANDS.items():
         if command == named:
             # Modules are made to stay: looking for garbage among them is a tenth of a start.
             gc.disable()

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from agent.commands import check, decode, explain, reset_gpu, restart_node
-from agent.commands.validate import OPTIONS as LOAD_OPTIONS
+from agent.cli import COMMANDS
+from agent.commands import check, decode, explain, reset_gpu, restart_node, validate
 from agent.settings import OPTIONS, variable_of
 from remediator.kubectl import cli as kubectl_cli
 from remediator.settings import make_parser
@@ -127,8 +127,8 @@ def _agent() -> list[str]:
         "## gpuward-agent",
         "",
         (
-            "Commands: `run`, `check`, `validate`, `decode`, `explain`. Flags of `run`; `check` "
-            "takes those about senses:"
+            f"Commands: {', '.join(f'`{name}`' for name in COMMANDS)}. Flags of `run`; `check` "
+            "takes those about data sources:"
         ),
         "",
         *_table(
@@ -138,25 +138,17 @@ def _agent() -> list[str]:
                 for o in OPTIONS
             ),
         ),
-        "Flags of `check`, `decode` and `explain`:",
+        "Flags of the other commands:",
         "",
         *_table(("flag", "commands", "meaning"), _flags(_agent_parser())),
-        "Flags of `validate` ([validate.md](validate.md)):",
-        "",
-        *_table(
-            ("flag", "default", "meaning"),
-            ((f"`--{o.name}`", o.default and f"`{o.default}`", o.help) for o in LOAD_OPTIONS),
-        ),
     ]
 
 
 def _agent_parser() -> argparse.ArgumentParser:
-    """The agent's commands for people; those of `run` and `validate` come from their own
-    tables.
-    """
+    """The agent's commands for people; the flags of `run` come from their own table."""
     parser = argparse.ArgumentParser()
     added = parser.add_subparsers()
-    for command in (check, decode, explain, reset_gpu, restart_node):
+    for command in (check, decode, explain, reset_gpu, restart_node, validate):
         command.add_parser(added)
     return parser
 

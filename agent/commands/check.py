@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from agent.commands.check_table import plain_text, rich_text
-from agent.commands.terminal import print_out
+from agent.commands.terminal import add_output, print_out
 from agent.daemon.composer import Composer, Pod
 from agent.daemon.judgement import Judgement, Who
 from agent.daemon.nvml_facts import observation_of
@@ -67,7 +67,7 @@ def add_parser(subparsers: Any) -> None:
         epilog="Exit status: 0 healthy, 1 degraded, 2 unhealthy, 3 unknown, 64 wrong use."
         " Every option is also a variable of the environment, named in brackets.",
     )
-    parser.add_argument("--json", action="store_true", help="print the verdict as one JSON object")
+    add_output(parser, "the health status as one object")
     add_options(parser, os.environ, senses_only=True)
     parser.set_defaults(run=run)
 
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
         return USAGE_ERROR
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    print_out(shown(status, as_json=arguments.json), PROGRAM)
+    print_out(shown(status, as_json=arguments.output == "json"), PROGRAM)
     # Also when it could not be printed: a health check reads the status alone.
     return EXIT_STATUS[Health(status.health)]
 

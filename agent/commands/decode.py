@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Final
 
 from agent.commands.decode_choice import Choice, Chosen, Read, since_of
 from agent.commands.decode_json import json_reader
-from agent.commands.terminal import silence
+from agent.commands.terminal import add_output, silence
 from agent.kernel_log.whole import WholeLog, blocks_of
 from rules.catalog.driver_branch import driver_branch
 from rules.catalog.line_reason import reason_for_kernel_line, waits_for
@@ -114,7 +114,7 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", nargs="?", metavar="FILE", help="the log; default: standard input")
-    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+    add_output(parser, "one object per line")
     parser.add_argument(
         "--driver", metavar="V", help="driver version or branch (580), default: a current one"
     )
@@ -156,7 +156,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.since is not None and since is None:
         return _usage(f"--since {arguments.since!r} is no time; give one like 24h or 2026-03-01")
     chosen = Chosen(
-        json_reader(branch, now) if arguments.json else TextReader(branch, gpu, now),
+        json_reader(branch, now) if arguments.output == "json" else TextReader(branch, gpu, now),
         Choice(
             since=since,
             least=_severity(arguments.min_severity),
@@ -164,7 +164,7 @@ def run(arguments: argparse.Namespace) -> int:
             summary=arguments.summary,
         ),
         driver=branch,
-        as_json=arguments.json,
+        as_json=arguments.output == "json",
         now=now,
     )
     sink = sys.stdout.buffer

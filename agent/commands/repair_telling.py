@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from agent.commands.terminal import print_out
+from agent.commands.terminal import add_output, print_out
 from agent.repair.result import EXIT_STATUS, RepairResult, for_kubernetes
 from agent.settings import Option
 from rules.text.printable import printable
@@ -25,9 +25,6 @@ TERMINATION_LOG: Final = Option(
     metavar="FILE",
     help="where the result is left for Kubernetes, if that file exists",
 )
-JSON: Final = Option(
-    name="json", default="", metavar="", help="print the result as one JSON object", switch=True
-)
 
 
 def add_parser(
@@ -37,6 +34,7 @@ def add_parser(
     parser: argparse.ArgumentParser = subparsers.add_parser(
         name, help=description, description=description, epilog=EPILOG
     )
+    add_output(parser, "the result as one object")
     for option in options:
         if option.switch:
             parser.add_argument(f"--{option.name}", action="store_true", help=option.help)
@@ -64,7 +62,7 @@ def tell(result: RepairResult, arguments: argparse.Namespace, program: str) -> i
             log.write_bytes(for_kubernetes(result))
         except OSError as error:
             say(f"{program}: {log} cannot be written: {error.strerror}")
-    if arguments.json:
+    if arguments.output == "json":
         print_out(msgspec.json.encode(result).decode() + "\n", program)
     else:
         print_out(printable(result.message) + "\n", program)

@@ -13,7 +13,7 @@ import sys
 import threading
 from typing import Any, Final
 
-from agent.commands.repair_telling import JSON, TERMINATION_LOG, say, tell
+from agent.commands.repair_telling import TERMINATION_LOG, say, tell
 from agent.commands.repair_telling import add_parser as add
 from agent.repair.host import Host
 from agent.repair.reset import GpuReset
@@ -43,7 +43,6 @@ OPTIONS: Final = (
         metavar="SECONDS",
         help="how long those that have a GPU open may take to let go",
     ),
-    JSON,
     TERMINATION_LOG,
 )
 

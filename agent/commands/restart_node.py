@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Any, Final
 
-from agent.commands.repair_telling import JSON, TERMINATION_LOG, say, tell
+from agent.commands.repair_telling import TERMINATION_LOG, say, tell
 from agent.commands.repair_telling import add_parser as add
 from agent.repair.host import Host
 from agent.repair.restart import NodeRestart
@@ -34,7 +34,6 @@ OPTIONS: Final = (
         metavar="ID",
         help=f"the boot that it is meant for; in any other nothing is done; default: ${ENV_BOOT}",
     ),
-    JSON,
     TERMINATION_LOG,
 )
 

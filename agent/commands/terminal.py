@@ -7,8 +7,25 @@ a full disk with one sentence on standard error.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
+
+
+def add_output(parser: argparse.ArgumentParser, json_text: str) -> None:
+    """Add `-o json|table` and its older form `--json`; `json_text` says what json prints. The
+    choice is `output` of the parsed arguments.
+    """
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "json"),
+        default="table",
+        help=f"table for people, json: {json_text} [default: table]",
+    )
+    parser.add_argument(
+        "--json", action="store_const", const="json", dest="output", help="the same as -o json"
+    )
 
 
 def print_out(text: str, program: str) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from agent.commands.terminal import print_out
+from agent.commands.terminal import add_output, print_out
 from agent.commands.validate_table import text_of
 from agent.settings import (
     USAGE_ERROR,
@@ -43,7 +43,6 @@ TERMINATION_LOG: Final = "/dev/termination-log"
 """Where the kubelet looks; there is none outside of a pod."""
 
 OPTIONS: Final = (
-    Option(name="json", default="", metavar="", help="print the result as one JSON object"),
     Option(
         name="gpus",
         default="",
@@ -103,6 +102,7 @@ def add_parser(subparsers: Any) -> None:
         epilog="Exit status: 0 pass, 1 degraded, 2 fail, 3 unknown (it could not be tested), 64"
         " wrong use.",
     )
+    add_output(parser, "the result as one object")
     for option in OPTIONS:
         if not option.metavar:
             parser.add_argument(f"--{option.name}", action="store_true", help=option.help)
@@ -134,7 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         signal.signal(signal.SIGTERM, before)
     _leave(result, Path(arguments.termination_log))
-    if arguments.json:
+    if arguments.output == "json":
         print_out(msgspec.json.encode(result).decode() + "\n", PROGRAM)
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -141,7 +141,7 @@ def test_the_installed_program_finds_the_simulator_from_any_folder(tmp_path: Pat
         pytest.skip("gpuward is not installed in this environment (pip install -e .)")
     node = ROOT / "hack" / "sim" / "driver" / "nodes" / "h100-1.yaml"
     looked = subprocess.run(
-        [program, "check", "--json", f"--nvml=sim:{node}", "--kmsg=off"],
+        [program, "check", "-o", "json", f"--nvml=sim:{node}", "--kmsg=off"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
