@@ -12,6 +12,7 @@ from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.ready.policy_said import of_policy, readable_policy
 from remediator.kubectl.terminal import Terminal
 from remediator.view.clock_words import clocks_said
+from remediator.view.gpu_nodes import has_gpus
 from remediator.view.people import (
     GIVEN_BACK,
     HELD,
@@ -24,7 +25,6 @@ from remediator.view.people import (
 from remediator.view.session_words import mark_stays, phase_words
 from remediator.view.shared_waits import shared_waits
 from remediator.view.text import document, table
-from rules.api.gpu_nodes import has_gpus
 from rules.api.names import LABEL_GPUS
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.object_name import is_object_name

@@ -25,7 +25,7 @@ from remediator.kubectl.ready.installation import (
 from remediator.kubectl.ready.nodes_said import left_checks, unheard_checks
 from remediator.kubectl.ready.policy_edited import policy_checks
 from remediator.kubectl.ready.policy_said import unread_said
-from rules.api.gpu_nodes import has_gpus
+from remediator.view.gpu_nodes import has_gpus
 from rules.api.leaders_word import leaders_word
 from rules.api.names import COMPONENT_REMEDIATOR
 from rules.api.sentences import some

@@ -20,11 +20,11 @@ from remediator.kubectl.why.tested import tested_lines
 from remediator.kubectl.why.unled import first_act
 from remediator.view.acts import node_acts, taking_out
 from remediator.view.clock_words import clock_said
+from remediator.view.gpu_nodes import has_gpus
 from remediator.view.people import MUSTS
 from remediator.view.session_words import degraded_of
 from remediator.view.shared_waits import clause_of, without
 from remediator.view.text import WIDTH, age, labelled
-from rules.api.gpu_nodes import has_gpus
 from rules.api.health import HealthStatus, SourceStatus
 from rules.api.mark import marked, read_note
 from rules.api.names import LABEL_GPUS
