@@ -239,6 +239,9 @@ class Kube:
         self._reloaded_at = now
         try:
             config = self._reread()
+            if config.server != self._config.server:
+                # Another context is the current one by now, maybe of another cluster.
+                config = self._config
             self._pool = _pool(config)
         except KubeConfigError:
             # Being replaced at this moment: the next refusal tries again.

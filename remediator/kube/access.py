@@ -85,6 +85,9 @@ class Access:
         # Before they are read: what changes meanwhile is noticed afterwards.
         before = {name: _seen((name,)) for name in self._files}
         await self._load()
+        # `kubectl config use-context` in another terminal must not move a running command to
+        # another cluster.
+        self._context = self._context or self._chosen.name or None
         self._files = self._read_from()
         self._seen = tuple(
             one for name in self._files for one in before.get(name) or _seen((name,))

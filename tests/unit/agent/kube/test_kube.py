@@ -299,6 +299,23 @@ def test_an_authority_that_was_renewed_is_read_again_after_a_refusal(
     assert kube.node("gpu-1").metadata.name == "gpu-1"
 
 
+def test_a_kubeconfig_is_read_again_after_a_refusal_for_the_same_server_only(
+    hosted: HostedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.kube.client.RELOAD_EVERY_S", 0.0)
+    path = hosted.server.write_kubeconfig(tmp_path / "config", "expired")
+    found = [replace(from_file(path), server="https://127.0.0.1:9")]
+    kube = Kube(from_file(path), user_agent=AGENT, reread=lambda: found[0])
+    for _ in range(2):
+        with pytest.raises(KubeError) as raised:
+            kube.node("gpu-1")
+        assert raised.value.status == 401
+    found[0] = replace(from_file(path), token="right")
+    with pytest.raises(KubeError):
+        kube.node("gpu-1")
+    assert kube.node("gpu-1").metadata.name == "gpu-1"
+
+
 def test_certificates_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     config = KubeConfig(
         server="https://api.example", ca=Material(file=str(tmp_path / "nothing.pem"))

@@ -191,3 +191,24 @@ async def test_a_file_that_was_replaced_is_noticed(tmp_path):
     assert access.changed()
     await access.load()
     assert not access.changed()
+
+
+def use_context(path: str, name: str) -> None:
+    """Add a context of another cluster and make it the current one."""
+    config = json.loads(Path(path).read_text())
+    config["clusters"].append({"name": "d", "cluster": {"server": "http://127.0.0.1:2"}})
+    config["contexts"].append({"name": name, "context": {"cluster": "d", "user": "u"}})
+    config["current-context"] = name
+    Path(path).write_text(json.dumps(config))
+
+
+async def test_another_current_context_moves_no_running_command_to_another_cluster(tmp_path):
+    path = written(tmp_path, {"token": "t"})
+    access = Access(path)
+    await access.load()
+    use_context(path, "y")
+    await access.load()
+    assert access.host == "http://127.0.0.1:1"
+    fresh = Access(path)
+    await fresh.load()
+    assert fresh.host == "http://127.0.0.1:2"
