@@ -89,10 +89,8 @@ def fate_of(pod: PodView, missing: frozenset[str], at: Moment) -> PodVerdict:
     if pod.finished and not (pod.terminating and pod.metadata.finalizers):
         return PodVerdict(fate=Fate.STAYS)
     controller = pod.metadata.controller
-    daemon = controller is not None and (controller.group, controller.kind) == (
-        "apps",
-        "DaemonSet",
-    )
+    # Of any group: OpenKruise's DaemonSets (apps.kruise.io) tolerate a cordon as well.
+    daemon = controller is not None and controller.kind == "DaemonSet"
     if daemon and controller is not None and controller.uid not in missing:
         return _left(LeftBy.NATURE_DAEMON)
     if pod.terminating:

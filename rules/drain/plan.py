@@ -399,6 +399,8 @@ def _unknown_owners(
         controller = pod.metadata.controller
         if controller is None or controller.uid in look.missing_owners:
             continue
+        if controller.kind == "DaemonSet" and controller.group != "apps":
+            continue  # gpuward has no right to read it, and nothing may wait for that
         if controller.uid not in look.owners:
             found[controller.uid] = OwnerWanted(
                 api_version=controller.api_version,

@@ -149,16 +149,42 @@ def _said(reference: NodeReference, node: NodeView) -> tuple[str, str]:
 
 
 def _parted(pattern: str, text: str) -> dict[str, str] | None:
-    """The named parts of `text`; None where it does not have the pattern's form."""
-    pieces = _PART.split(pattern)
-    # Text and names take turns; a part is anything without a slash.
-    form = "".join(
-        re.escape(piece) if index % 2 == 0 else "([^/]+)" for index, piece in enumerate(pieces)
-    )
-    found = re.fullmatch(form, text)
-    if found is None:
+    """The named parts of `text`; None where it does not have the pattern's form. A part is
+    anything without a slash, as long as possible. No regular expression: on text of others one
+    with many parts takes exponential time.
+    """
+    forms, segments = pattern.split("/"), text.split("/")
+    if len(forms) != len(segments):
         return None
-    return {name: part for name, part in zip(pieces[1::2], found.groups(), strict=True) if name}
+    found: dict[str, str] = {}
+    for form, segment in zip(forms, segments, strict=True):
+        parts = _parts_of(_PART.split(form), segment)
+        if parts is None:
+            return None
+        found |= parts
+    return found
+
+
+def _parts_of(pieces: list[str], text: str) -> dict[str, str] | None:
+    """The parts of one segment: `pieces` are literals and names in turn. Each literal is looked
+    for from the right, which makes the parts before it as long as possible.
+    """
+    *literals, last = pieces[::2]
+    names = pieces[1::2]
+    if not text.endswith(last) or (not names and text != last):
+        return None
+    found: dict[str, str] = {}
+    end = len(text) - len(last)
+    for index in reversed(range(len(names))):
+        literal = literals[index]
+        at = text.rfind(literal, 0, max(end - 1, 0)) if index else 0
+        begins = at + len(literal)
+        if at < 0 or begins >= end or not text.startswith(literal, at):
+            return None
+        if names[index]:
+            found.setdefault(names[index], text[begins:end])
+        end = at
+    return found
 
 
 def _is_name(value: object) -> bool:

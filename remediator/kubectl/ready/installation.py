@@ -10,9 +10,13 @@ from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.ready.check import FAIL, OK, WARN, Check
 from rules.api.names import COMPONENT_AGENT
+from rules.api.object_name import api_path
 from rules.api.sentences import some
+from rules.text.printable import printable
 
 _DEPLOYMENTS: Final = "/apis/apps/v1/deployments"
+_MOST_SHOWN: Final = 400
+"""Characters of an answer of the API server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +32,8 @@ class Installation:
     """The agents' DaemonSet of the namespace; empty where there is none, or none to be seen."""
     unseen: str = ""
     """Why the agents' DaemonSets cannot be looked at."""
+    refused: str = ""
+    """What the API server last answered to the creation of an agent's pod."""
 
     @property
     def fresh(self) -> bool:
@@ -48,13 +54,37 @@ async def find_installation(cluster: Cluster, namespace: str) -> Installation:
     others, hidden = await _visible(cluster, _DEPLOYMENTS, REMEDIATOR_SELECTOR)
     by_space = {str(one["metadata"].get("namespace")): one for one in agents}
     spaces = {*by_space, *(str(one["metadata"].get("namespace")) for one in others)}
+    own = by_space.get(namespace, {})
     return Installation(
         namespace=namespace,
         definitions=known,
         spaces=None if unseen or hidden else frozenset(spaces),
-        agents=by_space.get(namespace, {}),
+        agents=own,
         unseen=unseen,
+        refused=await _refused(cluster, namespace) if own else "",
     )
+
+
+async def _refused(cluster: Cluster, namespace: str) -> str:
+    """Return the message of the last event about a pod of the agent that could not be created;
+    "" for none, and if this person may not list events.
+    """
+    selected = f"involvedObject.name={COMPONENT_AGENT},reason=FailedCreate"
+    path = api_path("/api/v1/namespaces", namespace) + "/events"
+    try:
+        events = await cluster.everything(path, {"fieldSelector": selected})
+    except CommandError as error:
+        if not error.forbidden:
+            raise
+        return ""
+    found = [
+        event
+        for event in events
+        if event.get("reason") == "FailedCreate"
+        and (event.get("involvedObject") or {}).get("name") == COMPONENT_AGENT
+    ]
+    last = max(found, key=lambda event: str(event.get("lastTimestamp") or ""), default={})
+    return printable(str(last.get("message") or ""))[:_MOST_SHOWN]
 
 
 async def _visible(cluster: Cluster, path: str, selector: str) -> tuple[list[dict[str, Any]], str]:
@@ -99,6 +129,11 @@ def agents_check(here: Installation) -> list[Check]:
     runtime = template.get("runtimeClassName")
     if made < wanted:
         needs = f" (they need RuntimeClass {runtime})" if runtime else ""
+        if here.refused:
+            needs = f": {here.refused}"
+        if "violates PodSecurity" in here.refused:
+            label = "pod-security.kubernetes.io/enforce=privileged"
+            needs += f". Run kubectl label --overwrite namespace {here.namespace} {label}"
         lacks = f"{wanted - made} of {wanted} pods are not made{needs}"
         look = f"get events --field-selector involvedObject.name={COMPONENT_AGENT}"
     else:

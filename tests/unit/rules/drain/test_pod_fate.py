@@ -37,10 +37,10 @@ def judged(target: PodView, *, severity: str = "Fatal", missing: str = "", **pol
             pod(metadata=owned("apps/v1", "DaemonSet")), Fate.STAYS, "DaemonSet", id="ds"
         ),
         pytest.param(
-            pod(metadata=owned("apps.example.com/v1", "DaemonSet")),
-            Fate.EVICT,
-            "",
-            id="other-group",
+            pod(metadata=owned("apps.kruise.io/v1alpha1", "DaemonSet")),
+            Fate.STAYS,
+            "DaemonSet",
+            id="the DaemonSet of another controller",
         ),
         pytest.param(
             pod(metadata={"annotations": {"kubernetes.io/config.mirror": "x"}}),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import time
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rules.api.nodes import NodeView
 from rules.repair.adapter import NodeReference, RepairAction, TargetRule, TargetSearch
@@ -103,3 +107,46 @@ def test_issue13_02_of_a_list_exactly_one_belongs(
     )  # fmt: skip
     one = the_one(rule, facts(), found)
     assert (one if isinstance(one, str) else one["metadata"]["name"]) == want
+
+
+def referred(pattern: str, text: str) -> str:
+    rule = TargetRule(
+        api_version="v1", resource="things",
+        reference=(NodeReference(provider_id=True, pattern=pattern),),
+    )  # fmt: skip
+    return asked(RepairAction(target=rule, delete=True), node(text))
+
+
+@given(
+    st.lists(st.sampled_from(["", "a", "b", "ab", "/", "a/"]), min_size=2, max_size=5),
+    st.integers(0, 4),
+    st.text("ab/", min_size=1, max_size=12),
+)
+def test_parts_of_a_pattern_are_as_long_as_possible(
+    literals: list[str], place: int, text: str
+) -> None:
+    """As the regular expression that says the same: one part is {name}, the others are {}."""
+    inner = [literal or "a" for literal in literals[1:-1]]
+    literals = [literals[0], *inner, literals[-1]]
+    at = place % (len(literals) - 1)
+    parts = ["{name}" if i == at else "{}" for i in range(len(literals) - 1)]
+    pattern = literals[0] + "".join(map("".join, zip(parts, literals[1:], strict=True)))
+    same = re.fullmatch("([^/]+)".join(map(re.escape, literals)), text)
+    found = referred(pattern, text)
+    if same is None:
+        assert "does not read" in found
+    else:
+        assert found == f"/api/v1/things/{same[at + 1]}"
+
+
+def test_a_long_value_of_a_node_costs_time_in_proportion_to_its_length() -> None:
+    """A pattern of four parts took 15 times as long for twice the length."""
+
+    def seconds(length: int) -> float:
+        began = time.process_time()
+        for _ in range(100):
+            assert "does not read" in referred("{}a{}a{}a{name}!", "a" * length)
+        return time.process_time() - began
+
+    seconds(40)
+    assert min(seconds(80) for _ in range(3)) < 6 * min(seconds(40) for _ in range(3))

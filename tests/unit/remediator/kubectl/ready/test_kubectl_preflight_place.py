@@ -92,6 +92,20 @@ def test_issue15_walk_agents_that_are_not_made_are_said(
     assert said in check.found
 
 
+def test_a_refusal_by_pod_security_is_named_with_the_label_that_ends_it() -> None:
+    """It guessed at the RuntimeClass, which was there."""
+    here = Installation(
+        namespace="other", definitions=True, spaces=frozenset({"other"}),
+        agents=agents(desiredNumberScheduled=3, currentNumberScheduled=0, numberReady=0),
+        refused='pods "gpuward-agent-x" is forbidden: violates PodSecurity "baseline:latest"',
+    )  # fmt: skip
+    [check] = agents_check(here)
+    assert 'violates PodSecurity "baseline:latest"' in check.found
+    label = "pod-security.kubernetes.io/enforce=privileged"
+    assert f"kubectl label --overwrite namespace other {label}" in check.found
+    assert "RuntimeClass" not in check.found
+
+
 @pytest.mark.parametrize(
     ("plural", "said"),
     [
