@@ -120,7 +120,9 @@ def _listening(address: tuple[str, int]) -> socket.socket:
     """
     host, port = address
     if host != EVERY_ADDRESS:
-        family, _, _, _, found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        named = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        # Of a name with both, such as localhost, the IPv4 address.
+        family, _, _, _, found = min(named, key=lambda one: one[0] != socket.AF_INET)
         return socket.create_server(found[:2], family=family)
     if socket.has_dualstack_ipv6():
         try:
