@@ -15,14 +15,12 @@ from remediator.page.markup import Element, as_tree, el
 from remediator.page.node_page import gone_node_page, node_page
 from remediator.page.nodes_page import found_page, nodes_page
 from remediator.page.parts import live_regions
-from remediator.page.records_page import records_page
 from remediator.page.runbook_page import runbook_page
 from remediator.page.session_page import session_page
 from remediator.page.session_table import sessions_page
 from remediator.view import shapes
 from remediator.view.fleet_view import HEALTHS, node_rows, summary
 from remediator.view.history_view import history
-from remediator.view.ledger_view import StatsShown, stats
 from remediator.view.lists.paging import RequestError, page_of
 from remediator.view.lists.search import MOST_FOUND, search
 from remediator.view.node_view import moved_shown, node_detail
@@ -107,18 +105,6 @@ def api_history(state: PageState) -> shapes.HistoryShown:
     return history(state)
 
 
-def api_records(state: PageState) -> StatsShown:
-    """`/api/records`."""
-    snapshot = state.snapshot
-    return stats(
-        snapshot.records.values(),
-        snapshot.nodes.values(),
-        snapshot.quarantines.values(),
-        state.now,
-        state.keys,
-    )
-
-
 def document_of(state: PageState, path: str, query: Query) -> Element:
     """The page at a path of this site; NotThereError where there is none."""
     replica, now = state.replica(), state.now
@@ -140,8 +126,6 @@ def document_of(state: PageState, path: str, query: Query) -> Element:
             return _node(state, unquote(name))
         case ["history"]:
             return history_page(history(state), ended_rows(state), replica, now)
-        case ["records"]:
-            return records_page(api_records(state), replica, now)
     raise NotThereError(f"There is no page {path}; the fleet is at /.")
 
 

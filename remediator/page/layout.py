@@ -13,7 +13,6 @@ PLACES = (
     ("/", "Fleet"),
     ("/sessions", "Sessions"),
     ("/history", "History"),
-    ("/records", "Records"),
 )
 
 

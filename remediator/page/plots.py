@@ -19,10 +19,6 @@ _ROW = 24
 _NAMES = 284
 _CHAR, _APART = 8.6, 10
 """Width of a character on a phone, where words are drawn larger, and space between words."""
-_NAME_PX = 14
-_MOST_CURVES = 5
-Curve = tuple[str, Sequence[tuple[float, int]]]
-"""A name, and days with percent."""
 
 
 def columns(title: str, values: Sequence[tuple[str, int]]) -> Element:
@@ -71,38 +67,6 @@ def rows(title: str, values: Sequence[tuple[str, int]]) -> Element:
         drawn.append(_word(f"{_NAMES + length + 6:.1f}", f"{y + 16}", f"{value:,}", "value",
                            "start"))  # fmt: skip
     return _figure(title, values, max(_ROW, _ROW * len(values)), drawn)
-
-
-def curves(title: str, days: float, lines: Sequence[Curve]) -> Element:
-    """Shares in percent that step down over days, each line with its name where it ends."""
-    left, right, low = 34, _WIDTH - 120, _BASE + 10
-    drawn: list[Element] = []
-    for percent in (0, 50, 100):
-        y = low - (low - _TOP) * percent / 100
-        across = {"x1": str(left), "x2": str(right), "y1": f"{y:.1f}", "y2": f"{y:.1f}"}
-        drawn.append(el("line.axis", across))
-        drawn.append(_word(str(left - 5), f"{y + 4:.1f}", f"{percent} %", "label", "end"))
-    for day in (0, days / 4, days / 2, 3 * days / 4, days):
-        tick = f"{left + (right - left) * day / days:.1f}"
-        drawn.append(_word(tick, str(low + 16), f"{day:g} d", "label"))
-    taken: list[float] = []
-    for number, (name, points) in enumerate(lines[:_MOST_CURVES]):
-        inside = [(at, share) for at, share in points if at <= days]
-        path, y = "", float(low)
-        for at, share in inside:
-            x = left + (right - left) * at / days
-            y = low - (low - _TOP) * share / 100
-            path += f"H{x:.1f}V{y:.1f}" if path else f"M{x:.1f} {y:.1f}"
-        if len(inside) < len(points):
-            path += f"H{right:.1f}"
-        place = float(y)
-        while any(abs(place - other) < _NAME_PX for other in taken):
-            place -= _NAME_PX
-        taken.append(place)
-        drawn.append(el(f"path.curve.c{number}", {"d": path}))
-        drawn.append(_word(str(right + 6), f"{place + 4:.1f}", name, "value", "start"))
-    said = [(name, points[-1][1]) for name, points in lines]
-    return _figure(title, said, low + 24, drawn)
 
 
 def _cut(label: str) -> str:

@@ -10,7 +10,6 @@ from typing import Any, Final
 import msgspec
 
 from remediator.view import shapes
-from remediator.view.ledger_view import StatsShown
 
 ANSWERS: Final[dict[str, type[msgspec.Struct]]] = {
     "/api/fleet": shapes.FleetSummary,
@@ -19,7 +18,6 @@ ANSWERS: Final[dict[str, type[msgspec.Struct]]] = {
     "/api/sessions": shapes.SessionPage,
     "/api/sessions/{name}": shapes.SessionDetail,
     "/api/history": shapes.HistoryShown,
-    "/api/records": StatsShown,
     "/api/live": shapes.LivePage,
     "error": shapes.ProblemShown,
 }

@@ -56,7 +56,6 @@ _PAGES = (
     "/nodes",
     "/nodes/{name}",
     "/history",
-    "/records",
 )
 _ANSWERS: Final[dict[str, Callable[[PageState, web.Request], object]]] = {
     "/api/fleet": lambda state, _: answers.api_fleet(state),
@@ -65,7 +64,6 @@ _ANSWERS: Final[dict[str, Callable[[PageState, web.Request], object]]] = {
     "/api/sessions": lambda state, request: answers.api_sessions(state, request.query),
     "/api/sessions/{name}": lambda state, request: answers.api_session(state, _name(request)),
     "/api/history": lambda state, _: answers.api_history(state),
-    "/api/records": lambda state, _: answers.api_records(state),
 }
 _MOST_KEPT = 64
 _COMPRESSED_FROM = 4096

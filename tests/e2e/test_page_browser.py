@@ -136,7 +136,7 @@ async def test_the_arrow_keys_walk_the_heat_map(stage: Stage, browser: Browser) 
 async def test_nothing_is_wider_than_a_phone(stage: Stage, browser: Browser) -> None:
     await browser.look(**PHONE, dark=False)
     paths = (
-        "/", "/sessions", "/history", "/records", f"/nodes/{stage.cast.protected}",
+        "/", "/sessions", "/history", f"/nodes/{stage.cast.protected}",
         "/nodes?health=unhealthy", "/nodes?search=serve",
         "/docs/runbooks/blocked/BudgetNeverAllows.md",
     )  # fmt: skip

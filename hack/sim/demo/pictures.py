@@ -27,7 +27,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     "phone": {"width": 390, "height": 844, "phone": True},
 }
 USAGE_ERROR = 64
-_WIDE = frozenset({"history", "records"})
+_WIDE = frozenset({"history"})
 """Pages that the documentation shows at desktop width only."""
 
 
@@ -94,7 +94,7 @@ async def _pages(page: str) -> dict[str, str]:
         ended = (await read("/api/sessions?state=ended"))["items"]
         details = [await read(f"/api/sessions/{quote(one['name'], safe='')}") for one in ended]
     repaired = max(details, key=lambda one: len(one["ladder"]), default=None)
-    pages = {"fleet": "/", "history": "/history", "records": "/records"}
+    pages = {"fleet": "/", "history": "/history"}
     if opened:
         pages["session"] = f"/sessions/{quote(opened[0]['name'], safe='')}"
     if repaired is not None:

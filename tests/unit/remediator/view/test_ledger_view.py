@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import msgspec
-import pytest
 
 from remediator.kubectl.past.ledger_look import told
-from remediator.page.answers import api_records, document_of
-from remediator.page.markup import render
-from remediator.page.records_page import records_page
 from remediator.view.ledger_view import record_rows, stats
 from rules.ledger.record import RecordView
-from tests.support.remediator.page_fleet import NOW, node, session, state
+from tests.support.remediator.page_fleet import NOW, node, session
 from tests.support.remediator.record_objects import LEMON, records
 
 KNOWN = [msgspec.convert(one, RecordView) for one in records()]
@@ -61,28 +55,12 @@ def test_issue15_walk_a_young_fleet_has_counts_and_no_rates() -> None:
     after_a_day = "\n".join(told(msgspec.structs.replace(found, days=1)))
     assert after_a_day.startswith("6 faults in 1,440 GPU-days (at most 1 day), too short")
     assert "1,000" not in young
-    page = render(records_page(msgspec.structs.replace(found, days=0), state().replica(), NOW))
-    assert "6 faults in less than a day. Too short for rates" in page
-    assert "1,000 GPU-days" not in page
-    assert ">Rate<" not in page
     assert "no absence has ended yet" in "\n".join(told(stats([], NODES, [], NOW)))
 
 
 def test_issue14_nothing_on_record_is_no_error() -> None:
     found = stats([], [], [], NOW)
     assert (found.total.faults, found.lemons, found.records) == (0, 0, ())
-
-
-@pytest.mark.parametrize("with_records", [True, False])
-def test_issue14_the_page_shows_them(with_records: bool) -> None:
-    seen = state(NODES)
-    known = {one.name: one for one in KNOWN} if with_records else {}
-    seen = dataclasses.replace(seen, snapshot=dataclasses.replace(seen.snapshot, records=known))
-    text = render(document_of(seen, "/records", {}))
-    assert ("Lemon" in text) is True
-    assert (LEMON in text) is with_records
-    assert ("No lemon." in text) is not with_records
-    assert api_records(seen).lemons == int(with_records)
 
 
 def test_issue15_walk_the_faults_of_a_driver_that_was_rolled_back_are_told_of() -> None:
@@ -98,5 +76,4 @@ def test_issue15_walk_the_faults_of_a_driver_that_was_rolled_back_are_told_of() 
     assert old.faults + sum(row.faults for row in found.by_driver) == found.total.faults
     said = f"{old.faults} faults with driver 590.44.01, which no node has now: in no row below"
     assert said in "\n".join(told(found))
-    assert said in render(records_page(found, state().replica(), NOW))
     assert stats(KNOWN, NODES, [], NOW).old_groups == ()
