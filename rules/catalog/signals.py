@@ -50,6 +50,8 @@ class Signal(StrEnum):
     SLOWDOWN_MARGIN = "slowdown_margin_celsius"
 
     POWER = "power_watts"
+    POWER_LIMIT = "power_limit_watts"
+    POWER_LIMIT_DEFAULT = "power_limit_default_watts"
     SM_CLOCK = "sm_clock_megahertz"
     CLOCK_EVENT_REASONS = "clock_event_reasons"
     HW_THERMAL_SLOWDOWN_TIME = "hw_thermal_slowdown_nanoseconds"

@@ -67,7 +67,7 @@ BUDGETS: Final = (
     Budget(PCIE_HOURS, "PCIeReplaysCreeping", SourceName.NVML, ("PCIeReplayRate",), _FORESIGHT),
     Budget(REMAP_HOURS, "RowRemapsCreeping", SourceName.NVML, ("RowRemapMany",), _FORESIGHT),
     Budget(CLOCK_HOURS, "SlowerThanSiblings", SourceName.NVML,
-           ("ThermalSlowdown", "PowerBrake", "HardwareSlowdown"), _FORESIGHT),
+           ("ThermalSlowdown", "PowerBrake", "HardwareSlowdown", "PowerLimitLow"), _FORESIGHT),
 )  # fmt: skip
 
 _BY_REASON: Final = {budget.reason: budget for budget in BUDGETS}

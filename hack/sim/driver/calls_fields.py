@@ -50,6 +50,16 @@ def _count(counter: str, place: str) -> Field:
     return _ecc(read)
 
 
+def _milliwatts(field: str) -> Field:
+    """A power in watts as the driver counts it; not supported where the description has none."""
+
+    def read(gpu: Gpu, _: int) -> Number:
+        watts = getattr(gpu, field)
+        return None if watts is None else round(watts * 1000)
+
+    return read
+
+
 def _part(part: str, field: str) -> Field:
     """One field of an optional part of the GPU."""
 
@@ -137,6 +147,8 @@ FIELDS: dict[str, Field] = {
     "TEMPERATURE_SHUTDOWN_TLIMIT": lambda gpu, _: gpu.temperature.shutdown_margin,
     "POWER_INSTANT": lambda gpu, _: round(gpu.power_watts * 1000),
     "POWER_AVERAGE": lambda gpu, _: round(gpu.power_watts * 1000),
+    "POWER_CURRENT_LIMIT": _milliwatts("power_limit_watts"),
+    "POWER_DEFAULT_LIMIT": _milliwatts("power_limit_default_watts"),
     "PCIE_REPLAY_COUNTER": _part("pcie", "replays"),
     "PCIE_COUNT_CORRECTABLE_ERRORS": _part("pcie", "correctable"),
     "PCIE_COUNT_NON_FATAL_ERROR": _part("pcie", "non_fatal"),

@@ -259,6 +259,8 @@ class Gpu(_Part):
     """
     temperature: Temperature = msgspec.field(default_factory=Temperature)
     power_watts: float = 70.0
+    power_limit_watts: float | None = None
+    power_limit_default_watts: float | None = None
     clocks: Clocks = msgspec.field(default_factory=Clocks)
     clock_events: list[str] = msgspec.field(default_factory=lambda: ["gpu_idle"])
     clock_event_nanoseconds: dict[str, int] = {}

@@ -141,6 +141,8 @@ def _gpu(node: NodeRead, row: int, function: PciFunction | None) -> dict[str, An
             "gpu_max": read.gpu_max,
         },
         "power_watts": float(_number(values, Signal.POWER) or 0),
+        "power_limit_watts": _number(values, Signal.POWER_LIMIT),
+        "power_limit_default_watts": _number(values, Signal.POWER_LIMIT_DEFAULT),
         "clocks": read.clocks,
         "clock_events": _words(
             int(_number(values, Signal.CLOCK_EVENT_REASONS) or 0), CLOCK_EVENTS

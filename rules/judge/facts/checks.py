@@ -14,7 +14,7 @@ from rules.catalog.reason import ClosesKind, Reason
 from rules.catalog.reasons import REASONS
 from rules.catalog.signals import LOWEST_COMPUTE_STATE, Signal
 from rules.catalog.thresholds import Threshold
-from rules.judge.facts.checks_heat import clocks, margin_left, memory_temperature
+from rules.judge.facts.checks_heat import clocks, margin_left, memory_temperature, power_limit
 from rules.judge.facts.sample import Sample, number_of
 from rules.judge.facts.standing import Check, Look, Renewed, above, flag
 from rules.judge.gauge import Latch
@@ -329,6 +329,7 @@ GAUGES: Final = (
     )),
     _gauge("PowerBrake", clocks(POWER_BRAKE, times=(Signal.POWER_BRAKE_TIME,))),
     _gauge("HardwareSlowdown", clocks(HARDWARE_SLOWDOWN, unless=HARDWARE_THERMAL | POWER_BRAKE)),
+    _gauge("PowerLimitLow", power_limit),
     _gauge("TemperatureMargin", margin_left),
     _gauge("MemoryTemperature", memory_temperature),
     _gauge("EccCorrectedStorm", _corrected_storm),

@@ -6,6 +6,7 @@ Listed in `judge.facts.checks`. Numbers stand in `rules.catalog.thresholds`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import median
 from typing import Final
 
 from rules.catalog.signals import Signal
@@ -47,6 +48,18 @@ def clocks(
         return Look(on or share >= limit.value, not on and share <= limit.clear, evidence)
 
     return measure
+
+
+def power_limit(sample: Sample, limit: Threshold) -> Look | None:
+    """Well under what the board boots with, and under what the others of the node are set to."""
+    now, default = sample.number(Signal.POWER_LIMIT), sample.last(Signal.POWER_LIMIT_DEFAULT)
+    if not now or not default or not sample.limits:
+        return None
+    beside = median(sample.limits)
+    if beside <= 0:
+        return None
+    evidence = f"power_limit_watts={now:g}, default {default:g}, {beside:g} on the other GPUs"
+    return below(limit, now / min(default, beside), evidence)
 
 
 def margin_left(sample: Sample, limit: Threshold) -> Look | None:

@@ -138,9 +138,23 @@ def _sample(
         best_generation=view.best_generation,
         booting=on.now < up_since + on.thresholds["BootGrace"].value,
         outside=outside_partition(on.state, view),
+        limits=_limits_beside(on, view) if Signal.POWER_LIMIT in values else (),
         corrected=corrected,
         siblings=[_course(other, on.now) for other in others],
     )
+
+
+def _limits_beside(on: Judging, view: GpuView) -> list[float]:
+    """The power limits of the other GPUs of the same product, as read lately."""
+    return [
+        limit
+        for other in on.state.gpus.values()
+        if other.who != view.who
+        and other.seen.product == view.seen.product
+        and other.enumerated
+        and on.now - other.answered_at <= _LONGEST_RATE_GAP_S
+        and (limit := number_of(other.values.get(Signal.POWER_LIMIT))) is not None
+    ]
 
 
 def _course(view: GpuView, now: float) -> list[float]:

@@ -32,7 +32,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
     `best_generation` is the highest PCIe generation its link was ever seen at; `booting`
     says that what takes its time after a boot is still given it, `outside` whether the GPU may be
-    outside an active partition of the fabric. `corrected` are the corrected
+    outside an active partition of the fabric. `limits` are the power
+    limits of the node's other GPUs of its kind, `corrected` the corrected
     memory errors in each ten minutes of the last hour, `siblings` those of the other GPUs; of what
     was not followed for an hour there are none.
     """
@@ -45,6 +46,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     best_generation: float = 0.0
     booting: bool = False
     outside: Partition = Partition.NO
+    limits: Sequence[float] = ()
     corrected: Sequence[float] = ()
     siblings: Sequence[Sequence[float]] = ()
 

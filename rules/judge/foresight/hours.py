@@ -38,8 +38,10 @@ _LOOKS: Final = 30
 _SLOW_SHARE: Final = 0.9
 _DEGREES: Final = 10.0
 """As warm as its siblings."""
-_HELD_BACK: Final = 0x04 | 0x08 | 0x20 | 0x40 | 0x80
-"""Power cap, slowdowns by heat or power: another finding, or none. Source: NVML reference."""
+_CAPPED: Final = 0x04
+"""Held at its power limit: compared with others that are. Source: NVML reference."""
+_HELD_BACK: Final = 0x08 | 0x20 | 0x40 | 0x80
+"""Slowdowns by heat or power: another finding, or none. Source: NVML reference."""
 
 
 class _Creeping(NamedTuple):
@@ -53,6 +55,14 @@ _COUNTERS: Final = (
     _Creeping(PCIE_HOURS, Signal.PCIE_REPLAYS, "PCIeReplaysAnHour"),
     _Creeping(REMAP_HOURS, Signal.REMAPPED_ROWS_CORRECTABLE, "RowRemapsAnHour"),
 )
+
+
+class _Working(NamedTuple):
+    """Temperature and clock, and whether the power limit holds the clock back."""
+
+    warm: float
+    clock: float
+    capped: bool
 
 
 class _Growth(msgspec.Struct, frozen=True):
@@ -130,26 +140,27 @@ def _compared(on: Judging, book: HourBook, key: str, view: GpuView) -> HourBook:
     mine = _working(on, view)
     if mine is None:
         return book
-    temperature, clock = mine
     others = [
-        found[1]
+        found.clock
         for other_key, other in on.state.gpus.items()
         if other_key != key
         and other.seen.product == view.seen.product
         and abs(on.now - other.read_at) <= _FRESH_S
         and (found := _working(on, other)) is not None
-        and abs(found[0] - temperature) <= _DEGREES
+        and found.capped is mine.capped
+        and abs(found.warm - mine.warm) <= _DEGREES
     ]
     if len(others) < _SIBLINGS:
         return book
     compared, slow = book.looks.get(key, (0, 0))
-    slow += clock < on.thresholds["ClockBesideSiblings"].value * median(others)
+    limit = "ClockBesideCappedSiblings" if mine.capped else "ClockBesideSiblings"
+    slow += mine.clock < on.thresholds[limit].value * median(others)
     looks: Mapping[str, tuple[int, int]] = {**book.looks, key: (compared + 1, slow)}
     return replace(book, looks=looks)
 
 
-def _working(on: Judging, view: GpuView) -> tuple[float, float] | None:
-    """Temperature and clock of a GPU under load that nothing holds back; None of another."""
+def _working(on: Judging, view: GpuView) -> _Working | None:
+    """A GPU under load that nothing but its power limit may hold back; None of another."""
     values = view.values
     use, clock, warm, held = (
         number_of(values.get(signal))
@@ -164,7 +175,7 @@ def _working(on: Judging, view: GpuView) -> tuple[float, float] | None:
         return None
     if use < on.thresholds["ForesightUtilization"].value or int(held) & _HELD_BACK:
         return None
-    return warm, clock
+    return _Working(warm, clock, bool(int(held) & _CAPPED))
 
 
 def _begun_anew(before: NodeState, on: Judging) -> Judging:

@@ -183,6 +183,10 @@ ONE: dict[str, Callable[[int, int], dict[str, float]]] = {
     "NVLinkBitErrors": lambda bad, _: {"NVLINK_SYMBOL_BER_RAW": (1 << 8 | 9) if bad else 0xFFF},
     "C2CErrorRate": lambda bad, n: {"C2C_LINK_ERROR_INTR": bad * n * 5000},
     "FabricStateFailed": lambda bad, _: {"FABRIC_MANAGER_STATUS": 3 + bad},
+    "PowerLimitLow": lambda bad, _: {
+        "BOARD_POWER_LIMIT_ENFORCED_WATTS": 700 - 350 * bad,
+        "BOARD_POWER_LIMIT_DEFAULT_WATTS": 700,
+    },
     "FabricRegistrationPending": lambda bad, _: {"FABRIC_MANAGER_STATUS": 3 - bad},
     "FabricDegraded": lambda bad, _: {"FABRIC_HEALTH_MASK": 0xAA - bad},
 }

@@ -101,6 +101,18 @@ def test_issue14_a_slow_clock_beside_busy_siblings_is_named() -> None:
     assert node.creeping() == {"SlowerThanSiblings"}
 
 
+@pytest.mark.parametrize(("clock", "found"), [(1100, True), (1500, False)])
+def test_gpus_at_their_power_limit_are_compared_with_each_other(
+    clock: int, *, found: bool
+) -> None:
+    node = Node(SlowerThanSiblings=2)
+    capped: Values = {**BUSY, "sm_clock": 1700, "clock_event_reasons": 4}
+    node.live(
+        3.5, lambda gpu, _: {**capped, **({"sm_clock": clock} if gpu == 5 else {})}, polls=32
+    )
+    assert node.creeping() == ({"SlowerThanSiblings"} if found else set())
+
+
 @pytest.mark.parametrize(
     "odd",
     [
