@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import Final
 
 from rules.catalog.signals import Signal
 from rules.judge.expected_gpus import (
@@ -24,6 +25,9 @@ from rules.judge.observation import SourceState, Value
 from rules.judge.state import GpuView, NodeState, find_gpu
 from rules.judge.topology import Interconnect, interconnect, links_rest
 from rules.text.pci_address import plain_address
+
+_NOT_SOUND: Final = frozenset({"lost", "missing", "reset_required"})
+"""What the presence of a GPU may be that cannot work."""
 
 
 class Present(Enum):
@@ -94,7 +98,7 @@ def gpu_now(state: NodeState, view: GpuView, since: float) -> Present:
         return Present.UNSEEN
     if not view.enumerated and none_missing(state):
         return Present.LEFT
-    if view.values.get(Signal.PRESENCE, "present") != "present" and view.read_at > since:
+    if view.values.get(Signal.PRESENCE) in _NOT_SOUND and view.read_at > since:
         return Present.BAD
     if not view.enumerated:
         return Present.BAD if state.inventory_at > since else Present.UNSEEN
@@ -109,7 +113,7 @@ def gpu_now(state: NodeState, view: GpuView, since: float) -> Present:
 def present_values(state: NodeState, view: GpuView) -> Mapping[Signal, Value]:
     """What the GPU reads now; nothing once it is lost, has left, or nobody reads it any more."""
     source = state.view_source
-    answers = view.values.get(Signal.PRESENCE, "present") == "present"
+    answers = view.values.get(Signal.PRESENCE) not in _NOT_SOUND
     if source is None or state.source(source) is not SourceState.UP:
         return {}
     return view.values if view.enumerated and answers else {}
