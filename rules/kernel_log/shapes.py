@@ -111,7 +111,8 @@ _NVRM_SHAPES: Final = (
         LineKind.GSP_ERROR,
         (b"GPU", b"_kg", b"kgs"),
         _GPU + rb"_?kgsp\w{0,48}: (?:[^\n]{0,128}may need to be reset"
-        rb"|(?:(?:GSP RM|LibOS) h|H)eartbeat timed out|[^\n]{0,128}GSP Timeout)",
+        rb"|(?:GSP RM|LibOS) heartbeat timed out"
+        rb"|(?P<detail>Heartbeat timed out|[^\n]{0,128}GSP Timeout))",
     ),
     _shape(
         LineKind.VERSION_MISMATCH,

@@ -87,7 +87,7 @@ def not_here(incident: IncidentStatus, status: HealthStatus, node: str) -> str:
             "its GPU is not here and no GPU is missing: closes with the next reboot, or once you "
             f"run kubectl gpuward repaired {node}"
         )
-    by = _COUNTED_BY.get(expected.source, "the most that were ever seen here")
+    by = _COUNTED_BY.get(expected.source, "as the most ever seen here")
     lower = (
         "lower that"
         if expected.source == "Config"

@@ -190,9 +190,11 @@ def _judge_other(on: Judging, seen: KernelLineSeen) -> Judging:
         reason = _REASON_OF_KIND.get(line.kind, "")
     if not reason:
         return on
-    finding = replace(
-        _finding(on.state, seen, REASONS[reason]), needs_present=line.kind in _NO_PROOF
-    )
+    row = REASONS[reason]
+    if line.kind is LineKind.GSP_ERROR and line.detail is not None:
+        # The first lines of a GSP that hangs, which laptops print for hours without harm.
+        row = replace(being_judged(row), closes_on=SILENCE_3M)
+    finding = replace(_finding(on.state, seen, row), needs_present=line.kind in _NO_PROOF)
     if line.kind in _PORT_KINDS and not _is_gpu(on.state, line.pci or ""):
         return _judge_port(on, line, finding)
     return record(on, finding)

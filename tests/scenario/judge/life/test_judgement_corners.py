@@ -51,6 +51,14 @@ def test_the_first_lines_of_a_hung_gsp_never_drain_alone(world: World) -> None:
     assert not world.active
 
 
+def test_nor_are_they_more_than_a_record_where_nothing_sees_the_gpus() -> None:
+    world = World(nvml=False).start()
+    world.kernel(HEARTBEAT)
+    world.advance(600)
+    assert not world.active
+    assert {str(i.row.severity) for i in world.incidents} == {"Info"}
+
+
 @pytest.mark.parametrize("line", [GSP, INIT, RESET], ids=["GSP", "init", "assertion"])
 def test_a_line_that_proves_nothing_is_dropped_when_the_gpus_are_sound(
     world: World, line: str

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from rules.catalog.signals import Signal
 from rules.judge.incident import Incident
-from rules.judge.observation import KernelGap, SourceName, SourceState
+from rules.judge.observation import SourceName, SourceState
 from rules.publish.verdict import Health
-from tests.support.scenario.judgement_world import World, pci, uuid
+from tests.support.scenario.judgement_world import World
 
 
 @pytest.fixture
@@ -396,85 +396,3 @@ def test_a_lower_xid_of_another_mig_instance_is_an_event_too() -> None:
     mig = world.published().status.incidents[0].mig
     assert mig is not None
     assert mig.gi == 2
-
-
-def lose_records(world: World) -> None:
-    """The kernel log overflows: records are gone before they were read."""
-    world.see(KernelGap(at=world.now, boot_id=world.boot, lost=40_000, sequence=50_000))
-
-
-def exported(world: World, xid: int) -> None:
-    world.dcgm({uuid(0): {}}, xids={uuid(0): xid}, pci={uuid(0): pci(0)})
-
-
-@pytest.mark.parametrize("page_first", [False, True])
-def test_after_lost_kernel_records_the_exporters_xid_counts(*, page_first: bool) -> None:
-    world = World(1, nvml=False).start()
-    exported(world, 0)
-    world.advance(30)
-    if page_first:
-        exported(world, 95)
-        assert not world.active
-    lose_records(world)
-    world.advance(30)
-    exported(world, 95)
-    exported(world, 95)
-    assert world.says() == "Fatal Drain ResetGPU"
-    assert world.only().count == 1
-
-
-def test_an_xid_that_the_log_told_before_it_lost_records_counts_once() -> None:
-    world = World(1, nvml=False).start()
-    exported(world, 0)
-    world.xid(95)
-    lose_records(world)
-    world.advance(30)
-    exported(world, 95)
-    assert world.only().count == 1
-
-
-def test_long_after_lost_records_the_exporters_xid_adds_nothing() -> None:
-    world = World(1, nvml=False).start()
-    exported(world, 0)
-    lose_records(world)
-    world.advance(600)
-    exported(world, 95)
-    assert not world.active
-
-
-def test_an_xid_from_while_nvml_was_away_counts_by_the_exporter() -> None:
-    world = World(1).start()
-    world.source(SourceName.KERNEL_LOG, SourceState.ABSENT, "Off")
-    exported(world, 0)
-    world.source(SourceName.NVML, SourceState.DOWN, "CallHung")
-    world.advance(10)
-    world.source(SourceName.NVML, SourceState.UP)
-    world.advance(20)
-    exported(world, 95)
-    assert world.says() == "Fatal Drain ResetGPU"
-
-
-@pytest.mark.parametrize(
-    ("limits", "default", "found"),
-    [
-        pytest.param((150, 300, 300, 300), 300, True, id="one of four at half"),
-        pytest.param((150, 150, 150, 150), 300, False, id="a power plan for all"),
-        pytest.param((280, 300, 300, 300), 300, False, id="a little lower"),
-        pytest.param((300, 600, 600, 600), 300, False, id="another board with its own default"),
-        pytest.param((150,), 300, False, id="alone"),
-    ],
-)
-def test_one_gpu_with_a_low_power_limit_is_reported(
-    limits: tuple[int, ...], default: int, *, found: bool
-) -> None:
-    world = World(len(limits)).start()
-    for gpu, limit in enumerate(limits):
-        world.values[gpu] |= {Signal.POWER_LIMIT: limit, Signal.POWER_LIMIT_DEFAULT: default}
-    world.advance(120, polling=True)
-    assert [(i.row.reason, str(i.row.level)) for i in world.active] == [
-        ("PowerLimitLow", "Report")
-    ] * found
-    for gpu in range(len(limits)):
-        world.values[gpu] |= {Signal.POWER_LIMIT: default}
-    world.advance(120, polling=True)
-    assert not world.active

@@ -164,7 +164,7 @@ def test_issue15_the_pods_that_a_budget_blocks_are_counted_whole() -> None:
     [
         pytest.param(
             3, "Learned:abc",
-            "its GPU is not here, 2 of 3 GPUs are (expected the most that were ever seen here): "
+            "its GPU is not here, 2 of 3 GPUs are (expected as the most ever seen here): "
             f"put it back or, if it was removed for good, kubectl annotate node {NAME} "
             "gpuward.io/expected-gpus=2 --overwrite", id="missing",
         ),
