@@ -30,6 +30,9 @@ LEASE_S = 15.0
 RENEW_S = 10.0
 RETRY_S = 2.0
 """Duration, deadline and interval of Kubernetes' own components."""
+_LONGEST_LEASE_S = 4 * LEASE_S
+"""A lease that is not renewed for so long is free, whatever its own duration: every gpuward writes
+`LEASE_S`, and a day that somebody else wrote would leave the nodes without a leader for a day."""
 _NOT_READY_S = 0.1
 _ASIDE_S = 5 * RETRY_S
 """Another replica asks every 2 s; when none took a free lease in this time, there is none."""
@@ -157,14 +160,22 @@ class Elector:
         self.holder = lease.spec.holder_identity or ""
         self.word = leaders_word(lease.metadata.annotations)
         mine = self.holder == self._identity
-        duration = lease.spec.lease_duration_seconds or LEASE_S
-        free = not self.holder or began - self._held.seen_at > duration
+        stated_s = lease.spec.lease_duration_seconds or LEASE_S
+        free = not self.holder or began - self._held.seen_at > min(stated_s, _LONGEST_LEASE_S)
         if (mine or free) and self._may_take():
             await self._write(began, lease, "PUT", f"{self._path}/{LEASE_NAME}")
             return
-        self.problem = ""
         if self._leading:
             self._stop(f"{self.holder} took the lease")
+        if stated_s <= _LONGEST_LEASE_S:
+            self.problem = ""
+            return
+        self._note(
+            f"Lease {self.namespace}/{LEASE_NAME} is held by {self.holder} for {stated_s:.0f} s, "
+            f"which no gpuward-remediator asks for. It is taken after {_LONGEST_LEASE_S:.0f} s "
+            f"without a renewal; to end it now: kubectl delete lease {LEASE_NAME} "
+            f"-n {self.namespace}"
+        )
 
     async def _write(self, began: float, lease: LeaseView | None, method: str, path: str) -> None:
         spec = lease.spec if lease else LeaseSpec()

@@ -3,8 +3,9 @@
 `run` keeps every background part with `keep`; a part that works on many objects guards each of
 them with `guard`, so that one object costs only itself. Every such error is said with the name of
 the object, counted in `gpuward_unexpected_errors_total` (alert GPUWardUnexpectedErrors) and
-followed by another attempt with back-off. Answers of the API server are no such errors: they are
-values.
+followed by another attempt with back-off. A refusal of the API server, a timeout and a broken
+connection are expected: they are logged, counted in `gpuward_api_requests_total` alone, and
+followed by another attempt, too.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from traceback import extract_tb
 from types import TracebackType
 from typing import Final
 
+import aiohttp
 import structlog
 
+from remediator.kube.answer import ApiError
 from remediator.kube.clock import Clock
 from rules.api.backoff import backoff_s, failed_again
 from rules.text.surprise import place_of
@@ -46,6 +49,16 @@ _BACKOFF_S = (0.5, 60.0)
 _SOUND_S = 300.0
 _SHOWN = 200
 _FRAMES = 12
+
+
+def expected(error: BaseException) -> bool:
+    """Whether every client of an API server meets this: it refused, or could not be reached.
+
+    An answer that it gave and that cannot be read is not expected.
+    """
+    if isinstance(error, ApiError):
+        return not error.answer.ok
+    return isinstance(error, aiohttp.ClientError | TimeoutError | ConnectionError)
 
 
 class Guard:
@@ -81,6 +94,11 @@ class Isolation:
     def note(self, part: str, about: str, error: BaseException) -> str:
         """Say and count one; the error and where it was raised, for a sentence."""
         where = place_of(error)
+        if expected(error):
+            _LOG.warning(
+                "tried again later", part=part, about=about[:_SHOWN], why=str(error)[:300]
+            )
+            return where
         # Places only: the words of an exception may be those of an object.
         trace = [
             f"{Path(f.filename).name}:{f.lineno} {f.name}"

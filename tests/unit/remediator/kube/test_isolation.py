@@ -8,12 +8,14 @@ import asyncio
 import itertools
 import json
 
+import aiohttp
 import pytest
 import structlog
 
 from remediator.cycle import fleet as fleet_module
 from remediator.cycle import node_cycle
 from remediator.cycle.fleet import Fleet
+from remediator.kube.answer import Answer, ApiError
 from remediator.kube.isolation import PARTS, Isolation
 from rules.api import writes as d
 from rules.api.quarantine import Mode
@@ -47,6 +49,38 @@ async def test_a_part_begins_anew_with_back_off_and_is_counted() -> None:
     assert counted == ["housekeeping"] * 11
     assert "OverflowError in test_isolation.py" in said[0]["error"]
     assert "a year too far" not in said[0]["error"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(
+            ApiError(Answer(code=code))
+            for code in (0, 403, 404, 409, 410, 429, 500, 502, 503, 504)
+        ),
+        TimeoutError(),
+        ConnectionResetError(),
+        aiohttp.ServerDisconnectedError(),
+        aiohttp.ClientPayloadError(),
+    ],
+    ids=str,
+)
+async def test_a_refusal_or_a_broken_connection_is_expected_in_every_part(error) -> None:
+    counted: list[str] = []
+    isolation = Isolation(VirtualClock(), counted.append)
+    with structlog.testing.capture_logs() as said:
+        for part in PARTS:
+            with isolation.guard(part, "x"):
+                raise error
+    assert not counted
+    assert [line["event"] for line in said] == ["tried again later"] * len(PARTS)
+
+
+def test_an_answer_that_cannot_be_read_is_not_expected() -> None:
+    counted: list[str] = []
+    with Isolation(VirtualClock(), counted.append).guard("watch", "x"):
+        raise ApiError(Answer(code=200), "the API server sent an unreadable object")
+    assert counted == ["watch"]
 
 
 def test_a_guard_lets_a_cancellation_pass() -> None:

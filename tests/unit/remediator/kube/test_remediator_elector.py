@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+import structlog
 
 from hack.sim.cluster.resource import LEASES, NAMESPACES
 from hack.sim.proxy.faults import Fault
@@ -96,6 +97,25 @@ async def test_a_silent_leader_loses_the_lease_only_after_its_whole_duration_was
     await one.elector.campaign()
     assert await holder(cluster) == "two"
     assert one.events == ["start", "stop"]
+
+
+async def test_a_lease_that_others_took_for_a_day_is_named_and_taken_after_a_minute(
+    cluster,
+):
+    spec = {"holderIdentity": "other-tool", "leaseDurationSeconds": 86_400}
+    metadata = {"name": LEASE_NAME, "namespace": "gpuward"}
+    await cluster.client.create(LEASES, {"metadata": metadata, "spec": spec})
+    one = Replica(cluster, "one")
+    with structlog.testing.capture_logs() as logged:
+        assert not await one.ask()
+        cluster.clock.ahead_s += 59.0
+        assert not await one.ask()
+    problems = [line["problem"] for line in logged if line["event"] == "election"]
+    assert len(problems) == 1
+    assert "held by other-tool for 86400 s" in problems[0]
+    cluster.clock.ahead_s += 2.0
+    assert await one.ask()
+    assert await holder(cluster) == "one"
 
 
 @pytest.mark.parametrize("doing", ["campaign", "release"])
