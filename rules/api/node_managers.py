@@ -153,6 +153,12 @@ def claimed_by_another(node: NodeView, path: Sequence[str], since: float) -> str
     return ""
 
 
+def annotated_by_us(node: NodeView, name: str) -> bool:
+    """Whether the remediator wrote the annotation as it is; only a `FreshNode` shows that."""
+    path = ("f:metadata", "f:annotations", f"f:{name}")
+    return isinstance(node, FreshNode) and claimed_by_us_at(node, path) is not None
+
+
 def claimed_by_us_at(node: FreshNode, path: Sequence[str]) -> float | None:
     """When we last wrote, if we own the field at `path`; None where we do not, or nobody can say
     when. Whoever sets a value that is there already, as a second cordon, becomes no owner.

@@ -16,7 +16,7 @@ from rules.api import names
 from rules.api.mark import cordon_stays, marked, unmark_patch
 from rules.api.nodes import FreshNode, NodeView
 from rules.api.repair.moved import has_record, unexplained_labels
-from rules.api.repair.out_of_service import in_service, out_of_service_for, untaint_patch
+from rules.api.repair.out_of_service import in_service, is_ours, untaint_patch
 from rules.api.requests import MERGE_PATCH, STRATEGIC_PATCH, Request
 from rules.policy.policy import Policy
 from rules.repair.adapter import REPAIR_CONDITIONS
@@ -103,7 +103,7 @@ def _metadata_patch(node: FreshNode, recorded: Iterable[str]) -> dict[str, Any] 
         key for key in BY_COMMANDS if key in node.annotations and _by_command(node, key)
     ]
     asked = merged(_request_off(node), restored_patch(node, recorded))
-    service = untaint_patch(node) if out_of_service_for(node) else {}
+    service = untaint_patch(node) if is_ours(node, ()) else {}
     if not labels and not annotations and not asked and not service and not marked(node):
         return None
     patch: dict[str, Any] = (
@@ -124,7 +124,7 @@ def _request_off(node: FreshNode) -> dict[str, Any]:
     if names.ANNOTATION_REPAIR not in node.annotations:
         return {}
     note: dict[str, Any] = {"metadata": {"annotations": {names.ANNOTATION_REPAIR: None}}}
-    return merged(node_request_off(node, Policy()), note)
+    return merged(node_request_off(node, Policy(), ()), note)
 
 
 def _by_command(node: FreshNode, annotation: str) -> bool:

@@ -7,8 +7,11 @@ from dataclasses import replace
 import msgspec
 
 from rules.api.mark import may_have_strays
+from rules.api.names import ANNOTATION_REPAIR
+from rules.api.nodes import NodeView
 from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairState
 from rules.api.refusal import NodeWrite
+from rules.api.repair.out_of_service import may_be_ours
 from rules.api.repair.writes import ObjectQuery, SetRepairCondition, WriteRepairObject
 from rules.api.sentences import bounded
 from rules.api.timestamps import format_time
@@ -67,7 +70,8 @@ def asked_of_others(case: Case) -> TakenBack:
     taken = take_back(case, _standing(case, case.status), ends=True)
     node = case.seen.node
     # The taint before everything else, as in every end.
-    taint = back_in_service(node, case.session.name) if node is not None else ()
+    known = (case.session, *case.seen.siblings)
+    taint = back_in_service(node, case.session.name, known) if node is not None else ()
     return replace(taken, writes=(*taint, *taken.writes))
 
 
@@ -88,7 +92,8 @@ def requests_off(
 def _off_the_node(case: Case, *, ends: bool) -> tuple[SetRepairCondition | WriteRepairObject, ...]:
     """The taint before everything else: with the power on again it would end pods that live."""
     node = case.seen.node
-    taint = back_in_service(node, case.session.name) if node is not None else ()
+    known = (case.session, *case.seen.siblings)
+    taint = back_in_service(node, case.session.name, known) if node is not None else ()
     return (*taint, *taking_back(case, ends=ends))
 
 
@@ -140,7 +145,7 @@ def of_nobody(seen: NodeObservation, now: float, policy: Policy) -> Decision | T
     """
     whole = TakenBack()
     if (node := seen.node) is not None:
-        if may_have_strays(node) and not is_fresh(node):
+        if (may_have_strays(node) or _may_be_asked(node)) and not is_fresh(node):
             why = "what is on it may be left of a session that nobody knows"
             return Decision(step="ReadNode", because=why, needs_fresh_node=True)
         known = (*seen.siblings, *seen.deleted)
@@ -158,6 +163,11 @@ def of_nobody(seen: NodeObservation, now: float, policy: Policy) -> Decision | T
             left=", ".join(filter(None, (whole.left, taken.left))),
         )
     return _heeding(seen, whole, now)
+
+
+def _may_be_asked(node: NodeView) -> bool:
+    """Whether annotations say so that a kubelet can write too: their managers tell."""
+    return ANNOTATION_REPAIR in node.annotations or may_be_ours(node)
 
 
 def cleared(decision: Decision, taken: TakenBack, seen: NodeObservation, now: float) -> Decision:

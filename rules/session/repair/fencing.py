@@ -17,8 +17,9 @@ from typing import Final
 import msgspec
 
 from rules.api.names import ANNOTATION_HOLD
+from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairFence, RepairState
-from rules.api.repair.out_of_service import is_out_of_service, out_of_service_for
+from rules.api.repair.out_of_service import is_ours, is_out_of_service
 from rules.api.repair.writes import WriteRepairObject
 from rules.api.sentences import bounded, some
 from rules.api.timestamps import format_time, parse_time, utc
@@ -78,14 +79,14 @@ class Fence:
             return self._off()
         if not self.stage.off_at:
             return self._waits("its power is not seen off yet")
-        off = back_in_service(case.node, case.session.name)
+        off = back_in_service(case.node, case.session.name, _known(case))
         anew = RepairFence(silent_since=self.stage.silent_since)
         return self._reached(anew, "PowerNotOff", "its power is on again", before=off)
 
     def _back(self) -> Decision:
         """Nothing of it is out of service any more, and nothing keeps its power off."""
         case = self.case
-        if off := back_in_service(case.node, case.session.name):
+        if off := back_in_service(case.node, case.session.name, _known(case)):
             return self._waits("the node is back, its taint comes off", before=off)
         over = msgspec.structs.replace(self.stage, on_at=self.stage.on_at or format_time(case.now))
         followed = follow_call(case, changed(self.attempt, fence=over))
@@ -106,7 +107,7 @@ class Fence:
         action = action_of(case.policy, self.attempt)
         if action is not None and action.create is not None:
             return self._on(f"{self.attempt.adapter} ends its pods and switches it on")
-        if not out_of_service_for(case.node) and (why := self._unwanted()):
+        if not is_ours(case.node, _known(case)) and (why := self._unwanted()):
             return self._on(why)
         pods = case.seen.plan.bound if case.seen.plan is not None else None
         if pods is None:
@@ -122,7 +123,7 @@ class Fence:
         if is_out_of_service(case.node):
             clause = f"its power stays off until its pods are gone ({some(pods)})"
             return self._waits(clause, looks=True)
-        if out_of_service_for(case.node):
+        if is_ours(case.node, _known(case)):
             return self._on("somebody took the out-of-service taint off")
         if (held := self._held()) is not None:
             clause = f"its power is off, the out-of-service taint waits: {held.why}"
@@ -204,3 +205,7 @@ class Fence:
             evicting=Evicting.LOOK if looks else Evicting.WATCH,
             wake_at=min(self.until, case.now + FOLLOWED_S, wake_at or self.until),
         )
+
+
+def _known(case: Case) -> tuple[QuarantineView, ...]:
+    return (case.session, *case.seen.siblings)

@@ -12,13 +12,14 @@ from typing import Final
 from rules.api.mark import stray_label, stray_label_patch, stray_marks
 from rules.api.names import (
     ANNOTATION_MOVED,
+    ANNOTATION_OUT_OF_SERVICE,
     ANNOTATION_RELEASE_GPU,
     ANNOTATION_REPAIR,
     LABEL_QUARANTINE,
 )
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.repair.moved import moved_labels, unexplained_labels
-from rules.api.repair.out_of_service import out_of_service_for
+from rules.api.repair.out_of_service import is_ours, may_be_ours
 from rules.api.repair.writes import SetRepairCondition, WriteRepairObject
 from rules.api.sentences import bounded
 from rules.api.timestamps import parse_time
@@ -39,7 +40,7 @@ def leftover_writes(
     """What takes off all that is ours; the mark's label last, alone, since each write makes the
     node another version.
     """
-    asked = (*back_in_service(node, ""), *orphaned(node, policy, now, cleared_in(known)))
+    asked = (*back_in_service(node, "", known), *orphaned(node, policy, now, known))
     if asked or not stray_label(node):
         return asked
     return (node_patch(node, "", stray_label_patch(node)),)
@@ -65,7 +66,7 @@ def told(
     if writes and (gone := _going(node, known, writes)):
         said = f"A session that is over or gone left {_named(gone)} on this node; it is taken off."
         events.append(_event(node, "Normal", "QuarantineLeftover", said, now))
-    if stays := (*_strays(node, known), *_staying(node, policy, cleared_in(known))):
+    if stays := (*_strays(node, known), *_staying(node, policy, known)):
         said = f"{_named(stays)} may be gpuward's and nothing proves it; a person takes it off."
         events.append(_event(node, "Warning", "QuarantineNeedsHuman", said, now))
     return tuple(events)
@@ -83,7 +84,7 @@ def _going(
     found = [f"condition {each.kind}" for each in writes if isinstance(each, SetRepairCondition)]
     if len(found) == len(writes):
         return tuple(found)
-    found += ["its out-of-service taint"] if out_of_service_for(node) else []
+    found += ["its out-of-service taint"] if is_ours(node, known) else []
     found += [f"label {key}" for key in moved_labels(node, recorded)]
     for key in (ANNOTATION_RELEASE_GPU, ANNOTATION_MOVED):
         found += [f"annotation {key}"] if _unset(writes, key) else []
@@ -97,10 +98,12 @@ def _unset(writes: NodeWrites, key: str) -> bool:
     return any(key in each and each[key] is None for each in notes)
 
 
-def _staying(node: NodeView, policy: Policy, recorded: tuple[str, ...]) -> tuple[str, ...]:
-    found = [f"label {key}" for key in unexplained_labels(node, recorded)]
-    if ANNOTATION_REPAIR in node.annotations and not node_request_off(node, policy):
-        found.append(f"annotation {ANNOTATION_REPAIR} of an adapter that the policy has not")
+def _staying(node: NodeView, policy: Policy, known: tuple[QuarantineView, ...]) -> tuple[str, ...]:
+    found = [f"label {key}" for key in unexplained_labels(node, cleared_in(known))]
+    if ANNOTATION_REPAIR in node.annotations and not node_request_off(node, policy, known):
+        found.append(f"annotation {ANNOTATION_REPAIR}")
+    if may_be_ours(node) and not is_ours(node, known):
+        found.append(f"annotation {ANNOTATION_OUT_OF_SERVICE}")
     return tuple(found)
 
 

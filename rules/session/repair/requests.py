@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from rules.api.names import ANNOTATION_REPAIR
-from rules.api.nodes import NodeView
+from rules.api.node_managers import annotated_by_us
+from rules.api.nodes import NodeView, QuarantineView
 from rules.api.object_name import name_from
 from rules.api.quarantine import RepairAttempt, RepairState, gravest_reason
 from rules.api.repair.writes import SetRepairCondition, Verb, WriteRepairObject
@@ -21,7 +22,7 @@ from rules.repair.matching import first_holding, is_deleting, node_json, uid_of
 from rules.repair.target import address_of
 from rules.repair.template import RequestFacts, filled
 from rules.session.case import Case
-from rules.session.repair.clearing import letting_back, restoring
+from rules.session.repair.clearing import cleared_in, letting_back, restoring
 from rules.session.repair.node_patch import node_patch
 
 _ASKS: Final = "of a drained node is asked for because of"
@@ -187,19 +188,18 @@ def taking_off(
 
 
 def orphaned(
-    node: NodeView, policy: Policy, now: float, recorded: Iterable[str]
+    node: NodeView, policy: Policy, now: float, known: tuple[QuarantineView, ...]
 ) -> tuple[SetRepairCondition | WriteRepairObject, ...]:
     """Requests on a node that no open session concerns: it may serve again, so they come off.
 
-    A condition that others set, or a person, is theirs. `recorded`: labels that sessions which are
-    gone or over say that they changed.
+    A condition that others set, or a person, is theirs. `known`: sessions of the node that are
+    over or gone, with the requests and changed labels that they have on record.
     """
     conditions = tuple(
         _off(node, "", kind, now) for kind in asked_of(node) if is_our_request(node, kind)
     )
-    back = node_request_off(node, policy)
-    marks = _unset(node, "", back)
-    return (*conditions, *marks, *restoring(node, "", recorded))
+    marks = _unset(node, "", node_request_off(node, policy, known))
+    return (*conditions, *marks, *restoring(node, "", cleared_in(known)))
 
 
 def is_our_request(node: NodeView, kind: str) -> bool:
@@ -208,9 +208,18 @@ def is_our_request(node: NodeView, kind: str) -> bool:
     return _OUR_WORDS.match(message) is not None or message == _NOT_ASKED
 
 
-def node_request_off(node: NodeView, policy: Policy) -> dict[str, Any]:
-    """The merge patch that takes labels and annotations of a request off the Node; {} for none."""
+def node_request_off(
+    node: NodeView, policy: Policy, known: tuple[QuarantineView, ...]
+) -> dict[str, Any]:
+    """The merge patch that takes labels and annotations of a request off the Node; {} for none.
+
+    A kubelet can write the note that names the request. It counts if one of the `known` sessions
+    has the request on record, or the managers of a `FreshNode` show that the remediator wrote it.
+    """
     words = node.annotations.get(ANNOTATION_REPAIR, "").split(" ")
+    asked = (a for session in known for a in session.status.repair if a.object == words[0])
+    if next(asked, None) is None and not annotated_by_us(node, ANNOTATION_REPAIR):
+        return {}
     action = policy.repair.action(words[2], words[1]) if len(words) == 3 else None
     if action is None or action.patch is None or action.target is not None:
         # Whose it is, nobody knows: an adapter that the policy does not have any more.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from rules.api.nodes import NodeView
+from collections.abc import Iterable
+
+from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import RepairAttempt
-from rules.api.repair.out_of_service import out_of_service_for, taint_patch, untaint_patch
+from rules.api.repair.out_of_service import is_ours, taint_patch, untaint_patch
 from rules.api.repair.writes import WriteRepairObject
 from rules.session.repair.node_patch import node_patch
 
@@ -15,8 +17,10 @@ def out_of_service(node: NodeView, session: str, attempt: RepairAttempt) -> Writ
     return node_patch(node, session, patch, step=attempt.step, asks=True, ends_pods=True)
 
 
-def back_in_service(node: NodeView, session: str) -> tuple[WriteRepairObject, ...]:
-    """What takes the taint off where it is ours; () where it is not."""
-    if not out_of_service_for(node):
+def back_in_service(
+    node: NodeView, session: str, known: Iterable[QuarantineView]
+) -> tuple[WriteRepairObject, ...]:
+    """What takes the taint off where it is ours, as the `known` sessions or its managers show."""
+    if not is_ours(node, known):
         return ()
     return (node_patch(node, session, untaint_patch(node)),)

@@ -12,6 +12,7 @@ import pytest
 
 from rules.api.names import (
     ANNOTATION_MOVED,
+    ANNOTATION_OUT_OF_SERVICE,
     ANNOTATION_SESSION,
     DEPLOYED,
     LABEL_QUARANTINE,
@@ -225,16 +226,20 @@ def test_issue13_05_what_a_session_that_is_known_left_was_left_on_purpose() -> N
     assert "its cordon" not in said(world)
 
 
-def test_issue13_05_a_taint_that_ends_pods_is_ours_with_our_note_alone() -> None:
+def test_issue13_05_a_taint_that_ends_pods_is_ours_with_a_note_that_we_wrote() -> None:
     world = World()
-    world.add_nodes(3)
-    for name in ("n0", "n1"):
+    world.add_nodes(4)
+    note = ("f:metadata", f"f:{ANNOTATION_OUT_OF_SERVICE}")
+    wrote = {"n0": "gpuward-remediator", "n2": "kubelet"}
+    for name in ("n0", "n1", "n2"):
         world.taint(name, TAINT_OUT_OF_SERVICE, "NoExecute")
-    world.annotate(NODE, "gpuward.io/out-of-service", "s-powercycle-1")
+    for name, manager in wrote.items():
+        world.annotate(name, ANNOTATION_OUT_OF_SERVICE, "s-powercycle-1")
+        world.nodes[name]["metadata"]["managedFields"] = [owner(manager, note)]
     world.restart()
     world.run(30)
     left = [n for n in world.nodes if any(
         t["key"] == TAINT_OUT_OF_SERVICE for t in world.nodes[n]["spec"].get("taints") or ()
     )]  # fmt: skip
-    assert left == ["n1"]
+    assert left == ["n1", "n2"]
     assert "its out-of-service taint" in said(world)

@@ -154,20 +154,32 @@ def test_the_names_in_the_policy_are_those_of_the_code() -> None:
     def words(name: str) -> set[str]:
         return {word.strip(" \n'") for word in listed[name].strip("[]").split(",")}
 
-    assert words("pinnedLabels") == {
-        names.LABEL_QUARANTINE,
-        names.LABEL_OPT_OUT,
-        names.LABEL_DRIVER_UPGRADE,
-        names.LABEL_MIG_STATE,
-    }
-    assert words("pinnedNotes") == {
-        names.ANNOTATION_SESSION,
-        names.ANNOTATION_HOLD,
-        names.ANNOTATION_REPAIRED,
-        names.ANNOTATION_EXPECTED_GPUS,
-        names.ANNOTATION_RELEASE_GPU,
-        names.ANNOTATION_MOVED,
-        owners._KURED,
-    }
+    assert words("pinnedPrefixes") == {f"{names.PREFIX}/", names.PREFIX_GPU_DEPLOY}
+    assert words("pinnedLabels") == {names.LABEL_DRIVER_UPGRADE, names.LABEL_MIG_STATE}
+    assert words("pinnedNotes") == {owners._KURED}
     assert words("markNotes") == set(AUTOSCALER_ANNOTATIONS)
-    assert names.PREFIX_GPU_DEPLOY in str(spec["validations"])
+
+
+OUR_NOTES = [
+    v
+    for k, v in vars(names).items()
+    if k.startswith("ANNOTATION_") and v.startswith("gpuward.io/")
+]
+OUR_LABELS = [
+    v for k, v in vars(names).items() if k.startswith("LABEL_") and v.startswith("gpuward.io/")
+]
+
+
+@pytest.mark.parametrize(
+    ("part", "key"),
+    [*(("annotations", key) for key in OUR_NOTES), *(("labels", key) for key in OUR_LABELS)],
+)
+def test_a_node_may_neither_write_nor_remove_a_name_of_gpuward(part: str, key: str) -> None:
+    without, written = node(), node()
+    without["metadata"] = {**without["metadata"], part: {"other": "x"}}
+    written["metadata"] = {**written["metadata"], part: {"other": "x", key: "r-1"}}
+    changed = {**written, "metadata": {**written["metadata"], part: {"other": "x", key: "r-2"}}}
+    assert said(written, without) != []
+    assert said(without, written) != []
+    assert said(changed, written) != []
+    assert said(written, written) == []
