@@ -45,9 +45,8 @@ from remediator.upkeep.policy_source import PolicySource, rates_of
 from remediator.upkeep.records import RecordKeeping, session_nodes
 from remediator.upkeep.self_report import SelfReport
 from remediator.version import release_version
-from remediator.view.lists.grouping import GroupKeys
-from remediator.view.live import LiveSource
-from remediator.view.verdict_reader import VerdictReader, reading
+from remediator.view.grouping import GroupKeys
+from remediator.view.live import LiveSource, VerdictReader, reading
 from remediator.world import World
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.quarantine import NOT_MARKED_YET

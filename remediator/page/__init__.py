@@ -1,5 +1,5 @@
 """The review page: what the remediator knows, as HTML and JSON, read-only.
 
-`site` serves it, `live` takes the state, `*_view` turn a state into values, `*_page` turn values
-into elements. Nothing in here writes to the cluster or decides anything.
+`remediator.view` fills one value per page (fleet, node, history), `rendering` renders it with a
+template, `site` serves it. Nothing in here writes to the cluster or decides anything.
 """

@@ -1,4 +1,4 @@
-"""Render the runbooks of `docs/runbooks` as pages of the review page.
+"""The runbooks of `docs/runbooks` as HTML for the review page.
 
 Their text is `runbooks.json`, made by `python -m hack.runbooks`.
 """
@@ -12,21 +12,13 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
 
-from remediator.page.layout import frame
-from remediator.page.markup import Element, el
-from remediator.view.shapes import ReplicaShown
-
 _HERE: Final = Path(__file__).parent
 FOLDER: Final = "docs/runbooks"
 _MARKDOWN: Final = MarkdownIt("commonmark", {"html": False}).enable("table")
-_TEMPLATES: Final = Environment(
-    loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined
-)
 
 
 @functools.cache
@@ -35,20 +27,13 @@ def runbooks() -> Mapping[str, str]:
     return msgspec.json.decode((_HERE / "runbooks.json").read_bytes(), type=dict[str, str])
 
 
-def runbook_link(path: str, words: str) -> Element | None:
-    """A link to a runbook; None where there is none of that name."""
-    return el("a", {"href": f"/{FOLDER}/{path}"}, words) if path in runbooks() else None
-
-
-def runbook_page(path: str, replica: ReplicaShown) -> str:
-    """One runbook as an HTML document; KeyError where there is none."""
-    title = runbooks()[path].partition("\n")[0].removeprefix("# ")
-    template = _TEMPLATES.get_template("runbook.html")
-    return template.render(frame=frame(title, replica), text=_html(path))
+def runbook_title(path: str) -> str:
+    """The first heading of a runbook; KeyError where there is none of that path."""
+    return runbooks()[path].partition("\n")[0].removeprefix("# ")
 
 
 @functools.cache
-def _html(path: str) -> Markup:
+def runbook_html(path: str) -> Markup:
     """The text of a runbook as HTML. A link that leads to no runbook is its words alone."""
     tokens = _MARKDOWN.parse(runbooks()[path])
     for token in tokens:

@@ -12,13 +12,9 @@ import msgspec
 from remediator.view import shapes
 
 ANSWERS: Final[dict[str, type[msgspec.Struct]]] = {
-    "/api/fleet": shapes.FleetSummary,
-    "/api/nodes": shapes.NodePage,
-    "/api/nodes/{name}": shapes.NodeDetail,
-    "/api/sessions": shapes.SessionPage,
-    "/api/sessions/{name}": shapes.SessionDetail,
-    "/api/history": shapes.HistoryShown,
-    "/api/live": shapes.LivePage,
+    "/api/fleet": shapes.FleetPage,
+    "/api/nodes/{name}": shapes.NodePage,
+    "/api/history": shapes.HistoryPage,
     "error": shapes.ProblemShown,
 }
 """By address; `error` is the answer of a refusal."""

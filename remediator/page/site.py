@@ -1,6 +1,7 @@
 """The review page's own HTTP site: GET only, nothing that writes, no address outside.
 
-`mount` adds every route to an application; `service` puts it on its own port. Pages are made in a
+`mount` adds every route to an application; `service` puts it on its own port. Three pages (fleet,
+node, history) and the runbooks; `/api/` answers with the same values as JSON. Pages are made in a
 worker thread, each address at most once per state.
 """
 
@@ -9,30 +10,34 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import hashlib
-import zlib
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
+from urllib.parse import quote
 
 import msgspec
 from aiohttp import web
 
-from remediator.page import answers
-from remediator.page.answers import NotThereError
 from remediator.page.hosts import may_ask
-from remediator.page.layout import opening
-from remediator.page.markup import Element, document
+from remediator.page.rendering import render, render_page
+from remediator.page.runbook_page import runbook_html, runbook_title
 from remediator.page.schema import schema_text
-from remediator.view.lists.paging import RequestError
+from remediator.view.fleet_view import fleet_page, search
+from remediator.view.history_view import history_page
 from remediator.view.live import PageSource
-from remediator.view.shapes import ProblemShown
+from remediator.view.node_view import node_page
+from remediator.view.shapes import (
+    FleetFilter,
+    FleetPage,
+    HistoryPage,
+    NodePage,
+    ProblemShown,
+)
 from remediator.view.state import PageState
 
 _FOLDER = Path(__file__).parent
 _STATIC: Final = {
     "page.css": "text/css",
-    "parts.css": "text/css",
-    "details.css": "text/css",
     "map.css": "text/css",
     "page.js": "text/javascript",
     "icon.svg": "image/svg+xml",
@@ -48,39 +53,73 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-_PAGES = (
-    "/docs/runbooks/{name}",
-    "/docs/runbooks/blocked/{name}",
-    "/sessions",
-    "/sessions/{name}",
-    "/nodes",
-    "/nodes/{name}",
-    "/history",
-)
-_ANSWERS: Final[dict[str, Callable[[PageState, web.Request], object]]] = {
-    "/api/fleet": lambda state, _: answers.api_fleet(state),
-    "/api/nodes": lambda state, request: answers.api_nodes(state, request.query),
-    "/api/nodes/{name}": lambda state, request: answers.api_node(state, _name(request)),
-    "/api/sessions": lambda state, request: answers.api_sessions(state, request.query),
-    "/api/sessions/{name}": lambda state, request: answers.api_session(state, _name(request)),
-    "/api/history": lambda state, _: answers.api_history(state),
-}
 _MOST_KEPT = 64
 _COMPRESSED_FROM = 4096
-_OPENING: Final = opening()
-_BROKEN_OFF: Final = (
-    "<title>gpuward</title></head><body><p>This page could not be made: a defect of gpuward, "
-    "which its log has behind the words Error handling request. Other pages may be whole: "
-    '<a href="/sessions">/sessions</a>.</p>'
-)
-_FIRST_PIECE = 32 * 1024
-"""More than what stands above the map: a browser shows it while the map is on its way."""
+_MOST_ASKED = 253
+"""Characters of a filter: no name of a node is longer."""
+_NAMES_THERE = "/api/fleet"
 
-_GZIP = 31
-"""zlib's way to say: the largest window, in a gzip frame."""
-
-T = TypeVar("T")
+Page = FleetPage | NodePage | HistoryPage
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class NotThereError(Exception):
+    """There is nothing at this address; one sentence."""
+
+
+def fleet_of(state: PageState, request: web.Request) -> Page:
+    """`/` and `/api/fleet`."""
+    return fleet_page(state, filter_of(request.query))
+
+
+def node_of(state: PageState, request: web.Request) -> Page:
+    """`/nodes/NAME` and `/api/nodes/NAME`."""
+    name = request.match_info["name"]
+    page = node_page(name, state)
+    if page is None:
+        raise NotThereError(f"No GPU node {name} is known; {_NAMES_THERE} lists them.")
+    return page
+
+
+def history_of(state: PageState, _: web.Request) -> Page:
+    """`/history` and `/api/history`."""
+    return history_page(state)
+
+
+PAGES: Final[Mapping[str, Callable[[PageState, web.Request], Page]]] = {
+    "/": fleet_of,
+    "/nodes/{name}": node_of,
+    "/history": history_of,
+    "/api/fleet": fleet_of,
+    "/api/nodes/{name}": node_of,
+    "/api/history": history_of,
+}
+
+
+def filter_of(query: Mapping[str, str]) -> FleetFilter:
+    """What a request asks the fleet page to show."""
+    given = {
+        name: query.get(name, "").strip()[:_MOST_ASKED] for name in FleetFilter.__struct_fields__
+    }
+    return FleetFilter(**given)
+
+
+def node_address(name: str, session: str = "") -> str:
+    """The page of a node, at one of its sessions; an address on this server, quoted."""
+    anchor = f"#session-{quote(session, safe='')}" if session else ""
+    return f"/nodes/{quote(name, safe='')}{anchor}"
+
+
+def only_match(state: PageState, wanted: FleetFilter) -> str:
+    """The page of the only node that a search means; "" where it means none or several."""
+    if not wanted.q or wanted != FleetFilter(q=wanted.q):
+        return ""
+    if wanted.q in state.snapshot.nodes:
+        return node_address(wanted.q)
+    found = search(state, wanted.q)
+    if session := state.snapshot.quarantines.get(wanted.q):
+        return node_address(session.spec.node_name, session.name)
+    return node_address(*next(iter(found.items()))) if len(found) == 1 else ""
 
 
 class Site:
@@ -91,115 +130,82 @@ class Site:
         self._hosts = hosts
         self._static = {name: (_FOLDER / name).read_bytes() for name in _STATIC}
         self._of: PageState | None = None
-        self._documents: dict[str, asyncio.Task[Element]] = {}
-        self._texts: dict[str, asyncio.Task[str]] = {}
+        self._made: dict[str, asyncio.Task[bytes]] = {}
 
     def mount(self, app: web.Application) -> None:
         """Add every route."""
         routes = app.router
-        for path in _PAGES:
-            routes.add_get(path, self.page)
-        routes.add_get("/", self.fleet)
-        routes.add_get("/find", self.find)
+        for path, make in PAGES.items():
+            routes.add_get(path, self._page(make, path))
+        routes.add_get("/sessions/{name}", self.session)
+        routes.add_get("/docs/runbooks/{name:.+}", self.runbook)
         routes.add_get("/static/{name}", self.static)
-        for path, answer in _ANSWERS.items():
-            routes.add_get(path, self._json(answer))
-        routes.add_get("/api/live", self.live)
-        routes.add_get("/api/schema", self.schema)  # fmt: skip
+        routes.add_get("/api/schema", self.schema)
         app.middlewares.extend([self.check_host, self.explain])
         app.on_response_prepare.append(_set_headers)
 
-    async def page(self, request: web.Request) -> web.StreamResponse:
-        """Any page, as HTML."""
-        state = await self._source.state()
-        address = request.rel_url.raw_path_qs
-        text = await self._kept(state, self._texts, address, lambda: self._text(state, request))
-        return _html(text)
+    def _page(self, make: Callable[[PageState, web.Request], Page], path: str) -> Handler:
+        as_json = path.startswith("/api/")
 
-    async def fleet(self, request: web.Request) -> web.StreamResponse:
-        """The front page, as HTML in pieces, since it is the one that can be large: what is seen
-        first does not wait until every node is drawn.
-        """
-        if request.method != "GET":
-            return await self.page(request)
-        response = web.StreamResponse()
-        response.content_type, response.charset = "text/html", "utf-8"
-        packer = None
-        if "gzip" in request.headers.get("Accept-Encoding", ""):
-            response.headers["Content-Encoding"] = "gzip"
-            packer = zlib.compressobj(wbits=_GZIP)
-
-        def packed(text: str) -> bytes:
-            data = text.encode()
-            return packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH) if packer else data
-
-        await response.prepare(request)
-        await response.write(packed(_OPENING))
-        try:
+        async def serve(request: web.Request) -> web.StreamResponse:
             state = await self._source.state()
-            address = request.rel_url.raw_path_qs
-            made = self._kept(state, self._texts, address, lambda: self._text(state, request))
-            body = (await made).removeprefix(_OPENING)
-        except Exception:
-            # The status is sent: a reader is told in the page, the connection breaks off after it.
-            await response.write(packed(_BROKEN_OFF))
-            raise
-        await response.write(packed(body[:_FIRST_PIECE]))
-        await response.write(await asyncio.to_thread(packed, body[_FIRST_PIECE:]))
-        await response.write_eof(packer.flush() if packer else b"")
-        return response
+            if path == "/" and (address := only_match(state, filter_of(request.query))):
+                raise web.HTTPFound(address)
 
-    async def _text(self, state: PageState, request: web.Request) -> str:
-        url = request.rel_url
-        if url.raw_path.startswith("/docs/runbooks/"):
-            return await asyncio.to_thread(answers.runbook_of, state, url.raw_path)
-        made = await self._document(state, url.raw_path, dict(request.query))
-        return await asyncio.to_thread(document, made)
+            async def body() -> bytes:
+                ready = await self._with_read(state, request.match_info.get("name", ""))
+                return await asyncio.to_thread(encoded, ready)
 
-    async def _document(self, state: PageState, path: str, query: dict[str, str]) -> Element:
-        async def make() -> Element:
-            ready = await self._with_reads(state, path)
-            return await asyncio.to_thread(answers.document_of, ready, path, query)
+            def encoded(ready: PageState) -> bytes:
+                page = make(ready, request)
+                return msgspec.json.encode(page) if as_json else render_page(page).encode()
 
-        return await self._kept(state, self._documents, f"{path}?{sorted(query.items())}", make)
+            made = await self._once(state, request.rel_url.raw_path_qs, body)
+            return _json_bytes(made) if as_json else _html(made)
 
-    async def _with_reads(self, state: PageState, path: str) -> PageState:
-        """The state with the verdicts that this path shows and that nobody watches."""
-        names = await asyncio.to_thread(answers.nodes_to_read, state, path)
-        if not names:
+        return serve
+
+    async def _with_read(self, state: PageState, node: str) -> PageState:
+        """The state with the health status of a node that the state has none of."""
+        if node not in state.snapshot.nodes or state.health(node):
             return state
-        found = await asyncio.gather(*(self._source.verdict(name) for name in names))
-        read = {name: one for name, one in zip(names, found, strict=True) if one is not None}
-        return dataclasses.replace(state, read=read)
+        found = await self._source.verdict(node)
+        return state if found is None else dataclasses.replace(state, read={node: found})
 
-    async def _kept(
-        self,
-        state: PageState,
-        kept: dict[str, asyncio.Task[T]],
-        key: str,
-        make: Callable[[], Awaitable[T]],
-    ) -> T:
+    async def _once(
+        self, state: PageState, key: str, make: Callable[[], Awaitable[bytes]]
+    ) -> bytes:
         """What was made of this state already, else made now, once for all who wait for it."""
-        if state is not self._of:
+        if state is not self._of or len(self._made) >= _MOST_KEPT:
             self._of = state
-            self._documents.clear()
-            self._texts.clear()
-        if key not in kept:
-            if len(kept) >= _MOST_KEPT:
-                kept.clear()
-            kept[key] = made = asyncio.ensure_future(make())
-            # Everybody who waits may have gone by the time it fails; then nobody is to hear of it.
+            self._made.clear()
+        if key not in self._made:
+            self._made[key] = made = asyncio.ensure_future(make())
+            # All who wait may have gone by the time it fails; then nobody retrieves the exception.
             made.add_done_callback(lambda task: task.cancelled() or task.exception())
-        return await asyncio.shield(kept[key])
+        return await asyncio.shield(self._made[key])
 
-    async def find(self, request: web.Request) -> web.StreamResponse:
-        """The search field."""
-        state = await self._source.state()
-        raise web.HTTPFound(answers.find(state, request.query.get("name", "")))
+    async def session(self, request: web.Request) -> web.StreamResponse:
+        """The way to a session, which is on the page of its node."""
+        name = request.match_info["name"]
+        session = (await self._source.state()).snapshot.quarantines.get(name)
+        if session is None:
+            raise NotThereError(f"There is no session {name}; {_NAMES_THERE} lists the open ones.")
+        raise web.HTTPFound(node_address(session.spec.node_name, name))
+
+    async def runbook(self, request: web.Request) -> web.StreamResponse:
+        """A runbook."""
+        path = request.match_info["name"]
+        replica = (await self._source.state()).replica()
+        try:
+            title, text = runbook_title(path), runbook_html(path)
+        except KeyError:
+            raise NotThereError(f"There is no runbook {path[:200]}.") from None
+        return _html(render("runbook", replica, title=title, text=text).encode())
 
     async def static(self, request: web.Request) -> web.StreamResponse:
         """Style sheet, script and icon."""
-        name = _name(request)
+        name = request.match_info["name"]
         if name not in self._static:
             raise NotThereError("There is no such file.")
         body = self._static[name]
@@ -210,21 +216,6 @@ class Site:
         return web.Response(
             body=body, headers=headers, content_type=_STATIC[name], charset="utf-8"
         )
-
-    def _json(self, answer: Callable[[PageState, web.Request], object]) -> Handler:
-        async def serve(request: web.Request) -> web.StreamResponse:
-            state = await self._with_reads(await self._source.state(), request.rel_url.raw_path)
-            return _json(await asyncio.to_thread(answer, state, request))
-
-        return serve
-
-    async def live(self, request: web.Request) -> web.StreamResponse:
-        """`/api/live`: what changed on the page that the script stands on."""
-        path, query = answers.split_page(request.query.get("page", ""))
-        state = await self._source.state()
-        made = await self._document(state, path, query)
-        wanted = request.query.getall("region", [])
-        return _json(await asyncio.to_thread(answers.api_live, made, state, wanted))
 
     async def schema(self, _: web.Request) -> web.StreamResponse:
         """The JSON Schema of every answer."""
@@ -239,28 +230,22 @@ class Site:
             "This name is not served; use kubectl port-forward and 127.0.0.1, or allow the name "
             "with --page-hosts."
         )
-        return _json(ProblemShown(error=sentence), 421)
+        return _json_bytes(msgspec.json.encode(ProblemShown(error=sentence)), 421)
 
     @web.middleware
     async def explain(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answer what cannot be answered with a sentence, in the form that was asked for."""
+        """Answer what is not there with a sentence, in the form that was asked for."""
         try:
             return await handler(request)
-        except RequestError as problem:
-            status, title, sentence = 400, "Not understood", str(problem)
         except NotThereError as problem:
-            status, title, sentence = 404, "Not found", str(problem)
+            sentence = str(problem)
         except web.HTTPNotFound:
-            status, title = 404, "Not found"
             sentence = "There is nothing at this address; the fleet is at /."
         if request.path.startswith("/api/"):
-            return _json(ProblemShown(error=sentence), status)
-        state = await self._source.state()
-        return _html(document(answers.problem_page(state, title, sentence)), status)
-
-
-def _name(request: web.Request) -> str:
-    return request.match_info["name"]
+            return _json_bytes(msgspec.json.encode(ProblemShown(error=sentence)), 404)
+        replica = (await self._source.state()).replica()
+        text = render("problem", replica, title="Not found", sentence=sentence)
+        return _html(text.encode(), 404)
 
 
 async def _set_headers(_: web.Request, response: web.StreamResponse) -> None:
@@ -269,16 +254,14 @@ async def _set_headers(_: web.Request, response: web.StreamResponse) -> None:
     response.headers.setdefault("Cache-Control", "no-store")
 
 
-def _html(text: str, status: int = 200) -> web.Response:
-    return _squeezed(web.Response(text=text, status=status, content_type="text/html"))
-
-
-def _json(value: object, status: int = 200) -> web.Response:
+def _html(body: bytes, status: int = 200) -> web.Response:
     return _squeezed(
-        web.Response(
-            body=msgspec.json.encode(value), status=status, content_type="application/json"
-        )
+        web.Response(body=body, status=status, content_type="text/html", charset="utf-8")
     )
+
+
+def _json_bytes(body: bytes, status: int = 200) -> web.Response:
+    return _squeezed(web.Response(body=body, status=status, content_type="application/json"))
 
 
 def _squeezed(response: web.Response) -> web.Response:

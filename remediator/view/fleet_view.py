@@ -1,4 +1,4 @@
-"""The fleet as values: nodes by pool and rack, counts, budgets, breaker, pauses. Pure."""
+"""The page of the fleet: nodes, counts, budgets, breaker, pauses, open sessions. Pure."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from collections.abc import Iterable
 
 from remediator.view import shapes
 from remediator.view.people import pause_scope
+from remediator.view.session_view import session_row, urgency
 from remediator.view.session_words import mark_stays
 from remediator.view.state import PageState, mode_of, phase_of
 from rules.api.health import HealthStatus
 from rules.api.names import LABEL_GPUS, LABEL_GPUS_HEALTHY
 from rules.api.nodes import NodeView
-from rules.api.timestamps import format_time
+from rules.api.timestamps import format_time, parse_time
 from rules.fleet.silent_together import silent_together
 from rules.session.observation import is_open, pause_over
 from rules.session.status import is_true
 
 HEALTHS = ("unhealthy", "unknown", "degraded", "healthy")
 """The gravest first."""
-DAY_H = 24
+SHORTEST = 2
+"""Of a serial number or UUID: a single character would find every GPU."""
 MAX_GPUS = 64
-"""More squares than this are not drawn in one node; the count is still shown."""
+"""More GPUs than this are not drawn in one node; the count is still shown."""
 
 
 def node_rows(state: PageState) -> list[shapes.NodeRow]:
@@ -76,10 +78,38 @@ def _count(label: str | None) -> int:
     return int(label) if label and label.isascii() and label.isdigit() and len(label) < 6 else 0
 
 
-def summary(state: PageState, rows: Iterable[shapes.NodeRow]) -> shapes.FleetSummary:
-    """Everything about the fleet but its nodes."""
-    rows = list(rows)
-    return shapes.FleetSummary(
+def fleet_page(state: PageState, wanted: shapes.FleetFilter) -> shapes.FleetPage:
+    """Everything that `/` shows; `wanted` restricts nodes and sessions, not the counts."""
+    rows = node_rows(state)
+    open_sessions = sorted(
+        (
+            session_row(s)
+            for s in state.snapshot.quarantines.values()
+            if is_open(s) or mark_stays(s)
+        ),
+        key=urgency,
+    )
+    reasons: dict[str, set[str]] = {}
+    for session in open_sessions:
+        reasons.setdefault(session.node, set()).add(session.reason)
+    for row in rows:
+        reasons.setdefault(row.name, set()).update(m.reason for m in row.marks if m.reason)
+    found = search(state, wanted.q) if wanted.q.strip() else None
+
+    def fits(row: shapes.NodeRow) -> bool:
+        return (
+            (found is None or row.name in found)
+            and wanted.health in {"", row.health}
+            and (not wanted.reason or wanted.reason in reasons[row.name])
+            and wanted.rack in {"", row.rack}
+            and wanted.phase in {"", row.phase}
+            and (not wanted.out or row.unschedulable)
+        )
+
+    nodes = tuple(row for row in rows if fits(row))
+    shown = {row.name for row in nodes}
+    restricted = wanted != shapes.FleetFilter()
+    return shapes.FleetPage(
         replica=state.replica(),
         counts=counts(state, rows),
         budgets=tuple(
@@ -95,9 +125,55 @@ def summary(state: PageState, rows: Iterable[shapes.NodeRow]) -> shapes.FleetSum
         breaker=_breaker(state),
         findings=_findings(state),
         pauses=pauses(state),
-        pools=_pools(rows),
-        last_day=last_day(state),
+        filter=wanted,
+        reasons=tuple(sorted(set().union(*reasons.values()) - {""})),
+        racks=tuple(sorted({row.rack for row in rows})),
+        phases=tuple(sorted({row.phase for row in rows if row.phase})),
+        nodes=nodes,
+        gone=tuple(name for name in found or () if name not in state.snapshot.nodes),
+        sessions=grouped(s for s in open_sessions if not restricted or s.node in shown),
     )
+
+
+def grouped(rows: Iterable[shapes.SessionRow]) -> tuple[shapes.SessionGroup, ...]:
+    """Sessions that say the same as one row, in the order of the first of each."""
+    found: dict[tuple[object, ...], list[shapes.SessionRow]] = {}
+    for row in rows:
+        # What waits for the fleet differs in its dates; what it waits for is the same.
+        said = row.waits_for or row.message
+        key = (row.phase, row.mode, row.severity, row.reason, row.causes, row.conditions, said)
+        found.setdefault(key, []).append(row)
+    return tuple(
+        shapes.SessionGroup(
+            session=min(its, key=lambda row: parse_time(row.phase_since) or 0.0),
+            nodes=tuple(row.node for row in its),
+            newest_since=max((row.phase_since for row in its), key=lambda at: parse_time(at) or 0),
+        )
+        for its in found.values()
+    )
+
+
+def search(state: PageState, text: str) -> dict[str, str]:
+    """Nodes that the text may mean, each with the session that it names or "".
+
+    By a part of the name of a node or session, or of the serial number or UUID of a GPU, as far as
+    a verdict or a record is at hand.
+    """
+    asked = text.strip().lower()
+    found = {name: "" for name in sorted(state.snapshot.nodes) if asked in name.lower()}
+    for name, session in sorted(state.snapshot.quarantines.items()):
+        if asked in name.lower():
+            found.setdefault(session.spec.node_name, name)
+    if len(asked) < SHORTEST:
+        return found
+    for name, health in sorted({**state.read, **state.snapshot.healths}.items()):
+        if any(asked in f"{gpu.uuid} {gpu.serial}".lower() for gpu in health.status.gpus):
+            found.setdefault(name, "")
+    for _, record in sorted(state.snapshot.records.items()):
+        status = record.status
+        if status.node and asked in f"{status.uuid} {status.serial}".lower():
+            found.setdefault(status.node, "")
+    return found
 
 
 def _findings(state: PageState) -> tuple[str, ...]:
@@ -138,16 +214,6 @@ def counts(state: PageState, rows: list[shapes.NodeRow]) -> shapes.Counts:
     )
 
 
-def last_day(state: PageState) -> tuple[int, ...]:
-    """Sessions opened in each of the last 24 hours, the oldest hour first."""
-    hours = [0] * DAY_H
-    for session in state.snapshot.quarantines.values():
-        ago_h = int((state.now - session.metadata.created_at) // 3600)
-        if 0 <= ago_h < DAY_H:
-            hours[DAY_H - 1 - ago_h] += 1
-    return tuple(hours)
-
-
 def _breaker(state: PageState) -> shapes.BreakerState:
     said = state.verdict.breaker.refusal
     return shapes.BreakerState(
@@ -155,22 +221,6 @@ def _breaker(state: PageState) -> shapes.BreakerState:
         reason=said.reason if said is not None else "",
         message=said.why if said is not None else "",
         until=format_time(said.until) if said is not None and said.until else "",
-    )
-
-
-def _pools(rows: list[shapes.NodeRow]) -> tuple[shapes.PoolRow, ...]:
-    by_pool: dict[str, list[shapes.NodeRow]] = {}
-    for row in rows:
-        by_pool.setdefault(row.pool, []).append(row)
-    return tuple(
-        shapes.PoolRow(
-            name=name,
-            racks=len({row.rack for row in its}),
-            nodes=len(its),
-            healthy=sum(row.health == "healthy" for row in its),
-            open_sessions=sum(bool(row.session) for row in its),
-        )
-        for name, its in sorted(by_pool.items())
     )
 
 

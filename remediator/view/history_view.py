@@ -6,11 +6,11 @@ import datetime
 from collections import Counter
 from collections.abc import Iterable
 
-from remediator.view.session_view import gpu_ids, identity
+from remediator.view.session_view import gpu_ids, identity, session_row
 from remediator.view.shapes import (
     DrainTimes,
     GpuOffender,
-    HistoryShown,
+    HistoryPage,
     NodeOffender,
     ReasonCount,
     Week,
@@ -19,38 +19,34 @@ from remediator.view.state import PageState, seconds_between
 from rules.api.health import GpuStatus
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Phase, gravest_reason
+from rules.api.timestamps import parse_time
 from rules.session.observation import is_open
 from rules.session.status import is_true
 
 WEEKS = 12
 TOP = 20
+LATEST = 100
 _REPEATED = 2
-_BUCKETS = (
-    (10, "10 s"),
-    (30, "30 s"),
-    (60, "1 min"),
-    (300, "5 min"),
-    (900, "15 min"),
-    (3600, "1 h"),
-    (6 * 3600, "6 h"),
-)
-_LONGER = "longer"
 _DAY = datetime.timedelta(days=1)
 
 
-def history(state: PageState) -> HistoryShown:
-    """The whole answer."""
+def history_page(state: PageState) -> HistoryPage:
+    """Everything that `/history` shows."""
     sessions = sorted(
         state.snapshot.quarantines.values(), key=lambda s: (s.metadata.created_at, s.name)
     )
-    return HistoryShown(
+    ended = [session_row(session) for session in sessions if not is_open(session)]
+    ended.sort(key=lambda row: (-(parse_time(row.phase_since) or 0.0), row.name))
+    return HistoryPage(
+        replica=state.replica(),
         sessions=len(sessions),
-        ended=sum(not is_open(session) for session in sessions),
+        ended=len(ended),
         weeks=weeks(sessions, state.now),
         reasons=reasons(sessions),
         drain_times=drain_times(sessions),
         nodes=node_offenders(sessions),
         gpus=gpu_offenders(sessions, state),
+        latest=tuple(ended[:LATEST]),
     )
 
 
@@ -96,15 +92,11 @@ def drain_seconds(session: QuarantineView) -> float | None:
 def drain_times(sessions: Iterable[QuarantineView]) -> DrainTimes:
     """How long finished drains took."""
     took = sorted(s for s in map(drain_seconds, sessions) if s is not None)
-    buckets: Counter[str] = Counter(
-        next((words for upper, words in _BUCKETS if seconds <= upper), _LONGER) for seconds in took
-    )
     return DrainTimes(
         drains=len(took),
         median_seconds=_quantile(took, 0.5),
         p90_seconds=_quantile(took, 0.9),
         longest_seconds=int(took[-1]) if took else 0,
-        buckets=tuple((words, buckets[words]) for words in (*(w for _, w in _BUCKETS), _LONGER)),
     )
 
 

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from remediator.view.lists.grouping import UNNAMED, GroupKeys
+from remediator.view.grouping import UNNAMED, GroupKeys
 from remediator.view.shapes import Shown
 from rules.api.names import LABEL_DRIVER, LABEL_GPUS, LABEL_PRODUCT
 from rules.api.nodes import NodeView, QuarantineView

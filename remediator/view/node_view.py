@@ -1,22 +1,20 @@
-"""One node as values: its verdict, its marks, what people wrote on it, its sessions. Pure."""
+"""The page of one node: its verdict, marks, sessions and timeline. Pure."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from remediator.view.acts import acts_on
 from remediator.view.clock_words import clock_said
 from remediator.view.fleet_view import node_row
 from remediator.view.people import pause_scope
-from remediator.view.session_view import node_marks, rows_of
-from remediator.view.shapes import MovedShown, NodeDetail, NodeTimeline
+from remediator.view.session_view import node_marks, session_detail
+from remediator.view.shapes import MovedShown, NodePage, NodeTimeline
 from remediator.view.state import PageState
 from remediator.view.timeline import node_timeline
 from rules.api.names import ANNOTATION_HOLD
 from rules.api.nodes import HealthView, NodeView
 from rules.fleet.happenings import records_by_now
 from rules.fleet.health_now import UNKNOWN, HealthNow
-from rules.ledger.places import Moved, came_from
+from rules.ledger.places import came_from, went_to
 from rules.ledger.record import RecordView
 from rules.ledger.verdict import judge_record
 from rules.session.halts import opt_out_unheard
@@ -24,38 +22,44 @@ from rules.session.observation import opted_out, pause_covers, pause_means
 from rules.session.owners import failed_owner
 
 
-def node_detail(node: NodeView, state: PageState) -> NodeDetail:
-    """One node whole."""
-    live = state.health(node.name)
-    verdict = state.known(node.name)
-    return NodeDetail(
-        node=node_row(node, state),
-        verdict="live" if live else "read" if verdict else "none",
-        health=verdict.status if verdict else None,
-        # Whoever looks must not take old words for new.
-        stale=_stale(state.health_now(node)) if verdict is not None else "",
-        marks=node_marks(node),
-        notes=tuple(_notes(node, state)),
-        moved=tuple(moved_shown(came_from(node.name, verdict, state.snapshot.records.values()))),
-        acts=acts_on(node.name, state),
-        sessions=rows_of(state.by_node.get(node.name, ())),
-        timeline=_timeline(node, verdict, state),
+def node_page(name: str, state: PageState) -> NodePage | None:
+    """Everything that `/nodes/NAME` shows, also of a node that is gone and has sessions.
+
+    None where there is neither a node nor a session of that name.
+    """
+    node = state.snapshot.nodes.get(name)
+    sessions = state.by_node.get(name, ())
+    if node is None and not sessions:
+        return None
+    live, verdict = state.health(name), state.known(name) if node is not None else None
+    healths, records = state.snapshot.healths.values(), state.snapshot.records.values()
+    moved = went_to(name, healths, records) if node is None else came_from(name, verdict, records)
+    return NodePage(
+        replica=state.replica(),
+        name=name,
+        node=node_row(node, state) if node is not None else None,
+        verdict="none" if verdict is None else "live" if live else "read",
+        health=verdict.status if verdict is not None else None,
+        stale=_stale(state.health_now(node)) if node is not None and verdict is not None else "",
+        marks=node_marks(node) if node is not None else (),
+        notes=tuple(_notes(node, state)) if node is not None else (),
+        moved=tuple(MovedShown(node=one.node, said=one.clause) for one in moved),
+        acts=acts_on(name, state),
+        sessions=tuple(session_detail(session, state) for session in reversed(sessions)),
+        timeline=_timeline(name, node, verdict, state),
     )
 
 
-def _timeline(node: NodeView, verdict: HealthView | None, state: PageState) -> NodeTimeline:
-    sessions = state.by_node.get(node.name, ())
-    records = records_by_now(
-        node.name, node, verdict, sessions, state.snapshot.records.values(), state.now
-    )
-    status = verdict.status if verdict else None
-    pauses = [one for one in state.snapshot.pauses.values() if pause_means(one, node)]
-    return node_timeline(node.name, sessions, status, records, state.now, pauses)
-
-
-def moved_shown(found: Iterable[Moved]) -> list[MovedShown]:
-    """Which other nodes to look at, and why."""
-    return [MovedShown(node=one.node, said=one.clause) for one in found]
+def _timeline(
+    name: str, node: NodeView | None, verdict: HealthView | None, state: PageState
+) -> NodeTimeline:
+    sessions, snapshot = state.by_node.get(name, ()), state.snapshot
+    records = records_by_now(name, node, verdict, sessions, snapshot.records.values(), state.now)
+    pauses = [
+        one for one in snapshot.pauses.values() if node is not None and pause_means(one, node)
+    ]
+    status = verdict.status if verdict is not None else None
+    return node_timeline(name, sessions, status, records, state.now, pauses)
 
 
 def _stale(now: HealthNow) -> str:

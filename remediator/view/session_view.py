@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from remediator.view import shapes
-from remediator.view.acts import acts_on
-from remediator.view.session_words import mark_stays
 from remediator.view.shared_waits import clause_of
 from remediator.view.state import PageState, mode_of, phase_of
 from rules.api.health import GpuStatus, IncidentStatus
@@ -15,7 +13,6 @@ from rules.api.mark import read_note
 from rules.api.names import TAINT_QUARANTINE
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Condition, DrainStatus, gravest_reason
-from rules.api.sentences import total
 from rules.api.timestamps import format_time, parse_time
 from rules.catalog.reason import severity_rank
 from rules.ledger.record import RecordView, gpu_record_name
@@ -44,11 +41,9 @@ def session_row(session: QuarantineView) -> shapes.SessionRow:
         causes=len(causes),
         opened_at=format_time(wanted_at(session)),
         phase_since=status.phase_since or session.metadata.creation_timestamp,
-        message=status.message or "The remediator has not looked at it yet.",
+        message=status.message or "The remediator has not reconciled it yet.",
         conditions=tuple(condition_word(c) for c in status.conditions if c.status == "True"),
         evicted=drain.evicted,
-        waiting=total(drain.waiting),
-        blocked=len(drain.blocked),
         waits_for=clause_of(session),
     )
 
@@ -59,35 +54,18 @@ def condition_word(condition: Condition) -> str:
     return condition.reason if halted else condition.type
 
 
-def open_rows(state: PageState) -> list[shapes.SessionRow]:
-    """Open sessions, and ended ones whose mark is on still: those that need a person first, then
-    the gravest, then the oldest.
-    """
-    all_of_them = state.snapshot.quarantines.values()
-    rows = [session_row(s) for s in all_of_them if is_open(s) or mark_stays(s)]
-    return sorted(rows, key=urgency)
-
-
 def urgency(row: shapes.SessionRow) -> tuple[bool, int, float, str]:
     """Sort key of open sessions."""
     since = parse_time(row.opened_at) or 0.0
     return "NeedsHuman" not in row.conditions, -severity_rank(row.severity), since, row.name
 
 
-def ended_rows(state: PageState) -> list[shapes.SessionRow]:
-    """Ended sessions, the last that ended first."""
-    rows = [session_row(s) for s in state.snapshot.quarantines.values() if not is_open(s)]
-    return sorted(rows, key=lambda row: (-(parse_time(row.phase_since) or 0.0), row.name))
-
-
 def session_detail(session: QuarantineView, state: PageState) -> shapes.SessionDetail:
     """One session whole."""
     spec, status = session.spec, session.status
-    node = state.snapshot.nodes.get(spec.node_name)
     return shapes.SessionDetail(
         session=session_row(session),
         hold=spec.hold,
-        acts=acts_on(spec.node_name, state),
         release_asked_by=(spec.release.by or "somebody") if spec.release else "",
         repair_asked=spec.repair,
         causes=spec.causes,
@@ -95,17 +73,9 @@ def session_detail(session: QuarantineView, state: PageState) -> shapes.SessionD
         gpus=_gpus(session, state),
         evidence=evidence_of(session, state),
         drain=_drain(status.drain) if status.drain else None,
-        marks=node_marks(node) if node is not None and _carries(node, session) else (),
         validation=status.validation,
         ladder=_ladder(session, state),
-        timeline=status.timeline,
     )
-
-
-def _carries(node: NodeView, session: QuarantineView) -> bool:
-    """Whether the node's marks are of this session: it is open, or its own are on still."""
-    note = read_note(node)
-    return is_open(session) or (note is not None and note.session == session.name)
 
 
 def _ladder(session: QuarantineView, state: PageState) -> tuple[LadderRung, ...]:
@@ -222,8 +192,3 @@ def node_marks(node: NodeView) -> tuple[shapes.NodeMark, ...]:
             owner = "not gpuward: it was cordoned before, and stays so after a release"
         marks.append(shapes.NodeMark(what="cordoned", owner=owner))
     return tuple(marks)
-
-
-def rows_of(sessions: Iterable[QuarantineView]) -> tuple[shapes.SessionRow, ...]:
-    """Rows of one node's sessions, newest first."""
-    return tuple(session_row(session) for session in reversed(tuple(sessions)))

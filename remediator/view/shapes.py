@@ -1,12 +1,10 @@
-"""What `/api/` answers: the values that the views make and the pages and JSON both show.
+"""What the page shows: `FleetPage`, `NodePage` and `HistoryPage`, one value per page.
 
-The schema of the answers is made from these types, so a field that is not here is not in an
-answer. Times are RFC 3339 as the objects spell them; durations are seconds.
+A view fills it, a template renders it, and `/api/` answers with it as JSON. The schema is made
+from these types. Times are RFC 3339 as the objects spell them; durations are seconds.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import msgspec
 
@@ -16,7 +14,6 @@ from rules.api.quarantine import (
     Cause,
     Condition,
     RepairRequest,
-    TimelineEntry,
     ValidationAttempt,
 )
 from rules.session.repair.rungs import LadderRung
@@ -84,9 +81,6 @@ class SessionRow(Shown, frozen=True, kw_only=True):
     """Conditions that are true, for example `Blocked`, `NeedsHuman`, `Storm`; what halts a session
     by its reason: `Paused`, `OptOut`, `StandDown`."""
     evicted: int
-    waiting: int
-    blocked: int
-    """Things that block its drain."""
     waits_for: str = ""
     """What holds it for the sake of the fleet, a clause of its sentence that others may share."""
 
@@ -139,26 +133,22 @@ class PersonsAct(Shown, frozen=True, kw_only=True):
 
 
 class SessionDetail(Shown, frozen=True, kw_only=True):
-    """One session whole."""
+    """One session whole; its steps are items of the node's timeline."""
 
     session: SessionRow
     hold: bool
-    acts: tuple[PersonsAct, ...]
-    """What a person can do about it now; () once it has ended."""
     release_asked_by: str
     repair_asked: RepairRequest | None
-    """The step that a person let go last, who and why."""
+    """The repair step that a person approved last, who and why."""
     causes: tuple[Cause, ...]
     conditions: tuple[Condition, ...]
     gpus: tuple[GpuIdentity, ...]
     evidence: tuple[IncidentEvidence, ...]
     drain: DrainShown | None
-    marks: tuple[NodeMark, ...]
     ladder: tuple[LadderRung, ...]
     """The repair: what was tried, what is next, what comes after."""
     validation: tuple[ValidationAttempt, ...]
     """The tests under load before its release."""
-    timeline: tuple[TimelineEntry, ...]
 
 
 class TimelineItem(Shown, frozen=True, kw_only=True):
@@ -192,28 +182,6 @@ class MovedShown(Shown, frozen=True, kw_only=True):
 
     node: str
     said: str
-
-
-class NodeDetail(Shown, frozen=True, kw_only=True):
-    """One node whole."""
-
-    node: NodeRow
-    verdict: str
-    """`live` from the watch of sick nodes, `read` from one read a moment ago, `none`."""
-    health: HealthStatus | None
-    stale: str
-    """Why nobody knows whether `health` still holds; "" where it can be believed."""
-    marks: tuple[NodeMark, ...]
-    notes: tuple[str, ...]
-    """What people wrote on it: hold, opt-out, pauses that name it."""
-    moved: tuple[MovedShown, ...]
-    """Nodes in which GPUs of this one were before, where that is on record."""
-    acts: tuple[PersonsAct, ...]
-    """What a person can do about it now."""
-    sessions: tuple[SessionRow, ...]
-    """Newest first."""
-    timeline: NodeTimeline
-    """What happened to the node."""
 
 
 class Counts(Shown, frozen=True, kw_only=True):
@@ -263,16 +231,6 @@ class PauseRow(Shown, frozen=True, kw_only=True):
     until: str
 
 
-class PoolRow(Shown, frozen=True, kw_only=True):
-    """One pool in numbers."""
-
-    name: str
-    racks: int
-    nodes: int
-    healthy: int
-    open_sessions: int
-
-
 class ReplicaShown(Shown, frozen=True, kw_only=True):
     """Who answers, and whether what it knows is complete and fresh."""
 
@@ -290,18 +248,75 @@ class ReplicaShown(Shown, frozen=True, kw_only=True):
     at: str
 
 
-class FleetSummary(Shown, frozen=True, kw_only=True):
-    """The answer to `/api/fleet`."""
+class NodePage(Shown, frozen=True, kw_only=True):
+    """`/nodes/NAME` and `/api/nodes/NAME`: one node whole, or what is kept of one that is gone."""
+
+    replica: ReplicaShown
+    name: str
+    node: NodeRow | None
+    """None: there is no such GPU node any more."""
+    verdict: str
+    """`live` from the watch of sick nodes, `read` from one read a moment ago, `none`."""
+    health: HealthStatus | None
+    stale: str
+    """Why it is not known whether `health` still holds; "" where it can be believed."""
+    marks: tuple[NodeMark, ...]
+    notes: tuple[str, ...]
+    """What people wrote on it (hold, opt-out, pauses that name it) and what else is unusual."""
+    moved: tuple[MovedShown, ...]
+    """Nodes that GPUs of this one were in before; of a node that is gone, where they are now."""
+    acts: tuple[PersonsAct, ...]
+    """What a person can do about it now."""
+    sessions: tuple[SessionDetail, ...]
+    """Newest first."""
+    timeline: NodeTimeline
+
+
+class SessionGroup(Shown, frozen=True, kw_only=True):
+    """Open sessions that differ only in their node and age."""
+
+    session: SessionRow
+    """The one that has been in its phase longest."""
+    nodes: tuple[str, ...]
+    newest_since: str
+    """`phaseSince` of the latest."""
+
+
+class FleetFilter(Shown, frozen=True, kw_only=True):
+    """Which nodes and sessions are shown; an empty field restricts nothing."""
+
+    q: str = ""
+    """Part of the name of a node or session, or of the serial number or UUID of a GPU."""
+    health: str = ""
+    reason: str = ""
+    rack: str = ""
+    phase: str = ""
+    out: str = ""
+    """Not empty: only nodes that are cordoned."""
+
+
+class FleetPage(Shown, frozen=True, kw_only=True):
+    """`/` and `/api/fleet`."""
 
     replica: ReplicaShown
     counts: Counts
+    """Of the whole fleet, whatever the filter."""
     budgets: tuple[BudgetRow, ...]
     breaker: BreakerState
     findings: tuple[str, ...]
     pauses: tuple[PauseRow, ...]
-    pools: tuple[PoolRow, ...]
-    last_day: tuple[int, ...]
-    """Sessions opened in each of the last 24 hours, the oldest hour first."""
+    filter: FleetFilter
+    reasons: tuple[str, ...]
+    """Values that the filter can take."""
+    racks: tuple[str, ...]
+    phases: tuple[str, ...]
+    nodes: tuple[NodeRow, ...]
+    """By pool, rack and name."""
+    gone: tuple[str, ...]
+    """Nodes that `filter.q` means and that are gone."""
+    sessions: tuple[SessionGroup, ...]
+    """Open sessions: those that need operator action first, then the most severe, then the oldest.
+    """
 
 
 class Week(Shown, frozen=True, kw_only=True):
@@ -325,8 +340,6 @@ class DrainTimes(Shown, frozen=True, kw_only=True):
     median_seconds: int
     p90_seconds: int
     longest_seconds: int
-    buckets: tuple[tuple[str, int], ...]
-    """`[upper end in words, drains]`."""
 
 
 class NodeOffender(Shown, frozen=True, kw_only=True):
@@ -350,11 +363,12 @@ class GpuOffender(Shown, frozen=True, kw_only=True):
     reasons: tuple[str, ...]
 
 
-class HistoryShown(Shown, frozen=True, kw_only=True):
-    """The answer to `/api/history`: sessions of mode Enforce and Shadow alike, as kept by
-    policy.
+class HistoryPage(Shown, frozen=True, kw_only=True):
+    """`/history` and `/api/history`: sessions of mode Enforce and Shadow alike, as long as the
+    policy keeps them.
     """
 
+    replica: ReplicaShown
     sessions: int
     ended: int
     weeks: tuple[Week, ...]
@@ -362,39 +376,5 @@ class HistoryShown(Shown, frozen=True, kw_only=True):
     drain_times: DrainTimes
     nodes: tuple[NodeOffender, ...]
     gpus: tuple[GpuOffender, ...]
-
-
-class NodePage(Shown, frozen=True, kw_only=True):
-    """A page of `/api/nodes`."""
-
-    items: tuple[NodeRow, ...]
-    next: str = msgspec.field(name="continue")
-    """Give it back as `continue` for the next page; empty on the last."""
-    total: int
-
-
-class FoundRow(Shown, frozen=True, kw_only=True):
-    """One node that a search found."""
-
-    name: str
-    node: NodeRow | None
-    """None: there is no such node any more."""
-    why: str
-
-
-class SessionPage(Shown, frozen=True, kw_only=True):
-    """A page of `/api/sessions`."""
-
-    items: tuple[SessionRow, ...]
-    next: str = msgspec.field(name="continue")
-    total: int
-
-
-class LivePage(Shown, frozen=True, kw_only=True):
-    """The answer to `/api/live`, made for the page's own script."""
-
-    at: str
-    digests: dict[str, str]
-    """Of every live region of the page, by its element id."""
-    regions: dict[str, list[Any]]
-    """The regions that were asked for, as `[tag, {attribute: value}, child, ...]`."""
+    latest: tuple[SessionRow, ...]
+    """Sessions that ended last, at most 100."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from remediator.view.lists.grouping import GroupKeys
+from remediator.view.grouping import GroupKeys
 from remediator.view.shapes import ReplicaShown
 from rules.api.nodes import AgentPod, HealthView, NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase

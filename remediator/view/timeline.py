@@ -137,7 +137,7 @@ def _phases(session: QuarantineView) -> Iterator[TimelineItem]:
             until="",
             what="opened",
             state=Phase.PENDING,
-            said="the remediator has not looked at it yet",
+            said="the remediator has not reconciled it yet",
             session=session.name,
         )
     for position, entry in enumerate(entries):

@@ -22,13 +22,8 @@ from hack.sim.demo.stage import Stage
 IMAGES = Path(__file__).resolve().parents[3] / "docs" / "images"
 NODES = 24
 TALL = 6000
-LOOKS: dict[str, dict[str, Any]] = {
-    "desktop": {"width": 1280, "height": 960},
-    "phone": {"width": 390, "height": 844, "phone": True},
-}
+LOOK: dict[str, Any] = {"width": 1280, "height": 960}
 USAGE_ERROR = 64
-_WIDE = frozenset({"history"})
-"""Pages that the documentation shows at desktop width only."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -65,40 +60,23 @@ async def _run(options: argparse.Namespace) -> None:
 async def _pictures(page: str, out: Path, *, tall: bool) -> None:
     pages = await _pages(page)
     async with Browser() as browser:
-        for look, size in LOOKS.items():
-            for dark in (False, True):
-                for name, path in pages.items():
-                    if look == "phone" and name in _WIDE and not tall:
-                        continue
-                    await browser.look(**size, dark=dark)
-                    await browser.go(f"{page}{path}")
-                    if tall:
-                        high = int(await browser.js("document.documentElement.scrollHeight"))
-                        await browser.look(**{**size, "height": min(high, TALL)}, dark=dark)
-                    if name == "node" and not tall:
-                        shows = "document.querySelector('.part-timeline').scrollIntoView()"
-                        await browser.js(shows)
-                    shot = out / f"page-{name}-{look}-{'dark' if dark else 'light'}.png"
-                    await browser.picture(shot)
+        for dark in (False, True):
+            for name, path in pages.items():
+                await browser.look(**LOOK, dark=dark)
+                await browser.go(f"{page}{path}")
+                if tall:
+                    high = int(await browser.js("document.documentElement.scrollHeight"))
+                    await browser.look(**{**LOOK, "height": min(high, TALL)}, dark=dark)
+                await browser.picture(out / f"page-{name}-{'dark' if dark else 'light'}.png")
 
 
 async def _pages(page: str) -> dict[str, str]:
-    """Name of the picture to path: the gravest open session, and the node with most repairs."""
-    async with aiohttp.ClientSession() as plain:
-
-        async def read(path: str) -> Any:
-            async with plain.get(f"{page}{path}") as answer:
-                return await answer.json()
-
-        opened = (await read("/api/sessions"))["items"]
-        ended = (await read("/api/sessions?state=ended"))["items"]
-        details = [await read(f"/api/sessions/{quote(one['name'], safe='')}") for one in ended]
-    repaired = max(details, key=lambda one: len(one["ladder"]), default=None)
+    """Name of the picture to path; the node is that of the most urgent open session."""
+    async with aiohttp.ClientSession() as plain, plain.get(f"{page}/api/fleet") as answer:
+        opened = (await answer.json())["sessions"]
     pages = {"fleet": "/", "history": "/history"}
     if opened:
-        pages["session"] = f"/sessions/{quote(opened[0]['name'], safe='')}"
-    if repaired is not None:
-        pages["node"] = f"/nodes/{quote(repaired['session']['node'], safe='')}"
+        pages["node"] = f"/nodes/{quote(opened[0]['session']['node'], safe='')}"
     return pages
 
 

@@ -7,6 +7,11 @@ from typing import Any
 
 import msgspec
 
+from remediator.page.rendering import render_page
+from remediator.view.fleet_view import fleet_page
+from remediator.view.history_view import history_page
+from remediator.view.node_view import node_page
+from remediator.view.shapes import FleetFilter, NodePage, SessionDetail
 from remediator.view.state import PageState, sessions_by_node
 from rules.api.health import (
     GpuStatus,
@@ -183,6 +188,34 @@ def state(
         by_node=sessions_by_node(quarantines),
         **changes,
     )
+
+
+def fleet_html(of: PageState, **wanted: str) -> str:
+    """The fleet page under a filter."""
+    return render_page(fleet_page(of, FleetFilter(**wanted)))
+
+
+def node_of(of: PageState, name: str) -> NodePage:
+    """What the page of a node shows."""
+    page = node_page(name, of)
+    assert page is not None
+    return page
+
+
+def node_html(of: PageState, name: str) -> str:
+    """The page of a node."""
+    return render_page(node_of(of, name))
+
+
+def history_html(of: PageState) -> str:
+    """The page of the history."""
+    return render_page(history_page(of))
+
+
+def session_of(of: PageState, name: str) -> SessionDetail:
+    """A session as its node's page shows it."""
+    node = of.snapshot.quarantines[name].spec.node_name
+    return next(one for one in node_of(of, node).sessions if one.session.name == name)
 
 
 def big_state(nodes: int = 5000, sessions: int = 500) -> PageState:

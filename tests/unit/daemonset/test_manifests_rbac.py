@@ -142,7 +142,7 @@ WIRING = {
     "drain/drains.py",
     "kube/caches.py",
     "kubectl/typed/connection.py",
-    "view/verdict_reader.py",
+    "view/live.py",
 }
 """Who only hands the transport on."""
 QUIET = {"cycle/fleet.py", "cycle/loop.py", "drain/gang_scout.py"}

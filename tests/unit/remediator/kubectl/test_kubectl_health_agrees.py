@@ -15,7 +15,7 @@ from hack.sim.cluster import resource as r
 from hack.sim.cluster.http.threaded import HostedServer
 from remediator.kube.resources import AgentPodObject
 from remediator.view.fleet_view import node_row
-from remediator.view.node_view import node_detail
+from remediator.view.node_view import node_page
 from rules.api.nodes import HealthView, NodeView
 from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
 from tests.support.remediator.kubectl_objects import (
@@ -116,4 +116,7 @@ def _pages(kubectl: Kubectl) -> tuple[str, ...]:
     )
     of = replace(of, snapshot=replace(of.snapshot, agents={pod.uid: pod for pod in agents}))
     seen = of.snapshot.nodes[HEALTHY]
-    return node_row(seen, of).health, node_detail(seen, of).node.health
+    page = node_page(HEALTHY, of)
+    assert page is not None
+    assert page.node is not None
+    return node_row(seen, of).health, page.node.health

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 
 import pytest
 
-from remediator.page.answers import NotThereError, api_history, document_of, nodes_to_read
-from remediator.page.markup import render
-from remediator.view.history_view import drain_seconds, drain_times, weeks
+from remediator.view.history_view import drain_seconds, drain_times, history_page, weeks
+from remediator.view.node_view import node_page
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Condition
 from rules.ledger.record import RecordStatus, RecordView
-from tests.support.remediator.page_fleet import NOW, node, session, state, verdict
+from tests.support.remediator.page_fleet import (
+    NOW,
+    history_html,
+    node,
+    node_html,
+    session,
+    state,
+    verdict,
+)
 
 DAY = 86_400.0
 
@@ -46,21 +52,6 @@ def test_how_long_drains_took(took: list[float], expected: tuple[int, ...]) -> N
     assert (
         times.drains, times.median_seconds, times.p90_seconds, times.longest_seconds
     ) == expected  # fmt: skip
-    assert sum(count for _, count in times.buckets) == len(took)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "bucket"),
-    [
-        pytest.param(10.0, "10 s", id="end of a bucket"),
-        pytest.param(11.0, "30 s", id="past it"),
-        pytest.param(7 * 3600.0, "longer", id="past the last"),
-    ],
-)
-def test_a_drain_counts_in_one_bucket(seconds: float, bucket: str) -> None:
-    times = drain_times([past("s", "n", days=1, took_s=seconds)])
-
-    assert [words for words, count in times.buckets if count] == [bucket]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +67,7 @@ def test_what_is_no_finished_drain(of: QuarantineView) -> None:
 
 
 def test_repeat_offenders_by_node_and_by_gpu_wherever_it_was_plugged() -> None:
-    found = api_history(
+    found = history_page(
         state(
             [node("a"), node("b")],
             [
@@ -101,21 +92,35 @@ def test_repeat_offenders_by_node_and_by_gpu_wherever_it_was_plugged() -> None:
     assert (found.sessions, found.ended) == (4, 3)
 
 
-def test_plots_say_their_numbers_in_words() -> None:
+def test_bars_have_their_numbers_in_words() -> None:
     of = state((), [past(f"s{i}", f"n{i}", days=1, took_s=20) for i in range(3)])
-    page = render(document_of(of, "/history", {}))
+    page = history_html(of)
 
-    assert "Quarantines opened per week (from Monday, UTC). 03-02: 3" in page
-    assert "Time to drain (drains that took up to). 30 s: 3" in page
-    assert "Top reasons. Xid79GPUFallenOffBus: 3" in page
+    assert 'aria-label="2026-03-02: 3"' in page
+    assert 'aria-label="Xid79GPUFallenOffBus: 3"' in page
+    assert "<dt>Median</dt><dd>20 s</dd>" in page
+
+
+def test_ended_sessions_come_with_the_latest_first() -> None:
+    of = state(
+        (),
+        [
+            session("old", "a", "Released", opened_s=900),
+            session("new", "b", "Cancelled", opened_s=9),
+            session("open", "c"),
+        ],
+    )
+
+    assert [row.name for row in history_page(of).latest] == ["new", "old"]
+    assert 'href="/nodes/b#session-new"' in history_html(of)
 
 
 def test_without_history_the_page_says_so() -> None:
-    page = render(document_of(state(), "/history", {}))
+    page = history_html(state())
 
     for sentence in (
         "No drain has finished yet.",
-        "No node has been in quarantine twice.",
+        "No node has been quarantined twice.",
         "No GPU was named by two sessions.",
         "No session has ended yet.",
     ):
@@ -131,32 +136,15 @@ def test_the_serial_of_a_gpu_that_no_verdict_shows_comes_from_its_record() -> No
     snapshot = dataclasses.replace(of.snapshot, records={"gpu-b-3": record})
     known = dataclasses.replace(of, snapshot=snapshot)
 
-    (gpu,) = api_history(known).gpus
+    (gpu,) = history_page(known).gpus
     assert gpu.gpu.serial == "S9"
-    assert "S9" in render(document_of(known, "/history", {}))
-    assert "serial S9" in render(document_of(known, "/sessions/b-3", {}))
-    assert nodes_to_read(known, "/history") == []
-
-
-def test_the_serial_of_a_gpu_on_a_healthy_node_comes_from_a_read() -> None:
-    of = state([node("b")], [past(f"b-{i}", "b", days=i, gpus=["GPU-b-3"]) for i in (3, 2)])
-
-    assert nodes_to_read(of, "/history") == nodes_to_read(of, "/api/history") == ["b"]
-    (gpu,) = api_history(dataclasses.replace(of, read={"b": verdict("b")})).gpus
-    assert gpu.gpu.serial == "S3"
-
-
-def test_words_under_bars_do_not_touch_on_a_phone() -> None:
-    page = render(document_of(state((), [past("s", "n", days=1, took_s=20)]), "/history", {}))
-    weeks = re.findall(r">(\d\d-\d\d)<", page)
-    assert 3 <= len(weeks) <= 6
-    assert "<h1>History</h1>" in page
+    assert "S9" in history_html(known)
+    assert "serial S9" in node_html(known, "b")
 
 
 def test_a_node_that_is_gone_leads_to_what_is_kept_of_it() -> None:
     of = state((), [past("s-1", "n", days=1, took_s=20)])
-    page = render(document_of(of, "/nodes/n", {}))
-    assert "no such GPU node any more" in page
-    assert 'href="/sessions/s-1"' in page
-    with pytest.raises(NotThereError):
-        document_of(of, "/nodes/never", {})
+    page = node_html(of, "n")
+    assert "no GPU node of this name any more" in page
+    assert 'id="session-s-1"' in page
+    assert node_page("never", of) is None

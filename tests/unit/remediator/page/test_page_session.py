@@ -1,4 +1,4 @@
-"""A session's page and the lists of sessions."""
+"""A session on the page of its node."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from remediator.page.answers import NotThereError, api_session, api_sessions, document_of
-from remediator.page.markup import render
-from remediator.view.lists.paging import RequestError
 from remediator.view.shapes import GpuIdentity, IncidentEvidence, NodeMark
 from remediator.view.state import PageState
 from rules.api.nodes import ObjectMeta, QuarantineView
@@ -29,8 +26,13 @@ from tests.support.remediator.page_fleet import (
     XID_79,
     ago,
     blocked_session,
+    fleet_html,
+    history_html,
     node,
+    node_html,
+    node_of,
     session,
+    session_of,
     sick,
     state,
     verdict,
@@ -48,7 +50,7 @@ NOTE = {"annotations": {"gpuward.io/session": '{"session": "b-1", "priorUnschedu
 
 
 def page(of: PageState, name: str) -> str:
-    return render(document_of(of, f"/sessions/{name}", {}))
+    return node_html(of, of.snapshot.quarantines[name].spec.node_name)
 
 
 def blocked() -> PageState:
@@ -70,7 +72,7 @@ def test_the_page_names_budget_pods_owner_and_remedy() -> None:
 
 def test_what_the_session_kept_survives_the_node() -> None:
     of = state((), [blocked_session("b-1", "b")])
-    detail = api_session(of, "b-1")
+    detail = session_of(of, "b-1")
 
     assert detail.evidence == (
         IncidentEvidence(
@@ -83,13 +85,13 @@ def test_what_the_session_kept_survives_the_node() -> None:
 
 
 def test_a_gpu_has_its_serial_while_the_verdict_is_known() -> None:
-    assert api_session(blocked(), "b-1").gpus == (
+    assert session_of(blocked(), "b-1").gpus == (
         GpuIdentity(uuid="GPU-b-3", serial="S3", index=3),
     )
 
 
 def test_every_mark_has_an_owner() -> None:
-    assert api_session(blocked(), "b-1").marks == (
+    assert node_of(blocked(), "b").marks == (
         NodeMark(
             what="taint gpuward.io/quarantine=Xid79GPUFallenOffBus:NoSchedule", owner="gpuward"
         ),
@@ -112,7 +114,6 @@ def test_before_the_drain_begins_the_page_says_so() -> None:
     said = page(of, "a-1")
 
     assert "the drain has not begun" in said
-    assert "Nothing has happened yet." in said
     assert XID_79 in said
 
 
@@ -125,7 +126,7 @@ def test_a_session_nobody_has_looked_at_yet() -> None:
     )
     said = page(state([node("a")], [asked]), "by-hand")
 
-    assert "The remediator has not looked at it yet." in said
+    assert "The remediator has not reconciled it yet." in said
     assert "asked by ana@example.com: smells burnt" in said
     assert "Pending for" in said
 
@@ -160,17 +161,25 @@ def test_hostile_text_in_every_place_stays_text() -> None:
             )
         ],
     )  # fmt: skip
-    for path in ("/", "/sessions", "/history", "/sessions/%3Cscript%3Ealert(1)%3C%2Fscript%3E"):
-        said = render(document_of(of, path, {}))
+    for said in (fleet_html(of), history_html(of), node_html(of, bad)):
         assert "<script>a" not in said
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in said
 
 
-def test_the_timeline_is_read_from_its_end() -> None:
-    steps = tuple(TimelineEntry(at=ago(100 - i), step=f"Step{i}") for i in range(3))
-    said = page(state([node("a")], [session("a-1", "a", timeline=steps)]), "a-1")
-
-    assert said.index("Step2") < said.index("Step1") < said.index("Step0")
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        pytest.param("a\x1b[2Jb", "a\\x1b[2Jb", id="control character"),
+        pytest.param("a\u202eb", "a\\u202eb", id="direction"),
+        pytest.param("x" * 9000, "x" * 1999 + "…", id="length"),
+        pytest.param('" onclick="x', "&#34; onclick=&#34;x", id="quote"),
+    ],
+)
+def test_every_text_is_bounded_and_spelled_out(text: str, seen: str) -> None:
+    of = state([node("a", rack=text)], [session("a-1", "a", message=text)])
+    for said in (fleet_html(of), node_html(of, "a")):
+        assert seen in said
+        assert text not in said
 
 
 @pytest.mark.parametrize(
@@ -184,46 +193,11 @@ def test_the_page_says_what_a_person_can_do(phase: str, command: str) -> None:
     assert command in page(state([node("a")], [session("a-1", "a", phase)]), "a-1")
 
 
-def test_lists_are_paged_and_lead_to_the_next_page() -> None:
-    of = state((), [session(f"s-{i:03d}", f"n{i}", opened_s=1000 - i) for i in range(250)])
-    names: list[str] = []
-    query: dict[str, str] = {}
-    for _ in range(3):
-        found = api_sessions(of, query)
-        names += [row.name for row in found.items]
-        query = {"continue": found.next}
-
-    assert names == [f"s-{i:03d}" for i in range(250)]
-    assert found.next == ""
-    first = render(document_of(of, "/sessions", {}))
-    assert ">Next page</a>" in first
-    assert ">First page</a>" not in first
-
-
-def test_ended_sessions_come_with_the_latest_first() -> None:
-    of = state(
-        (),
-        [
-            session("old", "a", "Released", opened_s=900),
-            session("new", "b", "Cancelled", opened_s=9),
-            session("open", "c"),
-        ],
-    )
-
-    assert [row.name for row in api_sessions(of, {"state": "ended"}).items] == ["new", "old"]
-    assert [row.name for row in api_sessions(of, {}).items] == ["open"]
-
-
-def test_unknown_names_and_words_are_refused_in_a_sentence() -> None:
-    with pytest.raises(NotThereError, match="no session nope"):
-        api_session(state(), "nope")
-    with pytest.raises(RequestError, match="open or ended"):
-        api_sessions(state(), {"state": "all"})
-
-
-@pytest.mark.parametrize("path", ["/", "/sessions", "/sessions/b-1", "/nodes/b", "/history"])
-def test_headings_and_landmarks_tell_the_page_to_a_screen_reader(path: str) -> None:
-    said = render(document_of(blocked(), path, {}))
+@pytest.mark.parametrize("name", ["fleet", "node", "history"])
+def test_headings_and_landmarks_tell_the_page_to_a_screen_reader(name: str) -> None:
+    of = blocked()
+    pages = {"fleet": fleet_html(of), "node": node_html(of, "b"), "history": history_html(of)}
+    said = pages[name]
     levels = [int(level) for level in re.findall(r"<h([1-4])[ >]", said)]
 
     assert levels[0] == 1
@@ -237,12 +211,10 @@ def test_headings_and_landmarks_tell_the_page_to_a_screen_reader(path: str) -> N
 
 
 def test_a_reason_breaks_between_its_words_only() -> None:
-    said = render(document_of(blocked(), "/sessions", {}))
-
-    assert "Xid79<wbr>GPUFallen<wbr>Off<wbr>Bus" in said
+    assert "Xid79<wbr>GPUFallen<wbr>Off<wbr>Bus" in fleet_html(blocked())
 
 
-def test_issue13_04_the_ladder_shows_what_was_tried_and_what_is_next() -> None:
+def test_the_ladder_shows_what_was_tried_and_what_is_next() -> None:
     steps = {step: {"adapter": "NodeConditions"} for step in ("ResetGPU", "RestartNode")}
     policy = load_policy({"mode": "Enforce", "repair": {"mode": "Auto", "steps": steps}})
     assert isinstance(policy, Policy)
@@ -259,7 +231,7 @@ def test_issue13_04_the_ladder_shows_what_was_tried_and_what_is_next() -> None:
         [session("b-1", "b", "Quarantined", repair=(failed,))],
         policy=policy,
     )
-    ladder = api_session(of, "b-1").ladder
+    ladder = session_of(of, "b-1").ladder
     assert [(rung.step, rung.state) for rung in ladder][:3] == [
         ("ResetGPU", "Failed"), ("RestartDriver", "Passed"), ("RestartNode", "Next"),
     ]  # fmt: skip
@@ -268,12 +240,12 @@ def test_issue13_04_the_ladder_shows_what_was_tried_and_what_is_next() -> None:
     assert "attempt 1 on this node" in said
 
 
-def test_issue13_04_without_a_repair_there_is_no_ladder() -> None:
-    assert api_session(blocked(), "b-1").ladder == ()
-    assert 'id="ladder"' not in page(blocked(), "b-1")
+def test_without_a_repair_there_is_no_ladder() -> None:
+    assert session_of(blocked(), "b-1").ladder == ()
+    assert "<h4>Repair</h4>" not in page(blocked(), "b-1")
 
 
-def test_issue13_04_the_commands_fit_what_the_session_waits_for() -> None:
+def test_the_commands_fit_what_the_session_waits_for() -> None:
     proposed = Condition(type="RepairProposed", status="True", reason="RestartNode", message="It.")
     of = state([node("a")], [session("a-1", "a", "Quarantined", conditions=(proposed,))])
     said = page(of, "a-1")
@@ -285,7 +257,7 @@ def test_issue13_04_the_commands_fit_what_the_session_waits_for() -> None:
     assert "kubectl gpuward repair a<" not in held
 
 
-def test_issue15_a_page_says_who_let_a_step_go_and_why() -> None:
+def test_a_page_says_who_let_a_step_go_and_why() -> None:
     asked = RepairRequest(step="RestartNode", by="ann", reason="<b>vendor</b> on site")
     there = session("a-1", "a", "Quarantined")
     there = msgspec.structs.replace(there, spec=msgspec.structs.replace(there.spec, repair=asked))
@@ -293,4 +265,4 @@ def test_issue15_a_page_says_who_let_a_step_go_and_why() -> None:
     said = page(of, "a-1")
     assert "RestartNode: ann let it go, &lt;b&gt;vendor&lt;/b&gt; on site" in said
     assert "let it go" not in page(state([node("a")], [session("a-1", "a")]), "a-1")
-    assert api_session(of, "a-1").repair_asked == asked
+    assert session_of(of, "a-1").repair_asked == asked

@@ -7,10 +7,8 @@ import pytest
 from remediator.page.service import serve_page
 from remediator.serve.server import ListenError
 from remediator.settings import make_parser, run_settings
-from remediator.view.lists.grouping import GroupKeys
-from remediator.view.live import KEPT_S, LiveSource
-from remediator.view.verdict_reader import KEPT_S as READ_KEPT_S
-from remediator.view.verdict_reader import VerdictReader
+from remediator.view.grouping import GroupKeys
+from remediator.view.live import KEPT_S, VERDICT_KEPT_S, LiveSource, VerdictReader
 from rules.api.nodes import HealthView
 from rules.policy.policy import Policy
 from rules.session.snapshot import FleetSnapshot
@@ -120,7 +118,7 @@ async def test_a_verdict_is_kept_for_a_while() -> None:
     reader = VerdictReader(reads, clock)
 
     assert await reader.verdict("a") is reads.found
-    clock.at += READ_KEPT_S - 1
+    clock.at += VERDICT_KEPT_S - 1
     assert await reader.verdict("a") is reads.found
     assert reads.of == ["a"]
     clock.at += 2

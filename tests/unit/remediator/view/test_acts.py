@@ -6,15 +6,12 @@ from __future__ import annotations
 
 import re
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 import pytest
 
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.why import why
-from remediator.page.answers import api_node, api_session, document_of
-from remediator.page.markup import render
 from remediator.view.state import PageState
 from rules.api.health import IncidentStatus
 from rules.api.nodes import FreshNode, ObjectMeta, PauseView, QuarantineView
@@ -29,7 +26,17 @@ from rules.api.quarantine import (
 )
 from rules.policy.policy import Policy, Repair, RepairStep
 from rules.repair.ladder import Step
-from tests.support.remediator.page_fleet import NOW, ago, node, session, sick, state, verdict
+from tests.support.remediator.page_fleet import (
+    NOW,
+    ago,
+    node,
+    node_html,
+    node_of,
+    session,
+    sick,
+    state,
+    verdict,
+)
 
 HOLD = 'kubectl gpuward hold b --reason "..."'
 UNHOLD = "kubectl gpuward unhold b"
@@ -120,13 +127,11 @@ def world(
     ],
 )  # fmt: skip
 def test_only_what_changes_something_is_offered(of: PageState, commands: list[str]) -> None:
-    assert [act.command for act in api_node(of, "b").acts] == commands
-    assert [act.command for act in api_session(of, "b-1").acts] == commands
-    for address in ("/nodes/b", "/sessions/b-1"):
-        html = render(document_of(of, address, {}))
-        asked = ("hold", "unhold", "release", "repaired", "repair", "resume", "quarantine")
-        offered = [word for word in asked if f"gpuward {word} " in html]
-        assert sorted(offered) == sorted(one.split()[2] for one in commands)
+    assert [act.command for act in node_of(of, "b").acts] == commands
+    html = node_html(of, "b")
+    asked = ("hold", "unhold", "release", "repaired", "repair", "resume", "quarantine")
+    offered = [word for word in asked if f"gpuward {word} " in html]
+    assert sorted(offered) == sorted(one.split()[2] for one in commands)
     snapshot = of.snapshot
     on = snapshot.nodes["b"]
     look = NodeLook(
@@ -145,8 +150,8 @@ def test_only_what_changes_something_is_offered(of: PageState, commands: list[st
 
 def test_without_a_session_a_node_can_be_taken_and_a_hold_be_ended() -> None:
     of = state([node("b", **HELD)])
-    assert [act.command for act in api_node(of, "b").acts] == [TAKE, UNHOLD]
-    assert [act.command for act in api_node(state([node("b")]), "b").acts] == [TAKE]
+    assert [act.command for act in node_of(of, "b").acts] == [TAKE, UNHOLD]
+    assert [act.command for act in node_of(state([node("b")]), "b").acts] == [TAKE]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +172,7 @@ def test_without_a_session_a_node_can_be_taken_and_a_hold_be_ended() -> None:
 def test_of_a_node_in_service_only_what_works_is_offered(
     of: PageState, commands: list[str]
 ) -> None:
-    assert [act.command for act in api_node(of, "b").acts] == commands
+    assert [act.command for act in node_of(of, "b").acts] == commands
 
 
 @pytest.mark.parametrize(("asked_back", "offered"), [(False, 1), (True, 0)])
@@ -176,7 +181,7 @@ def test_a_session_that_waits_for_a_label_offers_to_take_it_off(
 ) -> None:
     there = world(incident(), asked_back=asked_back)
     there.snapshot.nodes["b"].labels["gpuward.io/opt-out"] = "true"
-    commands = [act.command for act in api_node(there, "b").acts]
+    commands = [act.command for act in node_of(there, "b").acts]
     assert commands.count("kubectl label node b gpuward.io/opt-out-") == offered
 
 
@@ -184,24 +189,21 @@ def test_a_session_that_waits_for_a_label_offers_to_take_it_off(
 def test_of_what_no_node_can_be_called_there_is_nothing_to_copy(bad: str) -> None:
     """Whoever may write a session names any node in it, and a click puts it into a shell."""
     there = session("b-1", bad, "NodeGone")
-    for address in ("/sessions/b-1", f"/nodes/{quote(bad, safe='')}" if bad else "/history"):
-        said = render(document_of(state([], [there]), address, {}))
-        assert f"gpuward why {bad}" not in said
-        assert "code class=copy" not in said.replace('"', "")
+    said = node_html(state([], [there]), bad)
+    assert f"gpuward why {bad}" not in said
+    assert "code class=copy" not in said.replace('"', "")
 
 
 @pytest.mark.parametrize("phase", ["Released", "NodeGone"])
 def test_an_ended_session_offers_what_can_be_done_about_its_node_now(phase: str) -> None:
     ended = session("b-1", "b", phase)
-    assert [act.command for act in api_session(state([node("b")], [ended]), "b-1").acts] == [TAKE]
+    assert [act.command for act in node_of(state([node("b")], [ended]), "b").acts] == [TAKE]
     again = state([sick("b")], [ended, session("b-2", "b")], [verdict("b", incidents=())])
-    assert [act.command for act in api_session(again, "b-1").acts] == [HOLD, RELEASE]
+    assert [act.command for act in node_of(again, "b").acts] == [HOLD, RELEASE]
     gone = state([], [ended])
-    assert api_session(gone, "b-1").acts == ()
-    for address in ("/sessions/b-1", "/nodes/b"):
-        said = render(document_of(gone, address, {}))
-        offered = set(re.findall(r"kubectl gpuward (\w+) b\b", said))
-        assert offered == {"why", "history", "bundle"}
+    assert node_of(gone, "b").acts == ()
+    offered = set(re.findall(r"kubectl gpuward (\w+) b\b", node_html(gone, "b")))
+    assert offered == {"why", "history", "bundle"}
 
 
 @pytest.mark.parametrize("held", [False, True])
@@ -209,7 +211,7 @@ def test_of_a_node_that_is_gone_nothing_is_offered_that_is_written_on_it(held: b
     there = world(None, hold=held, conditions=(STEP,))
     quarantines = tuple(there.snapshot.quarantines.values())
     gone = state([], quarantines)
-    assert api_session(gone, "b-1").acts == ()
+    assert node_of(gone, "b").acts == ()
     # Whoever may not read the node cannot know that it is gone.
     look = NodeLook(name="b", now=NOW, node=None, sessions=quarantines)
     offers = "\n".join(why(look)).partition("\nyou can  ")[2]

@@ -1,4 +1,4 @@
-"""What holds several nodes for the fleet's sake is said once: list, fleet, why and the page."""
+"""What holds several nodes for the fleet's sake is said once: list, fleet and why."""
 
 from __future__ import annotations
 
@@ -9,15 +9,11 @@ import pytest
 
 from hack.sim.cluster.http.threaded import HostedServer
 from hack.sim.cluster.resource import NODES
-from remediator.page.markup import render
-from remediator.page.session_table import open_table
-from remediator.view.session_view import session_row
 from remediator.view.shared_waits import clause_of, shared_waits
 from rules.api.nodes import QuarantineView
 from tests.support.remediator.kubectl_cluster import cluster, load
 from tests.support.remediator.kubectl_objects import (
     HEALTHS,
-    NOW,
     QUARANTINES,
     Object,
     condition,
@@ -88,15 +84,3 @@ def test_the_sentence_stands_once_however_many_it_holds(
     if command == ("why", "n-0", "n-1", "n-2"):
         assert said.count("what n-0 waits for, too") == 2
         assert said.count("Budget, as said of n-0") == 2
-
-
-def test_the_page_says_it_above_the_table() -> None:
-    rows = [session_row(one) for one in views(*held("m", "n"), waiting("x", "MaxNew", "by noon"))]
-    drawn = render(open_table(rows, NOW))
-    assert drawn.count(FULL) == 1
-    assert f"2 of those below wait: {FULL}." in drawn
-    assert "by noon" in drawn
-    assert FULL in render(open_table(rows[:1], NOW))
-    told_above = render(open_table(rows, NOW, told=FULL))
-    assert FULL not in told_above
-    assert "2 of those below wait for the breaker: see above." in told_above

@@ -1,0 +1,260 @@
+"""Render the values of `remediator.view.shapes` with the templates of this package.
+
+Everything from the cluster is hostile input: jinja2 escapes every value, and `shown` bounds its
+length and spells out control characters first.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from remediator.page.runbook_page import FOLDER, runbooks
+from remediator.view import shapes
+from remediator.view.fleet_view import MAX_GPUS
+from remediator.view.session_words import degraded_of
+from remediator.view.text import age, duration
+from remediator.view.timeline import lasted
+from rules.api.object_name import is_object_name
+from rules.api.sentences import let_go_by, listed, still_leaving, total
+from rules.api.timestamps import parse_time, utc_of
+from rules.catalog.device import places
+from rules.session.status import PROPOSED
+from rules.text.counted import count
+from rules.text.printable import printable
+
+MAX_TEXT: Final = 2_000
+"""No single value on a page is longer; everything shown is bounded at its source too."""
+_DRAWN_BY_STYLE: Final = frozenset({1, 2, 4, 8, 16})
+_WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_KINDS: Final = {
+    "ok": "healthy Released Proven pass ok",
+    "warn": "degraded Degraded Storm Paused OptOut StandDown NodeUnreachable RepairProposed",
+    "bad": "unhealthy Fatal Blocked NeedsHuman Replace Failed fail",
+    "act": "Marked Draining Repairing Validating Enforce Asked",
+    "held": "Quarantined Held",
+    "wait": "Pending Planned",
+}
+_KIND_OF: Final = {word: kind for kind, words in _KINDS.items() for word in words.split()}
+_SPELLED: Final = {
+    "NeedsHuman": "needs operator action",
+    "RepairProposed": "repair proposed",
+    "NodeUnreachable": "node unreachable",
+    "NodeGone": "node gone",
+    "Replace": "replace the part",
+    "Storm": "breaker open",
+    "OptOut": "opted out",
+    "StandDown": "another owner works on it",
+    "NotSelected": "not selected by the policy",
+    "ViewTooOld": "view too old",
+    "PolicyIsShadow": "policy is Shadow",
+    "PolicyUnread": "no policy was read",
+}
+
+
+def shown(value: object) -> object:
+    """A value as a person may see it: bounded, control and formatting characters spelled out."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    if len(value) > MAX_TEXT:
+        value = value[: MAX_TEXT - 1] + "…"
+    return value if value.isprintable() else printable(value)
+
+
+def headline(counts: shapes.Counts) -> str:
+    """The fleet in one sentence."""
+    if not counts.nodes:
+        return "No agent has found a GPU yet"
+    states = ("unhealthy", "unknown", "degraded")
+    ill = [f"{getattr(counts, word)} {word}" for word in states if getattr(counts, word)]
+    nodes = f"{counts.nodes:,} {'node' if counts.nodes == 1 else 'nodes'}"
+    sessions = count(counts.open_sessions, "open session")
+    if not counts.open_sessions:
+        sessions = "no open session"
+    verb = "needs" if counts.need_human == 1 else "need"
+    need = f", {counts.need_human} {verb} operator action" if counts.need_human else ""
+    return f"{nodes}: {', '.join(ill) or 'all healthy'}; {sessions}{need}"
+
+
+def described(row: shapes.NodeRow) -> str:
+    """A node in words: what its square shows, for those who do not see it."""
+    parts = [f"{row.name}: {row.health}", f"{row.gpus_healthy} of {row.gpus} GPUs usable"]
+    if row.phase:
+        parts.append(row.phase if row.mode == "Enforce" else f"{row.phase} (Shadow)")
+    elif row.unschedulable:
+        parts.append("cordoned, not by gpuward")
+    if row.ready != "True":
+        parts.append("kubelet not ready")
+    return ", ".join(parts)
+
+
+def square_class(row: shapes.NodeRow) -> str:
+    """The classes of a node's square.
+
+    With `even` the style sheet draws all its GPUs as healthy: 5,000 nodes paint at once.
+    """
+    classes = ["n", row.health]
+    if row.session:
+        classes.append("session" if row.mode == "Enforce" else "shadow")
+    elif row.unschedulable:
+        classes.append("cordoned")
+    if row.gpus in _DRAWN_BY_STYLE:
+        classes.append(f"g{row.gpus}")
+        if _is_plain(row):
+            classes.append("even")
+    return " ".join(classes)
+
+
+def squares(row: shapes.NodeRow) -> list[str]:
+    """The health of each GPU that is an element of its own; none where the style sheet draws."""
+    if _is_plain(row) and row.gpus in _DRAWN_BY_STYLE:
+        return []
+    marked = {mark.index: mark.health for mark in row.marks}
+    rest = "healthy" if marked or row.health == "degraded" else row.health
+    # Without a verdict only the label's number is known: that many squares are healthy.
+    return [
+        marked.get(i, "healthy" if marked or i < row.gpus_healthy else rest)
+        for i in range(min(row.gpus, MAX_GPUS))
+    ]
+
+
+def _is_plain(row: shapes.NodeRow) -> bool:
+    return row.health == "healthy" and not row.marks and row.gpus == row.gpus_healthy
+
+
+def identifier(*names: str) -> str:
+    """An element id for names that anybody may have written."""
+    return hashlib.sha256("\0".join(names).encode()).hexdigest()[:10]
+
+
+def broken(code: str) -> Markup:
+    """A reason code that may be broken between its words where there is little room."""
+    return Markup("<wbr>").join(escape(shown(word)) for word in _WORDS.split(code[:MAX_TEXT]))
+
+
+def sentence(text: str) -> str:
+    """A clause of the rules as a sentence of its own."""
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+
+
+def group_message(group: shapes.SessionGroup) -> str:
+    """What the sessions of a group have in common to say."""
+    row = group.session
+    return sentence(row.waits_for) if row.waits_for and len(group.nodes) > 1 else row.message
+
+
+def banners(detail: shapes.SessionDetail) -> list[tuple[str, str, str]]:
+    """What blocks a session, each sentence once: kinds of condition, message, reason."""
+    if detail.drain is not None and detail.drain.blocked:
+        return []
+    found: dict[str, tuple[list[str], str]] = {}
+    for one in detail.conditions:
+        if one.status != "True" or one.message in {"", detail.session.message}:
+            continue
+        if one.type == PROPOSED and one.message in detail.session.message:
+            continue
+        found.setdefault(one.message, ([], one.reason))[0].append(one.type)
+    return [(", ".join(kinds), said, reason) for said, (kinds, reason) in found.items()]
+
+
+def blocked_reason(detail: shapes.SessionDetail) -> str:
+    """Why its drain is blocked; "" where it is not."""
+    reasons = (c.reason for c in detail.conditions if c.type == "Blocked" and c.status == "True")
+    return next(reasons, "")
+
+
+def drain_progress(drain: shapes.DrainShown) -> tuple[str, list[tuple[str, float]]]:
+    """How far a drain has come: in words, and as shares of the pods for a bar."""
+    waiting, left = total(drain.waiting), total(drain.left_by_failure)
+    stuck = sum(total(block.pods) for block in drain.blocked)
+    leaving = still_leaving(drain.evicted, drain.recent, drain.waiting)
+    gone = drain.evicted - len(leaving or ())
+    whole = max(1, gone + waiting + stuck + left)
+    on_it = f"{waiting} leaving or waiting, {stuck} blocked, {left} left by failure"
+    words = f"{gone} gone, {on_it}" if leaving is not None else f"{gone} evicted; on it: {on_it}"
+    return words, [("ok", gone / whole), ("act", waiting / whole), ("bad", (stuck + left) / whole)]
+
+
+def commands(page: shapes.NodePage) -> list[tuple[str, str]]:
+    """What an operator can type about a node, with why; none where no node can have the name."""
+    if not is_object_name(page.name):
+        return []
+    return [
+        (f"kubectl gpuward why {page.name}", "the same in the terminal"),
+        *((act.command, act.does) for act in page.acts),
+        (f"kubectl gpuward history {page.name}", "every session of this node"),
+        (f"kubectl gpuward bundle {page.name}", "what support asks for"),
+    ]
+
+
+def aligned(matrix: str) -> list[str]:
+    """The lines of a matrix whose cells are apart by tabs, as columns of equal width."""
+    lines = [[cell.strip() for cell in line.split("\t")] for line in matrix.splitlines()[:40]]
+    width = max((len(cell) for line in lines for cell in line), default=0)
+    return ["  ".join(cell[:12].ljust(min(width, 12)) for cell in line).rstrip() for line in lines]
+
+
+def runbook_of(reason: str) -> str:
+    """The address of the runbook of a reason that blocks; "" where there is none."""
+    path = f"blocked/{reason}.md"
+    return f"/{FOLDER}/{path}" if path in runbooks() else ""
+
+
+def _path(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _order(values: Sequence[Any], attribute: str, first: str) -> list[Any]:
+    """The values with those whose attribute is not `first` before the others."""
+    return sorted(values, key=lambda one: getattr(one, attribute) == first)
+
+
+_FILTERS: Final = {
+    "age": age, "aligned": aligned, "banners": banners, "blocked_reason": blocked_reason,
+    "broken": broken, "commands": commands, "degraded": degraded_of, "described": described,
+    "drain_progress": drain_progress, "duration": duration, "group_message": group_message,
+    "headline": headline, "kind": lambda word: _KIND_OF.get(word, "dim"), "lasted": lasted,
+    "let_go_by": let_go_by, "listed": listed, "not_first": _order, "number": "{:,}".format,
+    "path": _path, "runbook": runbook_of, "sentence": sentence,
+    "spelled": lambda word: _SPELLED.get(word, word), "square_class": square_class,
+    "squares": squares, "total": total, "utc": utc_of,
+}  # fmt: skip
+_ENVIRONMENT: Final = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    finalize=shown,
+)
+_ENVIRONMENT.filters |= _FILTERS
+_ENVIRONMENT.globals |= {"count": count, "identifier": identifier, "places": places}
+
+
+def render(template: str, replica: shapes.ReplicaShown, **values: object) -> str:
+    """A whole HTML document. `values` are what the template names; ages are as of `replica.at`."""
+    now = parse_time(replica.at) or 0.0
+    return _template(f"{template}.html").render(replica=replica, now=now, **values)
+
+
+_template = functools.cache(_ENVIRONMENT.get_template)
+
+
+def render_page(page: shapes.FleetPage | shapes.NodePage | shapes.HistoryPage) -> str:
+    """The HTML document of a page."""
+    return render(_TEMPLATE_OF[type(page)], page.replica, page=page)
+
+
+_TEMPLATE_OF: Final[Mapping[type, str]] = {
+    shapes.FleetPage: "fleet",
+    shapes.NodePage: "node",
+    shapes.HistoryPage: "history",
+}
