@@ -137,6 +137,11 @@ class Kube:
         """The node's GPUNodeHealth; 404 when it or its CRD is not there."""
         return self._call("GET", f"{_HEALTHS}/{quote(name)}", HealthObject)
 
+    def look_for_health(self, name: str) -> None:
+        """404 when the node's GPUNodeHealth or its CRD is not in the server's cache."""
+        path = f"{_HEALTHS}/{quote(name)}?resourceVersion=0"
+        self._call("GET", path, StatusAnswer, accept=METADATA)
+
     def create_health(self, body: Mapping[str, Any]) -> HealthObject:
         """Create the object; the server drops a status that comes along."""
         return self._call("POST", _HEALTHS, HealthObject, body=body)

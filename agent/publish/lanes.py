@@ -16,8 +16,10 @@ from msgspec.structs import replace
 from agent.kube.client import UNREACHABLE, Kube, KubeError
 from agent.kube.objects import HealthObject, NodeObject
 from agent.publish.plan import (
+    EXISTS_EVERY_S,
     MISSING_RETRY_S,
     REASSERT_EVERY_S,
+    REASSERT_JITTER,
     REPAIR_SPACING_S,
     AdoptHealth,
     CreateHealth,
@@ -128,6 +130,8 @@ class HealthLane:
         self._accepted: Publication | None = None
         self._found: str | None = None
         self._yields_until = 0.0
+        self._exists_at = 0.0
+        """When the object is looked for again, in monotonic seconds."""
         self._refused = 0
         """Writes in a row that the server did not take; the reads between them succeed."""
         self.writes = 0
@@ -186,9 +190,13 @@ class HealthLane:
             return Turn(until=self._yields_until, yields=True)
         step = health_step(wanted, self._health, self._accepted, node, self._lane, now)
         if isinstance(step, Wait):
-            return Turn(until=step.until, settled=step.settled)
+            if step.settled and self._exists_at <= now and not self._exists(now):
+                return Turn(until=now)
+            until = min(step.until, self._exists_at) if step.settled else step.until
+            return Turn(until=until, settled=step.settled)
         try:
             self._write(step, wanted)
+            self._look_later(now)
         except KubeError as error:
             turn = self._failed(error, now, creating=isinstance(step, CreateHealth))
             self._refused = self._lane.failures
@@ -198,6 +206,21 @@ class HealthLane:
             self.trouble, self._refused = "", 0
             self._lane = self._lane.accepted(now, self._luck())
         return Turn(until=now)
+
+    def _look_later(self, now: float) -> None:
+        spread = 1 + REASSERT_JITTER * (2 * self._luck() - 1)
+        self._exists_at = now + EXISTS_EVERY_S * spread
+
+    def _exists(self, now: float) -> bool:
+        """False when the object is gone; True also where the server does not say so."""
+        self._look_later(now)
+        try:
+            self._api.look_for_health(self._name)
+        except KubeError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                self._health = self._accepted = None
+                return False
+        return True
 
     def _was_replaced(self, wanted: Publication) -> bool:
         """Whether an agent that started after us has written since we did.

@@ -30,8 +30,11 @@ REASSERT_EVERY_S: Final = 300.0
 REASSERT_JITTER: Final = 0.2
 FIRST_RETRY_S: Final = 0.5
 LONGEST_RETRY_S: Final = 30.0
-MISSING_RETRY_S: Final = 60.0
+MISSING_RETRY_S: Final = 40.0
 """A missing CRD or node is waited for patiently: it comes with an installation step."""
+EXISTS_EVERY_S: Final = 40.0
+"""How often a GPUNodeHealth that was published is looked for, in the server's cache: a definition
+that is replaced takes all of them along, and a node without one is a node without data."""
 _WITHIN_S: Final = {Difference.SOON: NOTED_S, Difference.RIDES_ALONG: RIDE_ALONG_S}
 
 

@@ -268,6 +268,16 @@ def test_a_deleted_health_object_is_made_again(publishing: Publishing) -> None:
     assert publishing.word == "Healthy"
 
 
+def test_a_health_object_that_vanished_is_made_again_within_a_minute(
+    publishing: Publishing,
+) -> None:
+    """A definition that is replaced takes all objects along, and no verdict changes meanwhile."""
+    settled(publishing, verdict())
+    publishing.server.delete_health(publishing.name)
+    publishing.later(48).turn(verdict())
+    assert publishing.word == "Healthy"
+
+
 def test_an_edit_of_the_node_is_put_right_and_not_fought_over(publishing: Publishing) -> None:
     def tamper() -> None:
         patch = {"metadata": {"labels": {"gpuward.io/health": "unhealthy"}}}
