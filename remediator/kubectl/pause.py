@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
@@ -14,24 +14,33 @@ from remediator.kubectl.past.pauses import forget_outlived
 from remediator.kubectl.ready.policy_said import readable_policy
 from remediator.kubectl.terminal import Terminal
 from remediator.kubectl.typed.pause_words import moment
-from remediator.view.going_on import ON_THE_WAY, goes_out
 from remediator.view.people import is_paused, pause_line
 from rules.api.health import plain
 from rules.api.names import API_VERSION
-from rules.api.nodes import FreshNode, ObjectMeta, PauseView, QuarantineView
-from rules.api.quarantine import MAX_MESSAGE, PauseEnded, PauseScope, PauseSpec, Phase
+from rules.api.nodes import FreshNode, NodeView, ObjectMeta, PauseView, QuarantineView
+from rules.api.quarantine import MAX_MESSAGE, Mode, PauseEnded, PauseScope, PauseSpec, Phase
 from rules.api.selectors import as_object
 from rules.api.sentences import some
 from rules.api.timestamps import format_time, utc_of
+from rules.catalog.reason import Level
 from rules.policy.durations import parse_duration
 from rules.policy.policy import Policy
 from rules.policy.shadow import by_accident, shadow_of
-from rules.session.causes import has_human
-from rules.session.observation import is_open, pause_covers, pause_over
+from rules.session.causes import has_human, level_in_effect
+from rules.session.observation import (
+    is_open,
+    opted_out,
+    pause_covers,
+    pause_over,
+    selects_node,
+)
+from rules.session.owners import working_owner
 from rules.text.counted import count
 from rules.text.printable import printable
 
 _MOST_NAMED: Final = 6
+_ON_THE_WAY: Final = frozenset({Phase.MARKED, Phase.DRAINING})
+_NOT_YET: Final = frozenset({"", Phase.PENDING})
 
 
 async def pause(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
@@ -92,7 +101,7 @@ async def _stopped(
         for one in sessions
         if (node := nodes.get(one.spec.node_name)) is not None
         and pause_covers(pause, node, now)
-        and goes_out(one, node, others, policy, now)
+        and _goes_out(one, node, others, policy, now)
     ]
     if not stopped:
         return []
@@ -232,7 +241,7 @@ def _goes_on(waiting: Sequence[QuarantineView], policy: Policy | None) -> str:
         names = sorted(session.spec.node_name for session in waiting)
         wait = "waits" if len(names) == 1 else "wait"
         return f"{some(names)} {wait} for that, and nothing is done to them: {words.said}."
-    on = [s for s in waiting if s.status.phase in ON_THE_WAY or has_human(s)]
+    on = [s for s in waiting if s.status.phase in _ON_THE_WAY or has_human(s)]
     afresh = [s for s in waiting if s not in on and s.status.phase in {"", Phase.PENDING}]
     others = [s for s in waiting if s not in on and s not in afresh]
     return " ".join(
@@ -247,4 +256,43 @@ def _goes_on(waiting: Sequence[QuarantineView], policy: Policy | None) -> str:
             (others, "is looked at again", "are looked at again"),
         )
         if found
+    )
+
+
+def _goes_out(
+    session: QuarantineView,
+    node: NodeView,
+    pauses: Iterable[PauseView],
+    policy: Policy | None,
+    now: float,
+) -> bool:
+    """Whether the node is on its way out of service: its pods leave, or a person asked for it and
+    it is quarantined next. Not what waits for its turn, nor what stands still already.
+
+    `pauses` are those in force; `policy` is None where it may not be read.
+    """
+    if _stands_still(session, node, pauses, policy, now) or session.spec.release is not None:
+        return False
+    if session.status.phase in _NOT_YET:
+        return has_human(session)
+    level = level_in_effect(session, session.spec.causes, policy or Policy())
+    return session.status.phase in _ON_THE_WAY and level == Level.DRAIN
+
+
+def _stands_still(
+    session: QuarantineView,
+    node: NodeView,
+    pauses: Iterable[PauseView],
+    policy: Policy | None,
+    now: float,
+) -> bool:
+    """Whether nothing more is done to the node as things are, as `rules.session.halts` has it."""
+    shadow = Mode.SHADOW in {session.status.mode, policy.mode if policy is not None else ""}
+    left_out = policy is not None and not selects_node(policy, node) and not has_human(session)
+    return (
+        shadow
+        or left_out
+        or opted_out(node)
+        or bool(working_owner(node, None, now))
+        or any(pause_covers(pause, node, now) for pause in pauses)
     )
