@@ -35,6 +35,9 @@ MONITORS: Final = {
 }
 """The section of values that says how Prometheus finds an object of this kind."""
 
+DOCS: Final = "http://localhost:9414/"
+"""Where `runbook_url` of each alert leads in rules/alerts."""
+
 _LACKS: Final = "without it what the policy asks for does not happen"
 
 
@@ -141,6 +144,7 @@ def _marked(identity: Identity, obj: Object) -> Object:
     own = MONITORS.get(identity[0])
     if own == "alerts":
         _labelled(obj, ".Values.alerts.labels")
+        _documented(obj)
     elif own is not None:
         _labelled(obj, f".Values.{own}.monitor.labels")
         for endpoint in obj["spec"].get("podMetricsEndpoints") or obj["spec"]["endpoints"]:
@@ -184,6 +188,15 @@ def _labelled(obj: Object, *more: str) -> None:
     """
     ours = _dict(obj["metadata"].get("labels", {}))
     obj["metadata"]["labels"] = WhenSet(" ".join(("merge", ours, *more, ".Values.commonLabels")))
+
+
+def _documented(rules: Object) -> None:
+    """Let the installer choose where the runbooks are read."""
+    for group in rules["spec"]["groups"]:
+        for notes in (rule.get("annotations", {}) for rule in group["rules"]):
+            if url := notes.get("runbook_url"):
+                page = url.removeprefix(DOCS)
+                notes["runbook_url"] = Template(f'"{{{{ $.Values.alerts.docs }}}}{page}"')
 
 
 def _dict(value: Object) -> str:
@@ -240,6 +253,9 @@ agent:
 {_pod_values(pods["remediator"])}alerts:
   # Labels of the PrometheusRule; your Prometheus may select rules by them.
   labels: {{}}
+  # Where the runbooks of alerts can be read, with a slash at the end: by default the remediator's
+  # page through kubectl port-forward deploy/gpuward-remediator 9414.
+  docs: {DOCS}
 crds:
   install: true
   # They stay when the chart goes, and with them every record; false removes both.
@@ -337,7 +353,10 @@ def schema(switches: Mapping[str, str]) -> dict[str, Any]:
     image = _closed({"repository": {**_TEXT, "minLength": 1}, "tag": _TEXT})
     pods = {**_described(_POD), "monitor": _closed(_described(_MONITOR))}
     labels = {**_LABELS, "description": "Labels for every object and for the pods."}
-    rule = {**_LABELS, "description": "Labels of the PrometheusRule."}
+    rule = {
+        "labels": {**_LABELS, "description": "Labels of the PrometheusRule."},
+        "docs": {**_TEXT, "pattern": "/$", "description": "Where the runbooks can be read."},
+    }
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         **_closed(
@@ -349,7 +368,7 @@ def schema(switches: Mapping[str, str]) -> dict[str, Any]:
                 "images": _closed({"agent": image, "remediator": image, "pullSecrets": _OBJECTS}),
                 "agent": _closed(pods),
                 "remediator": _closed({"replicas": {"type": "integer", "minimum": 1}, **pods}),
-                "alerts": _closed({"labels": rule}),
+                "alerts": _closed(rule),
                 "crds": _closed({"install": flag, "keep": flag}),
                 "namespace": _closed({"create": flag}),
                 "components": _closed(

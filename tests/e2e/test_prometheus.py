@@ -31,7 +31,6 @@ RULES = Path(__file__).parents[2] / "rules" / "alerts"
 NODE, OTHER = "gpu-1", "gpu-2"
 PCI = "0000:61:00"
 LOST = "Xid79GPUFallenOffBus"
-DOCS = "https://docs.example.com/gpuward/"
 
 pytestmark = [
     pytest.mark.slow,
@@ -50,7 +49,6 @@ class Prometheus:
             "global": {
                 "scrape_interval": "1s",
                 "evaluation_interval": "1s",
-                "external_labels": {"gpuward_docs": DOCS},
             },
             "rule_files": [f"{RULES}/*.yaml"],
             "scrape_configs": [
@@ -221,7 +219,9 @@ async def _the_fault_fires(prometheus: Prometheus) -> None:
     assert alert["annotations"]["summary"] == (
         f"GPU {alert['labels']['index']} ({PCI}) of {NODE} has a fatal fault: {LOST}"
     )
-    assert alert["annotations"]["runbook_url"] == (f"{DOCS}docs/runbooks/GPUWardGPUFaultFatal.md")
+    assert alert["annotations"]["runbook_url"] == (
+        "http://localhost:9414/docs/runbooks/GPUWardGPUFaultFatal.md"
+    )
 
 
 async def _the_quarantine_fires(prometheus: Prometheus) -> None:

@@ -257,7 +257,7 @@ def test_the_usual_keys_of_a_chart_reach_both_programs(tmp_path: Path) -> None:
         "images": {"pullSecrets": [{"name": "all"}]},
         "agent": usual,
         "remediator": usual,
-        "alerts": {"labels": {"role": "alerts"}},
+        "alerts": {"labels": {"role": "alerts"}, "docs": "https://docs.example.com/"},
         "components": {"prometheusOperator": True, "validate": True, "preempting": True},
     }
     objects = {(o["kind"], o["metadata"]["name"]): o for o in rendered(values, tmp_path)}
@@ -284,6 +284,11 @@ def test_the_usual_keys_of_a_chart_reach_both_programs(tmp_path: Path) -> None:
         (endpoint,) = monitor["spec"].get("podMetricsEndpoints") or monitor["spec"]["endpoints"]
         assert endpoint["interval"] == "15s"
     assert objects["PrometheusRule", "gpuward"]["metadata"]["labels"]["role"] == "alerts"
+    groups = objects["PrometheusRule", "gpuward"]["spec"]["groups"]
+    alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
+    assert {rule["annotations"]["runbook_url"] for rule in alerts} == {
+        f"https://docs.example.com/docs/runbooks/{rule['alert']}.md" for rule in alerts
+    }
 
 
 def test_every_key_of_a_program_has_a_description_in_the_schema() -> None:
