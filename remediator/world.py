@@ -20,11 +20,16 @@ from rules.drain.gangs import Gang
 from rules.policy.policy import Policy
 from rules.session.external import first_seen
 from rules.session.history import counts_until
-from rules.session.observation import is_open
+from rules.session.observation import Vanished, is_open
 from rules.session.snapshot import FleetSnapshot
 
 # A deletion is acted on within seconds; a record of it older than this helps nobody.
 _DELETIONS_KEPT = 64
+# Sessions that vanish within this time vanish together: a definition's end takes its objects one
+# after the other.
+_TOGETHER_S = 2.0
+# A restored backup is seen by one cache after the other.
+_REWOUND_S = 60.0
 
 
 def availability(node: NodeView) -> tuple[object, ...]:
@@ -58,7 +63,9 @@ class World:
         self._counted_until: list[tuple[float, str]] = []
         """A heap of when ended sessions stop to count."""
         self.deleted: dict[str, tuple[QuarantineView, ...]] = {}
-        """Sessions that were deleted while open, by node name."""
+        """Sessions that vanished while open, by node name."""
+        self._vanished: dict[str, float] = {}
+        """When the last of `deleted` vanished (CLOCK_BOOTTIME), by node name."""
         self.healths: dict[str, HealthView] = {}
         self.learned: Callable[[QuarantineView | None, QuarantineView], None] = _nobody
         """Hears of sessions that this process wrote: their watch brings nothing new any more."""
@@ -174,7 +181,38 @@ class World:
         elif before is not None and is_open(before):
             known = self.deleted.get(before.spec.node_name, ())
             self.deleted[before.spec.node_name] = (*known, before)[-_DELETIONS_KEPT:]
+            self._vanished[before.spec.node_name] = self._clock.elapsed()
         return concerned
+
+    def vanished(self, node: str) -> Vanished:
+        """How the sessions of a node that are gone went.
+
+        A person deletes one session of a definition that lives. What goes together with the
+        sessions of other nodes, with its definition or with a restored backup, nobody asked for.
+        """
+        at = self._vanished.get(node)
+        if at is None:
+            return Vanished()
+        settled_in_s = max(0.0, at + _TOGETHER_S - self._clock.elapsed())
+        others = [name for name, gone in self._vanished.items() if abs(gone - at) <= _TOGETHER_S]
+        cache = self.caches.quarantines
+        if abs(self.caches.rewound_at - at) <= _REWOUND_S:
+            why = "the API server went back to an older state"
+        elif len(others) > 1:
+            why = f"the sessions of {len(others)} nodes vanished within {_TOGETHER_S:.0f} s"
+        elif abs(cache.missing_at - at) <= _REWOUND_S:
+            why = "the definition of GPUQuarantine was deleted"
+        else:
+            why = ""
+        return Vanished(lost=why, settled_at=self._clock.now() + settled_in_s)
+
+    def forget_deleted(self, node: str) -> None:
+        """What followed from the sessions of the node that are gone is done."""
+        self.deleted.pop(node, None)
+        at = self._vanished.get(node)
+        if at is not None and self._clock.elapsed() - at > 2 * _REWOUND_S:
+            # Until then it tells of others that they went together with it.
+            del self._vanished[node]
 
     def _count(self, session: QuarantineView) -> None:
         until = counts_until(session, self._policy())

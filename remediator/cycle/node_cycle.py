@@ -243,7 +243,7 @@ class NodeCycle(EdgePart):
 
     def _forget(self, name: str) -> None:
         """No session concerns the node any more, and all that followed from it is done."""
-        self._world.deleted.pop(name, None)
+        self._world.forget_deleted(name)
         if name not in self._world.caches.marked.items:
             self._world.unselected.pop(name, None)
         self._health_read.pop(name, None)
@@ -295,6 +295,7 @@ class NodeCycle(EdgePart):
             session=session,
             node=fresh,
             deleted=self._world.deleted.get(name, ()),
+            vanished=self._world.vanished(name),
             untolerating=self._senses.untolerating(node) if node and session else (),
             plan=self._senses.plan(name),
             last_active_at=self._active.get(uid),
@@ -321,7 +322,10 @@ class NodeCycle(EdgePart):
                 self._world.reserved.discard(name)
                 self._world.node_seen(name, None)
                 return None
+            if error.answer.says_gone(name):
+                self._world.caches.nodes.relist(f"the server has no node {name}")
             raise
+        self._world.caches.nodes.contradicted_by(node)
         if name not in self._world.caches.nodes.items and self._world.open_sessions(name):
             known = self._world.unselected.get(name)
             if known is None or availability(known) != availability(node):

@@ -210,8 +210,7 @@ class Writes(EdgePart):
             return
         match write:
             case d.CreateSession() | d.PatchSessionSpec() | d.WriteSessionStatus():
-                path = api_path(QUARANTINES, write.name)
-                self._world.learn_session(await self._api.get(path, QuarantineView))
+                await self._read_session(write.name)
             case (
                 d.MarkNode()
                 | d.UnmarkNode()
@@ -223,6 +222,18 @@ class Writes(EdgePart):
                 self._gateway.forget(write.node)
             case _:
                 return
+
+    async def _read_session(self, name: str) -> None:
+        """The session as it is; where the server contradicts the cache, that is listed anew."""
+        cache = self._world.caches.quarantines
+        try:
+            session = await self._api.get(api_path(QUARANTINES, name), QuarantineView)
+        except ApiError as error:
+            if error.answer.says_gone(name) and name in cache.items:
+                cache.relist(f"the server has no {name}")
+            raise
+        if not cache.contradicted_by(session):
+            self._world.learn_session(session)
 
 
 def _on_node(write: WriteRepairObject) -> bool:

@@ -61,6 +61,7 @@ class Watching(Protocol):
     problem: str
     heard_at: float | None
     broken_objects: int
+    rewound_at: float
 
     def too_old(self) -> str:
         """Why no harm may rest on it, a clause; empty when it may."""
@@ -204,6 +205,11 @@ class Caches:
         if self.nodes.resource != (selected := nodes_selected(selector)):
             self.nodes.use(selected)
             self.marked.use(_marked_elsewhere(selector))
+
+    @property
+    def rewound_at(self) -> float:
+        """CLOCK_BOOTTIME when any of them last went back to an older state of the server."""
+        return max(cache.rewound_at for cache in self.followed)
 
     def problem(self) -> str:
         """Why the caches are not all complete, one sentence; empty when they are."""

@@ -39,6 +39,7 @@ from rules.api.repair.writes import (
     WriteRepairObject,
 )
 from rules.api.requests import QUARANTINES, request
+from rules.session.observation import is_open
 
 _LOG = structlog.get_logger()
 
@@ -307,14 +308,16 @@ class Gateway:
         return node if seen else None
 
     async def _still_owned(self, write: d.UnmarkNode) -> Sent | None:
-        """None when the mark's session certainly does not exist: a lagging cache frees no node."""
+        """None when the mark's session certainly does not exist or has ended: a cache that lags,
+        or holds what the server has forgotten, frees no node.
+        """
         path = api_path(QUARANTINES, write.session)
         answer = await self._api.call(PaceLane.READ, "GET", path)
         if answer.says_gone(write.session):
             return None
         if answer.ok:
             found = answer.decode(QuarantineView)
-            if found.spec.node_name != write.node:
+            if found.spec.node_name != write.node or not is_open(found):
                 return None
             return Sent(result=Result.HELD, why=f"session {write.session} exists")
         result = Result.HELD if answer.code == 404 else classify(answer)

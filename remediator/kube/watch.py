@@ -106,6 +106,8 @@ class Reflector(Generic[T]):
         self.unfollowed_since: float | None = clock.elapsed()
         """CLOCK_BOOTTIME since when no watch is open; None while one is."""
         self.broken_objects = 0
+        self.missing_at = float("-inf")
+        """CLOCK_BOOTTIME when the server last said that it does not serve the resource."""
         self._api = api
         self._clock = clock
         self._kind = kind
@@ -122,6 +124,9 @@ class Reflector(Generic[T]):
         """Lists and watches in a row that failed, since a watch was last open for long enough."""
         self._watched_s = 0.0
         """How long the last watch was open."""
+        self.rewound_at = float("-inf")
+        """CLOCK_BOOTTIME when the server last showed an older state than before (a restored
+        backup): what is missing since then was not deleted by anybody."""
         self._owed: tuple[int, float] | None = None
         """Version of an own write that the watch has not shown yet, and when it was answered."""
         self._response: aiohttp.ClientResponse | None = None
@@ -135,6 +140,8 @@ class Reflector(Generic[T]):
                 if not self._version or self._quiet_s() >= self._silence_s:
                     # What a silent connection swallowed, only a list shows.
                     await self._list()
+                elif self._failures:
+                    await self._ask_version()
                 await self._watch()
                 ended = True
             except RelistError as reason:
@@ -142,6 +149,8 @@ class Reflector(Generic[T]):
                 self._version = ""
             except ApiError as error:
                 self._note(self._explain(error.answer))
+                if error.answer.code == 404:
+                    self.missing_at = self._clock.elapsed()
                 asked_s = min(error.answer.retry_after_s or 0.0, _LONGEST_ASKED_S)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 # A watch that ends on the way is normal: go on from the last version heard.
@@ -165,6 +174,21 @@ class Reflector(Generic[T]):
         self.synced = False
         if self._response is not None:
             self._response.close()
+
+    def relist(self, why: str) -> None:
+        """List anew: the server contradicts what this cache holds."""
+        _LOG.warning("list again", resource=self.resource.name, why=why)
+        self._version = ""
+        if self._response is not None:
+            self._response.close()
+
+    def contradicted_by(self, read: T) -> bool:
+        """Whether an object as just read is older than it is held: lists anew then."""
+        known = self.items.get(key_of(read.metadata))
+        if known is None or not newer(known, read):
+            return False
+        self.relist(f"{key_of(read.metadata)} was read at an older version than it is held")
+        return True
 
     def too_old(self) -> str:
         """Why no harm may rest on what this cache holds, a clause; empty when it may."""
@@ -247,13 +271,15 @@ class Reflector(Generic[T]):
             query["continue"] = page.metadata.continue_
         if resource is not self.resource:
             raise RelistError("the selection changed")
-        if self._is_older(page.metadata.resource_version):
+        version = page.metadata.resource_version
+        if self._is_older(version):
             self._older_answers += 1
             if self._older_answers <= _OLDER_ANSWERS_DOUBTED:
                 raise RelistError("the server answered with an older state than shown before")
+            self._rewound()
         else:
             self._older_answers = 0
-            self._keep_newer(found)
+            self._keep_newer(found, version)
         self._replace(found)
         self._version = self._newest = page.metadata.resource_version
         self._heard()
@@ -266,11 +292,32 @@ class Reflector(Generic[T]):
         known = self._newest
         return is_number(known) and is_number(version) and int(version) < int(known)
 
-    def _keep_newer(self, found: dict[str, T]) -> None:
-        """What an own write returned while the list was read must not be forgotten again."""
+    def _keep_newer(self, found: dict[str, T], version: str) -> None:
+        """What an own write returned while the list was read must not be forgotten again. What is
+        held at a version that the list has passed and shows as older was restored from a backup.
+        """
         for key, known in self.items.items():
-            if key in found and newer(known, found[key]):
+            if key not in found or not newer(known, found[key]):
+                continue
+            held = known.metadata.resource_version
+            if is_number(version) and int(held) <= int(version):
+                self._rewound()
+            else:
                 found[key] = known
+
+    def _rewound(self) -> None:
+        if self.rewound_at < (now := self._clock.elapsed()):
+            _LOG.warning("older state", resource=self.resource.name, why="the server went back")
+        self.rewound_at = now
+
+    async def _ask_version(self) -> None:
+        """After a failure: a server that was restored meanwhile begins a watch at a version that
+        it has not reached, and brings nothing until it has.
+        """
+        query = {**self.resource.query, "limit": "1"}
+        answer = await self._api.call(PaceLane.READ, "GET", self.resource.path, query=query)
+        if self._is_older(answer.envelope().metadata.resource_version):
+            raise RelistError("the server is at an older version than it was")
 
     def _decode_into(self, found: dict[str, T], raw: msgspec.Raw) -> None:
         item = self._known(raw) or self._decode(raw)
@@ -364,6 +411,8 @@ class Reflector(Generic[T]):
 
     def _advance(self, version: str) -> None:
         if 0 < len(version) < MAX_VERSION_CHARS:
+            if self._is_older(version):
+                raise RelistError("the watch went back to an older version")
             self._version = self._newest = version
             if self._owed and is_number(version) and int(version) >= self._owed[0]:
                 self._owed = None

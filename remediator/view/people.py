@@ -47,7 +47,9 @@ def part_of_people(
     opened = session if session is not None and is_open(session) else None
     said = decided(node, opened, pauses, now)
     must = must_of(session) if session is not None else ""
-    if not must and not said and opened is not None and _only_people_ask(opened, health):
+    # A pause covers many nodes and ends: it does not answer what one of them needs.
+    decided_alone = set(said) - {PAUSED}
+    if not must and not decided_alone and opened and _only_people_ask(opened, health):
         must = MUST_RELEASE
     return (*said, *([must] if must else ()))
 

@@ -62,7 +62,17 @@ def bounded(text: str) -> str:
     everywhere else.
     """
     line = printable(text)
-    return line if len(line) <= MAX_MESSAGE else line[: MAX_MESSAGE - 1] + "…"
+    return shortened(line, MAX_MESSAGE)
+
+
+def shortened(text: str, most: int) -> str:
+    """The text in at most `most` characters: cut after a whole word, with an ellipsis."""
+    if len(text) <= most:
+        return text
+    head = text[: most - 1]
+    words = head if text[most - 1] == " " else head.rpartition(" ")[0]
+    # One word that fills half of it is cut: an address, a list without blanks.
+    return (words if len(words) > most // 2 else head).rstrip(" ,;:(") + "…"
 
 
 def causes_clause(causes: Sequence[Cause]) -> str:

@@ -132,8 +132,8 @@ class MarkNode:
 class UnmarkNode:
     """The reverse patch to the recorded prior state; carries the node's version.
 
-    `orphan`: no such session was seen; the edge sends it only after an uncached GET of the
-    session `session` answered 404, so that a lagging cache never releases a node.
+    `orphan`: no open session of that name was seen; the edge sends it only after an uncached GET
+    of the session `session` says the same, so that a cache never releases a node alone.
     """
 
     harmful: ClassVar[bool] = False

@@ -17,6 +17,7 @@ from rules.api.metadata import ObjectMeta
 from rules.api.names import ANNOTATION_REPAIRED
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase, RepairAttempt, RepairState
+from rules.api.sentences import shortened
 from rules.api.timestamps import format_time, parse_time
 from rules.api.writes import CreateRecord, DeleteRecord, WriteRecord
 from rules.catalog.reason import Severity, severity_rank
@@ -396,4 +397,6 @@ def _word(word: str, said: str) -> list[RecordWord]:
     at = parse_time(when)
     if at is None:
         return []
-    return [RecordWord(at=format_time(at), word=word, reason=" ".join(reason.split())[:256])]
+    return [
+        RecordWord(at=format_time(at), word=word, reason=shortened(" ".join(reason.split()), 256))
+    ]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
+
 from rules.api.health import IncidentStatus
 from rules.api.mark import marked, own_taint, read_note
 from rules.api.nodes import NodeView, QuarantineView
@@ -94,6 +96,17 @@ def _decided(seen: NodeObservation, now: float, policy: Policy) -> Decision:
     node = seen.node
     if node is not None and node.doubt:
         return Decision(step="Watch", because=f"the node cannot be read in full ({node.doubt})")
+    gone = [each for each in seen.deleted if not _named(seen, each.name)]
+    if gone and now < seen.vanished.settled_at:
+        # Whether a person deleted it shows when no other session goes with it.
+        because = "a session of the node is gone since a moment"
+        at = seen.vanished.settled_at
+        return Decision(step="Watch", because=because, wake_at=at, unfinished=True)
+    if node is not None and seen.vanished.lost:
+        note = read_note(node)
+        for each in gone:
+            if note is not None and note.session == each.name:
+                return _opened_again(each, node, seen, policy, now)
     if node is not None and marked(node):
         return _orphan(node, seen, now, policy)
     settled = tuple(filter(None, (_settled(session, now) for session in seen.siblings)))
@@ -106,7 +119,7 @@ def _decided(seen: NodeObservation, now: float, policy: Policy) -> Decision:
 
 def _unmarked(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -> Decision:
     """Nothing of a mark is in the way: open a session, or say why none is opened."""
-    for gone in seen.deleted:
+    for gone in seen.deleted if not seen.vanished.lost else ():
         if gone.spec.node_uid not in {"", node.uid}:
             # A machine that is new under the old name inherits nobody's word about the old one.
             continue
@@ -211,7 +224,7 @@ def _orphan(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -
         step="Unmark",
         because="its session has ended" if known else "its session was deleted",
         writes=(
-            unmark(node, session, orphan=bool(session) and not known),
+            unmark(node, session, orphan=bool(session)),
             # Last: the mark comes off also where nothing can be put on record.
             *_mark_found(node, seen, now),
         ),
@@ -296,6 +309,33 @@ def _reopening(seen: NodeObservation, policy: Policy, now: float) -> bool:
 def _acting(seen: NodeObservation, policy: Policy) -> tuple[IncidentStatus, ...]:
     """What asks for more than a report, by the last verdict there is."""
     return actionable(seen.health, seen.external.incidents, policy)
+
+
+def _opened_again(
+    gone: QuarantineView, node: NodeView, seen: NodeObservation, policy: Policy, now: float
+) -> Decision:
+    """Open a session again that nobody deleted; its taint and cordon are on the node."""
+    acting = (cause_of(incident) for incident in _acting(seen, policy))
+    spec = msgspec.structs.replace(gone.spec, causes=appended(gone.spec.causes, acting))
+    message = (
+        f"Session {gone.name} is gone and nobody asked for that: {seen.vanished.lost}. The taint "
+        "and cordon stay and the session is opened again; to end it: kubectl gpuward release "
+        f"{node.name}."
+    )
+    event = EmitEvent(
+        node=node.name,
+        node_uid=node.uid,
+        kind="Warning",
+        reason="QuarantineSessionLost",
+        message=message[:1024],
+        at=now,
+        key=f"{gone.metadata.uid}/SessionLost",
+    )
+    return Decision(
+        step="OpenAgain",
+        because=seen.vanished.lost,
+        writes=(CreateSession(name=gone.name, spec=spec), event),
+    )
 
 
 def _record_deletion(name: str, node: NodeView, seen: NodeObservation, policy: Policy) -> Decision:

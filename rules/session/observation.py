@@ -94,6 +94,16 @@ class Permit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Vanished:
+    """How the sessions of a node that are gone went."""
+
+    lost: str = ""
+    """Why no person asked for it, a clause; "" for a deletion."""
+    settled_at: float = 0.0
+    """Until then it is not known whether other sessions go with them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeObservation:
     """One node as a decision sees it. `node` None means: deleted, certainly."""
 
@@ -120,7 +130,9 @@ class NodeObservation:
     siblings: tuple[QuarantineView, ...] = ()
     """Other sessions on this node, open and ended."""
     deleted: tuple[QuarantineView, ...] = ()
-    """Sessions of this node that somebody deleted while they were open."""
+    """Sessions of this node that vanished while they were open."""
+    vanished: Vanished = Vanished()
+    """How they went."""
     untolerating: tuple[str, ...] = ()
     """DaemonSets that select the node and do not tolerate our taint (`namespace/name`)."""
     gangs: tuple[str, ...] = ()
@@ -327,6 +339,7 @@ def observe(
     session: QuarantineView | None = None,
     node: NodeView | None = None,
     deleted: tuple[QuarantineView, ...] = (),
+    vanished: Vanished | None = None,
     untolerating: tuple[str, ...] = (),
     plan: DrainPlan | None = None,
     last_active_at: float | None = None,
@@ -358,6 +371,7 @@ def observe(
         records=snapshot.records,
         siblings=siblings,
         deleted=deleted,
+        vanished=vanished or Vanished(),
         untolerating=untolerating,
         gangs=tuple(gang.key for gang in snapshot.gangs.get(name, ())),
         plan=plan,

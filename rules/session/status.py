@@ -19,7 +19,7 @@ from rules.api.quarantine import (
     TimelineEntry,
     gravest_reason,
 )
-from rules.api.sentences import bounded
+from rules.api.sentences import bounded, shortened
 from rules.api.timestamps import format_time, parse_time
 from rules.catalog.reason import severity_rank
 from rules.catalog.why_not import Refusal, WhyNot
@@ -70,7 +70,9 @@ def noted(
     status: QuarantineStatus, step: str, message: str, now: float, by: str = BY_GPUWARD
 ) -> QuarantineStatus:
     """Add a timeline entry."""
-    entry = TimelineEntry(at=format_time(now), step=step, message=bounded(message)[:256], by=by)
+    entry = TimelineEntry(
+        at=format_time(now), step=step, message=shortened(bounded(message), 256), by=by
+    )
     timeline = (*status.timeline, entry)
     if len(timeline) > MAX_TIMELINE:
         timeline = timeline[:_FIRST_KEPT] + timeline[_FIRST_KEPT - MAX_TIMELINE :]

@@ -23,7 +23,7 @@ from rules.api.quarantine import (
     ValidationState,
 )
 from rules.api.repair.writes import DeleteTestJob
-from rules.api.sentences import bounded
+from rules.api.sentences import bounded, shortened
 from rules.api.timestamps import format_time, parse_time, utc
 from rules.api.writes import Decision, Evicting
 from rules.catalog.reason import Level, level_rank
@@ -336,7 +336,7 @@ def _kept(check: Check) -> ValidationCheck:
         value=check.value,
         unit=check.unit[:32],
         floor=check.floor,
-        note=check.note[:256],
+        note=shortened(check.note, 256),
     )
 
 

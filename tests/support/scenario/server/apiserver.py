@@ -227,7 +227,8 @@ class ApiServer(ProviderObjects):
                 return self._patch(self.quarantines, write.name, wire)
             case d.MarkNode() | d.UnmarkNode() | d.RelabelNode():
                 if isinstance(write, d.UnmarkNode) and write.orphan:
-                    assert write.session not in self.quarantines
+                    status = self.quarantines.get(write.session, {}).get("status", {})
+                    assert status.get("phase", "Released") in {"Released", "Cancelled", "NodeGone"}
                 return self._patch(self.nodes, write.node, wire)
             case SetRepairCondition():
                 return self._condition(write, wire)

@@ -139,7 +139,7 @@ async def test_only_a_watch_that_lived_makes_the_next_wait_short_again(tmp_path)
     async def handler(request):
         nonlocal watches
         if not is_watch(request):
-            return page([], 5)
+            return page([], 6)
         watches += 1
         if watches != 4:
             return await stream(request, event("BOOKMARK", node("", 6)), hold_s=0)
@@ -158,7 +158,7 @@ async def test_bookmarks_move_the_version_from_which_a_broken_watch_goes_on(tmp_
 
     async def handler(request):
         if not is_watch(request):
-            return page([], 5)
+            return page([], 42 if request.query["limit"] == "1" else 5)
         versions.append(request.query["resourceVersion"])
         if len(versions) == 1:
             return await stream(request, event("BOOKMARK", node("", 42)), hold_s=0)
@@ -290,6 +290,73 @@ async def test_s43_an_older_list_is_not_believed_at_once(tmp_path):
     async with watching(tmp_path, handler) as (cache, heard):
         await until(lambda: "b" in cache.items)
         assert heard.changes == [("added", "a"), ("added", "b")]
+
+
+async def test_a_server_that_was_restored_from_a_backup_is_believed_after_a_failure(tmp_path):
+    """A real server begins a watch at a version that it has not reached, and is silent on it."""
+    restored = False
+
+    async def handler(request):
+        if not is_watch(request):
+            return page([node("a", 3)], 9) if restored else page([node("a", 5), node("b", 6)], 50)
+        return await stream(request, hold_s=3600 if restored else 0.05)
+
+    async with watching(tmp_path, handler, clock=SkippingClock) as (cache, heard):
+        await until(lambda: cache.unfollowed_since is None)
+        assert cache.rewound_at == float("-inf")
+        restored = True
+        await until(lambda: "b" not in cache.items)
+        assert cache.items["a"].metadata.resource_version == "3"
+        assert cache.rewound_at > 0
+        assert ("removed", "b") in heard.changes
+
+
+async def test_a_backup_that_was_restored_with_higher_versions_is_believed(tmp_path):
+    """What is held at a version that the list has passed is not newer than the list."""
+    answers = iter([page([node("a", 90)], 100), page([node("a", 30)], 1_000)])
+
+    async def handler(request):
+        if not is_watch(request):
+            return next(answers)
+        if request.query["resourceVersion"] == "100":
+            return refusal(410, "Expired", "too old")
+        return await stream(request)
+
+    async with watching(tmp_path, handler) as (cache, _):
+        await until(lambda: cache.rewound_at > 0)
+        assert cache.items["a"].metadata.resource_version == "30"
+
+
+async def test_a_watch_that_goes_back_to_older_versions_is_listed_anew(tmp_path):
+    lists = 0
+
+    async def handler(request):
+        nonlocal lists
+        if not is_watch(request):
+            lists += 1
+            return page([node("a", 5)], 50)
+        return await stream(request, event("BOOKMARK", node("", 20)))
+
+    async with watching(tmp_path, handler, clock=SkippingClock):
+        await until(lambda: lists >= 2)
+
+
+async def test_what_the_server_contradicts_is_listed_at_once(tmp_path):
+    lists = 0
+
+    async def handler(request):
+        nonlocal lists
+        if is_watch(request):
+            return await stream(request)
+        lists += 1
+        return page([node("a", 60)] if lists == 1 else [], 60 + lists)
+
+    async with watching(tmp_path, handler, clock=SkippingClock) as (cache, _):
+        await until(lambda: cache.unfollowed_since is None)
+        assert not cache.contradicted_by(msgspec.convert(node("a", 60), NodeView))
+        assert not cache.contradicted_by(msgspec.convert(node("other", 1), NodeView))
+        assert cache.contradicted_by(msgspec.convert(node("a", 40), NodeView))
+        await until(lambda: not cache.items)
 
 
 @pytest.mark.parametrize(

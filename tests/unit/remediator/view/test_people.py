@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from remediator.view.people import MUST_ACT, MUST_APPROVE, MUST_RELEASE, part_of_people
-from rules.api.nodes import HealthView, QuarantineView
+from rules.api.nodes import HealthView, PauseView, QuarantineView
 from rules.api.quarantine import Cause, Condition, ReleaseRequest
 from rules.catalog.why_not import WhyNot
 from tests.support.remediator.page_fleet import NOW, node, session
@@ -31,6 +31,15 @@ def test_a_session_that_needs_a_person_says_for_what(
     there = session("b-1", "b", "Quarantined", conditions=(needs,))
     assert part_of_people(node("b"), there, (), NOW) == words
     assert part_of_people(HELD, there, (), NOW) == ("held", *words)
+
+
+def test_a_pause_of_the_fleet_does_not_hide_what_a_node_needs_from_its_operator() -> None:
+    pause = msgspec.convert(
+        {"metadata": {"name": "p"}, "spec": {"scope": {"all": True}, "by": "ann"}}, PauseView
+    )
+    there = by_hand("Quarantined")
+    closed = verdict_with(active=False, of=there)
+    assert part_of_people(node("b"), there, (pause,), NOW, closed) == ("paused", MUST_RELEASE)
 
 
 def by_hand(phase: str, **spec: object) -> QuarantineView:

@@ -14,6 +14,7 @@ from rules.api.sentences import (
     marked,
     pending,
     shadowed,
+    shortened,
     some,
 )
 
@@ -99,3 +100,20 @@ def test_a_pod_that_was_evicted_and_has_not_left_is_counted_once():
     assert "still leaving (a/going), those with a long grace until 1970-01-01 01:00 UTC" in told
     cut = DrainStatus(evicted=30, recent=("a/going",), waiting=(*waiting, "and 7 more"))
     assert ": 30 evicted, 9 still on it, leaving or waiting (" in draining(cut, 0.0, "")
+
+
+def test_a_text_that_is_too_long_ends_with_a_whole_word_and_an_ellipsis() -> None:
+    text = "Waiting: evictions of pods are refused, " * 20
+    cut = shortened(text, 256)
+    assert len(cut) <= 256
+    assert cut.endswith("…")
+    assert not text[len(cut) - 1].isalnum(), "the next letter of the same word"
+    assert shortened("short", 256) == "short"
+    assert shortened("x" * 300, 256) == "x" * 255 + "…"
+
+
+@given(st.text(max_size=600), st.integers(10, 300))
+def test_a_shortened_text_fits_and_begins_as_the_whole(text: str, most: int) -> None:
+    cut = shortened(text, most)
+    assert len(cut) <= most
+    assert text.startswith(cut.removesuffix("…"))
