@@ -111,6 +111,10 @@ def of_agent(number: int) -> Iterator[Series]:
         f'kube_node_status_capacity{kubernetes}, resource="nvidia_com_gpu"}}',
         day(8, alive=alive),
     )
+    yield (
+        f'kube_node_labels{kubernetes}, label_nvidia_com_gpu_present="true"}}',
+        day(1, alive=alive),
+    )
     yield f"kube_node_spec_unschedulable{kubernetes}}}", day(0, alive=alive)
 
 

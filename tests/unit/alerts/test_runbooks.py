@@ -61,7 +61,7 @@ def waits(rule: dict[str, str]) -> str | None:
     if "for" in rule:
         return rule["for"]
     asked = re.findall(r"offset (\d+m)", rule["expr"])
-    recorded = [r for r in rules() if r.get("record", "?") in rule["expr"]]
+    recorded = [r for r in rules() if "record" in r and r["record"] in rule["expr"]]
     return next(iter(asked or [w for r in recorded if (w := waits(r))]), None)
 
 
