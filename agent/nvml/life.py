@@ -5,6 +5,7 @@ Run by `child`. One thread: a call that hangs, hangs everything, which the paren
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
 import time
@@ -34,6 +35,17 @@ CONFIRM_AFTER_S = 2.0
 START_AGAIN_S = 60.0
 
 _decode = msgspec.msgpack.Decoder(messages.ToChild).decode
+
+
+def _return_freed_memory() -> None:
+    """Return memory that was freed to the system; glibc alone can.
+
+    Initialising the driver's library and reading the GPUs once frees 14 MiB on an H200 (R580),
+    which the C library would keep for as long as the child lives.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 class Child:
@@ -85,6 +97,7 @@ class Child:
         self._events = GpuEvents(self._call, self._branch)
         self._system = SystemEvents(self._call, self._branch)
         self._enumerate()
+        _return_freed_memory()
         while not self._finished:
             self._poll_due()
             self._wait()
