@@ -246,6 +246,10 @@ FIELDS: dict[str, Field] = {
     "RepairGpu.serial": Field("Board serial number where there is one.", 64),
     "RepairGpu.accused": Field("True when a cause names it."),
     "RepairBefore.resetPending": Field("True when the driver asked for a reset."),
+    "RepairAttempt.action": Field(
+        "What the adapter did for the step when it was decided, as in the policy file; the "
+        "request is taken back by it, whatever the policy says by then."
+    ),
     "RepairAttempt.fence": Field(
         "Set where the node was silent and not drained: it is powered off with its pods on it."
     ),

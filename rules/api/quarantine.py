@@ -236,6 +236,11 @@ class RepairAttempt(Wire, frozen=True):
     object: str = ""
     target: RepairTarget | None = None
     before: RepairBefore = RepairBefore()
+    action: dict[str, Any] | None = None
+    """What the adapter did for the step when it was decided, as in the policy file. The request is
+    followed and taken back by it, whatever the policy says meanwhile. None in entries of older
+    releases: the policy of now counts for those.
+    """
     fence: RepairFence | None = None
     """Set where the node is silent and was not drained: it is powered off with its pods on it."""
     cleared: tuple[str, ...] = ()

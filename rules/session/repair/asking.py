@@ -80,8 +80,10 @@ def call_for(case: Case, attempt: RepairAttempt) -> Call:
     """The call that asks for a step, as far as it is known."""
     action = worded_action(case, attempt)
     if action is None:
-        return _no(f"the policy knows no adapter {attempt.adapter} for a {attempt.step}")
+        return _no(_unknown(attempt))
     call = _call(case, attempt, action)
+    if call.write is not None and not case.policy.repair.action(attempt.adapter, attempt.step):
+        return replace(_no(_unknown(attempt)), target=call.target)
     nobody = must_name(attempt.step, action) and not facts_of(case, attempt).gpus
     if call.write is not None and nobody:
         return replace(_no(f"{attempt.step} {NOBODY_ACCUSED}"), target=call.target)
@@ -130,6 +132,20 @@ def worded_action(case: Case, attempt: RepairAttempt) -> RepairAction | None:
         fence=fence,
         witness=witness,
     )
+
+
+def action_on_record(case: Case, attempt: RepairAttempt) -> dict[str, Any] | None:
+    """What goes on record of the action, with all names put in: causes change while it stands."""
+    action = worded_action(case, attempt)
+    if action is None:
+        return None
+    patch = patch_of(case, attempt, action) if action.patch is not None else None
+    record: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(action, patch=patch))
+    return record
+
+
+def _unknown(attempt: RepairAttempt) -> str:
+    return f"the policy knows no adapter {attempt.adapter} for a {attempt.step}"
 
 
 def _no(why: str, again_s: float = AGAIN_S) -> Call:

@@ -22,7 +22,7 @@ from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.external import taken_back
 from rules.session.people.said import said_at
-from rules.session.repair.asking import Call, call_for
+from rules.session.repair.asking import Call, action_on_record, call_for
 from rules.session.repair.entry import changed, reading, with_room
 from rules.session.repair.evidence import noted_without
 from rules.session.repair.facts import before_of
@@ -152,6 +152,7 @@ def _begun(
         fence=fence,
         state=RepairState.PLANNED,
     )
+    attempt = changed(attempt, action=action_on_record(case, attempt))
     # Before the pods are listed: what waits for an object may wait for days.
     call = call_for(case, attempt)
     if call.needs is not None:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
 from rules.api.names import ANNOTATION_REPAIR
 from rules.api.node_managers import annotated_by_us
 from rules.api.nodes import NodeView, QuarantineView
@@ -47,7 +49,15 @@ def request_name(session: str, step: Step, attempt: int) -> str:
 
 
 def action_of(policy: Policy, attempt: RepairAttempt) -> RepairAction | None:
-    """How the attempt was, or is to be, asked for."""
+    """How the attempt was, or is to be, asked for: as on record, whatever the policy says now.
+
+    Entries of older releases, and those that cannot be read, have nothing on record.
+    """
+    if attempt.action is not None:
+        try:
+            return msgspec.convert(attempt.action, RepairAction)
+        except msgspec.ValidationError:
+            pass
     return policy.repair.action(attempt.adapter, attempt.step)
 
 
@@ -218,9 +228,10 @@ def node_request_off(
     """
     words = node.annotations.get(ANNOTATION_REPAIR, "").split(" ")
     asked = (a for session in known for a in session.status.repair if a.object == words[0])
-    if next(asked, None) is None and not annotated_by_us(node, ANNOTATION_REPAIR):
-        return {}
-    action = policy.repair.action(words[2], words[1]) if len(words) == 3 else None
+    attempt = next(asked, None)
+    if attempt is None and len(words) == 3 and annotated_by_us(node, ANNOTATION_REPAIR):
+        attempt = RepairAttempt(object=words[0], step=words[1], adapter=words[2])
+    action = action_of(policy, attempt) if attempt is not None else None
     if action is None or action.patch is None or action.target is not None:
         # Whose it is, nobody knows: an adapter that the policy does not have any more.
         return {}
