@@ -75,6 +75,11 @@ class TargetSearch(AdapterPart, frozen=True, kw_only=True):
     """Fields that the API server selects by, where the kind has such fields."""
     match: dict[str, str] = {}
     """Field to the template of its value; compared after the list has come."""
+    namespaces: tuple[str, ...] = ()
+    """Only objects in these namespaces; empty: in any. Anybody can set a label on objects of their
+    own, so a label alone is no identity."""
+    controller: str = ""
+    """Only objects that a controller of this kind owns; empty: any."""
 
 
 class TargetRule(AdapterPart, frozen=True, kw_only=True):

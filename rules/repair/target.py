@@ -14,7 +14,7 @@ from rules.api.nodes import NodeView
 from rules.api.object_name import is_object_name
 from rules.api.quarantine import RepairTarget
 from rules.api.repair.writes import ObjectAddress, ObjectQuery
-from rules.repair.adapter import NodeReference, RepairAction, TargetRule
+from rules.repair.adapter import NodeReference, RepairAction, TargetRule, TargetSearch
 from rules.repair.matching import at, uid_of
 from rules.repair.template import OWN_NAMESPACE, RequestFacts, filled_text
 
@@ -94,12 +94,14 @@ def the_one(
     rule: TargetRule, facts: RequestFacts, found: tuple[Mapping[str, Any], ...]
 ) -> Mapping[str, Any] | str:
     """The one object of a list that matches, or why there is not exactly one."""
-    wanted = rule.search.match if rule.search is not None else {}
-    values = facts.values
+    search = rule.search or TargetSearch()
+    wanted, values = search.match, facts.values
     matching = [
         json
         for json in found
-        if all(at(json, path) == filled_text(text, values) for path, text in wanted.items())
+        if (not search.namespaces or at(json, "metadata.namespace") in search.namespaces)
+        and (not search.controller or _controller(json) == search.controller)
+        and all(at(json, path) == filled_text(text, values) for path, text in wanted.items())
     ]
     if len(matching) != 1:
         count = "none" if not matching else f"{len(matching)}"
@@ -110,6 +112,13 @@ def the_one(
     if not good or (namespace is not None and not _is_name(namespace)):
         return f"the one of the {rule.resource} that belongs to the node has no usable name"
     return matching[0]
+
+
+def _controller(json: Mapping[str, Any]) -> Any:
+    """The kind of the object's controlling owner; None where it has none."""
+    owners = at(json, "metadata.ownerReferences")
+    references = owners if isinstance(owners, list) else []
+    return next((at(o, "kind") for o in references if at(o, "controller") is True), None)
 
 
 def _referred(rule: TargetRule, address: ObjectAddress, node: NodeView) -> ObjectQuery | str:
