@@ -106,7 +106,7 @@ def _decided(seen: NodeObservation, now: float, policy: Policy) -> Decision:
         note = read_note(node)
         for each in gone:
             if note is not None and note.session == each.name:
-                return _opened_again(each, node, seen, policy, now)
+                return _opened_again(each.name, each.spec, node, seen, policy, now)
     if node is not None and marked(node):
         return _orphan(node, seen, now, policy)
     settled = tuple(filter(None, (_settled(session, now) for session in seen.siblings)))
@@ -210,6 +210,9 @@ def _orphan(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -
     session = note.session if note else ""
     known = _named(seen, session)
     if session and not known and _reopening(seen, policy, now):
+        if not any(gone.name == session for gone in seen.deleted):
+            # This process never saw it: a person, a replaced definition, a restored backup?
+            return _opened_again(session, _spec(node, seen, policy), node, seen, policy, now)
         return _record_deletion(session, node, seen, policy)
     if (refusal := seen.refused.get(NodeWrite.UNMARK)) is not None:
         if own_taint(node) is None and not node.spec.unschedulable:
@@ -311,14 +314,32 @@ def _acting(seen: NodeObservation, policy: Policy) -> tuple[IncidentStatus, ...]
     return actionable(seen.health, seen.external.incidents, policy)
 
 
+def _spec(node: NodeView, seen: NodeObservation, policy: Policy) -> QuarantineSpec:
+    """What a session of the node rests on now."""
+    acting = _acting(seen, policy)
+    return QuarantineSpec(
+        node_name=node.name,
+        node_uid=node.uid,
+        boot_id=node.boot_id,
+        causes=appended((), (cause_of(i) for i in acting)),
+        level=max((level_of(i, policy) for i in acting), key=level_rank),
+    )
+
+
 def _opened_again(
-    gone: QuarantineView, node: NodeView, seen: NodeObservation, policy: Policy, now: float
+    name: str,
+    spec: QuarantineSpec,
+    node: NodeView,
+    seen: NodeObservation,
+    policy: Policy,
+    now: float,
 ) -> Decision:
     """Open a session again that nobody deleted; its taint and cordon are on the node."""
     acting = (cause_of(incident) for incident in _acting(seen, policy))
-    spec = msgspec.structs.replace(gone.spec, causes=appended(gone.spec.causes, acting))
+    spec = msgspec.structs.replace(spec, causes=appended(spec.causes, acting))
+    why = seen.vanished.lost or "it was deleted while no gpuward-remediator led"
     message = (
-        f"Session {gone.name} is gone and nobody asked for that: {seen.vanished.lost}. The taint "
+        f"Session {name} is gone and nobody is known to have asked for that: {why}. The taint "
         "and cordon stay and the session is opened again; to end it: kubectl gpuward release "
         f"{node.name}."
     )
@@ -329,12 +350,12 @@ def _opened_again(
         reason="QuarantineSessionLost",
         message=message[:1024],
         at=now,
-        key=f"{gone.metadata.uid}/SessionLost",
+        key=f"{node.uid}/{name}/{format_time(now)[:13]}/SessionLost",
     )
     return Decision(
         step="OpenAgain",
-        because=seen.vanished.lost,
-        writes=(CreateSession(name=gone.name, spec=spec), event),
+        because=why,
+        writes=(CreateSession(name=name, spec=spec), event),
     )
 
 

@@ -67,3 +67,18 @@ def test_a_session_that_comes_back_is_released_by_a_person_as_any_other() -> Non
     world.run(10)
     assert not world.is_marked("n0")
     assert world.is_marked("n1")
+
+
+def test_a_session_that_vanished_while_nobody_led_is_opened_again() -> None:
+    world = quarantined(*TWO)
+    name = world.session("n0").name
+    del world.quarantines[name]
+    world.restart()
+    for _ in range(20):
+        world.run(1)
+        assert world.is_marked("n0")
+    assert world.session("n0").name == name
+    assert not world.session("n0").spec.release
+    lost = [e["message"] for e in world.events.values() if e["reason"] == "QuarantineSessionLost"]
+    assert len(lost) == 1
+    assert "deleted while no gpuward-remediator led" in lost[0]
