@@ -19,6 +19,7 @@ from rules.text.yaml_keys import duplicate_keys
 
 POLICY_KEY: Final = "policy.yaml"
 """Where a ConfigMap holds the policy."""
+_INT64: Final = 2**63
 _POLICY: Final = "QuarantinePolicy"
 _KEYS: Final = frozenset(f.encode_name for f in fields(Policy)) - {"apiVersion", "kind"}
 _CHECK: Final = "gpuward-remediator policy check -"
@@ -37,7 +38,11 @@ class _Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """Knows no text that has no UTF-8: `"\\ud83d"` alone could be neither compared nor written."""
+    """Refuses what would be read as something else than it looks like.
+
+    Text without UTF-8 (`"\\ud83d"` alone), numbers of YAML 1.1 in base 60 (`1:30` is 90) and in
+    base 8 (`010` is 8), and integers beyond 64 bits, which no object of Kubernetes can hold.
+    """
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         """The text of a node; ConstructorError with its place where it is none."""
@@ -50,6 +55,30 @@ class _Loader(yaml.SafeLoader):
                 problem=said, problem_mark=node.start_mark
             ) from None
         return text
+
+
+def _number(loader: _Loader, node: yaml.ScalarNode) -> int | float:
+    """The number that a person reads there; ConstructorError where YAML 1.1 reads another."""
+    text = str(loader.construct_scalar(node))
+    digits = text.lstrip("+-").replace("_", "")
+    said = ""
+    if ":" in text:
+        said = f"found {text[:40]}, which YAML reads in base 60; quote a text"
+    elif len(digits) > 1 and digits.startswith("0") and digits.isdigit():
+        said = f"found {text[:40]}, which YAML reads in base 8; leave the first zero out"
+    is_int = node.tag.endswith(":int")
+    number: int | float = 0
+    if not said:
+        number = loader.construct_yaml_int(node) if is_int else loader.construct_yaml_float(node)
+        if is_int and not -_INT64 <= number < _INT64:
+            said = "found an integer that does not fit into 64 bits"
+    if said:
+        raise yaml.constructor.ConstructorError(problem=said, problem_mark=node.start_mark)
+    return number
+
+
+for _tag in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _number)
 
 
 def decode_policy(

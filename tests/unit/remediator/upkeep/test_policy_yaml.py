@@ -137,3 +137,18 @@ def test_the_one_policy_is_found_wherever_it_stands(text: str) -> None:
     found = decode_policy(text, "p", config_map=True)
     assert isinstance(found, Policy)
     assert found.mode == "Enforce"
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        ("1:30", "base 60"),
+        ("1:30.5", "base 60"),
+        ("010", "base 8"),
+        (str(2**63), "64 bits"),
+        (str(-(2**63) - 1), "64 bits"),
+    ],
+)
+def test_a_number_that_yaml_reads_as_another_is_refused(number: str, said: str) -> None:
+    problem = str(decode_policy(f"budget: {{minimum: {number}}}", "p.yaml"))
+    assert said in problem
