@@ -22,7 +22,6 @@ EXIT_INTERRUPTED: Final = 130
 COMMANDS: Final = {
     "run": ("agent.daemon.run", "watch this machine and publish its health on its Node"),
     "check": ("agent.commands.check", "look at this machine once, without Kubernetes"),
-    "validate": ("agent.commands.validate", "put this machine's GPUs under load and judge them"),
     "reset-gpu": ("agent.commands.reset_gpu", "reset GPUs of this machine that nobody has open"),
     "restart-node": ("agent.commands.restart_node", "ask this machine's init for a reboot"),
     "decode": ("agent.commands.decode", "say what the lines of a kernel log mean"),
@@ -31,8 +30,8 @@ COMMANDS: Final = {
 
 _EPILOG: Final = """\
 Start with 'gpuward-agent check' on a GPU machine, or try the whole in a checkout with hack/demo.
-Exit status: 0 well; check: 0 healthy, 1 degraded, 2 unhealthy, 3 unknown; validate: 0 pass,
-1 degraded, 2 fail, 3 unknown; reset-gpu, restart-node: 1 failed, 3 refused; 64 wrong use."""
+Exit status: 0 well; check: 0 healthy, 1 degraded, 2 unhealthy, 3 unknown;
+reset-gpu, restart-node: 1 failed, 3 refused; 64 wrong use."""
 
 
 class _AgentParser(CommandParser):

@@ -1,7 +1,7 @@
 """The one door to a simulated driver: whatever a checkout offers under an entry point of this
 group.
 
-Called for `--nvml sim:FILE` and `--driver sim:FILE` only. An installation from a wheel and the
+Called for `--nvml sim:FILE` only. An installation from a wheel and the
 image offer none.
 """
 
@@ -20,9 +20,9 @@ SIMULATED: Final = "sim:"
 def simulated_driver() -> Any:
     """The module that simulates the driver.
 
-    It has `install(path)` for the calls of NVML, `cuda_library(path)` for CUDA's library,
-    `NodeFile(path)` for the description, and `functions_of`, `minors_of` and `host_of` for the
-    machine around it. Raises ImportError where there is none.
+    It has `install(path)` for the calls of NVML, `NodeFile(path)` for the description, and
+    `functions_of`, `minors_of` and `host_of` for the machine around it. Raises ImportError where
+    there is none.
     """
     # A console script has its own folder on the path, and not the checkout it was installed from.
     checkout = Path(__file__).parents[1]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.cli import COMMANDS
-from agent.commands import check, decode, explain, reset_gpu, restart_node, validate
+from agent.commands import check, decode, explain, reset_gpu, restart_node
 from agent.settings import OPTIONS, variable_of
 from remediator.kubectl import cli as kubectl_cli
 from remediator.settings import make_parser
@@ -148,7 +148,7 @@ def _agent_parser() -> argparse.ArgumentParser:
     """The agent's commands for people; the flags of `run` come from their own table."""
     parser = argparse.ArgumentParser()
     added = parser.add_subparsers()
-    for command in (check, decode, explain, reset_gpu, restart_node, validate):
+    for command in (check, decode, explain, reset_gpu, restart_node):
         command.add_parser(added)
     return parser
 

@@ -39,8 +39,8 @@ from remediator.serve.session_gauges import (
 )
 from remediator.settings import RemediatorSettings
 from remediator.upkeep.housekeeping import Housekeeping
-from remediator.upkeep.idle_checks import IdleTests
 from remediator.upkeep.maintenance import MaintenanceLeases
+from remediator.upkeep.new_nodes import NewNodeTests
 from remediator.upkeep.policy_source import PolicySource, rates_of
 from remediator.upkeep.records import RecordKeeping, session_nodes
 from remediator.upkeep.self_report import SelfReport
@@ -184,7 +184,7 @@ class Replica:
         self.housekeeping = Housekeeping(edge, publishers=publishers)
         self.records = RecordKeeping(edge)
         self.world.learned = self._session_learned
-        self.idle_tests = IdleTests(edge)
+        self.new_node_tests = NewNodeTests(edge)
         self.drains: Drains = Drains(
             edge,
             look=look,
@@ -241,7 +241,7 @@ class Replica:
             keep("gangs", self.scout.run),
             keep("maintenance", self.maintenance.run),
             keep("housekeeping", self.housekeeping.run),
-            keep("idle", self.idle_tests.run),
+            keep("new_nodes", self.new_node_tests.run),
             keep("records", self.records.run),
         ]
 

@@ -17,7 +17,7 @@ import yaml
 from hack.chart.builds import PROFILES, Identity, Object
 from hack.chart.emit import Template, WhenSet
 from hack.chart.merge import Condition
-from rules.policy.components import ANY, NEEDS, NOT_NULL, Need
+from rules.policy.components import ANY, NEEDS, Need
 from rules.policy.policy import Policy, effective_view
 from rules.policy.schema import policy_schema
 from rules.repair.component import component_key
@@ -67,14 +67,9 @@ def _refused(need: Need) -> str:
         start, path, closed = "$each", path[at + 1 :], "{{- end }}\n"
         said, named = said.replace(ANY, "%s"), "$key "
     value = _read(path, start)
-    if NOT_NULL in need.components:
-        key = component_key(need.components[NOT_NULL])
-        found = f'{{{{- $needs := ternary "" "{key}" (kindIs "invalid" {value}) }}}}\n'
-        words, shown = f"policy.{said} needs", ""
-    else:
-        pairs = " ".join(f'"{v}" "{component_key(c)}"' for v, c in need.components.items())
-        found = f"{{{{- $needs := get (dict {pairs}) (toString {value}) }}}}\n"
-        words, shown = f"policy.{said}: %s needs", f"(toString {value}) "
+    pairs = " ".join(f'"{v}" "{component_key(c)}"' for v, c in need.components.items())
+    found = f"{{{{- $needs := get (dict {pairs}) (toString {value}) }}}}\n"
+    words, shown = f"policy.{said}: %s needs", f"(toString {value}) "
     offs = "".join(f" (not ({_is_off(place, values)}))" for place, values in need.unless)
     return (
         f"{opened}{found}"
@@ -205,10 +200,12 @@ def _dict(value: Object) -> str:
 
 
 def _pulled(spec: Object, program: str) -> None:
-    """Which image a pod's containers run, and what opens its registry."""
+    """Set the image of the containers that run `program`, and what opens its registry."""
     image = f".Values.images.{program}"
     tag = f"{{{{ {image}.tag | default .Chart.AppVersion }}}}"
     for container in spec["containers"]:
+        if not container["image"].startswith(f"gpuward-{program}:"):
+            continue
         container["image"] = Template(f'"{{{{ {image}.repository }}}}:{tag}"')
     secrets = f"concat .Values.images.pullSecrets .Values.{program}.imagePullSecrets"
     spec["imagePullSecrets"] = WhenSet(secrets)

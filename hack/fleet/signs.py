@@ -32,9 +32,6 @@ class Signs:
     gone: bool = False
     """The GPU's configuration space reads all ones."""
     port_down: bool = False
-    host_down: bool = False
-    repaired_by_people: bool = False
-    """Only a person's word closes it (a board that was replaced)."""
 
 
 _GONE: Final = {Signal.PRESENCE: "lost"}
@@ -60,7 +57,6 @@ _SIGNS: Final[Mapping[Kind, Signs]] = {
             (0.02, _XID + "64, " + _NOBODY + "Row remapping failure"),
         ),
         values={Signal.REMAP_FAILURE: 1, Signal.ECC_UNCORRECTED_VOLATILE: 1},
-        repaired_by_people=True,
     ),
     Kind.FIRMWARE: Signs(
         lines=(
@@ -103,7 +99,7 @@ _SIGNS: Final[Mapping[Kind, Signs]] = {
     Kind.NARROW_LINK: Signs(values={Signal.PCIE_WIDTH: 8}),
     Kind.HOT: Signs(values={Signal.CLOCK_EVENT_REASONS: 0x40}),
     Kind.PORT_DOWN: Signs(port_down=True),
-    Kind.HOST_DOWN: Signs(host_down=True),
+    Kind.HOST_DOWN: Signs(),
     Kind.HIDDEN: Signs(),
     Kind.TESTED: Signs(),
     Kind.FALSE_ALARM: Signs(

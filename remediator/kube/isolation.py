@@ -33,7 +33,7 @@ PARTS: Final = (
     "fleet",
     "gangs",
     "housekeeping",
-    "idle",
+    "new_nodes",
     "maintenance",
     "election",
     "policy",

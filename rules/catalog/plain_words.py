@@ -78,7 +78,7 @@ _COMMANDS: Final = {
     Action.RESTART_NODE: "systemctl reboot",
     Action.POWER_CYCLE: "ipmitool chassis power cycle",
     Action.RESTART_FABRIC_MANAGER: "systemctl restart nvidia-fabricmanager",
-    Action.RUN_DIAGNOSTICS: "gpuward-agent validate",
+    Action.RUN_DIAGNOSTICS: "dcgmi diag -r 3",
 }
 """What somebody types on the node, once nothing uses a GPU there."""
 

@@ -64,6 +64,5 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "repair.attempts": Bound(least=1),
     "repair.concurrent": Bound(least=1),
     "history.maxPerNode": Bound(least=1),
-    "validate.idle.concurrent.percent": Bound(least=0, most=100, above=True),
 }
 """By the path of a value in the policy."""

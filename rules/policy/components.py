@@ -28,7 +28,7 @@ class Need:
 
     path: tuple[str, ...]
     components: Mapping[str, str]
-    """By the value as YAML writes it; `NOT_NULL` is any."""
+    """By the value as YAML writes it."""
     unless: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
     """Places and their values with which nothing is needed, whatever stands at `path`."""
 
@@ -39,18 +39,15 @@ class Asked:
 
     path: str
     value: str
-    """"" where what stands there is more than a word."""
     component: str
     """The folder under daemonset/components."""
 
     @property
     def sentence(self) -> str:
         """`drain.onTimeout: Force needs component force`."""
-        value = f": {self.value}" if self.value else ""
-        return f"{self.path}{value} needs component {self.component}"
+        return f"{self.path}: {self.value} needs component {self.component}"
 
 
-NOT_NULL: Final = "not null"
 _OFF: Final = ((("repair", "mode"), ("Off",)),)
 """Nobody is asked for a repair."""
 _TESTERS: Final = {"Builtin": VALIDATE, "Job": VALIDATE}
@@ -69,8 +66,8 @@ NEEDS: Final = (
     Need(path=("validate", "severity", ANY, "provider"), components=_TESTERS),
     Need(path=("validate", "step", ANY, "provider"), components=_TESTERS),
     Need(
-        path=("validate", "idle"),
-        components={NOT_NULL: VALIDATE},
+        path=("validate", "newNodes"),
+        components={"true": VALIDATE},
         unless=((("validate", "provider"), ("None",)),),
     ),
     Need(
@@ -94,12 +91,12 @@ def asked_components(policy: Policy) -> tuple[Asked, ...]:
     """Every component that this policy needs, by the places that say so."""
     view = effective_view(policy)
     return tuple(
-        Asked(path=".".join(place), value="" if value == NOT_NULL else value, component=component)
+        Asked(path=".".join(place), value=value, component=component)
         for need in NEEDS
         if not any(_at(view, place) in values for place, values in need.unless)
         for place in _places(view, need.path)
         for value, component in need.components.items()
-        if _at(view, place) == value or (value == NOT_NULL and _at(view, place) != "null")
+        if _at(view, place) == value
     )
 
 

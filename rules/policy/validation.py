@@ -25,9 +25,6 @@ BUILTIN_TEMPLATE: Final = "gpuward-validate"
 """The PodTemplate of provider Builtin, which component `validate` installs."""
 
 
-_HOUR_S: Final = 3600.0
-
-
 class ValidationRule(Section, frozen=True, kw_only=True):
     """What is different for one severity or after one step; unset means as in general."""
 
@@ -45,21 +42,6 @@ class ValidationChoice:
     timeout_s: float
 
 
-class IdleShare(Section, frozen=True, kw_only=True):
-    """Of the selected nodes, rounded down, at least one."""
-
-    percent: float = 2
-
-
-class IdleChecks(Section, frozen=True, kw_only=True):
-    """Tests of nodes on which nobody computes, before anybody finds out what is wrong with
-    them.
-    """
-
-    every_s: Seconds = msgspec.field(name="every", default=Seconds(86_400))
-    concurrent: IdleShare = IdleShare()
-
-
 class Validation(Section, frozen=True, kw_only=True):
     """Whether a drained node is tested under load before it comes back, and by whom."""
 
@@ -71,8 +53,8 @@ class Validation(Section, frozen=True, kw_only=True):
     """For sessions of that severity."""
     step: dict[Step, ValidationRule] = msgspec.field(default_factory=dict)
     """After that repair step; this wins over the severity."""
-    idle: IdleChecks | None = None
-    """Unset: no node is tested but on its way back."""
+    new_nodes: bool = msgspec.field(name="newNodes", default=False)
+    """Whether nodes that were never tested are tested too, while no pod uses a GPU there."""
 
     def with_auto(self, provider: Provider) -> Validation:
         """The same where every Auto, in general and of each severity and step, is `provider`."""
@@ -113,9 +95,9 @@ class Validation(Section, frozen=True, kw_only=True):
                 return choice
         return None
 
-    def of_idle_nodes(self) -> ValidationChoice | None:
-        """Who tests nodes on which nobody computes; None: nobody."""
-        if self.idle is None:
+    def of_new_nodes(self) -> ValidationChoice | None:
+        """Who tests nodes that were never tested; None: nobody."""
+        if not self.new_nodes:
             return None
         return _choice(self.provider, self.template, self.timeout_s)
 
@@ -145,7 +127,3 @@ def validation_problems(validation: Validation) -> Iterator[tuple[str, str]]:
             yield f"{path}.template", message
         if rule.timeout_s is not None and rule.timeout_s < 1:
             yield f"{path}.timeout", "must be at least 1s"
-    if validation.idle is None:
-        return
-    if validation.idle.every_s < _HOUR_S:
-        yield "validate.idle.every", "must be at least 1h: a test takes the whole node meanwhile"

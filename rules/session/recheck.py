@@ -110,7 +110,7 @@ def _tests(write: CreateTestJob, node: NodeView, snapshot: FleetSnapshot) -> str
     it.
     """
     if not write.session:
-        return _idles(write, node, snapshot)
+        return _tests_new(write, node, snapshot)
     session = snapshot.quarantines.get(write.session)
     refusal = _open(session, node, snapshot)
     if refusal or session is None:
@@ -129,10 +129,10 @@ def _tests(write: CreateTestJob, node: NodeView, snapshot: FleetSnapshot) -> str
     )
 
 
-def _idles(write: CreateTestJob, node: NodeView, snapshot: FleetSnapshot) -> str:
-    """Whether an idle node may be tested: it is the same, serves, and the policy asks for it."""
-    if snapshot.policy.validate.of_idle_nodes() is None:
-        return "the policy tests no idle nodes"
+def _tests_new(write: CreateTestJob, node: NodeView, snapshot: FleetSnapshot) -> str:
+    """Why a new node may not be tested; "" where it may."""
+    if snapshot.policy.validate.of_new_nodes() is None:
+        return "the policy tests no new nodes"
     if write.node_uid != node.uid:
         return "the node was replaced"
     if node.spec.unschedulable or node.ready != "True" or marked(node):

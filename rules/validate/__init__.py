@@ -1,1 +1,1 @@
-"""What a test under load measured comes in; one verdict with the checks behind it goes out."""
+"""The Job that tests a node, and what its result means."""

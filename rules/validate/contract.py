@@ -1,7 +1,7 @@
 """The result of a validation, the same for every provider: what it says and how large it may be.
 
-Written by `gpuward-agent validate` to standard output and `/dev/termination-log`, and by whatever
-else a Job runs. A provider that knows only its exit status is understood as well.
+Written to `/dev/termination-log` by the first container of the Job that tests a node. A container
+that writes nothing passes with exit status 0.
 """
 
 from __future__ import annotations
@@ -81,41 +81,6 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 def by_gravity(checks: Iterable[Check]) -> list[Check]:
     """The gravest first."""
     return sorted(checks, key=lambda check: -_BY_GRAVITY[check.verdict])
-
-
-def within(result: Result, most: int = MAX_BYTES) -> bytes:
-    """The result as JSON of at most `most` bytes (512 or more): the gravest checks stay
-    longest.
-    """
-    ordered = by_gravity(result.checks)
-    body = msgspec.json.encode(msgspec.structs.replace(result, checks=ordered))
-    if len(body) <= most:
-        return body
-    for notes in (result.notes, []):
-        few, many = 0, len(ordered)
-        body = _cut(result, ordered, notes, 0)
-        if len(body) > most:
-            continue
-        while few < many:
-            middle = (few + many + 1) // 2
-            if len(_cut(result, ordered, notes, middle)) <= most:
-                few = middle
-            else:
-                many = middle - 1
-        return _cut(result, ordered, notes, few)
-    return msgspec.json.encode(Result(verdict=result.verdict, omitted=len(ordered)))
-
-
-def _cut(result: Result, ordered: list[Check], notes: list[str], kept: int) -> bytes:
-    return msgspec.json.encode(
-        Result(
-            verdict=result.verdict,
-            message=bounded(result.message),
-            checks=ordered[:kept],
-            notes=notes,
-            omitted=result.omitted + len(ordered) - kept,
-        )
-    )
 
 
 def read(exit_status: int | None, text: str) -> Result:

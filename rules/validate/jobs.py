@@ -27,11 +27,11 @@ LABEL_COMPONENT: Final = "app.kubernetes.io/component"
 LABEL_JOB: Final = "batch.kubernetes.io/job-name"
 """Set by the Job controller on the pods of a Job."""
 ANNOTATION_OF: Final = f"{PREFIX}/test-of"
-"""UID of the session, or of an idle Node, that the Job was made for."""
+"""UID of the session, or of a new Node, that the Job was made for."""
 ANNOTATION_NODE: Final = f"{PREFIX}/node"
 ANNOTATION_BOOT: Final = f"{PREFIX}/boot-id"
-LABEL_IDLE: Final = f"{PREFIX}/idle-check"
-IDLE_PRIORITY: Final = "gpuward-idle-check"
+LABEL_NEW_NODE: Final = f"{PREFIX}/new-node-test"
+NEW_NODE_PRIORITY: Final = "gpuward-new-node-test"
 """A PriorityClass of -100000, which component `validate` installs."""
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 _JOBS: Final = frozenset({COMPONENT_VALIDATE, COMPONENT_RESET_GPU, COMPONENT_RESTART_NODE})
@@ -148,7 +148,7 @@ def job_of(
     return _job(template, name, meta, spec, tolerations, timeout_s)
 
 
-def idle_job_of(
+def new_node_job_of(
     template: Mapping[str, Any],
     *,
     name: str,
@@ -168,7 +168,7 @@ def idle_job_of(
         limits = {**_mapping(resources.get("limits")), GPU_RESOURCE: str(gpus)}
         requests = {**_mapping(resources.get("requests")), GPU_RESOURCE: str(gpus)}
         containers[0]["resources"] = {**resources, "limits": limits, "requests": requests}
-    spec = {"affinity": affinity, "containers": containers, "priorityClassName": IDLE_PRIORITY}
+    spec = {"affinity": affinity, "containers": containers, "priorityClassName": NEW_NODE_PRIORITY}
     # What keeps others off is no reason here: nodes are reserved by taints, and a new one waits
     # for this very test behind the taint of its readiness. Kubernetes' own mean that it should not
     # run.
@@ -179,7 +179,7 @@ def idle_job_of(
         ANNOTATION_NODE: node.name,
         ANNOTATION_BOOT: node.boot_id,
     }
-    meta = {"annotations": notes, "labels": {LABEL_IDLE: "true"}}
+    meta = {"annotations": notes, "labels": {LABEL_NEW_NODE: "true"}}
     return _job(template, name, meta, spec, tolerations, timeout_s)
 
 

@@ -1,8 +1,7 @@
-"""A Job that tests a node comes in, as it was read; what may be believed of it goes out.
+"""Judge a Job that tests a node.
 
-Called by `rules.session.validation`. The Job's word alone counts nothing: it must be ours, the one
-that was made, with one pod, on the node that it is to test, and what that pod says must rest on
-checks. Whatever else is seen is `unknown`, and unknown is not a pass.
+Called by `rules.session.validation`. The Job must be ours, the one that was made, with one pod, on
+the node that it is to test. Everything else is `unknown`, and unknown is not a pass.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Outcome:
 
 
 def is_ours(job: JobView, made_for: str) -> bool:
-    """Whether the Job was made for this session, or this idle Node (its UID)."""
+    """Whether the Job was made for this session, or this new Node (its UID)."""
     return bool(made_for) and job.metadata.annotations.get(ANNOTATION_OF) == made_for
 
 
@@ -80,8 +79,8 @@ def _ended(pod: PodView) -> Mapping[str, Any] | None:
 
 
 def _judged(ended: Mapping[str, Any]) -> Result:
-    """The word of a container that ended. Nobody is accused, and nobody cleared, without a check:
-    a test that could not start looks like a failure to whoever reads exit statuses alone.
+    """Return the result of a container that ended. A failure needs a check: by exit status alone
+    it cannot be told from a test that could not start.
     """
     status, said = ended.get("exitCode"), ended.get("message")
     text = said if isinstance(said, str) else ""
@@ -91,7 +90,7 @@ def _judged(ended: Mapping[str, Any]) -> Result:
         why = f"its result is longer than {MAX_BYTES} bytes, which no kubelet keeps"
         return Result(verdict=Verdict.UNKNOWN, message=why)
     result = read(status, text)
-    if result.checks:
+    if result.checks or result.verdict is Verdict.PASS:
         return result
     reason = ended.get("reason")
     shown = f" ({reason[:64]})" if isinstance(reason, str) and reason else ""

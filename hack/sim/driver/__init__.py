@@ -30,7 +30,6 @@ __all__ = [
     "Node",
     "NodeFile",
     "SimulatedDriver",
-    "cuda_library",
     "device_files",
     "edit",
     "functions_of",
@@ -77,17 +76,6 @@ class SimulatedDriver:
         trace: TracebackType | None,
     ) -> None:
         self.uninstall()
-
-
-def cuda_library(path: str | Path) -> Any:
-    """What stands for `libcuda.so.1` on the node described in `path`.
-
-    Raises OSError or ValueError when the file cannot be used.
-    """
-    # Imported here: only a test under load needs it.
-    from hack.sim.cuda import SimulatedCuda
-
-    return SimulatedCuda(path)
 
 
 def install(path: str | Path) -> SimulatedDriver:

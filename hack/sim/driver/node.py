@@ -212,31 +212,6 @@ class PciView(_Part):
     """Addresses of the bridges above the GPU, the root port first."""
 
 
-class Cuda(_Part):
-    """What CUDA does on the GPU. Bandwidth in 10^9 bytes a second; the last block are faults.
-
-    The memory is small: a kernel visits every word of it in Python.
-    """
-
-    memory_bytes: int = 4096
-    used_bytes: int = 0
-    """Held by somebody out of sight."""
-    to_device: float = 55.0
-    to_host: float = 55.0
-    to_peer: float = 345.0
-    to_peers: dict[int, float] = {}
-    """By the peer's position, where a pair differs from the others."""
-    unreachable: list[int] = []
-    """Peers that can only be reached through the host."""
-
-    stuck_bits: dict[int, int] = {}
-    """By the number of a word in memory: bits that always read as one."""
-    wrong_bits_of_fma: int = 0
-    """Bits that a faulty unit flips in each result of a multiplication and addition."""
-    lost_at: str = ""
-    """The first call of this name on the GPU throws it off the bus: `lost` from then on."""
-
-
 class Gpu(_Part):
     """One GPU. The last block are the faults; calls of CUDA hang and fail by name, too."""
 
@@ -283,7 +258,6 @@ class Gpu(_Part):
     events_supported: list[str] | None = None
     """Null: what this driver branch offers for this architecture."""
     pci_view: PciView = msgspec.field(default_factory=PciView)
-    cuda: Cuda = msgspec.field(default_factory=Cuda)
 
     lost: bool = False
     reset_required: bool = False

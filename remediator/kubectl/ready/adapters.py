@@ -56,7 +56,7 @@ async def validation_checks(cluster: Cluster, policy: Policy, namespace: str) ->
     asked = any(each.component == VALIDATE for each in asked_components(policy))
     known = api_path("/api/v1/namespaces", namespace, "podtemplates", BUILTIN_TEMPLATE)
     # Auto tests where the component is installed: what else it needs is to be there then.
-    auto = bool(policy.validate.idle) or (not asked and await cluster.get(known) is not None)
+    auto = policy.validate.new_nodes or (not asked and await cluster.get(known) is not None)
     if not asked and not auto:
         return []
     wanted = policy.validate.with_auto("Builtin") if auto else policy.validate

@@ -24,7 +24,7 @@ _HERE: Final = {
     "logs": "bundle NODE",
     "support": "bundle NODE",
 }
-_AGENT: Final = ("check", "decode", "explain", "validate", "reset-gpu", "restart-node")
+_AGENT: Final = ("check", "decode", "explain", "reset-gpu", "restart-node")
 _REMEDIATOR: Final = ("policy", "run")
 _ANYWHERE: Final = frozenset({"-A", "--all-namespaces"})
 """Said to be of the whole cluster; our objects are, and kubectl takes it of such, too."""

@@ -33,7 +33,7 @@ from hack.sim.control_plane import ASSETS
 from hack.sim.real_control_plane import find_binaries
 from rules.api.nodes import NodeView
 from rules.api.repair.writes import WriteRepairObject
-from rules.validate.jobs import LABEL_COMPONENT, idle_job_of, job_of, name_of_test
+from rules.validate.jobs import LABEL_COMPONENT, job_of, name_of_test, new_node_job_of
 from tests.support.cluster.either_cluster import Cluster, a_cluster
 from tests.support.cluster.manifest_builds import (
     COMPONENTS,
@@ -225,7 +225,7 @@ async def test_issue13_03_a_job_of_ours_is_admitted_as_it_is_made_and_in_no_othe
             await found.cluster.until(outdated, "no Job without its PodTemplate")
 
 
-async def test_issue13_03_tests_under_load_and_of_idle_nodes_are_admitted_and_no_other_jobs(
+async def test_issue13_03_tests_under_load_and_of_new_nodes_are_admitted_and_no_other_jobs(
     tmp_path: Path,
 ) -> None:
     async with everything(tmp_path) as found:
@@ -236,18 +236,18 @@ async def test_issue13_03_tests_under_load_and_of_idle_nodes_are_admitted_and_no
         )  # fmt: skip
         view = node_object(NODE, now=utc_now(), gpus=8, labels={})
         node = msgspec.convert(view, NodeView, strict=False)
-        idle = idle_job_of(
+        new_node = new_node_job_of(
             template, name=name_of_test("gpu-0", 1), node=node, gpus=8, timeout_s=600
         )
         assert await found.said(test) == ""
-        assert await found.said(idle) == ""
+        assert await found.said(new_node) == ""
         pinned = changed(test, lambda spec: spec.update(hostPID=True))
         assert "of the host" in await found.said(pinned)
         root = changed(
             test, lambda spec: spec["containers"][0].update(securityContext={"privileged": True})
         )
         assert "of the host" in await found.said(root)
-        mine = changed(idle, lambda spec: spec.update(serviceAccountName=REMEDIATOR))
+        mine = changed(new_node, lambda spec: spec.update(serviceAccountName=REMEDIATOR))
         assert "service account" in await found.said(mine)
         user = {
             "apiVersion": "batch/v1",

@@ -162,13 +162,13 @@ async def test_issue13_03_an_idle_node_is_tested_and_what_fails_is_quarantined(c
         {
             "apiVersion": "scheduling.k8s.io/v1",
             "kind": "PriorityClass",
-            "metadata": {"name": "gpuward-idle-check"},
+            "metadata": {"name": "gpuward-new-node-test"},
             "value": -100000,
             "preemptionPolicy": "Never",
         },
     )
-    idle = "validate: {provider: Builtin, timeout: 2m, idle: {every: 24h}}\n"
-    one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=QUICK + idle)
+    tested = "validate: {provider: Builtin, timeout: 2m, newNodes: true}\n"
+    one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=QUICK + tested)
 
     async def quarantined():
         found = [s for node in NODES for s in await sessions(cluster, node)]
@@ -185,8 +185,8 @@ async def test_issue13_03_an_idle_node_is_tested_and_what_fails_is_quarantined(c
     with running(one):
         await leads(cluster, "one")
         # Two sweeps, half a minute apart.
-        await cluster.until(made, "the Job of an idle test")
-        session = await cluster.until(quarantined, "a session of a failed idle test")
+        await cluster.until(made, "the Job of a new node")
+        session = await cluster.until(quarantined, "a session of a failed test")
         node = session["spec"]["nodeName"]
         (cause,) = session["spec"]["causes"]
         assert (cause["source"], cause["reason"]) == ("Validation", "ValidationFailed")
@@ -195,4 +195,4 @@ async def test_issue13_03_an_idle_node_is_tested_and_what_fails_is_quarantined(c
         assert (told["status"], told["reason"]) == ("False", "TestFailed")
         (job, *_), _ = await cluster.client.list(JOBS, "gpuward")
         spec = job["spec"]["template"]["spec"]
-        assert (spec["priorityClassName"], "nodeName" in spec) == ("gpuward-idle-check", False)
+        assert (spec["priorityClassName"], "nodeName" in spec) == ("gpuward-new-node-test", False)

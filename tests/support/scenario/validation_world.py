@@ -21,7 +21,7 @@ CHECK = {"id": "memory", "gpu": "GPU-n0-0", "value": 0.0, "unit": "wrong words"}
 
 
 def says(verdict: str, **check: Any) -> str:
-    """What `gpuward-agent validate` leaves in its termination log."""
+    """What the container of a test leaves in its termination log."""
     checks = [{**CHECK, "verdict": verdict, **check}]
     return json.dumps({"verdict": verdict, "message": f"It is {verdict}.", "checks": checks})
 
@@ -31,8 +31,8 @@ WORDS = {
     "fails": (2, says("fail", value=7.0)),
     "is slow": (1, says("degraded", id="peer", value=30.0, unit="GB/s", floor=301.0)),
     "could not test": (3, says("unknown", id="start")),
-    "names no check": (0, json.dumps({"verdict": "pass"})),
-    "says nothing": (0, ""),
+    "fails without a check": (2, json.dumps({"verdict": "fail"})),
+    "says nothing": (1, ""),
     "is no JSON": (0, "all good, believe me"),
     "speaks too long": (0, says("pass", note="x" * 5000)),
     "contradicts itself": (0, says("pass", floor=400.0, value=30.0)),

@@ -180,7 +180,7 @@ def test_issue15_14_a_value_that_means_nothing_is_refused(wrong: str) -> None:
         ("policy.validate.provider=Job", "validate"),
         ("policy.validate.severity.Fatal.provider=Builtin", "validate"),
         ("policy.validate.step.ReplaceNode.provider=Job", "validate"),
-        ("policy.validate.idle.every=24h", "validate"),
+        ("policy.validate.newNodes=true", "validate"),
     ],
 )
 def test_walk_a_policy_whose_component_is_off_is_refused_with_its_value(
@@ -200,8 +200,8 @@ def test_walk_what_needs_no_component_and_what_is_off_is_taken(tmp_path: Path) -
         {"repair": {"mode": "Ask", "steps": {"RestartDriver": {"adapter": "GPUOperator"}}}},
         {"repair": {"steps": {"RestartNode": {"adapter": "NodeConditions"}}}},
         {"repair": {"fence": {"outOfService": True}}},
-        {"repair": {"mode": "Ask", "fence": None}, "validate": {"idle": None}},
-        {"validate": {"provider": "None", "idle": {"every": "24h"}}},
+        {"repair": {"mode": "Ask", "fence": None}, "validate": {"newNodes": False}},
+        {"validate": {"provider": "None", "newNodes": True}},
         {"validate": {"severity": {"Fatal": {"provider": "Auto"}}, "step": {}}},
     ]
     for policy in asks:

@@ -125,7 +125,7 @@ CALLERS = {
     "upkeep/records.py": "one GPUNodeHealth, and one GPURecord after a conflict",
     "cycle/job_look.py": "the Job of a test, its pods and its PodTemplate, with "
     "component validate",
-    "upkeep/idle_checks.py": "Jobs of idle nodes, their pods and PodTemplate, with "
+    "upkeep/new_nodes.py": "Jobs of new nodes, their pods and PodTemplate, with "
     "component validate",
     "cycle/node_cycle.py": "one GPUNodeHealth",
     "cycle/writes.py": "one GPUQuarantine, after a conflict",

@@ -1,30 +1,34 @@
-"""Component validate: the test it installs is one that the admission policy lets the remediator
-make.
+"""Component validate: the admission policy lets the remediator make the test it installs, and the
+scripts of the shipped tests turn the output of their tools into a result.
 """
 
 from __future__ import annotations
 
 import copy
+import os
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 pytest.importorskip("celpy", reason="cel-python is not installed")
 
-from agent.commands import validate as command
 from hack.sim.manifests import read_manifests
 from remediator.settings import make_parser, run_settings
 from rules.api.nodes import NodeView
 from rules.api.repair.writes import SetValidated
 from rules.api.requests import request
 from rules.policy.validation import BUILTIN_TEMPLATE
+from rules.validate.contract import Verdict, read
 from rules.validate.jobs import (
-    IDLE_PRIORITY,
     LABEL_COMPONENT,
     LABEL_NAME,
-    idle_job_of,
+    NEW_NODE_PRIORITY,
     job_of,
+    new_node_job_of,
 )
 from tests.support.cluster.admission_cel import Write, refusals
 from tests.support.cluster.admission_nodes import REMEDIATOR, node
@@ -88,17 +92,15 @@ def test_issue13_03_a_job_that_is_no_test_is_refused() -> None:
     assert refused(other)
 
 
-def test_issue13_03_an_idle_check_may_be_made_and_its_result_said_with_the_component_only() -> (
-    None
-):
+def test_a_test_of_a_new_node_is_admitted_and_its_result_said_with_the_component_only() -> None:
     view = msgspec.convert(node(), NodeView)
-    idle = idle_job_of(
-        copy.deepcopy(TEMPLATE["template"]), name="gpu-1-idle-validate-1", node=view, gpus=8,
+    new_node = new_node_job_of(
+        copy.deepcopy(TEMPLATE["template"]), name="gpu-1-new-validate-1", node=view, gpus=8,
         timeout_s=60,
     )  # fmt: skip
-    assert refused(idle) == []
-    idle["spec"]["template"]["spec"]["priorityClassName"] = "system-node-critical"
-    assert "at the lowest priority" in refused(idle)[0]
+    assert refused(new_node) == []
+    new_node["spec"]["template"]["spec"]["priorityClassName"] = "system-node-critical"
+    assert "at the lowest priority" in refused(new_node)[0]
 
     sent = request(SetValidated(node="gpu-1", node_uid="u", passed=True, message="m", at=0.0))
     assert sent.body is not None
@@ -110,7 +112,7 @@ def test_issue13_03_an_idle_check_may_be_made_and_its_result_said_with_the_compo
     built = [o for o in build("validate") if o["kind"] == "ValidatingAdmissionPolicy"]
     assert refusals(write, built) == []
     classes = [o for o in build("validate") if o["kind"] == "PriorityClass"]
-    assert one(classes, "PriorityClass", IDLE_PRIORITY)["value"] == -100000
+    assert one(classes, "PriorityClass", NEW_NODE_PRIORITY)["value"] == -100000
 
 
 def test_issue13_03_the_component_builds_and_sets_what_the_remediator_knows() -> None:
@@ -121,8 +123,86 @@ def test_issue13_03_the_component_builds_and_sets_what_the_remediator_knows() ->
     environ = {e["name"]: e["value"] for e in found["env"] if "value" in e}
     assert run_settings(make_parser(environ).parse_args(["run"]), environ).builtin_validation
     assert not run_settings(make_parser({}).parse_args(["run"]), {}).builtin_validation
-    template = one(objects, "PodTemplate", BUILTIN_TEMPLATE)["template"]
-    (container,) = template["spec"]["containers"]
-    agent = one(objects, "DaemonSet", "gpuward-agent")["spec"]["template"]["spec"]["containers"][0]
-    assert container["image"] == agent["image"], "the test is of the agent's own release"
-    assert container["command"][:2] == ["gpuward-agent", command.__name__.rpartition(".")[2]]
+    assert one(objects, "PodTemplate", BUILTIN_TEMPLATE)
+
+
+ROOT = Path(__file__).resolve().parents[3]
+DCGM = ROOT / "daemonset" / "components" / "validate" / "pod-template.yaml"
+ALL_REDUCE = ROOT / "docs" / "interop" / "all-reduce.yaml"
+DIAG = """{"DCGM Diagnostic": {"test_categories": [{"category": "Hardware", "tests":
+ [{"name": "Memory", "results": [{"entity_id": 0, "status": "%s"}]}]}]}}"""
+BANDWIDTH = """# nThread 1 nGpus 8 minBytes 8589934592
+ 8589934592    2147483648     float     sum      -1    31500  272.7  477.2      0
+# Out of bounds values : %s
+# Avg bus bandwidth    : %s
+#"""
+
+
+def run(template: Path, folder: Path, tools: dict[str, str], **environ: str) -> tuple[int, str]:
+    """Run the first container with `tools` in place of the real programs."""
+    spec = yaml.safe_load(template.read_text("utf-8"))["template"]["spec"]
+    (container,) = spec["containers"]
+    for name, body in tools.items():
+        tool = folder / name
+        tool.write_text(f"#!/bin/sh\n{body}\n")
+        tool.chmod(0o755)
+    result = folder / "result"
+    given = {e["name"]: e["value"] for e in container["env"]}
+    done = subprocess.run(
+        [*container["command"], *container["args"]],
+        env={**given, "PATH": f"{folder}:{os.environ['PATH']}", "RESULT": str(result), **environ},
+        capture_output=True,
+        check=False,
+        timeout=30,
+    )
+    return done.returncode, result.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("output", "status", "verdict"),
+    [
+        pytest.param(DIAG % "Pass", 0, Verdict.PASS, id="all tests pass"),
+        pytest.param(DIAG % "Fail", 226, Verdict.FAIL, id="a test fails"),
+        pytest.param("Error: unable to connect", 1, Verdict.UNKNOWN, id="it cannot run"),
+        pytest.param("", 127, Verdict.UNKNOWN, id="it is not there"),
+    ],
+)
+def test_the_result_of_dcgm_diag(
+    tmp_path: Path, output: str, status: int, verdict: Verdict
+) -> None:
+    diag = f"cat <<'END'\n{output}\nEND\nexit {status}"
+    found = read(*run(DCGM, tmp_path, {"nv-hostengine": "exit 0", "dcgmi": diag}))
+
+    assert (found.verdict, [c.id for c in found.checks]) == (verdict, ["dcgm-diag-r3"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "measured", "status", "verdict"),
+    [
+        pytest.param("0 OK", "477.2", 0, Verdict.PASS, id="above the floor"),
+        pytest.param("0 OK", "212.9", 0, Verdict.DEGRADED, id="below the floor"),
+        pytest.param("3 FAILED", "477.2", 1, Verdict.FAIL, id="wrong data"),
+        pytest.param("0 OK", "", 0, Verdict.UNKNOWN, id="no bandwidth printed"),
+        pytest.param("0 OK", "477.2", 2, Verdict.UNKNOWN, id="the tool ends with an error"),
+    ],
+)
+def test_the_result_of_all_reduce(
+    tmp_path: Path, wrong: str, measured: str, status: int, verdict: Verdict
+) -> None:
+    shown = BANDWIDTH % (wrong, measured)
+    if not measured:
+        shown = shown.replace("# Avg bus bandwidth    : \n", "")
+    perf = f"cat <<'END'\n{shown}\nEND\nexit {status}"
+    tools = {"nvidia-smi": "echo GPU 0; echo GPU 1", "all_reduce_perf": perf}
+    found = read(*run(ALL_REDUCE, tmp_path, tools, FLOOR="460"))
+
+    assert (found.verdict, [c.id for c in found.checks]) == (verdict, ["all-reduce"])
+
+
+@pytest.mark.parametrize("path", [DCGM, ALL_REDUCE], ids=["dcgm", "all-reduce"])
+def test_a_shipped_test_is_labelled_and_has_no_rights(path: Path) -> None:
+    template = yaml.safe_load(path.read_text("utf-8"))["template"]
+
+    assert template["metadata"]["labels"] == {LABEL_NAME: "gpuward", LABEL_COMPONENT: "validate"}
+    assert template["spec"]["serviceAccountName"] == "gpuward-validate"
+    assert template["spec"]["automountServiceAccountToken"] is False

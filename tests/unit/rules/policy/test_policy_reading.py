@@ -81,7 +81,7 @@ def test_the_defaults_are_these() -> None:
             "template": "",
             "severity": {},
             "step": {},
-            "idle": None,
+            "newNodes": False,
         },
         "limits": {"marksPerSecond": 500, "evictionsPerSecond": 100, "nodesDraining": 20},
         "history": {"keep": "28d", "maxPerNode": 20},

@@ -82,7 +82,7 @@ def test_issue13_03_what_is_missing_is_named_with_the_component(tmp_path: Path) 
 @pytest.mark.parametrize(
     "validate",
     [
-        pytest.param({"idle": {}}, id="idle nodes"),
+        pytest.param({"newNodes": True}, id="new nodes"),
         pytest.param({"severity": {"Fatal": {"provider": "Builtin"}}}, id="of one severity"),
         pytest.param({"step": {"ReplaceNode": {"provider": "Builtin"}}}, id="after one step"),
     ],

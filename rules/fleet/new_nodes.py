@@ -1,9 +1,9 @@
-"""Nodes on which nobody computes are tested now and then: whose turn it is, and what came of it.
+"""Test nodes that were never tested, while no pod uses a GPU there.
 
-Called by `remediator.upkeep.idle_checks`. The scheduler decides whether a node is idle: the Job
-asks for all its GPUs at the lowest priority there is, and one that does not start in time, or is
-pushed out, was not run. When a node was tested last stands in its condition GPUValidated, which a
-gate for new nodes may wait for; a failed test opens a session like any other fault.
+Called by `remediator.upkeep.new_nodes`. The Job asks the scheduler for all GPUs of the node at the
+lowest priority; one that does not start in time, or is pushed out, was not run. The result is the
+node's condition GPUValidated, which a gate for new nodes waits for; a failed test opens a session
+like any other fault.
 """
 
 from __future__ import annotations
@@ -38,13 +38,16 @@ from rules.validate.jobs import (
     GPU_RESOURCE,
     JobSeen,
     JobView,
-    idle_job_of,
     name_of_test,
+    new_node_job_of,
 )
 from rules.validate.outcome import outcome_of
 
 STARTS_S = 120.0
 """A Job whose pod does not run by then found its node busy."""
+AT_ONCE = 10
+"""So many tests at once, whatever the size of the fleet: a bad test image accuses no more nodes
+before somebody can pause it."""
 AGAIN_S = 3600.0
 """A node that was busy, or whose test said nothing, is tried again after this."""
 
@@ -89,27 +92,23 @@ def asks_for_pods(job: JobView, snapshot: FleetSnapshot) -> bool:
 
 
 def due(snapshot: FleetSnapshot, jobs: Sequence[JobSeen], tried: Mapping[str, float]) -> list[str]:
-    """The nodes to test now: never tested before longest ago, as many as there is room for."""
-    idle, choice = snapshot.policy.validate.idle, snapshot.policy.validate.of_idle_nodes()
-    if idle is None or choice is None or snapshot.policy.mode == Mode.SHADOW or snapshot.doubt:
+    """The nodes to test now: those without a result, by name, at most `AT_ONCE` in all."""
+    choice = snapshot.policy.validate.of_new_nodes()
+    if choice is None or snapshot.policy.mode == Mode.SHADOW or snapshot.doubt:
         return []
     selects = parse_selector(snapshot.policy.node_selector)
     selected = [node for node in snapshot.nodes.values() if selects(node.labels)]
     running = {n.name for s in jobs if not _over(s) and (n := _node_of(s, snapshot)) is not None}
-    room = max(1, int(len(selected) * idle.concurrent.percent / 100)) - len(running)
-    waiting = [
-        (at, node.name)
-        for node in selected
-        if node.name not in running
-        and snapshot.now - (at := _tested_at(node)) >= idle.every_s
-        and snapshot.now - tried.get(node.name, float("-inf")) >= AGAIN_S
-    ]
+    room = AT_ONCE - len(running)
     taken = _in_quarantine(snapshot)
     # Only as many are looked at closely as there is room for.
     free = (
-        name
-        for _, name in sorted(waiting)
-        if not why_not_idle(snapshot.nodes[name], snapshot, taken)
+        node.name
+        for node in sorted(selected, key=lambda node: node.name)
+        if node.condition(CONDITION_VALIDATED) is None
+        and node.name not in running
+        and snapshot.now - tried.get(node.name, float("-inf")) >= AGAIN_S
+        and not why_not_now(node, snapshot, taken)
     )
     return list(islice(free, max(0, room)))
 
@@ -122,14 +121,14 @@ def making(
     if node is None:
         return None
     # The hour makes the name: a second leader within it finds the first one's.
-    job = name_of_test(f"{name}-idle", int(snapshot.now // AGAIN_S))
+    job = name_of_test(f"{name}-new", int(snapshot.now // AGAIN_S))
     return CreateTestJob(
         node=name,
         node_uid=node.uid,
         session="",
         namespace=snapshot.own_namespace,
         name=job,
-        body=idle_job_of(
+        body=new_node_job_of(
             template, name=job, node=node, gpus=_gpus(node), timeout_s=choice.timeout_s
         ),
     )
@@ -139,7 +138,7 @@ def _in_quarantine(snapshot: FleetSnapshot) -> frozenset[str]:
     return frozenset(s.spec.node_name for s in snapshot.quarantines.values() if is_open(s))
 
 
-def why_not_idle(node: NodeView, snapshot: FleetSnapshot, taken: Collection[str]) -> str:
+def why_not_now(node: NodeView, snapshot: FleetSnapshot, taken: Collection[str]) -> str:
     """Why a node is no candidate, or must not be tested any more; "" when it may be. `taken`:
     the nodes with an open session.
     """
@@ -167,11 +166,6 @@ def _gpus(node: NodeView) -> int:
     return amounts.get(GPU_RESOURCE, 0) if amounts.keys() <= {GPU_RESOURCE} else 0
 
 
-def _tested_at(node: NodeView) -> float:
-    known = node.condition(CONDITION_VALIDATED)
-    return (parse_time(known.last_heartbeat_time or "") or 0.0) if known is not None else 0.0
-
-
 def _node_of(seen: JobSeen, snapshot: FleetSnapshot) -> NodeView | None:
     """The Node that the Job was made for, where it is still the same."""
     notes = seen.job.metadata.annotations if seen.job is not None else {}
@@ -188,9 +182,9 @@ def _known(job: JobView, node: NodeView) -> bool:
     known = node.condition(CONDITION_VALIDATED)
     if known is None:
         return False
-    # Failed Jobs are kept for a day: of several only one newer than what the node says.
+    at = parse_time(known.last_heartbeat_time or "") or 0.0
     own = known.message.startswith(f"{job.metadata.name}: ")
-    return own or 0 < job.metadata.created_at <= _tested_at(node)
+    return own or 0 < job.metadata.created_at <= at
 
 
 def _result(seen: JobSeen, node: NodeView, snapshot: FleetSnapshot) -> Result | None:
@@ -205,7 +199,7 @@ def _result(seen: JobSeen, node: NodeView, snapshot: FleetSnapshot) -> Result | 
     runs = any(pod.status.phase == "Running" for pod in seen.pods)
     if not runs and snapshot.now - meta.created_at > STARTS_S:
         return Result(verdict=Verdict.UNKNOWN, message="the node was busy")
-    if why := why_not_idle(node, snapshot, _in_quarantine(snapshot)):
+    if why := why_not_now(node, snapshot, _in_quarantine(snapshot)):
         return Result(verdict=Verdict.UNKNOWN, message=why)
     return None
 

@@ -1,6 +1,6 @@
-"""Tests of idle nodes: the leader reads what became of them, and makes those that are due.
+"""Tests of new nodes: the leader reads what became of them, and makes those that are due.
 
-`rules.fleet.idle_checks` decides. Where the policy asks for none, nothing is read.
+`rules.fleet.new_nodes` decides. Where the policy asks for none, nothing is read.
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ from rules.api.nodes import NodeView
 from rules.api.object_name import api_path
 from rules.api.pods import PodView
 from rules.api.repair.writes import SetValidated
-from rules.fleet.idle_checks import asks_for_pods, due, follow, making
-from rules.validate.jobs import LABEL_IDLE, LABEL_JOB, JobSeen, JobView, PodTemplateView
+from rules.fleet.new_nodes import asks_for_pods, due, follow, making
+from rules.validate.jobs import LABEL_JOB, LABEL_NEW_NODE, JobSeen, JobView, PodTemplateView
 
 _LOG = structlog.get_logger()
 
-# A busy node is told from an idle one by how soon a pod starts there, so it must not be much
-# longer.
+# A pod that does not start soon found its node busy, so a sweep must not be much rarer.
 _SWEEP_S = 30.0
 
 # Up to 63 characters each: 100 of them are a URL that every proxy takes.
 _NAMES_PER_LIST = 100
 
 
-class IdleTests(EdgePart):
+class NewNodeTests(EdgePart):
     """Sweeps for one process; only the leader's do anything."""
 
     def __init__(self, edge: Edge) -> None:
@@ -38,13 +37,13 @@ class IdleTests(EdgePart):
         """Sweep until cancelled."""
         while True:
             await self._clock.sleep(_SWEEP_S)
-            if not self._may_act() or self._policy().validate.of_idle_nodes() is None:
+            if not self._may_act() or self._policy().validate.of_new_nodes() is None:
                 continue
-            with self._isolation.guard("idle", "the tests of idle nodes"):
+            with self._isolation.guard("new_nodes", "the tests of new nodes"):
                 try:
                     await self._sweep()
                 except ApiError as error:
-                    _LOG.warning("idle", why=str(error))
+                    _LOG.warning("new_nodes", why=str(error))
 
     async def _sweep(self) -> None:
         jobs = await self._jobs()
@@ -62,7 +61,7 @@ class IdleTests(EdgePart):
                 self._world.learn_node(sent.answer.decode(NodeView))
         for name in step.in_vain:
             self._tried[name] = self._clock.now()
-        choice = self._policy().validate.of_idle_nodes()
+        choice = self._policy().validate.of_new_nodes()
         names = due(self._world.snapshot(), jobs, self._tried)
         if not names or choice is None:
             return
@@ -76,7 +75,7 @@ class IdleTests(EdgePart):
 
     async def _jobs(self) -> tuple[JobSeen, ...]:
         namespace = self._world.snapshot().own_namespace
-        query = {"labelSelector": f"{LABEL_IDLE}=true"}
+        query = {"labelSelector": f"{LABEL_NEW_NODE}=true"}
         path = api_path("/apis/batch/v1/namespaces", namespace, "jobs")
         jobs = (await self._api.items(path, JobView, query=query)).found
         snapshot = self._world.snapshot()

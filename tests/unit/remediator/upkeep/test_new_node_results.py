@@ -1,4 +1,4 @@
-"""What a sweep over idle nodes has just told of a node it knows at once, before any watch."""
+"""What a sweep over new nodes has just told of a node it knows at once, before any watch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hack.sim.cluster.resource import JOBS, NODES, POD_TEMPLATES, PODS
-from remediator.upkeep.idle_checks import IdleTests
+from remediator.upkeep.new_nodes import NewNodeTests
 from rules.api.nodes import NodeView
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
@@ -56,10 +56,7 @@ async def test_issue12_the_sweep_that_tells_a_result_asks_for_no_second_test(clu
     policy = load_policy(
         {
             "mode": "Enforce",
-            "validate": {
-                "provider": "Builtin",
-                "idle": {"every": "24h", "concurrent": {"percent": 100}},
-            },
+            "validate": {"provider": "Builtin", "newNodes": True},
         }
     )
     assert isinstance(policy, Policy)
@@ -67,7 +64,7 @@ async def test_issue12_the_sweep_that_tells_a_result_asks_for_no_second_test(clu
     # Nothing is watched here: what is known of the node is what was read and written.
     setting.world.doubts.clear()
     setting.caches.nodes.items["n1"] = await cluster.api.get("/api/v1/nodes/n1", NodeView)
-    tests = IdleTests(setting.edge())
+    tests = NewNodeTests(setting.edge())
     await tests._sweep()
     ((job,), _) = await cluster.client.list(JOBS, "gpuward")
     await passes(cluster, job)

@@ -1,6 +1,4 @@
-"""Nodes on which nobody computes are tested now and then, and a failed test is a fault like any
-other.
-"""
+"""Nodes that were never tested are tested, and a failed test is a fault like any other."""
 
 from __future__ import annotations
 
@@ -12,22 +10,20 @@ import pytest
 
 from remediator.replica import Replica
 from rules.api.repair.writes import CreateTestJob, DeleteTestJob, SetValidated
-from rules.api.timestamps import format_time
 from rules.validate.jobs import LABEL_JOB
 from tests.support.scenario.server.apiserver import OWN
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 from tests.support.scenario.validation_world import says
 
 TEMPLATE = {"spec": {"containers": [{"name": "validate", "image": "gpuward-agent:1"}]}}
-DAY_S = 86_400.0
 SWEEP_S = 30.0
 
 
-class IdleWorld(World):
-    """The sweep of `remediator.upkeep.idle_checks`, and a scheduler and kubelet for its Jobs."""
+class NewNodeWorld(World):
+    """The sweep of `remediator.upkeep.new_nodes`, and a scheduler and kubelet for its Jobs."""
 
-    def __init__(self, nodes: int = 4, **idle: Any) -> None:
-        validate = {"provider": "Builtin", "idle": {"every": "24h", **idle}}
+    def __init__(self, nodes: int) -> None:
+        validate = {"provider": "Builtin", "newNodes": True}
         super().__init__(policy_of(budget=ROOMY, validate=validate, release={"healthyFor": "1m"}))
         for name in self.add_nodes(nodes):
             self.nodes[name]["status"]["allocatable"] = {"nvidia.com/gpu": "8"}
@@ -37,7 +33,7 @@ class IdleWorld(World):
         self.templates["gpuward-validate"] = {"metadata": meta, "template": TEMPLATE}
 
     def _parts(self, replica: Replica) -> list[Coroutine[Any, Any, None]]:
-        return [*super()._parts(replica), replica.idle_tests.run()]
+        return [*super()._parts(replica), replica.new_node_tests.run()]
 
     def sweep(self) -> list[str]:
         """Until the next sweep; the nodes whose test was made."""
@@ -78,30 +74,32 @@ class IdleWorld(World):
         return known.status if known is not None else ""
 
 
-def test_issue13_03_every_idle_node_is_tested_in_its_turn_and_once_a_day() -> None:
-    world = IdleWorld(nodes=4, concurrent={"percent": 30})
-    assert len(world.sweep()) == 1, "30 % of 4, rounded down"
+def test_every_new_node_is_tested_once_and_at_most_ten_at_once() -> None:
+    world = NewNodeWorld(nodes=12)
+    assert len(world.sweep()) == 10
     world.sweep_for(1200)
     assert {world.validated(name) for name in world.nodes} == {"True"}
-    assert len(world.writes(CreateTestJob)) == 4
-    world.now += DAY_S / 2
+    world.now += 7 * 86_400.0
     world.sweep_for(300)
-    assert len(world.writes(CreateTestJob)) == 4
-    world.now += DAY_S / 2
-    world.sweep_for(1200)
-    assert len(world.writes(CreateTestJob)) == 8
+    assert len(world.writes(CreateTestJob)) == 12
     assert world.quarantines == {}
 
 
+def test_no_node_is_tested_where_the_policy_does_not_ask() -> None:
+    world = NewNodeWorld(nodes=2)
+    world.policy = policy_of(budget=ROOMY, validate={"provider": "Builtin"})
+    assert world.sweep() == []
+
+
 def test_issue13_03_its_pod_asks_for_all_gpus_at_the_lowest_priority_on_that_node() -> None:
-    world = IdleWorld(nodes=2)
+    world = NewNodeWorld(nodes=1)
     for key in ("readiness.k8s.io/gpu-validated", "team", "node.kubernetes.io/disk-pressure"):
         world.taint("n0", key)
     (name,) = world.sweep()
     (job,) = world.jobs.values()
     spec = job["spec"]["template"]["spec"]
     assert "nodeName" not in spec
-    assert spec["priorityClassName"] == "gpuward-idle-check"
+    assert spec["priorityClassName"] == "gpuward-new-node-test"
     assert spec["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "8"}
     assert name in str(spec["affinity"])
     tolerated = [t["key"] for t in spec["tolerations"]]
@@ -110,7 +108,7 @@ def test_issue13_03_its_pod_asks_for_all_gpus_at_the_lowest_priority_on_that_nod
 
 
 def test_issue13_03_a_busy_node_is_left_alone_and_tried_again_in_an_hour() -> None:
-    world = IdleWorld(nodes=2, concurrent={"percent": 100})
+    world = NewNodeWorld(nodes=2)
     world.busy = {"n0"}
     world.sweep_for(600)
     assert world.validated("n0") == ""
@@ -121,10 +119,8 @@ def test_issue13_03_a_busy_node_is_left_alone_and_tried_again_in_an_hour() -> No
     assert world.validated("n0") == "True"
 
 
-def test_issue13_03_a_failed_idle_test_quarantines_within_budget_and_its_repair_is_tested() -> (
-    None
-):
-    world = IdleWorld(nodes=3, concurrent={"percent": 100})
+def test_issue13_03_a_failed_test_quarantines_within_budget_and_its_repair_is_tested() -> None:
+    world = NewNodeWorld(nodes=3)
     world.says["n1"] = (2, says("fail", value=7.0))
     world.sweep_for(300)
     assert world.validated("n1") == "False"
@@ -142,7 +138,7 @@ def test_issue13_03_a_failed_idle_test_quarantines_within_budget_and_its_repair_
 
 
 def test_issue13_03_where_the_policy_only_reports_failed_tests_no_session_opens() -> None:
-    world = IdleWorld(nodes=2, concurrent={"percent": 100})
+    world = NewNodeWorld(nodes=2)
     world.policy = msgspec.structs.replace(
         world.policy, reasons=policy_of(reasons={"ValidationFailed": {"level": "Report"}}).reasons
     )
@@ -154,7 +150,7 @@ def test_issue13_03_where_the_policy_only_reports_failed_tests_no_session_opens(
 
 @pytest.mark.parametrize("why", ["cordon", "opt-out", "hold", "pause", "session", "mig", "shadow"])
 def test_issue13_03_a_node_with_another_matter_is_not_tested(why: str) -> None:
-    world = IdleWorld(nodes=2, concurrent={"percent": 100})
+    world = NewNodeWorld(nodes=2)
     match why:
         case "cordon":
             world.cordon("n0")
@@ -176,7 +172,7 @@ def test_issue13_03_a_node_with_another_matter_is_not_tested(why: str) -> None:
 
 
 def test_issue13_03_a_test_that_runs_when_its_node_falls_ill_is_ended() -> None:
-    world = IdleWorld(nodes=2, concurrent={"percent": 100})
+    world = NewNodeWorld(nodes=2)
     world.sweep_for(30)
     assert len(world.jobs) == 2
     world.incident("n0")
@@ -186,7 +182,7 @@ def test_issue13_03_a_test_that_runs_when_its_node_falls_ill_is_ended() -> None:
 
 
 def test_issue13_03_a_result_of_another_boot_or_of_a_job_that_is_not_ours_says_nothing() -> None:
-    world = IdleWorld(nodes=2, concurrent={"percent": 100})
+    world = NewNodeWorld(nodes=2)
     world.sweep_for(60)
     world.reboot("n0")
     for job in world.jobs.values():
@@ -196,35 +192,10 @@ def test_issue13_03_a_result_of_another_boot_or_of_a_job_that_is_not_ours_says_n
     assert (world.validated("n0"), world.validated("n1")) == ("", "")
 
 
-def test_issue13_03_of_several_ended_tests_only_the_newest_is_told() -> None:
-    """Ended Jobs are kept for a day: an older one must not come back over a newer result."""
-    world = IdleWorld(nodes=1, concurrent={"percent": 100}, every="1h")
-    world.says = {"n0": (1, says("fail"))}
-    world.sweep_for(120)
-    assert world.jobs
-    for name in world.nodes:
-        world.nodes[name]["status"]["conditions"] = [
-            condition
-            | (
-                {
-                    "status": "True",
-                    "message": "later: pass",
-                    "lastHeartbeatTime": format_time(world.now),
-                }
-                if condition["type"] == "GPUValidated"
-                else {}
-            )
-            for condition in world.nodes[name]["status"]["conditions"]
-        ]
-    told = len(world.sent)
-    world.sweep()
-    assert not any(isinstance(w, SetValidated | DeleteTestJob) for _, w, _, _ in world.sent[told:])
-
-
 def test_issue13_a_passed_job_goes_once_its_result_is_on_the_node_and_a_failed_one_is_kept() -> (
     None
 ):
-    world = IdleWorld(nodes=3, concurrent={"percent": 100})
+    world = NewNodeWorld(nodes=3)
     world.says["n1"] = (2, says("fail", value=7.0))
     world.sweep_for(300)
     assert [world.validated(f"n{index}") for index in range(3)] == ["True", "False", "True"]
@@ -236,18 +207,3 @@ def test_issue13_a_passed_job_goes_once_its_result_is_on_the_node_and_a_failed_o
     of_pods = [selector for path, selector in world.gets[asked:] if path.endswith("/pods")]
     assert not any(LABEL_JOB in each for each in of_pods), "nobody reads what is known"
     assert not any(isinstance(w, SetValidated | DeleteTestJob) for _, w, _, _ in world.sent[told:])
-
-
-def test_issue13_an_older_job_that_is_kept_does_not_take_back_a_newer_result() -> None:
-    world = IdleWorld(nodes=1, concurrent={"percent": 100}, every="1h")
-    world.policy = msgspec.structs.replace(
-        world.policy, reasons=policy_of(reasons={"ValidationFailed": {"level": "Report"}}).reasons
-    )
-    world.says["n0"] = (2, says("fail", value=7.0))
-    world.sweep_for(300)
-    assert world.validated("n0") == "False"
-    world.says["n0"] = (0, says("pass"))
-    world.now += 3600
-    world.sweep_for(600)
-    assert world.validated("n0") == "True"
-    assert len(world.writes(SetValidated)) == 2

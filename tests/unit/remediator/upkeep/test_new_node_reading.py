@@ -1,4 +1,4 @@
-"""How much the sweep over idle nodes reads: pods only where something is to be learned of them."""
+"""How much the sweep over new nodes reads: pods only where something is to be learned of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from remediator.upkeep.idle_checks import IdleTests
+from remediator.upkeep.new_nodes import NewNodeTests
 from rules.api.nodes import NodeView
 from rules.api.pods import PodView
 from rules.validate.jobs import ANNOTATION_NODE, ANNOTATION_OF, LABEL_JOB, JobView
@@ -62,7 +62,7 @@ def test_issue13_pods_are_read_in_chunks_and_only_of_jobs_that_are_not_known(
     api = Listing([job(index, over=over) for index in range(250)])
     nodes = {f"n{index}": node(index, told=told) for index in range(250)}
     world = SimpleNamespace(snapshot=lambda: SimpleNamespace(own_namespace="gpuward", nodes=nodes))
-    sweep = IdleTests(some_edge(VirtualClock(), api=api, world=world))
+    sweep = NewNodeTests(some_edge(VirtualClock(), api=api, world=world))
     jobs = asyncio.run(sweep._jobs())
     assert [len(names) for names in api.asked] == lists
     assert all([p.metadata.name for p in seen.pods] == [seen.name] for seen in jobs if lists)
