@@ -376,7 +376,8 @@ class Machine(Sight):
             return None
         if isinstance(write, d.UnmarkNode) and write.orphan:
             name = pack(write.session, index)
-            if any(session.name == name for session in bundle.sessions):
+            named = (session for session in bundle.sessions if session.name == name)
+            if any(is_open(session_view(session, index, "0")) for session in named):
                 return None
         body = request(write).body
         assert body is not None
