@@ -18,7 +18,6 @@ from rules.judge.closing import NOT_CONFIRMED
 from rules.judge.facts.presence import LOST_POLL, MISMATCH
 from rules.judge.facts.readings import LINK_ERRORS
 from rules.judge.facts.standing import record_standing
-from rules.judge.foresight.hours import CLOCK_HOURS, NVLINK_HOURS, PCIE_HOURS, REMAP_HOURS
 from rules.judge.incident import (
     CAME_AGAIN,
     Finding,
@@ -40,12 +39,12 @@ _REBOOT: Final = "restart after "
 _REPAIRED_BY: Final = {ClosesKind.RESET.value: _RESET, ClosesKind.REBOOT.value: _REBOOT}
 _DAY_S: Final = 86_400
 _HOUR_S: Final = 3600
-_HOURS_SHOWN: Final = 48
+_WINDOW: Final = "BudgetWindow"
 _REPAIRABLE: Final = (Action.RESET_GPU, Action.RESTART_NODE, Action.POWER_CYCLE)
 
 
 class Budget(NamedTuple):
-    """What may happen so often in a window; the reason names the threshold, too.
+    """What may happen so often in `BudgetWindow`; the reason names the threshold, too.
 
     While one of `told_by` stands, that tells of the same trouble, and more.
     """
@@ -54,21 +53,13 @@ class Budget(NamedTuple):
     reason: str
     source: SourceName
     told_by: tuple[str, ...] = ()
-    window: str = "BudgetWindow"
 
 
-_FORESIGHT: Final = "ForesightWindow"
 BUDGETS: Final = (
     Budget(CONTAINED_ERROR, "ContainedErrorsOften", SourceName.KERNEL_LOG),
     Budget(LINK_ERRORS, "NVLinkErrorsOften", SourceName.NVML, ("NVLinkErrorRate",)),
     Budget(LOST_POLL, "GPULostOften", SourceName.NVML, (REASON_LOST, MISMATCH)),
-    Budget(NVLINK_HOURS, "NVLinkRecoveriesCreeping", SourceName.NVML,
-           ("NVLinkErrorRate", "NVLinkErrorsOften", "NVLinkDown"), _FORESIGHT),
-    Budget(PCIE_HOURS, "PCIeReplaysCreeping", SourceName.NVML, ("PCIeReplayRate",), _FORESIGHT),
-    Budget(REMAP_HOURS, "RowRemapsCreeping", SourceName.NVML, ("RowRemapMany",), _FORESIGHT),
-    Budget(CLOCK_HOURS, "SlowerThanSiblings", SourceName.NVML,
-           ("ThermalSlowdown", "PowerBrake", "HardwareSlowdown", "PowerLimitLow"), _FORESIGHT),
-)  # fmt: skip
+)
 
 _BY_REASON: Final = {budget.reason: budget for budget in BUDGETS}
 _BUDGETS: Final = {budget.what: budget for budget in BUDGETS}
@@ -180,12 +171,13 @@ def _kept_open(on: Judging, old: Incident, incident: Incident, held_at: float) -
 
 
 def _over_budget(before: NodeState, on: Judging) -> Judging:
+    hours = round(on.thresholds[_WINDOW].value / _HOUR_S)
     for (owner, what), entry in on.state.ledger.items():
         budget = _BUDGETS.get(what)
         if budget is None or before.ledger.get((owner, what)) is entry:
             continue
         who = _named(on.state, owner)
-        seen = _sum(on, (owner, *who), what, budget.window)
+        seen = _sum(on, (owner, *who), what, _WINDOW)
         if seen < on.thresholds[budget.reason].value:
             continue
         active = {i.row.reason for i in on.state.incidents if i.active and i.concerns(who)}
@@ -197,16 +189,11 @@ def _over_budget(before: NodeState, on: Judging) -> Judging:
             gpu=who.uuid,
             pci=who.pci,
             source=budget.source,
-            evidence=f"{what}: {count(seen, 'time')} within {_span(on, budget)}",
+            evidence=f"{what}: {count(seen, 'time')} within {hours} h",
             counts=False,
         )
         on = record_standing(on, finding)
     return on
-
-
-def _span(on: Judging, budget: Budget) -> str:
-    hours = round(on.thresholds[budget.window].value / _HOUR_S)
-    return f"{hours} h" if hours <= _HOURS_SHOWN else f"{hours // 24} days"
 
 
 def _within_budget_again(on: Judging) -> Judging:
@@ -217,7 +204,7 @@ def _within_budget_again(on: Judging) -> Judging:
         if incident.active
         and (budget := _BY_REASON.get(incident.row.reason)) is not None
         and incident.row.closes_on.kind is ClosesKind.STATE
-        and not _total(on, incident, budget.what, budget.window)
+        and not _total(on, incident, budget.what, _WINDOW)
     }
     return close_where(on, lambda i: i.id in over, ClosesKind.STATE) if over else on
 

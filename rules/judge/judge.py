@@ -44,7 +44,6 @@ from rules.judge.facts.sources import (
     take_node,
 )
 from rules.judge.facts.standing import WHOLE
-from rules.judge.foresight.hours import look_ahead
 from rules.judge.gauge import Gauge, Latch, unconfirmed
 from rules.judge.incident import Incident, IncidentPhase
 from rules.judge.judging import Judging
@@ -60,8 +59,6 @@ def judge(
     """Take one observation at `now` (wall seconds)."""
     on = Judging(state, now, thresholds)
     on = _let_time_pass(settle_driver(_take(on, observation)))
-    if isinstance(observation, facts.Readings | facts.Inventory | facts.KernelLineSeen):
-        on = look_ahead(state, on)
     if on.state.incidents is not state.incidents or _others_are_here(state, on.state):
         on = merge_common(on)
     on = add_up(state, on)

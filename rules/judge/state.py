@@ -199,16 +199,6 @@ class ServiceView(msgspec.Struct, frozen=True, kw_only=True):
     ran: bool = False
 
 
-class HourBook(msgspec.Struct, frozen=True, kw_only=True):
-    """The hour that runs: where slow counters stood at its begin, by GPU and signal, and how many
-    looks at its clock found each GPU slower than its siblings, of how many.
-    """
-
-    at: float
-    counters: Mapping[tuple[str, Signal], float] = msgspec.field(default_factory=dict)
-    looks: Mapping[str, tuple[int, int]] = msgspec.field(default_factory=dict)
-
-
 class NodeState(Struct, frozen=True, kw_only=True):
     """All of it. `configured` is the expected number of GPUs by configuration, `bridges` the
     full addresses of the PCIe bridges above the plain address of each GPU that the bus ever
@@ -259,7 +249,6 @@ class NodeState(Struct, frozen=True, kw_only=True):
     dcgm_changed_at: float | None = None
     """Since when the page says what it says now; None before the first."""
     ledger: Ledger = kept(default_factory=dict)
-    hour: HourBook | None = None
 
     def source(self, name: SourceName) -> SourceState | None:
         """The state of a sense; None while it has not spoken."""

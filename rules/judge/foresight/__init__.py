@@ -1,1 +1,0 @@
-"""Polls of the GPUs come in; hours in which one of them was worse than its siblings go out."""
