@@ -193,7 +193,7 @@ class World:
         at = self._vanished.get(node)
         if at is None:
             return Vanished()
-        settled_in_s = max(0.0, at + _TOGETHER_S - self._clock.elapsed())
+        settled_in_s = at + _TOGETHER_S - self._clock.elapsed()
         others = [name for name, gone in self._vanished.items() if abs(gone - at) <= _TOGETHER_S]
         cache = self.caches.quarantines
         if abs(self.caches.rewound_at - at) <= _REWOUND_S:
@@ -204,7 +204,9 @@ class World:
             why = "the definition of GPUQuarantine was deleted"
         else:
             why = ""
-        return Vanished(lost=why, settled_at=self._clock.now() + settled_in_s)
+        # Once settled it stays so, also for a decision whose `now` was read before this one.
+        settled_at = self._clock.now() + settled_in_s if settled_in_s > 0 else 0.0
+        return Vanished(lost=why, settled_at=settled_at)
 
     def forget_deleted(self, node: str) -> None:
         """What followed from the sessions of the node that are gone is done."""

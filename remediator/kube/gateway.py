@@ -263,7 +263,7 @@ class Gateway:
                 try:
                     node, why = await self._read_both(write, about, afresh=afresh)
                 except ApiError as error:
-                    why = f"what it is about was not read: {error}"
+                    why = f"its object was not read before the write: {error}"
                     return Sent(result=classify(error.answer), why=why)
                 why = why or self._recheck(write, node)
                 if why:

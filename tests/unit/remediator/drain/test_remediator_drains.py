@@ -233,7 +233,7 @@ async def test_a_node_that_vanished_is_not_drained(cluster):
         await until(lambda: setting.memory("n1") and setting.memory("n1").outcomes)
         (outcome,) = setting.memory("n1").outcomes.values()
         assert outcome.kind is EvictionKind.UNKNOWN
-        assert "node not read" in outcome.message
+        assert "not read before the write: 404" in outcome.message
         assert setting.evictions() == 0
 
 
