@@ -66,6 +66,8 @@ class World:
         """Sessions that vanished while open, by node name."""
         self._vanished: dict[str, float] = {}
         """When the last of `deleted` vanished (CLOCK_BOOTTIME), by node name."""
+        self._ended: dict[str, tuple[str, ...]] = {}
+        """Names of sessions that were deleted after their end, by node name."""
         self.healths: dict[str, HealthView] = {}
         self.learned: Callable[[QuarantineView | None, QuarantineView], None] = _nobody
         """Hears of sessions that this process wrote: their watch brings nothing new any more."""
@@ -182,6 +184,9 @@ class World:
             known = self.deleted.get(before.spec.node_name, ())
             self.deleted[before.spec.node_name] = (*known, before)[-_DELETIONS_KEPT:]
             self._vanished[before.spec.node_name] = self._clock.elapsed()
+        elif before is not None:
+            ended = self._ended.get(before.spec.node_name, ())
+            self._ended[before.spec.node_name] = (*ended, before.name)[-_DELETIONS_KEPT:]
         return concerned
 
     def vanished(self, node: str) -> Vanished:
@@ -191,8 +196,9 @@ class World:
         sessions of other nodes, with its definition or with a restored backup, nobody asked for.
         """
         at = self._vanished.get(node)
+        ended = self._ended.get(node, ())
         if at is None:
-            return Vanished()
+            return Vanished(ended=ended)
         settled_in_s = at + _TOGETHER_S - self._clock.elapsed()
         others = [name for name, gone in self._vanished.items() if abs(gone - at) <= _TOGETHER_S]
         cache = self.caches.quarantines
@@ -206,11 +212,12 @@ class World:
             why = ""
         # Once settled it stays so, also for a decision whose `now` was read before this one.
         settled_at = self._clock.now() + settled_in_s if settled_in_s > 0 else 0.0
-        return Vanished(lost=why, settled_at=settled_at)
+        return Vanished(lost=why, settled_at=settled_at, ended=ended)
 
     def forget_deleted(self, node: str) -> None:
         """What followed from the sessions of the node that are gone is done."""
         self.deleted.pop(node, None)
+        self._ended.pop(node, None)
         at = self._vanished.get(node)
         if at is not None and self._clock.elapsed() - at > 2 * _REWOUND_S:
             # Until then it tells of others that they went together with it.

@@ -210,7 +210,9 @@ def _orphan(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -
     session = note.session if note else ""
     known = _named(seen, session)
     if session and not known and _reopening(seen, policy, now):
-        if not any(gone.name == session for gone in seen.deleted):
+        if session not in seen.vanished.ended and not any(
+            gone.name == session for gone in seen.deleted
+        ):
             # This process never saw it: a person, a replaced definition, a restored backup?
             return _opened_again(session, _spec(node, seen, policy), node, seen, policy, now)
         return _record_deletion(session, node, seen, policy)

@@ -135,7 +135,7 @@ def test_issue10_29_finds_18_when_it_is_put_back(monkeypatch: pytest.MonkeyPatch
     world: dict[str, Any] = {"faults": (1, 0), "most_states": 600}
     actors = frozenset({"reboot", "driver manager"})
     _holds(exploration(actors, 2, **world).run(), complete=False)
-    monkeypatch.setattr("rules.session.decide.put_back", lambda _: None)
+    monkeypatch.setattr("rules.session.decide.restored", lambda _: None)
     monkeypatch.setattr("rules.session.decide.awaits_booking", lambda _: False)
     _finds(exploration(actors, 2, **world).run(), "no-silent-return")
 

@@ -161,7 +161,8 @@ class Fleet(RuleBasedStateMachine):
     def a_person_deletes_the_sessions(self, node: str) -> None:
         for session in self.world.sessions(node):
             del self.world.quarantines[session.name]
-        self._go(1)
+        # After two seconds it is known that a person asked for it.
+        self._go(3)
 
     @rule(on=st.booleans())
     def pause(self, on: bool) -> None:

@@ -272,7 +272,7 @@ def test_issue15_who_let_a_step_go_and_why_is_told_and_changes_nothing() -> None
     assert entry.by == "ada"
     assert entry.message.startswith(r"RestartNode: vendor\x0a on site\x07 {node} ResetGPU www")
     said = next(e for e in world.session(NODE).status.timeline if e.step == "Repairing").message
-    assert r"; ada let it go, vendor\x0a on site\x07 {node} ResetGPU www" in said
+    assert r"; ada let it go, vendor\x0a on site\x07 {node} ResetGPU…" in said
     assert len(said) <= 256
     events = [e for e in world.events.values() if e["reason"] == "QuarantineRepairing"]
     assert ["ada let it go, vendor" in one["message"] for one in events] == [True]
