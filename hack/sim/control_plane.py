@@ -198,7 +198,9 @@ async def _simulated(setup: Setup, folder: Path) -> AsyncIterator[ControlPlane]:
             ca_pem=server.ca_pem,
             folder=folder,
             client=server.client,
-            controllers=ClusterControllers(server.client.named("kube-controller-manager"), setup.parts),
+            controllers=ClusterControllers(
+                server.client.named("kube-controller-manager"), setup.parts
+            ),
             simulator=server,
             tokens=tokens,
             faults=server.faults,

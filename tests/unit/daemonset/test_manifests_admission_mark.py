@@ -148,7 +148,6 @@ def test_the_remediator_is_refused(resource: str, new: dict[str, Any], why: str)
 @pytest.mark.parametrize(
     "user",
     [
-        "system:node:gpu-1",
         "admin",
         "",
         "gpuward-agent",
