@@ -24,7 +24,7 @@ from tests.support.exploration.packing import NODES, NOW, OLDEST_S, Moment, pack
 NOW_MOMENT = Moment(0, True)
 LONG_UP_S = 100_000
 """Since when everything is there that the rules do not call young."""
-PERSON, DRIVER, KURED, AUTOSCALER = "person", "driver-manager", "kured", "autoscaler"
+PERSON, DRIVER, KURED, AUTOSCALER = "kubectl", "driver-manager", "kured", "cluster-autoscaler"
 
 
 class NodeState(NamedTuple):
