@@ -40,7 +40,7 @@ _decode = msgspec.msgpack.Decoder(messages.ToChild).decode
 def _return_freed_memory() -> None:
     """Return memory that was freed to the system; glibc alone can.
 
-    Initialising the driver's library and reading the GPUs once frees 14 MiB on an H200 (R580),
+    Initialising the driver's library and reading the GPUs once frees 11 MiB on an H200 (R580),
     which the C library would keep for as long as the child lives.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
