@@ -16,7 +16,6 @@ from traceback import extract_tb
 from types import TracebackType
 from typing import Final
 
-import aiohttp
 import structlog
 
 from remediator.kube.answer import ApiError
@@ -56,6 +55,9 @@ def expected(error: BaseException) -> bool:
 
     An answer that it gave and that cannot be read is not expected.
     """
+    # Imported here: `policy check` and `policy show` need no client.
+    import aiohttp
+
     if isinstance(error, ApiError):
         return not error.answer.ok
     return isinstance(error, aiohttp.ClientError | TimeoutError | ConnectionError)

@@ -1,0 +1,193 @@
+"""`kubectl gpuward evidence`: files for the vendor, the digest checked, nothing overwritten."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.sim.cluster.http.threaded import HostedServer
+from hack.sim.cluster.resource import NODES
+from rules.api.evidence.wire import digest
+from tests.support.remediator.kubectl_cluster import cluster, load
+from tests.support.remediator.kubectl_evidence import EVIDENCES, NAME, kept
+from tests.support.remediator.kubectl_objects import QUARANTINES, node, session
+
+
+def holding(*objects: dict[str, Any], recorded: str = "") -> Callable[[HostedServer], None]:
+    def fill(hosted: HostedServer) -> None:
+        load(hosted, EVIDENCES, *objects)
+        if recorded:
+            session = {
+                "apiVersion": "gpuward.io/v1alpha1",
+                "kind": "GPUQuarantine",
+                "metadata": {"name": NAME},
+                "spec": {"nodeName": "gpu-7", "causes": [{"reason": "R"}]},
+                "status": {"phase": "Released", "evidence": {"gpuEvidence": {"sha256": recorded}}},
+            }
+            load(hosted, QUARANTINES, session)
+
+    return fill
+
+
+def test_issue13_05_it_writes_what_a_vendor_asks_for(tmp_path: Path) -> None:
+    folder = tmp_path / "rma"
+    with cluster(tmp_path, holding(kept(), recorded=kept()["spec"]["sha256"])) as kubectl:
+        code, out, err = kubectl("evidence", NAME, "-o", str(folder))
+    assert (code, err) == (0, "")
+    assert "at fault: NVIDIA H100 80GB HBM3 serial 1650522003820 in slot 0000:4e:00.0" in out
+    assert "missing: GPU GPU-7: no InfoROM version" in out
+    assert "nvidia-bug-report.sh" in out
+    names = {each.name for each in folder.iterdir()}
+    assert names == {
+        "summary.txt", "gpus.txt", "readings.txt", "links.txt", "incidents.txt", "kernel.log",
+        "evidence.json", "SHA256SUMS",
+    }  # fmt: skip
+    assert (folder / "kernel.log").read_text() == "NVRM: first\nNVRM: last\n"
+    assert "\\x1b[2J" in (folder / "incidents.txt").read_text()
+    written = json.loads((folder / "evidence.json").read_text())
+    assert written.pop("sha256") == digest(written)
+    for line in (folder / "SHA256SUMS").read_text().splitlines():
+        sha256, _, name = line.partition("  ")
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == sha256
+
+
+def test_issue13_05_of_a_node_the_newest_also_when_the_node_is_gone(tmp_path: Path) -> None:
+    older = kept("gpu-7-older", takenAt="2026-03-01T11:00:00Z")
+    with cluster(tmp_path, holding(older, kept())) as kubectl:
+        code, out, err = kubectl("evidence", "gpu-7", "-o", str(tmp_path / "rma"))
+    assert (code, err) == (0, "")
+    assert f"session {NAME}" in out
+
+
+@pytest.mark.parametrize(
+    ("there", "recorded", "why"),
+    [
+        (kept(sha256="0" * 64), "", "does not match its own SHA-256"),
+        (kept(), "1" * 64, "is not the one on record of its session"),
+    ],
+)
+def test_issue13_05_what_was_changed_is_refused_and_nothing_is_written(
+    tmp_path: Path, there: dict[str, Any], recorded: str, why: str
+) -> None:
+    folder = tmp_path / "rma"
+    with cluster(tmp_path, holding(there, recorded=recorded)) as kubectl:
+        code, out, err = kubectl("evidence", NAME, "-o", str(folder))
+    assert (code, out) == (1, "")
+    assert why in err
+    assert not folder.exists()
+
+
+def test_issue13_05_nothing_is_overwritten(tmp_path: Path) -> None:
+    folder = tmp_path / "rma"
+    folder.mkdir()
+    (folder / "summary.txt").write_text("mine")
+    with cluster(tmp_path, holding(kept())) as kubectl:
+        code, _, err = kubectl("evidence", NAME, "-o", str(folder))
+        assert code == 1
+        assert "is not empty; name a new folder with -o" in err
+        code, _, err = kubectl("evidence", NAME, "-o", str(folder / "summary.txt"))
+        assert code == 1
+        assert "cannot be written" in err
+    assert (folder / "summary.txt").read_text() == "mine"
+
+
+def test_issue13_05_without_any_it_says_where_evidence_comes_from(tmp_path: Path) -> None:
+    with cluster(tmp_path, holding()) as kubectl:
+        code, _, err = kubectl("evidence", "gpu-9")
+    assert code == 1
+    assert "there is no evidence of gpu-9: an agent keeps it when a session takes its node" in err
+
+
+def taken(phase: str, *steps: str, **status: Any) -> dict[str, Any]:
+    """A session of gpu-3, marked 14 minutes ago where one of its steps says so."""
+    return session("gpu-3-0badcafe", "gpu-3", phase, "", steps=steps or (phase,), **status)
+
+
+NEVER = {"at": "2026-03-05T10:00:00Z", "by": "gpuward", "message": ""}
+
+
+@pytest.mark.parametrize(
+    ("objects", "said"),
+    [
+        pytest.param(
+            [taken("Pending")],
+            "none yet; its agent keeps it within seconds of the mark, and session gpu-3-0badcafe "
+            "is Pending: kubectl gpuward why gpu-3 says",
+            id="waits",
+        ),
+        pytest.param(
+            [taken("Draining", "Marked", "Draining")], "none yet; session", id="is being taken"
+        ),
+        pytest.param(
+            [
+                taken(
+                    "Quarantined",
+                    phaseSince=NEVER["at"],
+                    timeline=[{**NEVER, "step": "Marked"}],
+                )
+            ],
+            "does not try any more; the log of the agent's pod on gpu-3 says why",
+            id="too late",
+        ),
+        pytest.param(
+            [taken("Marked", mode="Shadow")],
+            "in Shadow there is no mark and so none; what the session saw stands in its "
+            "status.evidence: kubectl gpuward show gpu-3-0badcafe",
+            id="in Shadow",
+        ),
+        pytest.param([taken("Released")], "has ended (Released) and none was kept", id="ended"),
+        pytest.param(
+            [taken("Draining", evidence={"gpuEvidence": {"sha256": "5" * 64}})],
+            "was deleted since",
+            id="deleted",
+        ),
+        pytest.param([], "an agent keeps it when a session takes its node", id="no session"),
+    ],
+)
+def test_of_a_node_that_is_there_anothers_evidence_is_not_offered(
+    tmp_path: Path, objects: list[dict[str, Any]], said: str
+) -> None:
+    def fill(hosted: HostedServer) -> None:
+        load(hosted, EVIDENCES, kept("gpu-4-0badcafe", "gpu-4"))
+        load(hosted, NODES, node("gpu-3"))
+        load(hosted, QUARANTINES, *objects)
+
+    with cluster(tmp_path, fill) as kubectl:
+        code, _, err = kubectl("evidence", "gpu-3")
+        assert (code, "did you mean" in err) == (1, False)
+        assert said in err
+        if objects:
+            of_session = kubectl("evidence", "gpu-3-0badcafe")[2]
+            assert said in of_session
+        assert "did you mean gpu-4?" in kubectl("evidence", "gpu-44")[2], "there is no such node"
+
+
+def test_newest_of_a_node_that_is_out_again_says_that_it_is_of_before(tmp_path: Path) -> None:
+    def fill(hosted: HostedServer) -> None:
+        load(hosted, EVIDENCES, kept())
+        load(hosted, QUARANTINES, session("gpu-7-new", "gpu-7", "Pending", ""))
+
+    with cluster(tmp_path, fill) as kubectl:
+        code, out, _ = kubectl("evidence", "gpu-7", "-o", str(tmp_path / "rma"))
+        assert code == 0
+        assert "of an earlier session: none yet; its agent keeps it" in out
+        again = kubectl("evidence", NAME, "-o", str(tmp_path / "again"))[1]
+        assert "of an earlier session" not in again, "that one was asked for"
+
+
+def test_what_an_agent_wrote_begins_no_line_of_the_answer(tmp_path: Path) -> None:
+    forged = {
+        "uuid": "GPU-7",
+        "product": "H100\nSHA-256 0000, checked",
+        "serial": "1\nmissing: all",
+    }
+    with cluster(tmp_path, holding(kept(gpus=[forged]))) as kubectl:
+        code, out, _ = kubectl("evidence", NAME, "-o", str(tmp_path / "rma"))
+    assert code == 0
+    assert "at fault: H100\\x0aSHA-256 0000" in out
+    assert len([line for line in out.splitlines() if line.startswith("SHA-256")]) == 1
