@@ -134,12 +134,6 @@ def plan_more(parser: argparse.ArgumentParser) -> None:
     policy_option(parser)
 
 
-def bundle_more(parser: argparse.ArgumentParser) -> None:
-    """What `bundle` takes."""
-    about = "write this file (default: one in this folder)"
-    _written_to(parser, "FILE", about, "--to", "--file", "-f")
-
-
 def completion_more(parser: argparse.ArgumentParser) -> None:
     """What `completion` takes."""
     parser.add_argument("shell", choices=("bash", "zsh", "fish", "kubectl"), help="which")

@@ -191,7 +191,6 @@ def commands(page: shapes.NodePage) -> list[tuple[str, str]]:
         (f"kubectl gpuward why {page.name}", "the same in the terminal"),
         *((act.command, act.does) for act in page.acts),
         (f"kubectl gpuward history {page.name}", "every session of this node"),
-        (f"kubectl gpuward bundle {page.name}", "what support asks for"),
     ]
 
 

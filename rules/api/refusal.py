@@ -57,7 +57,7 @@ def surprise(where: str) -> Refusal:
     return Refusal(
         reason=WhyNot.UNEXPECTED_ERROR,
         why=f"the remediator failed over this node in a way nobody foresaw ({where}), nothing is "
-        "done to it and it is tried again, report it with a support bundle",
+        "done to it and it is tried again, report it with the log of gpuward-remediator",
         permanent=True,
     )
 

@@ -37,7 +37,8 @@ def failed(memory: DrainMemory, before: DrainPlan | None, where: str) -> DrainPl
     refusal = Refusal(
         reason=WhyNot.UNEXPECTED_ERROR,
         why="the remediator failed over the node's pods in a way nobody foresaw "
-        f"({where}), nobody is evicted and it is tried again, report it with a support bundle",
+        f"({where}), nobody is evicted and it is tried again, report it with the log of "
+        "gpuward-remediator",
         permanent=True,
     )
     return _unseen(memory, before, refusal)

@@ -21,8 +21,6 @@ _HERE: Final = {
     "uncordon": 'release NODE --reason "..."',
     "undo": 'release NODE --reason "..."',
     "delete": "uninstall",
-    "logs": "bundle NODE",
-    "support": "bundle NODE",
 }
 _AGENT: Final = ("check", "decode", "explain", "reset-gpu", "restart-node")
 _REMEDIATOR: Final = ("policy", "run")

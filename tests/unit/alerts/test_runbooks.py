@@ -52,7 +52,7 @@ def test_a_page_says_meaning_check_remedy_and_way_back(page: Path) -> None:
     assert title.startswith("# ")
     assert set(found) == HEADINGS
     assert all(text.strip() for text in found.values())
-    assert "kubectl" in found["How to check"] or "bundle" in found["How to check"]
+    assert "kubectl" in found["How to check"]
     assert len(page.read_text().splitlines()) < 70
 
 

@@ -67,7 +67,6 @@ LOOKS = {
     "stats": (("stats",),),
     "show": (("show", "gpu-blocked-0badcafe"), ("show", "nothing")),
     "plan": (("plan",), *each("plan"), ("plan", "gpu-blocked", "-o", "json")),
-    "bundle": (("bundle", "gpu-blocked"),),
     "evidence": (("evidence", "gpu-blocked"), ("evidence", "gpu-healthy")),
     "completion": (("completion", "bash"),),
     "preflight": (("preflight",), ("preflight", "-o", "json")),

@@ -38,8 +38,6 @@ from tests.support.remediator.kubectl_cluster import run_command
         pytest.param(("policy", "check"), "it is gpuward-remediator policy", id="of the other"),
         pytest.param(("list", "gpu-7"), "takes no NODE (gpu-7); about one node: why gpu-7",
                      id="a node too many"),
-        pytest.param(("bundle", "a", "b"), "unrecognized arguments: b; it takes one NODE",
-                     id="two of one"),
         pytest.param(("show", "a", "b"), "unrecognized arguments: b; it takes one SESSION",
                      id="two sessions"),
         pytest.param(("--contxt", "x", "list"), "no option --contxt of every command; did you "

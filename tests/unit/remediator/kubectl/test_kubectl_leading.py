@@ -109,7 +109,6 @@ EVER = {
     "pause": ("--reason", "x", "--yes"),
     "hold": (BLOCKED, "--reason", "x"),
     "repaired": (BLOCKED, "--reason", "x"),
-    "bundle": (BLOCKED, "-o", "bundle.tar.gz"),
 }
 
 

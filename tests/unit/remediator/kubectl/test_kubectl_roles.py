@@ -43,7 +43,6 @@ LINES = {
     "resume": ("--yes",),
     "uninstall": ("--yes",),
     "completion": ("bash",),
-    "bundle": (BLOCKED, "--to", "/dev/null"),
     "evidence": (BLOCKED,),
 }
 
@@ -63,7 +62,6 @@ LOOKS = {
     "lemons",
     "stats",
     "completion",
-    "bundle",
     "evidence",
 }
 PLANS = {"plan", "preflight"}

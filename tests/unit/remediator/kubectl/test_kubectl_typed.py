@@ -214,7 +214,7 @@ def test_issue15_09_a_dry_run_changes_nothing(fleet, words, form):
 
 def test_issue15_09_every_command_that_writes_takes_a_dry_run():
     looks = {"fleet", "list", "why", "show", "history", "plan", "preflight", "completion",
-             "bundle", "lemons", "stats", "evidence"}  # fmt: skip
+             "lemons", "stats", "evidence"}  # fmt: skip
     assert {one.name for one in COMMANDS if not one.writes} <= looks
 
 
