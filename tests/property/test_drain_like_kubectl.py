@@ -166,7 +166,7 @@ replicas = st.builds(
     comes_back_s=st.sampled_from([1.0, 20.0, 90.0]),
     watched=st.booleans(),
 )
-def test_issue10_22_it_finishes_what_kubectl_drain_finishes(
+def test_it_finishes_what_kubectl_drain_finishes(
     pods: list[Replica], desired: int, always_allow: bool, comes_back_s: float, watched: bool
 ) -> None:
     named = [replace(pod, name=f"p{index}") for index, pod in enumerate(pods)]

@@ -38,13 +38,13 @@ def _finds(report: Report, invariant: str) -> None:
 # ---------------------------------------------------------------------- what holds
 
 
-def test_issue10_29_every_single_foreign_act_at_every_moment() -> None:
+def test_every_single_foreign_act_at_every_moment() -> None:
     report = exploration(EVERYBODY, 1).run()
     _holds(report)
     assert report.states > 5_000
 
 
-def test_issue10_29_gangs_keep_their_order_whoever_leads() -> None:
+def test_gangs_keep_their_order_whoever_leads() -> None:
     _holds(exploration(LATER, 1, most_states=800, **GANG).run(), complete=False)
 
 
@@ -58,7 +58,7 @@ def test_issue10_29_gangs_keep_their_order_whoever_leads() -> None:
         pytest.param(LATER | {"faults", "lag"}, 15_000, GANG, id="a gang"),
     ],
 )
-def test_issue10_29_two_foreign_acts_in_every_order(
+def test_two_foreign_acts_in_every_order(
     actors: frozenset[str], most_states: int, setting: dict[str, Any]
 ) -> None:
     _holds(exploration(actors, 2, most_states=most_states, **setting).run(), complete=False)
@@ -72,7 +72,7 @@ def _new_leader_guesses(snapshot: FleetSnapshot) -> FleetVerdict:
     return judge_fleet(replace(snapshot, acting_since=0.0, observing_since=0.0))
 
 
-def test_issue10_29_finds_10_when_it_is_put_back() -> None:
+def test_finds_10_when_it_is_put_back() -> None:
     setting: dict[str, Any] = {**GANG, "standby_reads": False, "judge": _new_leader_guesses}
     _finds(exploration(frozenset({"leader"}), 1, **setting).run(), "gangs-in-order")
 
@@ -108,14 +108,14 @@ def _long_without_leader() -> Exploration:
     return replace(exploration(LATER, 1, faults=(1, 0)), start=start)
 
 
-def test_issue10_29_finds_14_when_it_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finds_14_when_it_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     _holds(_long_without_leader().run())
     monkeypatch.setattr("rules.session.part_taken._owner_just_left", _owner_counts_for_ever)
     _finds(_long_without_leader().run(), "a-word-stands")
 
 
 @pytest.mark.slow
-def test_issue10_29_finds_14_from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finds_14_from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rules.session.part_taken._owner_just_left", _owner_counts_for_ever)
     actors = LATER | {"karpenter"}
     report = exploration(actors, 4, faults=(1, 0), most_states=150_000).run()
@@ -123,15 +123,13 @@ def test_issue10_29_finds_14_from_the_beginning(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("act", ["faults", "operator", "person lowers", "reboot"])
-def test_issue10_29_finds_15_when_it_is_put_back(
-    act: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finds_15_when_it_is_put_back(act: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rules.session.recheck._drains", lambda *_: "")
     actors = frozenset({act})
     _finds(exploration(actors, 1, asks_again=False).run(), "evictions-on-plan")
 
 
-def test_issue10_29_finds_18_when_it_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finds_18_when_it_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     world: dict[str, Any] = {"faults": (1, 0), "most_states": 600}
     actors = frozenset({"reboot", "driver manager"})
     _holds(exploration(actors, 2, **world).run(), complete=False)
@@ -140,7 +138,7 @@ def test_issue10_29_finds_18_when_it_is_put_back(monkeypatch: pytest.MonkeyPatch
     _finds(exploration(actors, 2, **world).run(), "no-silent-return")
 
 
-def test_issue10_18_a_session_opened_after_the_boot_knows_its_manager(
+def test_a_session_opened_after_the_boot_knows_its_manager(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     actors = frozenset({"reboot", "driver manager"})

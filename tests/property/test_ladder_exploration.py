@@ -35,7 +35,7 @@ def world_at(*events: str) -> LadderWorld:
     return world
 
 
-def test_issue13_06_the_rungs_are_what_they_are_called() -> None:
+def test_the_rungs_are_what_they_are_called() -> None:
     steps = {name: world_at(*events) for name, events in RUNGS.items()}
     assert steps["a step is asked for"].steps_of() == [("RestartNode", "Asked")]
     assert [t.state for t in steps["a test runs"].session("n0").status.validation] == ["Asked"]
@@ -43,7 +43,7 @@ def test_issue13_06_the_rungs_are_what_they_are_called() -> None:
 
 
 @pytest.mark.parametrize("rung", RUNGS)
-def test_issue13_06_every_single_act_of_others_on_each_rung(rung: str) -> None:
+def test_every_single_act_of_others_on_each_rung(rung: str) -> None:
     report = explored(world_at(*RUNGS[rung]), 1, FIRST[rung])
     assert not report.what, f"\n{report}"
     assert report.states == FIRST[rung]
@@ -56,7 +56,7 @@ def test_issue13_06_every_single_act_of_others_on_each_rung(rung: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rung", RUNGS)
-def test_issue13_06_two_acts_of_others_in_every_order(rung: str) -> None:
+def test_two_acts_of_others_in_every_order(rung: str) -> None:
     report = explored(world_at(*RUNGS[rung]), 2, 1_500)
     assert not report.what, f"\n{report}"
 
@@ -70,13 +70,13 @@ def finds(rung: str, words: str, most_states: int = 120, left: int = 1) -> None:
     assert report.events
 
 
-def test_issue13_06_a_step_that_is_taken_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_is_taken_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rules.session.repair.wants.taken_in", lambda _: frozenset())
     monkeypatch.setattr("rules.session.repair.wants.tried", lambda *_: {})
     finds("a step is asked for", "each step at most once")
 
 
-def test_issue13_06_a_release_without_a_pass_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_without_a_pass_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody_tests(_: Any) -> None:
         """As if the policy wanted no test."""
 
@@ -87,7 +87,7 @@ def test_issue13_06_a_release_without_a_pass_is_found(monkeypatch: pytest.Monkey
     assert "n0 is restarted and well" in report.events
 
 
-def test_issue13_06_a_boot_that_was_none_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_boot_that_was_none_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def well_is_proof(_: Any, seen: Any) -> bool:
         """As if no fault in sight were a boot."""
         return not seen.causes
@@ -97,6 +97,6 @@ def test_issue13_06_a_boot_that_was_none_is_found(monkeypatch: pytest.MonkeyPatc
     assert "runs the boot of before" in report.what, f"\n{report}"
 
 
-def test_issue13_06_two_repairs_at_a_time_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_repairs_at_a_time_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.support.exploration.ladder.ASKED_AT_ONCE", 2)
     finds("a step is asked for", "repair.concurrent: steps run on n0, n1", most_states=5)

@@ -176,7 +176,7 @@ class Walk(ValidationWorld):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_issue13_04_no_walk_asks_for_a_step_too_many_or_while_forbidden(seed: int) -> None:
+def test_no_walk_asks_for_a_step_too_many_or_while_forbidden(seed: int) -> None:
     world = Walk(seed)
     for node in sorted(world.nodes):
         world.incident(node)

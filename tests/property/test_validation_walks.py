@@ -70,7 +70,7 @@ class Walk(ValidationWorld):
 
 
 @pytest.mark.parametrize("seed", range(WALKS))
-def test_issue13_03_no_walk_ends_with_a_release_that_no_pass_stands_behind(seed: int) -> None:
+def test_no_walk_ends_with_a_release_that_no_pass_stands_behind(seed: int) -> None:
     world = Walk(seed)
     world.incident(NODE)
     world.run(30, step=5)

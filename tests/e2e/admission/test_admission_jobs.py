@@ -79,7 +79,7 @@ async def job(installed: Installed, adapter: str, name: str) -> Object:
     return merged(made, head)
 
 
-async def test_issue13_03_a_job_of_ours_is_taken_and_none_that_is_anything_else(
+async def test_a_job_of_ours_is_taken_and_none_that_is_anything_else(
     installed: Installed,
 ) -> None:
     async with installed.remediator() as client:
@@ -97,7 +97,7 @@ async def test_issue13_03_a_job_of_ours_is_taken_and_none_that_is_anything_else(
                 assert "nothing but PodTemplate" in await answer(client.create(JOBS, other, OWN))
 
 
-async def test_issue13_04_without_a_mark_nobody_is_paused_and_who_is_may_be_let_back(
+async def test_without_a_mark_nobody_is_paused_and_who_is_may_be_let_back(
     installed: Installed,
 ) -> None:
     label = f"{names.PREFIX_GPU_DEPLOY}device-plugin"
@@ -119,7 +119,7 @@ async def test_issue13_04_without_a_mark_nobody_is_paused_and_who_is_may_be_let_
         assert await answer(client.patch(NODES, NODE, {"metadata": back})) == ""
 
 
-async def test_issue13_04_the_servers_own_default_leaves_the_pods_of_a_job(
+async def test_the_servers_own_default_leaves_the_pods_of_a_job(
     installed: Installed,
 ) -> None:
     """Why a withdrawal says Background: with `orphan` the collector lets the pods be."""

@@ -115,7 +115,7 @@ async def in_force(found: Guarded) -> None:
     )
 
 
-async def test_issue10_21_a_node_cannot_end_its_own_quarantine() -> None:
+async def test_a_node_cannot_end_its_own_quarantine() -> None:
     labels = {names.LABEL_OPT_OUT: "true"}
     attempts: list[tuple[dict[str, Any], str | None]] = [
         ({"spec": {"unschedulable": None}}, None),

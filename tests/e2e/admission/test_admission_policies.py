@@ -265,7 +265,7 @@ async def test_nobody_else_is_hindered(installed: Installed) -> None:
     await client.patch(NODES, NODE, status(capacity={"nvidia.com/gpu": "8"}), subresource="status")
 
 
-async def test_issue13_05_an_agent_writes_evidence_of_its_own_node(installed: Installed) -> None:
+async def test_an_agent_writes_evidence_of_its_own_node(installed: Installed) -> None:
     def evidence(name: str, node: str, session: str, **meta: Any) -> Object:
         return {
             "apiVersion": names.API_VERSION,

@@ -200,7 +200,7 @@ def tampered(job: Object) -> dict[str, Object]:
     return found | {"no kind": unnamed, "not to be found": unlabelled}
 
 
-async def test_issue13_03_a_job_of_ours_is_admitted_as_it_is_made_and_in_no_other_way(
+async def test_a_job_of_ours_is_admitted_as_it_is_made_and_in_no_other_way(
     tmp_path: Path,
 ) -> None:
     async with everything(tmp_path) as found:
@@ -225,7 +225,7 @@ async def test_issue13_03_a_job_of_ours_is_admitted_as_it_is_made_and_in_no_othe
             await found.cluster.until(outdated, "no Job without its PodTemplate")
 
 
-async def test_issue13_03_tests_under_load_and_of_new_nodes_are_admitted_and_no_other_jobs(
+async def test_tests_under_load_and_of_new_nodes_are_admitted_and_no_other_jobs(
     tmp_path: Path,
 ) -> None:
     async with everything(tmp_path) as found:
@@ -266,7 +266,7 @@ async def test_issue13_03_tests_under_load_and_of_new_nodes_are_admitted_and_no_
         await found.cluster.client.create(JOBS, user, "default")
 
 
-async def test_issue13_03_the_policies_of_all_components_are_type_checked_without_a_warning(
+async def test_the_policies_of_all_components_are_type_checked_without_a_warning(
     tmp_path: Path,
 ) -> None:
     assets = Path(os.environ[ASSETS])

@@ -24,7 +24,7 @@ LINES = (
 )
 
 
-async def test_issue13_05_evidence_of_a_marked_node(cluster, tmp_path: Path) -> None:
+async def test_evidence_of_a_marked_node(cluster, tmp_path: Path) -> None:
     await cluster.add_nodes(NODE)
     log = tmp_path / "kmsg.log"
     log.write_text(LINES)

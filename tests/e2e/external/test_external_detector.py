@@ -25,7 +25,7 @@ external:
 """
 
 
-async def test_issue13_08_a_foreign_condition_takes_a_node_and_gives_it_back(cluster, tmp_path):
+async def test_a_foreign_condition_takes_a_node_and_gives_it_back(cluster, tmp_path):
     await prepare(cluster)
     await cluster.add(pool=Pool(name="gpu", nodes=3))
     nodes = [f"gpu-000{n}" for n in range(3)]

@@ -54,9 +54,7 @@ def blocks(page: str) -> list[Any]:
         pytest.param({"nvidia.com/GA102GL_A10": "1"}, {}, 0, id="a-device-of-no-machine"),
     ],
 )  # fmt: skip
-def test_issue15_17_what_counts_as_a_gpu(
-    limits: dict[str, str], labels: dict[str, str], gpus: int
-) -> None:
+def test_what_counts_as_a_gpu(limits: dict[str, str], labels: dict[str, str], gpus: int) -> None:
     assert pod(limits, labels).gpus == gpus
 
 
@@ -78,25 +76,25 @@ def owned(version: str, kind: str, name: str, **metadata: Any) -> PodView:
         ("slinky.slurm.net/v1beta1", "NodeSet", None),
     ],
 )
-def test_issue15_17_who_restarts_as_a_whole(version: str, kind: str, gang: str | None) -> None:
+def test_who_restarts_as_a_whole(version: str, kind: str, gang: str | None) -> None:
     found = gang_of(owned(version, kind, "x"), {})
     assert (found.key if found else None) == gang
 
 
-def test_issue15_17_an_eviction_never_shortens_the_grace_for_a_checkpoint() -> None:
+def test_an_eviction_never_shortens_the_grace_for_a_checkpoint() -> None:
     sent = request(EvictPod(node="n", namespace="t", name="p", uid="u"))
     assert sent.body is not None
     assert "gracePeriodSeconds" not in sent.body["deleteOptions"]
 
 
-def test_issue15_17_notices_of_a_provider_are_a_policy_that_loads() -> None:
+def test_notices_of_a_provider_are_a_policy_that_loads() -> None:
     (page,) = [block for block in blocks("scheduling.md") if "external" in block]
     policy = load_policy({"apiVersion": "gpuward.io/v1alpha1", "kind": "QuarantinePolicy", **page})
     assert isinstance(policy, Policy), policy
     assert {trigger.level for trigger in policy.external} == {"Report"}
 
 
-def test_issue15_17_the_query_for_scaling_names_metrics_that_are_there() -> None:
+def test_the_query_for_scaling_names_metrics_that_are_there() -> None:
     documented = set(
         re.findall(r"^\| `(gpuward_\w+)`", (DOCS.parent / "metrics.md").read_text(), re.MULTILINE)
     )

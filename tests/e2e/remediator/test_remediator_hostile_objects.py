@@ -226,7 +226,7 @@ def wrong(one):
 
 
 @pytest.mark.slow
-async def test_issue10_30_mutated_objects_of_every_kind_stop_nothing_else(cluster, tmp_path):
+async def test_mutated_objects_of_every_kind_stop_nothing_else(cluster, tmp_path):
     luck = random.Random(SEED)
     await prepare(cluster)
     await cluster.add(pool=Pool(name="gpu", nodes=4))

@@ -95,7 +95,7 @@ async def as_if_nothing_had_happened(cluster: Cluster, session: Object) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["unseen", "done"])
-async def test_issue10_31_killed_at_each_write_of_a_session_it_ends_it_as_if_nothing_had_happened(
+async def test_killed_at_each_write_of_a_session_it_ends_it_as_if_nothing_had_happened(
     cluster, tmp_path, after
 ):
     await prepare(cluster)
@@ -120,7 +120,7 @@ async def test_issue10_31_killed_at_each_write_of_a_session_it_ends_it_as_if_not
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["unseen", "done"])
-async def test_issue10_31_a_leader_frozen_at_a_write_writes_nothing_when_it_wakes_up_deposed(
+async def test_a_leader_frozen_at_a_write_writes_nothing_when_it_wakes_up_deposed(
     secure_cluster, tmp_path, after
 ):
     cluster = secure_cluster

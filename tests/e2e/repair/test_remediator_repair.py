@@ -26,7 +26,7 @@ repair:
 """
 
 
-async def test_s33_issue13_02_a_restart_is_asked_for_once_and_its_new_boot_brings_the_node_back(
+async def test_s33_a_restart_is_asked_for_once_and_its_new_boot_brings_the_node_back(
     cluster, tmp_path
 ):
     await prepare(cluster)

@@ -158,7 +158,7 @@ def said(cluster: Cluster, reason: str, words: str) -> Callable[[], Awaitable[Ob
 
 
 @pytest.mark.parametrize("dies", [False, pytest.param(True, marks=pytest.mark.slow)])
-async def test_s39_issue13_02_the_ladder_is_climbed_through_objects_each_asked_once(
+async def test_s39_the_ladder_is_climbed_through_objects_each_asked_once(
     secure_cluster: Cluster, dies: bool
 ) -> None:
     cluster = secure_cluster
@@ -274,7 +274,7 @@ repair:
 """
 
 
-async def test_issue13_02_a_driver_pod_is_evicted_and_a_label_asks_for_the_reboot(
+async def test_a_driver_pod_is_evicted_and_a_label_asks_for_the_reboot(
     secure_cluster: Cluster,
 ) -> None:
     cluster = secure_cluster

@@ -107,7 +107,7 @@ async def free(cluster: Cluster) -> None:
 
 
 @pytest.mark.slow
-async def test_issue13_03_a_reset_of_our_own_is_done_on_empty_gpus_and_believed_when_seen(
+async def test_a_reset_of_our_own_is_done_on_empty_gpus_and_believed_when_seen(
     secure_cluster: Cluster,
 ) -> None:
     cluster = secure_cluster
@@ -127,7 +127,7 @@ async def test_issue13_03_a_reset_of_our_own_is_done_on_empty_gpus_and_believed_
 
 
 @pytest.mark.slow
-async def test_issue13_03_a_reset_that_refuses_a_reboot_and_a_test_lead_to_the_release(
+async def test_a_reset_that_refuses_a_reboot_and_a_test_lead_to_the_release(
     secure_cluster: Cluster,
 ) -> None:
     """Exit status 3 of the program that resets: somebody has a GPU open."""

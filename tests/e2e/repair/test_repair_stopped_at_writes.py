@@ -99,7 +99,7 @@ async def whole_session(cluster: Cluster, node: str, one: RemediatorProcess) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
-async def test_issue13_02_killed_at_each_write_of_a_repair_it_ends_the_same_way(
+async def test_killed_at_each_write_of_a_repair_it_ends_the_same_way(
     cluster: Cluster, tmp_path: Path, part: int
 ) -> None:
     await prepare(cluster)

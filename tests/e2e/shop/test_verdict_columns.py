@@ -13,7 +13,7 @@ from rules.api.timestamps import format_time
 from rules.api.writes import SetVerdictSilent
 
 
-async def test_issue15_04_silent_agents_are_shown_and_can_be_selected(cluster) -> None:
+async def test_silent_agents_are_shown_and_can_be_selected(cluster) -> None:
     now = datetime.now(UTC).timestamp()
     for name in ("loud", "quiet"):
         body: dict[str, Any] = {

@@ -60,7 +60,7 @@ async def three_nodes(cluster: Any) -> None:
     await cluster.health.all_healthy(NODES)
 
 
-async def test_s35_issue13_03_a_node_comes_back_after_a_pass_whoever_leads(cluster, tmp_path):
+async def test_s35_a_node_comes_back_after_a_pass_whoever_leads(cluster, tmp_path):
     await three_nodes(cluster)
     await ends_with(cluster, 0, says("pass"), by_itself=False)
     one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=QUICK + TESTED)
@@ -95,7 +95,7 @@ async def test_s35_issue13_03_a_node_comes_back_after_a_pass_whoever_leads(clust
         assert len(jobs) == 1
 
 
-async def test_issue13_03_a_failed_test_and_one_that_lies_keep_the_node(cluster, tmp_path):
+async def test_a_failed_test_and_one_that_lies_keep_the_node(cluster, tmp_path):
     await three_nodes(cluster)
     await ends_with(cluster, 2, says("fail", value=7, unit="wrong words"))
     one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=QUICK + TESTED)
@@ -124,9 +124,7 @@ async def test_issue13_03_a_failed_test_and_one_that_lies_keep_the_node(cluster,
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [r"/jobs$", r"/gpuquarantines/[^/]+/status$"])
 @pytest.mark.parametrize("after", [False, True], ids=["unseen", "done"])
-async def test_issue13_03_killed_at_the_job_and_at_its_record_one_job_is_made(
-    cluster, tmp_path, path, after
-):
+async def test_killed_at_the_job_and_at_its_record_one_job_is_made(cluster, tmp_path, path, after):
     await three_nodes(cluster)
     await ends_with(cluster, 0, says("pass"))
     one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=QUICK + TESTED)
@@ -154,7 +152,7 @@ async def test_issue13_03_killed_at_the_job_and_at_its_record_one_job_is_made(
 
 
 @pytest.mark.slow
-async def test_issue13_03_an_idle_node_is_tested_and_what_fails_is_quarantined(cluster, tmp_path):
+async def test_an_idle_node_is_tested_and_what_fails_is_quarantined(cluster, tmp_path):
     await three_nodes(cluster)
     await ends_with(cluster, 2, says("fail", value=7))
     await cluster.client.create(

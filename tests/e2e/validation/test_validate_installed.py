@@ -27,7 +27,7 @@ SAID = says("pass")
 
 
 @pytest.mark.slow
-async def test_issue13_03_what_the_component_installs_is_enough_for_a_test_and_its_record(
+async def test_what_the_component_installs_is_enough_for_a_test_and_its_record(
     tmp_path,
 ):
     objects = build("validate")

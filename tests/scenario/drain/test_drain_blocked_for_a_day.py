@@ -43,7 +43,7 @@ def said(world: World) -> tuple[str, str, bool, bool]:
 
 
 @pytest.mark.parametrize("limits", [{"minAvailable": 2}, {"maxUnavailable": 0}], ids=str)
-def test_issue15_a_budget_that_never_allows_is_said_at_once_and_quietly_for_a_day(
+def test_a_budget_that_never_allows_is_said_at_once_and_quietly_for_a_day(
     limits: dict[str, int],
 ) -> None:
     world = blocked_world(limits)

@@ -55,7 +55,7 @@ def test_who_refuses_a_deletion_by_force_is_who_is_to_be_asked(
     world.run_until(NODE, "Quarantined", limit=120)
 
 
-def test_issue15_walk_the_next_leader_says_no_less_before_it_has_asked() -> None:
+def test_walk_the_next_leader_says_no_less_before_it_has_asked() -> None:
     world = fleet(drain={"fatalTimeout": "5m", "onTimeout": "Force"})
     world.add_pod("worker", NODE)
     world.add_pdb("keep", minAvailable=1)

@@ -40,7 +40,7 @@ def test_stuck_pods_are_not_gone() -> None:
     assert "main still runs" in drain.left_by_failure[0]
 
 
-def test_issue10_27_a_pod_that_only_a_finalizer_holds_is_listed_and_holds_nothing_up() -> None:
+def test_a_pod_that_only_a_finalizer_holds_is_listed_and_holds_nothing_up() -> None:
     world = fleet()
     world.add_pod("held", NODE, grace=10)
     world.pods["team-a", "held"]["metadata"]["finalizers"] = ["example.com/keep"]
@@ -58,7 +58,7 @@ def test_issue10_27_a_pod_that_only_a_finalizer_holds_is_listed_and_holds_nothin
     assert world.condition(NODE, "NeedsHuman") == "", "it is no arrival either"
 
 
-def test_issue10_28_three_pods_of_one_owner_that_return_once_are_no_loop() -> None:
+def test_three_pods_of_one_owner_that_return_once_are_no_loop() -> None:
     world = fleet()
     owner = ("example.com/v1", "Pinner", "calm")
     for index in range(3):
@@ -244,7 +244,7 @@ def test_started_at_survives_a_restart_and_so_does_the_count() -> None:
 
 @pytest.mark.parametrize("grace", [0, 30])
 @pytest.mark.parametrize("pods", [2, 12])
-def test_issue10_27_who_was_evicted_is_counted_by_the_next_process(grace: int, pods: int) -> None:
+def test_who_was_evicted_is_counted_by_the_next_process(grace: int, pods: int) -> None:
     world = fleet()
     for index in range(pods):
         world.add_pod(f"p{index}", NODE, grace=grace)
@@ -261,7 +261,7 @@ def test_issue10_27_who_was_evicted_is_counted_by_the_next_process(grace: int, p
     assert f"({pods} evicted" in world.message(NODE)
 
 
-def test_issue10_27_a_fault_that_ends_just_then_forgets_no_eviction() -> None:
+def test_a_fault_that_ends_just_then_forgets_no_eviction() -> None:
     world = fleet()
     world.add_pod("gone", NODE)
     world.incident(NODE)

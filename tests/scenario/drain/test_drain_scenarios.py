@@ -161,7 +161,7 @@ def test_s20_grace_is_the_pods_own_and_a_terminating_pod_is_not_asked_again() ->
     world.run_until(NODE, "Quarantined", limit=200)
 
 
-def test_issue15_walk_a_drain_that_stands_still_says_that_nobody_looks_at_its_pods() -> None:
+def test_walk_a_drain_that_stands_still_says_that_nobody_looks_at_its_pods() -> None:
     world = fleet()
     world.add_pod("slow", NODE, grace=60)
     world.incident(NODE)

@@ -30,7 +30,7 @@ def recreated(world: World, node: str) -> None:
         pytest.param({"ready": False}, {}, id="unready-in-a-healthy-budget"),
     ],
 )
-def test_issue10_22_a_pod_that_the_budget_ignores_goes_first_and_opens_it(
+def test_a_pod_that_the_budget_ignores_goes_first_and_opens_it(
     sick: dict[str, Any], pdb: dict[str, Any]
 ) -> None:
     world = fleet()
@@ -47,7 +47,7 @@ def test_issue10_22_a_pod_that_the_budget_ignores_goes_first_and_opens_it(
     assert evicted(world)[0] == "z-sick"
 
 
-def test_issue10_22_a_full_budget_is_asked_for_each_of_its_pods_in_turn() -> None:
+def test_a_full_budget_is_asked_for_each_of_its_pods_in_turn() -> None:
     world = fleet()
     for index in range(4):
         world.add_pod(f"a{index}", NODE)
@@ -62,7 +62,7 @@ def test_issue10_22_a_full_budget_is_asked_for_each_of_its_pods_in_turn() -> Non
     assert drain.blocked[0].pods == ("team-a/a0", "team-a/a1", "team-a/a2", "and 1 more")
 
 
-def test_issue10_22_a_pod_that_a_webhook_keeps_does_not_hold_back_its_neighbours() -> None:
+def test_a_pod_that_a_webhook_keeps_does_not_hold_back_its_neighbours() -> None:
     world = fleet()
     for index in range(3):
         world.add_pod(f"a{index}", NODE)

@@ -42,7 +42,7 @@ class ExternalWorld(World):
         self.touch(self.nodes[node])
 
 
-def test_issue13_08_a_condition_drains_its_node_and_gives_it_back_when_it_closes() -> None:
+def test_a_condition_drains_its_node_and_gives_it_back_when_it_closes() -> None:
     world = ExternalWorld()
     world.condition_is("True")
     world.run(110, step=5)
@@ -61,7 +61,7 @@ def test_issue13_08_a_condition_drains_its_node_and_gives_it_back_when_it_closes
     assert not world.is_marked(NODE)
 
 
-def test_issue13_08_a_condition_that_goes_away_in_time_opens_nothing() -> None:
+def test_a_condition_that_goes_away_in_time_opens_nothing() -> None:
     world = ExternalWorld()
     for _ in range(10):
         world.condition_is("True")
@@ -71,7 +71,7 @@ def test_issue13_08_a_condition_that_goes_away_in_time_opens_nothing() -> None:
     assert not world.sessions(NODE)
 
 
-def test_issue13_08_unknown_says_nothing_and_closes_nothing() -> None:
+def test_unknown_says_nothing_and_closes_nothing() -> None:
     world = ExternalWorld()
     world.condition_is("True")
     world.run(150, step=5)
@@ -83,7 +83,7 @@ def test_issue13_08_unknown_says_nothing_and_closes_nothing() -> None:
     assert world.phase(NODE) == "Released", "somebody took it off the node"
 
 
-def test_issue13_08_it_needs_no_verdict_and_a_node_with_an_agent_waits_for_its() -> None:
+def test_it_needs_no_verdict_and_a_node_with_an_agent_waits_for_its() -> None:
     world = ExternalWorld()
     world.silence(NODE)
     world.run(800, step=20)
@@ -98,7 +98,7 @@ def test_issue13_08_it_needs_no_verdict_and_a_node_with_an_agent_waits_for_its()
     assert world.phase(NODE) == "Released"
 
 
-def test_issue13_08_a_node_that_never_had_an_agent_comes_back_by_the_condition_alone() -> None:
+def test_a_node_that_never_had_an_agent_comes_back_by_the_condition_alone() -> None:
     world = ExternalWorld()
     del world.healths[NODE]
     world.condition_is("True")
@@ -109,7 +109,7 @@ def test_issue13_08_a_node_that_never_had_an_agent_comes_back_by_the_condition_a
     assert world.phase(NODE) == "Released"
 
 
-def test_issue13_08_a_missing_verdict_of_a_node_that_had_an_agent_releases_nothing() -> None:
+def test_a_missing_verdict_of_a_node_that_had_an_agent_releases_nothing() -> None:
     world = ExternalWorld()
     world.label(NODE, gpuward_io__health="healthy")
     world.nodes[NODE]["metadata"]["labels"]["gpuward.io/health"] = "healthy"
@@ -121,7 +121,7 @@ def test_issue13_08_a_missing_verdict_of_a_node_that_had_an_agent_releases_nothi
     assert world.phase(NODE) == "Quarantined"
 
 
-def test_issue13_08_many_nodes_at_once_are_a_correlated_cause() -> None:
+def test_many_nodes_at_once_are_a_correlated_cause() -> None:
     """The detector was rolled out wrongly: the nodes share nothing but it."""
     budget = {"maxUnavailable": {"percent": 100, "atMost": 100}}
     world = ExternalWorld(nodes=10, budget=budget)
@@ -138,7 +138,7 @@ def test_issue13_08_many_nodes_at_once_are_a_correlated_cause() -> None:
     ]
 
 
-def test_issue13_08_shadow_says_it_and_touches_nothing() -> None:
+def test_shadow_says_it_and_touches_nothing() -> None:
     world = ExternalWorld(mode="Shadow")
     world.condition_is("True")
     world.run(300, step=5)
@@ -147,7 +147,7 @@ def test_issue13_08_shadow_says_it_and_touches_nothing() -> None:
     assert not world.writes(d.MarkNode, d.EvictPod)
 
 
-def test_issue13_08_a_person_ends_it_and_is_heard_while_it_stays() -> None:
+def test_a_person_ends_it_and_is_heard_while_it_stays() -> None:
     world = ExternalWorld()
     world.condition_is("True")
     world.run(150, step=5)
@@ -165,7 +165,7 @@ def test_issue13_08_a_person_ends_it_and_is_heard_while_it_stays() -> None:
     assert len(world.sessions(NODE)) == 2, "cancelExpiry is over"
 
 
-def test_issue13_08_a_trigger_that_leaves_the_policy_asks_for_nothing_any_more() -> None:
+def test_a_trigger_that_leaves_the_policy_asks_for_nothing_any_more() -> None:
     world = ExternalWorld()
     world.condition_is("True")
     world.run(150, step=5)
@@ -174,7 +174,7 @@ def test_issue13_08_a_trigger_that_leaves_the_policy_asks_for_nothing_any_more()
     assert world.phase(NODE) == "Released"
 
 
-def test_issue13_08_the_level_is_the_policys_of_now() -> None:
+def test_the_level_is_the_policys_of_now() -> None:
     world = ExternalWorld(trigger(level="Cordon"))
     world.add_pod("work", NODE)
     world.condition_is("True")
@@ -186,7 +186,7 @@ def test_issue13_08_the_level_is_the_policys_of_now() -> None:
     assert world.phase(NODE) == "Released"
 
 
-def test_issue13_08_it_joins_the_session_that_there_is() -> None:
+def test_it_joins_the_session_that_there_is() -> None:
     world = ExternalWorld()
     incident = world.incident(NODE, severity="Degraded", level="Cordon")
     world.run(60, step=5)
@@ -210,7 +210,7 @@ def test_issue13_08_it_joins_the_session_that_there_is() -> None:
         {"taint": {"key": "provider.example/maintenance", "effect": "NoSchedule"}},
     ],
 )
-def test_issue13_08_a_notice_as_label_annotation_or_taint(found: dict[str, Any]) -> None:
+def test_a_notice_as_label_annotation_or_taint(found: dict[str, Any]) -> None:
     world = ExternalWorld(trigger(**found))
     (kind,) = found
     world.run(60, step=5)
@@ -235,7 +235,7 @@ def test_issue13_08_a_notice_as_label_annotation_or_taint(found: dict[str, Any])
 
 
 @pytest.mark.parametrize("spelled", ["rfc3339", "unix"])
-def test_issue13_08_a_notice_with_a_time_begins_so_long_before_it(spelled: str) -> None:
+def test_a_notice_with_a_time_begins_so_long_before_it(spelled: str) -> None:
     label = {"key": "provider.example/at", "before": "30m"}
     world = ExternalWorld(trigger(annotation=label, **{"for": "0s"}))
     at = world.now + 7200
@@ -250,7 +250,7 @@ def test_issue13_08_a_notice_with_a_time_begins_so_long_before_it(spelled: str) 
     assert world.phase(NODE) == "Released", "it was put off by a week"
 
 
-def test_issue13_08_a_notice_of_last_year_opens_nothing() -> None:
+def test_a_notice_of_last_year_opens_nothing() -> None:
     label = {"key": "provider.example/at", "before": "30m"}
     world = ExternalWorld(trigger(annotation=label, **{"for": "0s"}))
     for index, value in enumerate([format_time(world.now - 2 * 86_400), "soon", "9" * 400, ""]):
@@ -259,7 +259,7 @@ def test_issue13_08_a_notice_of_last_year_opens_nothing() -> None:
     assert not world.quarantines
 
 
-def test_issue13_08_hostile_words_are_bounded_and_escaped() -> None:
+def test_hostile_words_are_bounded_and_escaped() -> None:
     world = ExternalWorld()
     world.condition_is("True", reason="\x1b[2J" * 100, message="\u202eevil\n" * 10_000)
     world.run(150, step=5)
@@ -268,7 +268,7 @@ def test_issue13_08_hostile_words_are_bounded_and_escaped() -> None:
     assert len(cause.message) <= 512
 
 
-def test_issue13_08_a_time_in_the_future_counts_from_when_it_was_seen() -> None:
+def test_a_time_in_the_future_counts_from_when_it_was_seen() -> None:
     world = ExternalWorld()
     world.condition_is("True", lastTransitionTime=format_time(world.now + 10 * 86_400))
     world.run(110, step=5)
@@ -277,7 +277,7 @@ def test_issue13_08_a_time_in_the_future_counts_from_when_it_was_seen() -> None:
     assert world.phase(NODE) == "Quarantined"
 
 
-def test_issue13_08_an_agent_cannot_claim_to_be_somebody_else() -> None:
+def test_an_agent_cannot_claim_to_be_somebody_else() -> None:
     world = ExternalWorld()
     world.incident(NODE)
     world.healths[NODE]["status"]["incidents"][0]["id"] = "external-0123"
@@ -285,7 +285,7 @@ def test_issue13_08_an_agent_cannot_claim_to_be_somebody_else() -> None:
     assert not world.quarantines
 
 
-def test_issue13_08_its_action_says_where_the_ladder_begins() -> None:
+def test_its_action_says_where_the_ladder_begins() -> None:
     steps = {"RestartNode": {"adapter": "NodeConditions"}}
     repair = {"mode": "Ask", "steps": steps}
     world = ExternalWorld(trigger(action="RestartNode"), repair=repair)
@@ -300,7 +300,7 @@ def test_issue13_08_its_action_says_where_the_ladder_begins() -> None:
     assert "it ends with condition GpuBroken of the Node becoming False" in world.message(NODE)
 
 
-def test_issue13_08_pause_and_opt_out_hold_for_others_too() -> None:
+def test_pause_and_opt_out_hold_for_others_too() -> None:
     world = ExternalWorld()
     world.label("n1", gpuward_io__opt_out="true")
     world.nodes["n1"]["metadata"]["labels"]["gpuward.io/opt-out"] = "true"
@@ -329,7 +329,7 @@ def test_issue13_08_pause_and_opt_out_hold_for_others_too() -> None:
         ({"taint": {"key": "a.example/t"}}, "taint a.example/t being taken off the Node"),
     ],
 )
-def test_issue15_what_takes_each_kind_of_word_back(given: dict[str, Any], ends: str) -> None:
+def test_what_takes_each_kind_of_word_back(given: dict[str, Any], ends: str) -> None:
     policy = policy_of(external=[trigger(**given)])
     (known,) = policy.external
     cause = Cause(source="External", incident=_id("uid", known))

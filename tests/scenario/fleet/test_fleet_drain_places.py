@@ -40,7 +40,7 @@ def most_draining(world: World, names: list[str], seconds: int) -> int:
 
 
 @pytest.mark.parametrize("how", ["cause", "reboot"])
-def test_issue10_25_causes_that_come_back_keep_to_the_limit_of_nodes(how: str) -> None:
+def test_causes_that_come_back_keep_to_the_limit_of_nodes(how: str) -> None:
     world, names = validating(10)
     for name in names:
         world.incident(name)
@@ -51,7 +51,7 @@ def test_issue10_25_causes_that_come_back_keep_to_the_limit_of_nodes(how: str) -
     assert set(phases(world, names)) == {"Quarantined"}
 
 
-def test_issue10_25_our_own_node_hands_over_whatever_way_it_came() -> None:
+def test_our_own_node_hands_over_whatever_way_it_came() -> None:
     world, _ = validating(1)
     world.own_node = "n0"
     world.incident("n0")
@@ -61,7 +61,7 @@ def test_issue10_25_our_own_node_hands_over_whatever_way_it_came() -> None:
     assert world.hand_overs
 
 
-def test_issue10_25_our_own_node_does_not_wait_behind_a_block_that_never_ends() -> None:
+def test_our_own_node_does_not_wait_behind_a_block_that_never_ends() -> None:
     world = fleet(6)
     world.own_node, world.nobody_took_over = "n0", True
     world.add_pod("kept", "n1")
@@ -75,7 +75,7 @@ def test_issue10_25_our_own_node_does_not_wait_behind_a_block_that_never_ends() 
     assert world.condition("n1", "NeedsHuman") == "BudgetNeverAllows"
 
 
-def test_issue10_25_our_own_node_does_not_wait_for_a_node_that_cannot_drain() -> None:
+def test_our_own_node_does_not_wait_for_a_node_that_cannot_drain() -> None:
     world = fleet(6)
     world.own_node, world.nobody_took_over = "n0", True
     world.add_pod("slow", "n1", grace=600)
@@ -86,7 +86,7 @@ def test_issue10_25_our_own_node_does_not_wait_for_a_node_that_cannot_drain() ->
     world.run_until("n0", "Quarantined", limit=120)
 
 
-def test_issue10_25_under_a_pause_nobody_holds_a_permit_that_outlives_it() -> None:
+def test_under_a_pause_nobody_holds_a_permit_that_outlives_it() -> None:
     world = fleet(12, limits={"nodesDraining": 2})
     names = [f"n{index}" for index in range(10)]
     for name in names:
@@ -106,7 +106,7 @@ def test_issue10_25_under_a_pause_nobody_holds_a_permit_that_outlives_it() -> No
     assert most_draining(world, names, 60) == 2
 
 
-def test_issue10_25_nodes_that_come_back_to_their_drains_find_only_the_places_there_are() -> None:
+def test_nodes_that_come_back_to_their_drains_find_only_the_places_there_are() -> None:
     world = fleet(12, limits={"nodesDraining": 2})
     names = [f"n{index}" for index in range(4)]
     for name in names:

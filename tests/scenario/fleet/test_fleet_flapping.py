@@ -28,7 +28,7 @@ def flap(world: World, node: str, times: int, period: int = 40) -> None:
 
 
 @pytest.mark.parametrize("mode", ["Enforce", "Shadow"])
-def test_issue10_24_two_hours_of_flapping_leave_a_handful_of_sessions(mode: str) -> None:
+def test_two_hours_of_flapping_leave_a_handful_of_sessions(mode: str) -> None:
     world = with_an_odd_one(mode=mode)
     node = "odd" if mode == "Enforce" else "n5"
     flap(world, node, 60, period=120)
@@ -39,7 +39,7 @@ def test_issue10_24_two_hours_of_flapping_leave_a_handful_of_sessions(mode: str)
     assert world.phase("n1") in {"Quarantined", "Marked"}
 
 
-def test_issue10_24_a_session_that_is_taken_up_again_asks_for_what_the_new_fault_asks() -> None:
+def test_a_session_that_is_taken_up_again_asks_for_what_the_new_fault_asks() -> None:
     world = with_an_odd_one()
     world.incident("odd", "Xid79GPUFallenOffBus", level="Drain")
     world.run(5)
@@ -55,7 +55,7 @@ def test_issue10_24_a_session_that_is_taken_up_again_asks_for_what_the_new_fault
     assert world.condition("odd", "Blocked") == "OnlyNodeOfPool"
 
 
-def test_issue10_24_what_a_person_ended_or_what_is_long_over_is_not_taken_up_again() -> None:
+def test_what_a_person_ended_or_what_is_long_over_is_not_taken_up_again() -> None:
     world = with_an_odd_one()
     world.incident("odd")
     world.run(5)
@@ -71,7 +71,7 @@ def test_issue10_24_what_a_person_ended_or_what_is_long_over_is_not_taken_up_aga
     assert len(world.sessions("odd")) == 3
 
 
-def test_issue10_24_a_storm_of_taken_up_sessions_is_a_storm() -> None:
+def test_a_storm_of_taken_up_sessions_is_a_storm() -> None:
     world = with_an_odd_one(budget={**DEFAULT, "maxNew": {"count": 3, "window": "1m"}})
     world.pause()
     names = [f"n{index}" for index in range(6)]
@@ -89,7 +89,7 @@ def test_issue10_24_a_storm_of_taken_up_sessions_is_a_storm() -> None:
 
 
 @pytest.mark.parametrize("count", [4, 40])
-def test_issue10_24_sessions_of_one_node_are_no_storm(count: int) -> None:
+def test_sessions_of_one_node_are_no_storm(count: int) -> None:
     world = with_an_odd_one()
     for index in range(count):
         name = world.add_ended_session("odd", f"lie-{index}")
@@ -106,7 +106,7 @@ def test_issue10_24_sessions_of_one_node_are_no_storm(count: int) -> None:
     assert world.is_marked("n1")
 
 
-def test_issue10_24_marks_of_one_node_leave_the_others_their_places() -> None:
+def test_marks_of_one_node_leave_the_others_their_places() -> None:
     world = with_an_odd_one(
         budget={**DEFAULT, "perReason": {"count": 3, "window": "24h"}},
         release={"healthyFor": "1s", "replaceAfter": {"count": 99, "window": "1h"}},
@@ -123,7 +123,7 @@ def test_issue10_24_marks_of_one_node_leave_the_others_their_places() -> None:
     assert world.is_marked("n2")
 
 
-def test_issue10_24_a_reason_that_took_its_nodes_opens_the_breaker_once_per_node() -> None:
+def test_a_reason_that_took_its_nodes_opens_the_breaker_once_per_node() -> None:
     world = with_an_odd_one(budget=share(100, perReason={"count": 2, "window": "24h"}))
     for name in ("n1", "n2"):
         world.incident(name, "Xid79GPUFallenOffBus")

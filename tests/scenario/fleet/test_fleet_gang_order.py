@@ -41,7 +41,7 @@ def window_open() -> World:
 
 
 class TestChangeOfLeader:
-    def test_issue10_10_kueues_next_node_waits_on(self) -> None:
+    def test_kueues_next_node_waits_on(self) -> None:
         world = kueue_waits()
         world.unread = {"n0", "n1"}
         world.change_leader()
@@ -54,7 +54,7 @@ class TestChangeOfLeader:
         world.kueue_unhealthy = {}
         world.run_until("n1", "Quarantined", limit=30)
 
-    def test_issue10_10_a_gangs_window_goes_on(self) -> None:
+    def test_a_gangs_window_goes_on(self) -> None:
         world = window_open()
         world.unread = {"n0", "n1"}
         world.change_leader()
@@ -66,7 +66,7 @@ class TestChangeOfLeader:
         assert set(times) == {"n0", "n1"}
         assert abs(times["n0"] - times["n1"]) <= 2, "one restart, not two"
 
-    def test_issue10_10_gangs_that_cannot_be_read_hold_nothing_for_ever(self) -> None:
+    def test_gangs_that_cannot_be_read_hold_nothing_for_ever(self) -> None:
         world = window_open()
         world.unread = {"n0", "n1"}
         world.change_leader()
@@ -74,7 +74,7 @@ class TestChangeOfLeader:
         world.run_until("n0", "Draining", limit=60)
         assert 10 <= world.now - took_over_at <= 12
 
-    def test_issue10_10_a_known_window_is_not_made_longer(self) -> None:
+    def test_a_known_window_is_not_made_longer(self) -> None:
         world = window_open()
         marked_at = world.sent[0][0]
         world.change_leader()
@@ -82,7 +82,7 @@ class TestChangeOfLeader:
         assert world.now - marked_at <= 33
 
 
-def test_issue10_10_mates_that_failed_while_nobody_ran_are_collected() -> None:
+def test_mates_that_failed_while_nobody_ran_are_collected() -> None:
     world = window_open()
     world.sleep(600)
     world.incident("n1")
@@ -96,7 +96,7 @@ def test_issue10_10_mates_that_failed_while_nobody_ran_are_collected() -> None:
 
 
 class TestBeforeTheMark:
-    def test_issue10_11_a_degraded_gang_that_does_not_fit_waits_whole(self) -> None:
+    def test_a_degraded_gang_that_does_not_fit_waits_whole(self) -> None:
         """Nothing of the gangs is known when the first node is judged, as in the real program."""
         world = fleet(10, budget=share(10))
         world.unread = set(MATES)
@@ -110,7 +110,7 @@ class TestBeforeTheMark:
         assert ours(world) == []
         assert {world.condition(name, "Blocked") for name in MATES} == {"GangBudget"}
 
-    def test_issue10_11_a_mate_that_was_not_read_yet_counts(self) -> None:
+    def test_a_mate_that_was_not_read_yet_counts(self) -> None:
         world = fleet(10, budget=share(10))
         world.unread = {"n1"}
         world.pause()
@@ -126,7 +126,7 @@ class TestBeforeTheMark:
         assert ours(world) == []
 
     @pytest.mark.parametrize("level", ["Drain", "Cordon"])
-    def test_issue10_11_a_fatal_node_and_a_mere_cordon_wait_for_nobody(self, level: str) -> None:
+    def test_a_fatal_node_and_a_mere_cordon_wait_for_nobody(self, level: str) -> None:
         world = fleet(10, budget=share(10))
         world.unread = {"n0"}
         gang_pod(world, "n0")
@@ -134,7 +134,7 @@ class TestBeforeTheMark:
         world.run(1)
         assert ours(world) == ["n0"]
 
-    def test_issue10_11_gangs_that_cannot_be_read_hold_a_mark_no_longer_than_ten_seconds(
+    def test_gangs_that_cannot_be_read_hold_a_mark_no_longer_than_ten_seconds(
         self,
     ) -> None:
         world = fleet(10)
@@ -145,7 +145,7 @@ class TestBeforeTheMark:
         world.run(3)
         assert ours(world) == ["n0"]
 
-    def test_issue10_11_a_gang_that_fits_is_taken(self) -> None:
+    def test_a_gang_that_fits_is_taken(self) -> None:
         world = fleet(10, budget=share(40))
         for name in MATES:
             gang_pod(world, name)

@@ -104,7 +104,7 @@ class TestBudget:
         world.run(3)
         assert world.phase("n1") == "Pending"
 
-    def test_issue16_01_a_mark_without_its_record_keeps_its_place(self) -> None:
+    def test_a_mark_without_its_record_keeps_its_place(self) -> None:
         world = fleet(20, budget={**ROOMY, "perReason": {"count": 1, "window": "24h"}})
         world.incident("n5", "RowRemap", severity="Degraded")
         world.crash_after = 2

@@ -91,7 +91,7 @@ def test_no_node_is_tested_where_the_policy_does_not_ask() -> None:
     assert world.sweep() == []
 
 
-def test_issue13_03_its_pod_asks_for_all_gpus_at_the_lowest_priority_on_that_node() -> None:
+def test_its_pod_asks_for_all_gpus_at_the_lowest_priority_on_that_node() -> None:
     world = NewNodeWorld(nodes=1)
     for key in ("readiness.k8s.io/gpu-validated", "team", "node.kubernetes.io/disk-pressure"):
         world.taint("n0", key)
@@ -107,7 +107,7 @@ def test_issue13_03_its_pod_asks_for_all_gpus_at_the_lowest_priority_on_that_nod
     assert "ownerReferences" not in job["metadata"]
 
 
-def test_issue13_03_a_busy_node_is_left_alone_and_tried_again_in_an_hour() -> None:
+def test_a_busy_node_is_left_alone_and_tried_again_in_an_hour() -> None:
     world = NewNodeWorld(nodes=2)
     world.busy = {"n0"}
     world.sweep_for(600)
@@ -119,7 +119,7 @@ def test_issue13_03_a_busy_node_is_left_alone_and_tried_again_in_an_hour() -> No
     assert world.validated("n0") == "True"
 
 
-def test_issue13_03_a_failed_test_quarantines_within_budget_and_its_repair_is_tested() -> None:
+def test_a_failed_test_quarantines_within_budget_and_its_repair_is_tested() -> None:
     world = NewNodeWorld(nodes=3)
     world.says["n1"] = (2, says("fail", value=7.0))
     world.sweep_for(300)
@@ -137,7 +137,7 @@ def test_issue13_03_a_failed_test_quarantines_within_budget_and_its_repair_is_te
     assert len(world.sessions("n1")) == 1
 
 
-def test_issue13_03_where_the_policy_only_reports_failed_tests_no_session_opens() -> None:
+def test_where_the_policy_only_reports_failed_tests_no_session_opens() -> None:
     world = NewNodeWorld(nodes=2)
     world.policy = msgspec.structs.replace(
         world.policy, reasons=policy_of(reasons={"ValidationFailed": {"level": "Report"}}).reasons
@@ -149,7 +149,7 @@ def test_issue13_03_where_the_policy_only_reports_failed_tests_no_session_opens(
 
 
 @pytest.mark.parametrize("why", ["cordon", "opt-out", "hold", "pause", "session", "mig", "shadow"])
-def test_issue13_03_a_node_with_another_matter_is_not_tested(why: str) -> None:
+def test_a_node_with_another_matter_is_not_tested(why: str) -> None:
     world = NewNodeWorld(nodes=2)
     match why:
         case "cordon":
@@ -171,7 +171,7 @@ def test_issue13_03_a_node_with_another_matter_is_not_tested(why: str) -> None:
     assert world.sweep() == expected
 
 
-def test_issue13_03_a_test_that_runs_when_its_node_falls_ill_is_ended() -> None:
+def test_a_test_that_runs_when_its_node_falls_ill_is_ended() -> None:
     world = NewNodeWorld(nodes=2)
     world.sweep_for(30)
     assert len(world.jobs) == 2
@@ -181,7 +181,7 @@ def test_issue13_03_a_test_that_runs_when_its_node_falls_ill_is_ended() -> None:
     assert all("n1" in name for name in world.jobs)
 
 
-def test_issue13_03_a_result_of_another_boot_or_of_a_job_that_is_not_ours_says_nothing() -> None:
+def test_a_result_of_another_boot_or_of_a_job_that_is_not_ours_says_nothing() -> None:
     world = NewNodeWorld(nodes=2)
     world.sweep_for(60)
     world.reboot("n0")
@@ -192,9 +192,7 @@ def test_issue13_03_a_result_of_another_boot_or_of_a_job_that_is_not_ours_says_n
     assert (world.validated("n0"), world.validated("n1")) == ("", "")
 
 
-def test_issue13_a_passed_job_goes_once_its_result_is_on_the_node_and_a_failed_one_is_kept() -> (
-    None
-):
+def test_a_passed_job_goes_once_its_result_is_on_the_node_and_a_failed_one_is_kept() -> None:
     world = NewNodeWorld(nodes=3)
     world.says["n1"] = (2, says("fail", value=7.0))
     world.sweep_for(300)

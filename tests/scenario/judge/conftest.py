@@ -1,7 +1,7 @@
 """For every scenario here: an agent restart at a step changes nothing but what is documented.
 
 Two steps of each world are tried after the scenario itself has passed; up to a hundred of each
-where `GPUWARD_RESTART_AT` says `every` (`test_issue11_restart_everywhere`).
+where `GPUWARD_RESTART_AT` says `every` (`test_restart_everywhere`).
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def broken(name: str, step: str, does: str = "heals", **repair: Any) -> Provider
 
 
 @pytest.mark.parametrize(("name", "step"), ROWS)
-def test_issue13_02_a_provider_that_heals_brings_the_node_back(name: str, step: str) -> None:
+def test_a_provider_that_heals_brings_the_node_back(name: str, step: str) -> None:
     world = broken(name, step)
     for _ in range(30):
         live(world, 120)
@@ -76,7 +76,7 @@ def test_issue13_02_a_provider_that_heals_brings_the_node_back(name: str, step: 
 
 @pytest.mark.parametrize(("name", "step"), ROWS)
 @pytest.mark.parametrize("does", ["hangs", "lies"])
-def test_issue13_03_without_proof_nothing_counts_as_done(name: str, step: str, does: str) -> None:
+def test_without_proof_nothing_counts_as_done(name: str, step: str, does: str) -> None:
     world = broken(name, step, does)
     live(world, 300)
     live(world, 900, step=60)
@@ -92,7 +92,7 @@ def test_issue13_03_without_proof_nothing_counts_as_done(name: str, step: str, d
 
 
 @pytest.mark.parametrize(("name", "step"), GIVES_UP)
-def test_issue13_02_who_gives_up_is_not_waited_for(name: str, step: str) -> None:
+def test_who_gives_up_is_not_waited_for(name: str, step: str) -> None:
     world = broken(name, step, "gives up")
     live(world, 300)
     assert world.steps_of() == [(step, "Failed")]
@@ -105,9 +105,7 @@ def test_issue13_02_who_gives_up_is_not_waited_for(name: str, step: str) -> None
     [(*row, "not installed") for row in FOREIGN]
     + [(*row, what) for row in KINDS if row in FOREIGN for what in ("forbidden", "no answer")],
 )
-def test_issue13_05_what_cannot_be_read_is_said_and_fails_in_time(
-    name: str, step: str, what: str
-) -> None:
+def test_what_cannot_be_read_is_said_and_fails_in_time(name: str, step: str, what: str) -> None:
     world = broken(name, step)
     action = world.action
     assert action is not None
@@ -131,7 +129,7 @@ def test_issue13_05_what_cannot_be_read_is_said_and_fails_in_time(
     ("name", "step", "code"),
     [(*row, code) for row in KINDS for code in (403, 422, 500)],
 )
-def test_issue13_05_a_refused_request_is_tried_again_and_fails_in_time(
+def test_a_refused_request_is_tried_again_and_fails_in_time(
     name: str, step: str, code: int
 ) -> None:
     world = broken(name, step)
@@ -144,7 +142,7 @@ def test_issue13_05_a_refused_request_is_tried_again_and_fails_in_time(
 
 
 @pytest.mark.parametrize(("name", "step"), KINDS)
-def test_issue13_04_a_leader_killed_at_any_write_asks_once(name: str, step: str) -> None:
+def test_a_leader_killed_at_any_write_asks_once(name: str, step: str) -> None:
     plain = broken(name, step)
     end = plain.now + 700
     died = deaths(plain, lambda: live(plain, 600))
@@ -162,7 +160,7 @@ def test_issue13_04_a_leader_killed_at_any_write_asks_once(name: str, step: str)
         assert len(world.followed) == 1, write
 
 
-def test_issue13_05_a_step_has_its_whole_time_from_the_call_on() -> None:
+def test_a_step_has_its_whole_time_from_the_call_on() -> None:
     world = broken("NVSentinel", "RestartNode", "hangs")
     world.unserved.add("janitor.dgxc.nvidia.com")
     live(world, 500)
@@ -185,7 +183,7 @@ def paused(world: ProviderWorld, on: bool) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "planned"])
-def test_issue13_04_a_pause_on_the_object_is_waited_for_and_never_climbed_over(when: str) -> None:
+def test_a_pause_on_the_object_is_waited_for_and_never_climbed_over(when: str) -> None:
     world = broken("ClusterAPI", "ReplaceNode")
     if when == "before":
         paused(world, on=True)
@@ -209,7 +207,7 @@ def test_issue13_04_a_pause_on_the_object_is_waited_for_and_never_climbed_over(w
     assert world.sessions(NODE)[0].status.repair[0].state == "Proven"
 
 
-def test_issue13_04_a_node_cannot_have_the_machine_of_another_replaced() -> None:
+def test_a_node_cannot_have_the_machine_of_another_replaced() -> None:
     """A kubelet may write annotations of its own Node: the Machine must name the Node too."""
     world = broken("ClusterAPI", "ReplaceNode")
     world.annotate(NODE, "cluster.x-k8s.io/machine", "m-n1")
@@ -221,9 +219,7 @@ def test_issue13_04_a_node_cannot_have_the_machine_of_another_replaced() -> None
 @pytest.mark.parametrize(
     ("name", "step"), [("Metal3", "RestartNode"), ("NVSentinel", "RestartNode")]
 )
-def test_issue13_04_a_deleted_session_leaves_nothing_that_is_followed_late(
-    name: str, step: str
-) -> None:
+def test_a_deleted_session_leaves_nothing_that_is_followed_late(name: str, step: str) -> None:
     world = broken(name, step, "hangs")
     live(world, 200)
     gone = world.session(NODE)
@@ -259,7 +255,7 @@ def deleted_reads(world: ProviderWorld, gone: QuarantineView) -> list[ObjectQuer
     return list(objects)
 
 
-def test_issue13_04_a_request_that_cannot_be_taken_back_is_named() -> None:
+def test_a_request_that_cannot_be_taken_back_is_named() -> None:
     """The right to read it went while it stood."""
     world = broken("Metal3", "RestartNode", "hangs")
     live(world, 200)
@@ -272,7 +268,7 @@ def test_issue13_04_a_request_that_cannot_be_taken_back_is_named() -> None:
     assert "by hand" in said
 
 
-def test_issue13_04_a_server_that_says_nothing_of_an_object_holds_the_end_up_for_a_while() -> None:
+def test_a_server_that_says_nothing_of_an_object_holds_the_end_up_for_a_while() -> None:
     world = broken("Metal3", "RestartNode", "hangs")
     live(world, 1700, step=60)
     world.unreadable["baremetalhosts"] = Sight.UNREAD
@@ -284,7 +280,7 @@ def test_issue13_04_a_server_that_says_nothing_of_an_object_holds_the_end_up_for
 
 
 @pytest.mark.parametrize("what", ["paused", "made by another"])
-def test_issue13_04_what_changes_right_before_the_write_is_heard(what: str) -> None:
+def test_what_changes_right_before_the_write_is_heard(what: str) -> None:
     """Everything that was judged is a precondition of the write."""
     row = ("ClusterAPI", "ReplaceNode") if what == "paused" else KINDS[1]
     world = broken(*row)

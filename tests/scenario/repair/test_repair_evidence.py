@@ -21,7 +21,7 @@ def notes(world: World, step: str) -> list[str]:
     return [e.message for e in world.session(NODE).status.timeline if e.step == step]
 
 
-def test_issue13_05_the_digest_is_on_record_before_anybody_is_asked() -> None:
+def test_the_digest_is_on_record_before_anybody_is_asked() -> None:
     world = RepairWorld()
     world.incident(NODE)
     world.run_until(NODE, "Repairing", limit=60)
@@ -34,7 +34,7 @@ def test_issue13_05_the_digest_is_on_record_before_anybody_is_asked() -> None:
     assert len(notes(world, "Evidence")) == 1
 
 
-def test_issue13_05_a_restart_waits_a_minute_and_then_goes_on_without() -> None:
+def test_a_restart_waits_a_minute_and_then_goes_on_without() -> None:
     world = RepairWorld()
     world.keeps_evidence = False
     world.incident(NODE)
@@ -51,7 +51,7 @@ def test_issue13_05_a_restart_waits_a_minute_and_then_goes_on_without() -> None:
     world.run_until(NODE, "Released", limit=1800)
 
 
-def test_issue13_05_the_next_step_does_not_wait_for_it_again() -> None:
+def test_the_next_step_does_not_wait_for_it_again() -> None:
     world = RepairWorld(does="reboots")
     world.keeps_evidence = False
     world.incident(NODE)
@@ -62,7 +62,7 @@ def test_issue13_05_the_next_step_does_not_wait_for_it_again() -> None:
     assert first.step != second.step
 
 
-def test_issue13_05_evidence_that_comes_late_ends_the_wait() -> None:
+def test_evidence_that_comes_late_ends_the_wait() -> None:
     world = RepairWorld()
     world.keeps_evidence = False
     world.incident(NODE)
@@ -74,7 +74,7 @@ def test_issue13_05_evidence_that_comes_late_ends_the_wait() -> None:
     assert recorded(world.session(NODE).status)
 
 
-def test_issue13_05_a_reset_keeps_the_log_and_waits_for_nothing() -> None:
+def test_a_reset_keeps_the_log_and_waits_for_nothing() -> None:
     world = RepairWorld(does="hangs")
     world.keeps_evidence = False
     world.incident(NODE)
@@ -95,7 +95,7 @@ def test_issue13_05_a_reset_keeps_the_log_and_waits_for_nothing() -> None:
         {"kernelLog": "changed afterwards"},
     ],
 )
-def test_issue13_05_what_is_not_this_nodes_or_was_changed_is_not_believed(
+def test_what_is_not_this_nodes_or_was_changed_is_not_believed(
     wrong: dict[str, Any],
 ) -> None:
     world = RepairWorld()
@@ -109,7 +109,7 @@ def test_issue13_05_what_is_not_this_nodes_or_was_changed_is_not_believed(
     assert notes(world, "WithoutEvidence")
 
 
-def test_issue13_05_repair_off_keeps_evidence_all_the_same_and_shadow_keeps_none() -> None:
+def test_repair_off_keeps_evidence_all_the_same_and_shadow_keeps_none() -> None:
     world = RepairWorld()
     world.policy = policy_of(budget=ROOMY)
     world.incident(NODE)
@@ -123,7 +123,7 @@ def test_issue13_05_repair_off_keeps_evidence_all_the_same_and_shadow_keeps_none
     assert not recorded(shadow.session(NODE).status)
 
 
-def test_issue13_05_a_change_of_leader_records_it_once() -> None:
+def test_a_change_of_leader_records_it_once() -> None:
     world = RepairWorld(does="hangs")
     world.incident(NODE)
     world.run_until(NODE, "Repairing", limit=60)
@@ -132,7 +132,7 @@ def test_issue13_05_a_change_of_leader_records_it_once() -> None:
     assert len(notes(world, "Evidence")) == 1
 
 
-def test_issue13_05_evidence_goes_with_history_and_never_before_its_session() -> None:
+def test_evidence_goes_with_history_and_never_before_its_session() -> None:
     day = 86_400.0
     now = 100 * day
 
@@ -145,7 +145,7 @@ def test_issue13_05_evidence_goes_with_history_and_never_before_its_session() ->
     assert deletions == (d.DeleteEvidence(name="old", uid="uid-old"),)
 
 
-def test_issue13_05_a_report_that_runs_on_the_node_comes_before_the_step() -> None:
+def test_a_report_that_runs_on_the_node_comes_before_the_step() -> None:
     """A Job of people, bound to the drained node by name: no step begins under it."""
     world = RepairWorld()
     world.policy = policy_of(budget=ROOMY)
@@ -163,7 +163,7 @@ def test_issue13_05_a_report_that_runs_on_the_node_comes_before_the_step() -> No
     assert [w.step for w in world.asked()] == ["RestartNode"]
 
 
-def test_issue15_evidence_is_looked_for_soon_and_ever_more_rarely() -> None:
+def test_evidence_is_looked_for_soon_and_ever_more_rarely() -> None:
     """It is on record when it is about as old again as it was late, at four looks a node."""
     world = RepairWorld()
     world.keeps_evidence = False

@@ -27,7 +27,7 @@ def broken(name: str, step: str, does: str = "heals", **repair: Any) -> JobWorld
     return world
 
 
-def test_issue13_03_a_reset_of_our_own_brings_the_node_back() -> None:
+def test_a_reset_of_our_own_brings_the_node_back() -> None:
     world = broken(*RESET)
     world.run(1800, step=5)
     assert world.sessions(NODE)[0].status.phase == "Released"
@@ -40,7 +40,7 @@ def test_issue13_03_a_reset_of_our_own_brings_the_node_back() -> None:
     assert [key for key in world.labels if key.startswith(PREFIX_GPU_DEPLOY)] == [PLUGIN, EXPORTER]
 
 
-def test_issue13_03_what_moves_others_is_on_record_first_and_the_job_comes_last() -> None:
+def test_what_moves_others_is_on_record_first_and_the_job_comes_last() -> None:
     world = broken(*RESET)
     world.until(lambda: world.held("jobs"))
     about = [
@@ -66,7 +66,7 @@ def _first(world: JobWorld, verb: str) -> int:
     )
 
 
-def test_issue13_03_the_job_is_one_pod_on_the_node_and_says_what_it_is_for() -> None:
+def test_the_job_is_one_pod_on_the_node_and_says_what_it_is_for() -> None:
     world = broken(*RESET)
     world.until(lambda: world.held("jobs"))
     job, session = world.job, world.session(NODE)
@@ -86,7 +86,7 @@ def test_issue13_03_the_job_is_one_pod_on_the_node_and_says_what_it_is_for() -> 
 
 
 @pytest.mark.parametrize("does", ["refuses", "vanishes", "hangs"])
-def test_issue13_03_a_reset_that_does_not_come_about_lets_everybody_back(does: str) -> None:
+def test_a_reset_that_does_not_come_about_lets_everybody_back(does: str) -> None:
     world = broken(*RESET, does)
     world.until(lambda: world.followed)
     world.run(60)
@@ -97,7 +97,7 @@ def test_issue13_03_a_reset_that_does_not_come_about_lets_everybody_back(does: s
     assert len(world.held("jobs")) == (1 if does == "refuses" else 0), "what is over can be read"
 
 
-def test_issue13_03_holders_that_stay_lead_to_a_reboot() -> None:
+def test_holders_that_stay_lead_to_a_reboot() -> None:
     steps = {
         "ResetGPU": {"adapter": "ResetGPUJob", "timeout": "30m"},
         "RestartNode": {"adapter": "NodeConditions", "timeout": "30m"},
@@ -111,20 +111,20 @@ def test_issue13_03_holders_that_stay_lead_to_a_reboot() -> None:
     assert world.settled
 
 
-def test_issue13_03_a_job_that_the_reboot_itself_ends_has_not_given_up() -> None:
+def test_a_job_that_the_reboot_itself_ends_has_not_given_up() -> None:
     world = broken(*RESTART, "cut off")
     world.run(1800, step=10)
     assert world.steps_of() == [("RestartNode", "Proven")]
     assert world.sessions(NODE)[0].status.phase == "Released"
 
 
-def test_issue13_03_a_restart_that_is_refused_by_its_own_word_has_failed() -> None:
+def test_a_restart_that_is_refused_by_its_own_word_has_failed() -> None:
     world = broken(*RESTART, "refuses")
     world.run(300, step=5)
     assert world.steps_of() == [("RestartNode", "Failed")]
 
 
-def test_issue13_03_a_boot_amid_a_reset_lets_everybody_back() -> None:
+def test_a_boot_amid_a_reset_lets_everybody_back() -> None:
     """The Job's pod ends with the boot: its word ends nothing, but the agent has to look again."""
     world = broken(*RESET, "hangs")
     world.until(lambda: world.held("jobs"))
@@ -135,7 +135,7 @@ def test_issue13_03_a_boot_amid_a_reset_lets_everybody_back() -> None:
     assert world.settled
 
 
-def test_issue13_03_with_a_job_that_is_taken_back_its_pod_goes() -> None:
+def test_with_a_job_that_is_taken_back_its_pod_goes() -> None:
     """Deleted without a word on it a Job leaves its pods behind, which would reboot the node of a
     session that is over.
     """
@@ -204,7 +204,7 @@ def moved_off() -> JobWorld:
 
 
 @pytest.mark.parametrize("act", ACTS, ids=WORDS)
-def test_issue13_04_whatever_stops_a_step_that_was_not_asked_for_lets_everybody_back(
+def test_whatever_stops_a_step_that_was_not_asked_for_lets_everybody_back(
     act: Callable[[JobWorld], None],
 ) -> None:
     world = moved_off()
@@ -215,7 +215,7 @@ def test_issue13_04_whatever_stops_a_step_that_was_not_asked_for_lets_everybody_
 
 
 @pytest.mark.parametrize("act", [_delete, _release, ACTS[5], ACTS[7]])
-def test_issue13_04_a_session_that_ends_amid_a_reset_takes_its_job_along(
+def test_a_session_that_ends_amid_a_reset_takes_its_job_along(
     act: Callable[[JobWorld], None],
 ) -> None:
     world = broken(*RESET, "hangs")
@@ -228,7 +228,7 @@ def test_issue13_04_a_session_that_ends_amid_a_reset_takes_its_job_along(
         assert world.held("jobs") == []
 
 
-def test_issue13_04_a_step_that_was_held_moves_them_again_when_it_goes_on() -> None:
+def test_a_step_that_was_held_moves_them_again_when_it_goes_on() -> None:
     world = moved_off()
     _hold(world)
     world.run(120)
@@ -241,7 +241,7 @@ def test_issue13_04_a_step_that_was_held_moves_them_again_when_it_goes_on() -> N
 
 
 @pytest.mark.parametrize("value", ["false", "paused-for-driver-upgrade"])
-def test_issue13_04_what_the_operator_says_of_its_pods_stays_its_word(value: str) -> None:
+def test_what_the_operator_says_of_its_pods_stays_its_word(value: str) -> None:
     world = broken(*RESET)
     world.labels[EXPORTER] = "false"
     world.until(lambda: world.held("jobs"))
@@ -253,7 +253,7 @@ def test_issue13_04_what_the_operator_says_of_its_pods_stays_its_word(value: str
     assert world.released is None
 
 
-def test_issue13_04_a_person_s_word_to_the_agent_stays() -> None:
+def test_a_person_s_word_to_the_agent_stays() -> None:
     world = broken(*RESET)
     world.annotate(NODE, ANNOTATION_RELEASE_GPU, "swapping a card")
     world.until(lambda: world.held("jobs"))
@@ -262,7 +262,7 @@ def test_issue13_04_a_person_s_word_to_the_agent_stays() -> None:
     assert PAUSED_BY_US not in world.labels.values()
 
 
-def test_issue13_04_without_an_operator_nothing_is_invented() -> None:
+def test_without_an_operator_nothing_is_invented() -> None:
     world = broken(*RESET)
     for key in (PLUGIN, EXPORTER):
         del world.labels[key]
@@ -273,7 +273,7 @@ def test_issue13_04_without_an_operator_nothing_is_invented() -> None:
 
 
 @pytest.mark.parametrize("does", ["heals", "refuses"])
-def test_issue13_04_a_leader_killed_at_any_write_resets_once_and_lets_everybody_back(
+def test_a_leader_killed_at_any_write_resets_once_and_lets_everybody_back(
     does: str,
 ) -> None:
     plain = broken(*RESET, does)
@@ -293,7 +293,7 @@ def test_issue13_04_a_leader_killed_at_any_write_resets_once_and_lets_everybody_
         assert world.moved_at_reset in ([], [True]), write
 
 
-def test_issue13_04_shadow_moves_nobody() -> None:
+def test_shadow_moves_nobody() -> None:
     world = broken(*RESET)
     _shadow(world)
     world.run(600, step=10)

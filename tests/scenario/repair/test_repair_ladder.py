@@ -14,7 +14,7 @@ from tests.support.scenario.repair_world import NODE, REPLACE, RESTART, RepairWo
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 
-def test_issue13_01_off_by_default_nothing_is_asked_for() -> None:
+def test_off_by_default_nothing_is_asked_for() -> None:
     world = World()
     world.add_nodes(5)
     world.incident(NODE)
@@ -53,14 +53,14 @@ def drained_event(world: World) -> str:
         ("Ask", "RestartNode by NodeConditions is proposed"),
     ],
 )
-def test_issue13_01_the_event_of_an_empty_node_names_the_step(mode: str, says: str) -> None:
+def test_the_event_of_an_empty_node_names_the_step(mode: str, says: str) -> None:
     world = RepairWorld(mode=mode)
     world.incident(NODE)
     world.run_until(NODE, "Quarantined", limit=60)
     assert says in drained_event(world)
 
 
-def test_issue13_01_a_restart_heals_and_the_node_comes_back() -> None:
+def test_a_restart_heals_and_the_node_comes_back() -> None:
     world = RepairWorld()
     world.incident(NODE)
     world.run_until(NODE, "Repairing", limit=60)
@@ -79,7 +79,7 @@ def test_issue13_01_a_restart_heals_and_the_node_comes_back() -> None:
     assert not world.is_marked(NODE)
 
 
-def test_issue13_01_the_entry_is_written_before_anybody_is_asked() -> None:
+def test_the_entry_is_written_before_anybody_is_asked() -> None:
     world = RepairWorld(does="hangs")
     world.incident(NODE)
     world.run_until(NODE, "Repairing", limit=60)
@@ -93,7 +93,7 @@ def test_issue13_01_the_entry_is_written_before_anybody_is_asked() -> None:
     assert order[:3] == ["WriteSessionStatus", "SetRepairCondition", "WriteSessionStatus"]
 
 
-def test_s39_issue13_02_a_step_that_does_not_heal_is_followed_by_the_next_once_each() -> None:
+def test_s39_a_step_that_does_not_heal_is_followed_by_the_next_once_each() -> None:
     world = RepairWorld(does="reboots")
     world.incident(NODE)
     world.run(4 * 3600, step=5)
@@ -110,7 +110,7 @@ def test_s39_issue13_02_a_step_that_does_not_heal_is_followed_by_the_next_once_e
 
 
 @pytest.mark.parametrize("does", ["hangs", "lies"])
-def test_issue13_03_without_proof_nothing_counts_as_done(does: str) -> None:
+def test_without_proof_nothing_counts_as_done(does: str) -> None:
     """A provider that hangs, and one that says everything is well under the old boot."""
     world = RepairWorld(does=does)
     world.incident(NODE)
@@ -125,7 +125,7 @@ def test_issue13_03_without_proof_nothing_counts_as_done(does: str) -> None:
     assert world.phase(NODE) == "Quarantined"
 
 
-def test_s33_issue13_03_an_old_heartbeat_proves_no_reboot() -> None:
+def test_s33_an_old_heartbeat_proves_no_reboot() -> None:
     world = RepairWorld(does="hangs")
     world.incident(NODE)
     world.run_until(NODE, "Repairing", limit=60)
@@ -138,7 +138,7 @@ def test_s33_issue13_03_an_old_heartbeat_proves_no_reboot() -> None:
     assert "last word is from before" in world.message(NODE)
 
 
-def test_issue13_03_a_cause_that_closes_by_itself_waits_for_the_restart_it_asked_for() -> None:
+def test_a_cause_that_closes_by_itself_waits_for_the_restart_it_asked_for() -> None:
     """A node must not serve again while somebody may still restart it."""
     world = RepairWorld(does="hangs")
     world.incident(NODE)
@@ -154,7 +154,7 @@ def test_issue13_03_a_cause_that_closes_by_itself_waits_for_the_restart_it_asked
     assert world.phase(NODE) == "Released"
 
 
-def test_issue13_02_a_reset_that_does_not_heal_climbs_to_a_restart() -> None:
+def test_a_reset_that_does_not_heal_climbs_to_a_restart() -> None:
     world = RepairWorld(does="reboots")
     world.incident(NODE)
     world.healths[NODE]["status"]["incidents"][0]["recommendedAction"] = "ResetGPU"
@@ -163,7 +163,7 @@ def test_issue13_02_a_reset_that_does_not_heal_climbs_to_a_restart() -> None:
 
 
 @pytest.mark.parametrize("action", ["Investigate", "RestartApp", "SomethingNew"])
-def test_issue13_02_an_action_without_a_ladder_leaves_a_person_in_charge(action: str) -> None:
+def test_an_action_without_a_ladder_leaves_a_person_in_charge(action: str) -> None:
     world = RepairWorld()
     world.incident(NODE)
     world.healths[NODE]["status"]["incidents"][0]["recommendedAction"] = action
@@ -173,7 +173,7 @@ def test_issue13_02_an_action_without_a_ladder_leaves_a_person_in_charge(action:
     assert world.asked() == []
 
 
-def test_issue13_02_what_a_person_asked_for_is_never_repaired() -> None:
+def test_what_a_person_asked_for_is_never_repaired() -> None:
     world = RepairWorld()
     world.open_by_person(NODE)
     world.run(600, step=5)
@@ -182,7 +182,7 @@ def test_issue13_02_what_a_person_asked_for_is_never_repaired() -> None:
     assert world.condition(NODE, "NeedsHuman") == ""
 
 
-def test_issue13_02_a_level_of_cordon_repairs_nothing() -> None:
+def test_a_level_of_cordon_repairs_nothing() -> None:
     world = RepairWorld()
     world.incident(NODE, level="Cordon")
     world.run(600, step=5)
@@ -190,7 +190,7 @@ def test_issue13_02_a_level_of_cordon_repairs_nothing() -> None:
     assert world.asked() == []
 
 
-def test_issue13_03_a_node_replaced_under_its_name_ends_the_session_with_its_proof() -> None:
+def test_a_node_replaced_under_its_name_ends_the_session_with_its_proof() -> None:
     world = RepairWorld(does="reboots", steps={"ReplaceNode": {"adapter": "NodeConditions"}})
     world.incident(NODE)
     world.run_until(NODE, "Repairing", limit=60)
@@ -201,7 +201,7 @@ def test_issue13_03_a_node_replaced_under_its_name_ends_the_session_with_its_pro
     assert world.steps_of() == [("ReplaceNode", "Proven")]
 
 
-def test_issue13_02_a_node_that_does_not_come_back_is_replaced() -> None:
+def test_a_node_that_does_not_come_back_is_replaced() -> None:
     world = RepairWorld(does="hangs")
     world.incident(NODE)
     world.run_until(NODE, "Repairing", limit=60)
@@ -212,7 +212,7 @@ def test_issue13_02_a_node_that_does_not_come_back_is_replaced() -> None:
     assert [w.step for w in world.asked()] == ["RestartNode", "ReplaceNode"]
 
 
-def test_issue13_01_shadow_asks_for_nothing() -> None:
+def test_shadow_asks_for_nothing() -> None:
     steps = {"RestartNode": {"adapter": "NodeConditions"}}
     world = World(policy_of(mode="Shadow", budget=ROOMY, repair={"mode": "Auto", "steps": steps}))
     world.add_nodes(5)
@@ -222,7 +222,7 @@ def test_issue13_01_shadow_asks_for_nothing() -> None:
     assert "RestartNode" in world.message(NODE)
 
 
-def test_issue13_01_repair_switched_off_ends_with_the_step_under_way() -> None:
+def test_repair_switched_off_ends_with_the_step_under_way() -> None:
     world = RepairWorld(does="hangs")
     world.incident(NODE)
     world.run_until(NODE, "Repairing", limit=60)
@@ -240,7 +240,7 @@ def let_go(world: RepairWorld, step: str, **words: str) -> None:
     world.touch(session)
 
 
-def test_issue13_01_ask_proposes_each_step_and_a_person_lets_exactly_that_one_go() -> None:
+def test_ask_proposes_each_step_and_a_person_lets_exactly_that_one_go() -> None:
     world = RepairWorld(does="reboots", mode="Ask")
     world.incident(NODE)
     world.run(600, step=5)
@@ -261,7 +261,7 @@ def test_issue13_01_ask_proposes_each_step_and_a_person_lets_exactly_that_one_go
     assert [w.step for w in world.asked()] == ["RestartNode"]
 
 
-def test_issue15_who_let_a_step_go_and_why_is_told_and_changes_nothing() -> None:
+def test_who_let_a_step_go_and_why_is_told_and_changes_nothing() -> None:
     """In the Event and in the session's own timeline, on one line and in bounds."""
     world = RepairWorld(does="reboots", mode="Ask")
     world.incident(NODE)
@@ -280,7 +280,7 @@ def test_issue15_who_let_a_step_go_and_why_is_told_and_changes_nothing() -> None
     assert world.steps_of() == [("RestartNode", "Asked")]
 
 
-def test_issue13_01_who_waits_for_a_person_takes_no_place() -> None:
+def test_who_waits_for_a_person_takes_no_place() -> None:
     world = RepairWorld(nodes=4, does="heals", mode="Ask", concurrent=1)
     for name in world.nodes:
         world.incident(name)
@@ -292,7 +292,7 @@ def test_issue13_01_who_waits_for_a_person_takes_no_place() -> None:
     assert world.condition("n1", "RepairProposed") == "RestartNode"
 
 
-def test_issue13_01_a_person_chooses_another_step_and_a_human_cause_can_be_repaired() -> None:
+def test_a_person_chooses_another_step_and_a_human_cause_can_be_repaired() -> None:
     world = RepairWorld(does="hangs", mode="Ask")
     world.open_by_person(NODE)
     world.run(60)
@@ -302,7 +302,7 @@ def test_issue13_01_a_person_chooses_another_step_and_a_human_cause_can_be_repai
     assert world.steps_of() == [("ReplaceNode", "Asked")]
 
 
-def test_issue15_a_node_that_is_away_for_a_restart_of_ours_is_said_to_be() -> None:
+def test_a_node_that_is_away_for_a_restart_of_ours_is_said_to_be() -> None:
     world = RepairWorld(does="hangs")
     world.incident(NODE)
     world.run_until(NODE, "Repairing", limit=60)

@@ -64,7 +64,7 @@ def notes(world: World) -> dict[str, str]:
     return found
 
 
-def test_issue13_05_who_was_moved_comes_back_by_the_record_on_the_node() -> None:
+def test_who_was_moved_comes_back_by_the_record_on_the_node() -> None:
     world = moved()
     assert json.loads(notes(world)[ANNOTATION_MOVED]) == {EXPORTER: DEPLOYED, PLUGIN: DEPLOYED}
     forgotten(world)
@@ -74,7 +74,7 @@ def test_issue13_05_who_was_moved_comes_back_by_the_record_on_the_node() -> None
     assert "A session that is over or gone left" in said(world)
 
 
-def test_issue13_05_without_a_record_a_label_stays_and_is_said() -> None:
+def test_without_a_record_a_label_stays_and_is_said() -> None:
     world = moved()
     forgotten(world, record=False)
     assert world.labels[PLUGIN] == PAUSED_BY_US
@@ -82,7 +82,7 @@ def test_issue13_05_without_a_record_a_label_stays_and_is_said() -> None:
     assert f"label {EXPORTER}, label {PLUGIN} may be gpuward's" in said(world)
 
 
-def test_issue13_05_an_ended_session_is_a_record_too() -> None:
+def test_an_ended_session_is_a_record_too() -> None:
     world = moved()
     sessions = dict(world.quarantines)
     forgotten(world, record=False)
@@ -94,7 +94,7 @@ def test_issue13_05_an_ended_session_is_a_record_too() -> None:
     assert world.settled
 
 
-def test_issue13_05_a_label_that_somebody_copied_is_not_ours() -> None:
+def test_a_label_that_somebody_copied_is_not_ours() -> None:
     world = moved()
     world.label(NODE, **{FOREIGN: PAUSED_BY_US})
     forgotten(world)
@@ -103,7 +103,7 @@ def test_issue13_05_a_label_that_somebody_copied_is_not_ours() -> None:
     assert f"label {FOREIGN} may be gpuward's" in said(world)
 
 
-def test_issue13_05_while_the_session_lives_only_what_it_moved_comes_back() -> None:
+def test_while_the_session_lives_only_what_it_moved_comes_back() -> None:
     world = moved()
     world.label(NODE, **{FOREIGN: PAUSED_BY_US})
     world.ending = "vanishes"
@@ -129,7 +129,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("record", HOSTILE, ids=range(len(HOSTILE)))
-def test_issue13_05_a_hostile_record_does_nothing(record: str) -> None:
+def test_a_hostile_record_does_nothing(record: str) -> None:
     world = moved()
     notes(world)[ANNOTATION_MOVED] = record
     forgotten(world)
@@ -137,7 +137,7 @@ def test_issue13_05_a_hostile_record_does_nothing(record: str) -> None:
     assert notes(world)[ANNOTATION_MOVED] == record
 
 
-def test_issue13_05_a_record_moves_no_label_of_another_value() -> None:
+def test_a_record_moves_no_label_of_another_value() -> None:
     world = moved()
     notes(world)[ANNOTATION_MOVED] = json.dumps({FOREIGN: DEPLOYED, PLUGIN: DEPLOYED})
     world.label(NODE, **{FOREIGN: "false"})
@@ -146,7 +146,7 @@ def test_issue13_05_a_record_moves_no_label_of_another_value() -> None:
 
 
 @pytest.mark.parametrize("kind", [RESTART, REPLACE])
-def test_issue13_05_a_request_of_ours_on_the_node_is_told_by_its_words(kind: str) -> None:
+def test_a_request_of_ours_on_the_node_is_told_by_its_words(kind: str) -> None:
     steps = {"RestartNode": 1} if kind == RESTART else {"ReplaceNode": 1}
     world = RepairWorld(does="hangs", steps={
         step: {"adapter": "NodeConditions", "timeout": "30m"} for step in steps
@@ -184,7 +184,7 @@ KEEP = ("f:metadata", "f:karpenter.sh/do-not-disrupt")
     ],
     ids=["ours alone", "a person's", "somebody wants it, too", "merged", "nobody says"],
 )
-def test_issue13_05_cordon_and_annotations_stay_and_where_we_alone_set_them_it_is_said(
+def test_cordon_and_annotations_stay_and_where_we_alone_set_them_it_is_said(
     managers: list[dict[str, Any]], ours: bool
 ) -> None:
     """Whoever took the mark off may have kept the cordon: a second one leaves no trace."""
@@ -201,7 +201,7 @@ def test_issue13_05_cordon_and_annotations_stay_and_where_we_alone_set_them_it_i
     assert ("do-not-disrupt, its cordon may be gpuward's" in said(world)) is ours
 
 
-def test_issue13_05_the_label_of_a_quarantine_without_a_mark_goes() -> None:
+def test_the_label_of_a_quarantine_without_a_mark_goes() -> None:
     world = World()
     world.add_nodes(3)
     world.label(NODE, **{LABEL_QUARANTINE: "draining"})
@@ -211,7 +211,7 @@ def test_issue13_05_the_label_of_a_quarantine_without_a_mark_goes() -> None:
     assert f"left label {LABEL_QUARANTINE} on this node" in said(world)
 
 
-def test_issue13_05_what_a_session_that_is_known_left_was_left_on_purpose() -> None:
+def test_what_a_session_that_is_known_left_was_left_on_purpose() -> None:
     world = World()
     world.add_nodes(3)
     world.add_ended_session(NODE, "earlier")
@@ -226,7 +226,7 @@ def test_issue13_05_what_a_session_that_is_known_left_was_left_on_purpose() -> N
     assert "its cordon" not in said(world)
 
 
-def test_issue13_05_a_taint_that_ends_pods_is_ours_with_a_note_that_we_wrote() -> None:
+def test_a_taint_that_ends_pods_is_ours_with_a_note_that_we_wrote() -> None:
     world = World()
     world.add_nodes(4)
     note = ("f:metadata", f"f:{ANNOTATION_OUT_OF_SERVICE}")

@@ -21,7 +21,7 @@ def boots(world: RepairWorld, node: str = NODE) -> int:
     return int(world.node(node).boot_id.rpartition("-")[2]) - 1
 
 
-def test_issue13_04_a_node_that_never_heals_gets_its_attempts_and_no_more() -> None:
+def test_a_node_that_never_heals_gets_its_attempts_and_no_more() -> None:
     """Over sessions that a person ends, restarts of the remediator, and days."""
     world = RepairWorld(does="reboots", steps=RESTART_ONLY, attempts=2, window="7d")
     for day in range(6):
@@ -38,7 +38,7 @@ def test_issue13_04_a_node_that_never_heals_gets_its_attempts_and_no_more() -> N
     assert len(world.sessions(NODE)) == 6
 
 
-def test_issue13_04_history_keeps_what_attempts_are_counted_from() -> None:
+def test_history_keeps_what_attempts_are_counted_from() -> None:
     world = RepairWorld(does="heals", steps=RESTART_ONLY, window="60d")
     world.incident(NODE)
     world.run(3600, step=20)
@@ -49,7 +49,7 @@ def test_issue13_04_history_keeps_what_attempts_are_counted_from() -> None:
     assert outlived([session], repair_policy(window="7d"), forty_days) != ()
 
 
-def test_issue13_04_attempts_come_back_when_the_window_is_over() -> None:
+def test_attempts_come_back_when_the_window_is_over() -> None:
     world = RepairWorld(does="heals", steps=RESTART_ONLY, attempts=1, window="1d")
     for _ in range(2):
         world.incident(NODE)
@@ -58,7 +58,7 @@ def test_issue13_04_attempts_come_back_when_the_window_is_over() -> None:
     assert boots(world) == 2
 
 
-def test_issue13_04_ten_nodes_at_once_keep_to_two_places() -> None:
+def test_ten_nodes_at_once_keep_to_two_places() -> None:
     world = RepairWorld(nodes=10, does="heals", steps=RESTART_ONLY)
     for name in world.nodes:
         world.incident(name)
@@ -71,7 +71,7 @@ def test_issue13_04_ten_nodes_at_once_keep_to_two_places() -> None:
     assert all(boots(world, name) == 1 for name in world.nodes)
 
 
-def test_issue13_04_no_two_nodes_of_a_rack_are_repaired_at_once() -> None:
+def test_no_two_nodes_of_a_rack_are_repaired_at_once() -> None:
     world = RepairWorld(nodes=0, does="heals", steps=RESTART_ONLY, concurrent=4, per=["rack"])
     for index in range(4):
         world.add_node(f"n{index}", labels={"rack": f"r{index % 2}"})
@@ -126,7 +126,7 @@ def _lift(world: RepairWorld, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", STOPS)
-def test_issue13_04_nothing_begins_while_somebody_forbids_it(what: str) -> None:
+def test_nothing_begins_while_somebody_forbids_it(what: str) -> None:
     world = RepairWorld(steps=RESTART_ONLY)
     if what == "gpu-pod":
         _stop(world, what)
@@ -142,7 +142,7 @@ def test_issue13_04_nothing_begins_while_somebody_forbids_it(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", STOPS)
-def test_issue13_04_the_next_step_waits_while_somebody_forbids_it(what: str) -> None:
+def test_the_next_step_waits_while_somebody_forbids_it(what: str) -> None:
     """One step failed; before the next one everything is read again."""
     world = RepairWorld(does="hangs")
     world.incident(NODE)
@@ -158,7 +158,7 @@ def test_issue13_04_the_next_step_waits_while_somebody_forbids_it(what: str) -> 
 
 
 @pytest.mark.parametrize("what", ["pause", "hold", "opt-out"])
-def test_issue13_04_a_planned_step_is_held_and_goes_on_with_its_whole_time(what: str) -> None:
+def test_a_planned_step_is_held_and_goes_on_with_its_whole_time(what: str) -> None:
     world = RepairWorld(does="heals", steps=RESTART_ONLY)
     world.incident(NODE)
     world.leader_dies_at(lambda write: isinstance(write, SetRepairCondition))
@@ -174,7 +174,7 @@ def test_issue13_04_a_planned_step_is_held_and_goes_on_with_its_whole_time(what:
 
 
 @pytest.mark.parametrize("phase", ["planned", "asked"])
-def test_issue13_04_an_uncordon_ends_the_ladder_and_takes_the_request_back(phase: str) -> None:
+def test_an_uncordon_ends_the_ladder_and_takes_the_request_back(phase: str) -> None:
     world = RepairWorld(does="hangs")
     world.incident(NODE)
     world.run_until(NODE, "Repairing", limit=60)
@@ -191,7 +191,7 @@ def test_issue13_04_an_uncordon_ends_the_ladder_and_takes_the_request_back(phase
     assert not world.asks(NODE, RESTART)
 
 
-def test_issue13_04_a_session_deleted_while_it_repairs_leaves_no_request_behind() -> None:
+def test_a_session_deleted_while_it_repairs_leaves_no_request_behind() -> None:
     world = RepairWorld(does="hangs")
     world.incident(NODE)
     world.run_until(NODE, "Repairing", limit=60)
@@ -202,7 +202,7 @@ def test_issue13_04_a_session_deleted_while_it_repairs_leaves_no_request_behind(
     assert not world.asks(NODE, RESTART)
 
 
-def test_issue13_04_a_refused_request_is_said_and_fails_in_time() -> None:
+def test_a_refused_request_is_said_and_fails_in_time() -> None:
     world = RepairWorld(does="heals", steps=RESTART_ONLY)
     world.refusing = {SetRepairCondition: (403, "ValidatingAdmissionPolicy denied the request")}
     world.incident(NODE)
@@ -216,7 +216,7 @@ def test_issue13_04_a_refused_request_is_said_and_fails_in_time() -> None:
     assert world.condition(NODE, "NeedsHuman") == "NoStepLeft"
 
 
-def test_issue13_04_a_busy_api_server_is_asked_again() -> None:
+def test_a_busy_api_server_is_asked_again() -> None:
     world = RepairWorld(does="heals", steps=RESTART_ONLY)
     world.refusing = {SetRepairCondition: (429, "not now")}
     world.incident(NODE)
@@ -231,7 +231,7 @@ def test_issue13_04_a_busy_api_server_is_asked_again() -> None:
     ("does", "leads", "ends"),
     [("heals", "restart", "Released"), ("reboots", "change_leader", "Quarantined")],
 )
-def test_issue13_04_a_leader_killed_before_any_write_changes_nothing(
+def test_a_leader_killed_before_any_write_changes_nothing(
     does: str, leads: str, ends: str
 ) -> None:
     """At every write of a repair: the same end, each step asked for at most once."""
@@ -253,7 +253,7 @@ def test_issue13_04_a_leader_killed_before_any_write_changes_nothing(
         assert [kind for _, kind in world.done] == [RESTART], write
 
 
-def test_issue13_04_who_finds_the_new_boot_of_a_step_on_record_asks_for_nothing_again() -> None:
+def test_who_finds_the_new_boot_of_a_step_on_record_asks_for_nothing_again() -> None:
     """The leader died after it had asked and before that was written; the answer came
     meanwhile.
     """
@@ -272,7 +272,7 @@ def test_issue13_04_who_finds_the_new_boot_of_a_step_on_record_asks_for_nothing_
 
 @pytest.mark.parametrize("ends", ["its causes closed", "the policy was changed"])
 @pytest.mark.parametrize("leads", ["restart", "change_leader"])
-def test_s33_issue13_02_a_request_that_nobody_wrote_down_is_followed_whatever_ends_its_need(
+def test_s33_a_request_that_nobody_wrote_down_is_followed_whatever_ends_its_need(
     leads: str, ends: str
 ) -> None:
     """The leader died after it had asked; the reboot may have begun, so nobody works there yet."""
@@ -294,7 +294,7 @@ def test_s33_issue13_02_a_request_that_nobody_wrote_down_is_followed_whatever_en
     assert len(world.asked()) == 1
 
 
-def test_issue13_02_a_step_that_nobody_was_asked_for_is_withdrawn_when_its_causes_close() -> None:
+def test_a_step_that_nobody_was_asked_for_is_withdrawn_when_its_causes_close() -> None:
     world = RepairWorld(does="heals", steps=RESTART_ONLY)
     world.incident(NODE)
     world.leader_dies_at(lambda write: isinstance(write, SetRepairCondition))
@@ -312,7 +312,7 @@ def _says_asked(write: d.Write) -> bool:
     )
 
 
-def test_issue13_04_the_own_node_hands_over_first_and_is_left_alone_without_a_second() -> None:
+def test_the_own_node_hands_over_first_and_is_left_alone_without_a_second() -> None:
     world = RepairWorld(steps=RESTART_ONLY)
     world.own_node = NODE
     world.nobody_took_over = True
@@ -325,7 +325,7 @@ def test_issue13_04_the_own_node_hands_over_first_and_is_left_alone_without_a_se
     assert world.hand_overs
 
 
-def test_issue13_04_control_plane_nodes_are_never_repaired() -> None:
+def test_control_plane_nodes_are_never_repaired() -> None:
     world = RepairWorld(nodes=0, steps=RESTART_ONLY)
     world.add_node(NODE, labels={"node-role.kubernetes.io/control-plane": ""})
     world.add_node("other")

@@ -42,7 +42,7 @@ def test_both_ways_to_reset_gpus_by_name_are_held_to_it() -> None:
     [(["GPU-a", "GPU-b"], []), (["GPU-a", "GPU-b"], ["GPU-gone"])],
     ids=["nobody", "one that is not there"],
 )
-def test_issue13_05_with_nobody_to_name_no_gpu_is_reset(
+def test_with_nobody_to_name_no_gpu_is_reset(
     name: str, gpus: list[str], accused: list[str]
 ) -> None:
     world = world_of(name, gpus=gpus, accused=accused)

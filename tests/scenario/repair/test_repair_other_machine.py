@@ -66,9 +66,7 @@ def nothing_happens(world: ProviderWorld, words: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "step"), BY_NODE)
-def test_issue13_05_who_names_the_machine_of_another_node_has_nobody_harmed(
-    name: str, step: str
-) -> None:
+def test_who_names_the_machine_of_another_node_has_nobody_harmed(name: str, step: str) -> None:
     world = world_of(name, step)
     names_the_other(world)
     said = {
@@ -84,20 +82,20 @@ def machine(world: ProviderWorld, node: str = NODE) -> dict[str, Any]:
     return world.objects[f"/apis/cluster.x-k8s.io/v1beta2/namespaces/capi/machines/m-{node}"]
 
 
-def test_issue13_05_a_host_that_nobody_else_knows_is_not_switched_off() -> None:
+def test_a_host_that_nobody_else_knows_is_not_switched_off() -> None:
     world = world_of(*METAL)
     machine(world)["status"]["nodeRef"] = {}
     nothing_happens(world, "none of the machines belongs to the node")
 
 
-def test_issue13_05_two_machines_for_one_node_are_no_witness() -> None:
+def test_two_machines_for_one_node_are_no_witness() -> None:
     world = world_of(*METAL)
     machine(world, OTHER)["status"]["nodeRef"] = {"name": NODE}
     nothing_happens(world, "2 of the machines belong to the node")
 
 
 @pytest.mark.parametrize("hostile", [None, "", 5, ["m3m-n0"], {"name": "m3m-n0"}])
-def test_issue13_05_what_neither_says_is_no_agreement(hostile: Any) -> None:
+def test_what_neither_says_is_no_agreement(hostile: Any) -> None:
     world = world_of(*METAL)
     machine(world)["spec"]["infrastructureRef"]["name"] = hostile
     (host,) = [o for o in world.held("baremetalhosts") if o["metadata"]["name"] == "host-n0"]
@@ -112,14 +110,14 @@ def test_issue13_05_what_neither_says_is_no_agreement(hostile: Any) -> None:
         (Sight.UNREAD, "machines.cluster.x-k8s.io cannot be read"),
     ],
 )
-def test_issue13_05_a_witness_that_cannot_be_read_says_nothing(sight: Sight, words: str) -> None:
+def test_a_witness_that_cannot_be_read_says_nothing(sight: Sight, words: str) -> None:
     world = world_of(*METAL)
     world.unreadable["machines"] = sight
     nothing_happens(world, words)
 
 
 @pytest.mark.parametrize("step", [Step.RESTART_NODE, Step.POWER_CYCLE])
-def test_issue13_05_what_was_asked_of_the_other_machine_is_no_request_of_this_node(
+def test_what_was_asked_of_the_other_machine_is_no_request_of_this_node(
     step: Step,
 ) -> None:
     world = world_of("Metal3", step)
@@ -135,7 +133,7 @@ def test_issue13_05_what_was_asked_of_the_other_machine_is_no_request_of_this_no
     assert host["metadata"]["annotations"] == before
 
 
-def test_issue13_05_a_reboot_meanwhile_makes_it_no_request_of_this_node_either() -> None:
+def test_a_reboot_meanwhile_makes_it_no_request_of_this_node_either() -> None:
     world = world_of(*METAL)
     names_the_other(world)
     (host,) = [o for o in world.held("baremetalhosts") if o["metadata"]["name"] == "host-n1"]

@@ -33,7 +33,7 @@ def climbing(steps: dict[str, Any], does: str) -> JobWorld:
     return world
 
 
-def test_issue13_03_the_step_after_a_job_that_refused_follows_within_seconds() -> None:
+def test_the_step_after_a_job_that_refused_follows_within_seconds() -> None:
     world = climbing(CLIMBS, "refuses")
     world.until(lambda: world.followed)
     ended_at = world.now
@@ -44,7 +44,7 @@ def test_issue13_03_the_step_after_a_job_that_refused_follows_within_seconds() -
     assert not [message for message in after if "still uses a GPU" in message]
 
 
-def test_issue13_03_a_job_that_says_nothing_for_long_is_not_asked_about_all_the_time() -> None:
+def test_a_job_that_says_nothing_for_long_is_not_asked_about_all_the_time() -> None:
     """Two reads in the time of the first second, then ever fewer, down to one each 5 s."""
     world = climbing(CLIMBS, "hangs")
     world.until(lambda: world.held("jobs"))
@@ -54,7 +54,7 @@ def test_issue13_03_a_job_that_says_nothing_for_long_is_not_asked_about_all_the_
     assert 60 <= len(reads) <= 600 / 5 + 20
 
 
-def test_issue13_03_a_pod_of_ours_that_does_not_end_is_named_in_the_end() -> None:
+def test_a_pod_of_ours_that_does_not_end_is_named_in_the_end() -> None:
     world = climbing(CLIMBS, "refuses")
     world.pods_stay = True
     world.until(lambda: world.followed)
@@ -68,7 +68,7 @@ def test_issue13_03_a_pod_of_ours_that_does_not_end_is_named_in_the_end() -> Non
     assert not world.asks(NODE, "GPUNeedsRestart")
 
 
-def test_issue13_03_a_node_that_did_not_come_back_gets_its_power_cycle() -> None:
+def test_a_node_that_did_not_come_back_gets_its_power_cycle() -> None:
     """Its Job's pod runs for ever in the eyes of the API server: no kubelet says that it ended."""
     world = climbing(GETS_POWER, "hangs")
     world.until(lambda: world.held("jobs"))
@@ -79,7 +79,7 @@ def test_issue13_03_a_node_that_did_not_come_back_gets_its_power_cycle() -> None
     assert world.steps_of() == [("RestartNode", "Failed"), ("PowerCycle", "Asked")]
 
 
-def test_issue13_03_a_pod_of_others_keeps_even_a_lost_node_from_its_power_cycle() -> None:
+def test_a_pod_of_others_keeps_even_a_lost_node_from_its_power_cycle() -> None:
     world = climbing(GETS_POWER, "hangs")
     world.until(lambda: world.held("jobs"))
     world.set_ready(NODE, "Unknown")
@@ -90,7 +90,7 @@ def test_issue13_03_a_pod_of_others_keeps_even_a_lost_node_from_its_power_cycle(
 
 
 @pytest.mark.parametrize("stops", ["pause", "nothing"])
-def test_issue13_04_a_job_whose_record_was_lost_is_followed_and_nobody_comes_back_amid_it(
+def test_a_job_whose_record_was_lost_is_followed_and_nobody_comes_back_amid_it(
     stops: str,
 ) -> None:
     plain = climbing(CLIMBS, "heals")

@@ -145,7 +145,7 @@ def test_a_node_that_shows_other_gpus_at_every_look_is_followed_no_further() -> 
     assert len(kept_replacements(evidence)) == MAX_REPLACED
 
 
-def test_issue15_repaired_said_of_the_new_part_clears_nothing_of_the_old_one() -> None:
+def test_repaired_said_of_the_new_part_clears_nothing_of_the_old_one() -> None:
     """The runbook of a return ends with it, and the old part may be plugged in elsewhere."""
     world = PartsWorld(mode="Off")
     world.incident(NODE)

@@ -81,7 +81,7 @@ def points() -> tuple[RepairWorld, ...]:
 
 
 @pytest.mark.parametrize("word", FORBIDS)
-def test_issue13_04_whoever_forbids_is_heeded_before_the_next_step_at_every_point(
+def test_whoever_forbids_is_heeded_before_the_next_step_at_every_point(
     word: str,
 ) -> None:
     assert len(points()) > 6
@@ -95,7 +95,7 @@ def test_issue13_04_whoever_forbids_is_heeded_before_the_next_step_at_every_poin
 
 
 @pytest.mark.parametrize("word", ENDS)
-def test_issue13_04_whoever_ends_it_leaves_nothing_asked_for_at_every_point(word: str) -> None:
+def test_whoever_ends_it_leaves_nothing_asked_for_at_every_point(word: str) -> None:
     for point, left in enumerate(points()):
         world = left.fork()
         asked = len(world.asked())

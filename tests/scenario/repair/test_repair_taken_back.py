@@ -38,7 +38,7 @@ def sent(world: World) -> list[SetRepairCondition]:
 
 
 @pytest.mark.parametrize("message", FOREIGN)
-def test_issue13_a_condition_of_others_keeps_no_session_from_opening(message: str) -> None:
+def test_a_condition_of_others_keeps_no_session_from_opening(message: str) -> None:
     world = RepairWorld()
     world.refusing[SetRepairCondition] = (403, DENIED)
     asks(world, message)
@@ -51,9 +51,7 @@ def test_issue13_a_condition_of_others_keeps_no_session_from_opening(message: st
     assert sent(world) == []
 
 
-def test_issue13_a_condition_of_ours_that_may_not_be_taken_off_opens_a_session_all_the_same() -> (
-    None
-):
+def test_a_condition_of_ours_that_may_not_be_taken_off_opens_a_session_all_the_same() -> None:
     world = RepairWorld()
     world.refusing[SetRepairCondition] = (403, DENIED)
     asks(world, OURS)
@@ -63,9 +61,7 @@ def test_issue13_a_condition_of_ours_that_may_not_be_taken_off_opens_a_session_a
 
 
 @pytest.mark.parametrize(("message", "writes"), [(OURS, 1), *((m, 0) for m in FOREIGN)])
-def test_issue13_shadow_takes_off_only_what_an_earlier_enforce_left(
-    message: str, writes: int
-) -> None:
+def test_shadow_takes_off_only_what_an_earlier_enforce_left(message: str, writes: int) -> None:
     world = World(policy_of(budget=ROOMY, mode="Shadow"))
     world.add_nodes(4)
     asks(world, message)
@@ -73,7 +69,7 @@ def test_issue13_shadow_takes_off_only_what_an_earlier_enforce_left(
     assert [write.asks for write in sent(world)] == [False] * writes
 
 
-def test_issue13_a_leftover_of_ours_holds_an_unmark_up_for_a_while_and_is_then_said() -> None:
+def test_a_leftover_of_ours_holds_an_unmark_up_for_a_while_and_is_then_said() -> None:
     world = RepairWorld()
     world.incident(NODE)
     world.run_until(NODE, "Quarantined", limit=60)
@@ -90,7 +86,7 @@ def test_issue13_a_leftover_of_ours_holds_an_unmark_up_for_a_while_and_is_then_s
 
 
 @pytest.mark.parametrize("code", [403, 422, 429, 500, 503])
-def test_issue13_a_take_back_that_is_refused_is_tried_again_before_the_step_has_failed(
+def test_a_take_back_that_is_refused_is_tried_again_before_the_step_has_failed(
     code: int,
 ) -> None:
     world = power_cycle()
@@ -107,7 +103,7 @@ def test_issue13_a_take_back_that_is_refused_is_tried_again_before_the_step_has_
 
 
 @pytest.mark.parametrize("ends", ["step", "session"])
-def test_issue13_a_take_back_that_stays_refused_is_left_to_a_person(ends: str) -> None:
+def test_a_take_back_that_stays_refused_is_left_to_a_person(ends: str) -> None:
     world = power_cycle()
     world.refusing[WriteRepairObject] = (500, "no")
     if ends == "session":
@@ -169,7 +165,7 @@ class Deleted:
         raise AssertionError("it is read again and again")
 
 
-def test_issue13_a_deleted_sessions_object_that_cannot_be_read_is_tried_again() -> None:
+def test_a_deleted_sessions_object_that_cannot_be_read_is_tried_again() -> None:
     deleted = Deleted()
     waits = deleted.decided(Sight.UNREAD)
     assert (waits.step, waits.unfinished, waits.writes) == ("TakeBack", True, ())
@@ -180,7 +176,7 @@ def test_issue13_a_deleted_sessions_object_that_cannot_be_read_is_tried_again() 
     assert not write.asks
 
 
-def test_issue13_what_a_deleted_session_leaves_for_good_is_said_in_an_event() -> None:
+def test_what_a_deleted_session_leaves_for_good_is_said_in_an_event() -> None:
     deleted = Deleted()
     deleted.world.now += TAKE_BACK_S
     for sight in (Sight.UNREAD, Sight.FORBIDDEN):
@@ -190,7 +186,7 @@ def test_issue13_what_a_deleted_session_leaves_for_good_is_said_in_an_event() ->
         assert "metal/host-n0" in event.message
 
 
-def test_issue13_a_refused_take_back_of_a_deleted_session_is_kept_in_mind() -> None:
+def test_a_refused_take_back_of_a_deleted_session_is_kept_in_mind() -> None:
     deleted = Deleted()
     now = deleted.world.now
     said = refusal_of(NodeWrite.UNREPAIR, 429, "busy")
@@ -201,7 +197,7 @@ def test_issue13_a_refused_take_back_of_a_deleted_session_is_kept_in_mind() -> N
     assert waits.wake_at == now + 4
 
 
-def test_issue13_a_request_that_stands_keeps_no_new_session_from_opening() -> None:
+def test_a_request_that_stands_keeps_no_new_session_from_opening() -> None:
     deleted = Deleted()
     earlier = msgspec.structs.replace(deleted.gone.spec, node_uid="of-an-earlier-node")
     deleted.gone = msgspec.structs.replace(deleted.gone, spec=earlier)

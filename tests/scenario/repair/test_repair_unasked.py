@@ -32,7 +32,7 @@ def switch(world: RepairWorld, mode: str) -> None:
     world.run(10)
 
 
-def test_issue13_03_a_held_step_whose_node_boots_by_itself_gets_its_whole_time() -> None:
+def test_a_held_step_whose_node_boots_by_itself_gets_its_whole_time() -> None:
     """Held for two hours; then the node boots, and is NotReady for as long as a boot takes."""
     world = planned(does="hangs")
     world.pause()
@@ -51,7 +51,7 @@ def test_issue13_03_a_held_step_whose_node_boots_by_itself_gets_its_whole_time()
     assert world.asked() == []
 
 
-def test_issue13_04_a_silent_node_that_no_step_ever_reached_is_not_replaced() -> None:
+def test_a_silent_node_that_no_step_ever_reached_is_not_replaced() -> None:
     """The restart failed because nobody could be asked: that says nothing about the node."""
     world = RepairWorld(does="hangs")
     world.refusing = {SetRepairCondition: (403, "ValidatingAdmissionPolicy denied the request")}
@@ -68,7 +68,7 @@ def test_issue13_04_a_silent_node_that_no_step_ever_reached_is_not_replaced() ->
     assert world.condition(NODE, "Blocked") == "NodeUnreachable"
 
 
-def test_issue13_04_a_silent_node_that_was_restarted_in_vain_is_replaced() -> None:
+def test_a_silent_node_that_was_restarted_in_vain_is_replaced() -> None:
     world = RepairWorld(does="hangs")
     world.incident(NODE)
     world.run_until(NODE, "Repairing", limit=60)
@@ -80,7 +80,7 @@ def test_issue13_04_a_silent_node_that_was_restarted_in_vain_is_replaced() -> No
     assert [w.step for w in world.asked()] == ["RestartNode", "ReplaceNode"]
 
 
-def test_issue13_04_a_step_withdrawn_unasked_is_free_to_be_taken_again() -> None:
+def test_a_step_withdrawn_unasked_is_free_to_be_taken_again() -> None:
     """Somebody switched repairs off and on again: the ladder does not climb for that."""
     world = planned(does="heals")
     switch(world, "Off")
@@ -93,7 +93,7 @@ def test_issue13_04_a_step_withdrawn_unasked_is_free_to_be_taken_again() -> None
     assert [name.rpartition("-")[2] for name in names] == ["1", "2"]
 
 
-def test_issue13_04_steps_withdrawn_unasked_never_fill_the_record() -> None:
+def test_steps_withdrawn_unasked_never_fill_the_record() -> None:
     world = planned(does="heals")
     for _ in range(MAX_ATTEMPTS + 2):
         switch(world, "Off")
@@ -107,7 +107,7 @@ def test_issue13_04_steps_withdrawn_unasked_never_fill_the_record() -> None:
 
 
 @pytest.mark.parametrize(("then", "blocked"), [("Wait", "RepairRefused"), ("Climb", "NoStepLeft")])
-def test_issue13_02_an_adapter_of_conditions_hears_its_refusals(then: str, blocked: str) -> None:
+def test_an_adapter_of_conditions_hears_its_refusals(then: str, blocked: str) -> None:
     step = {
         "condition": "GPUNeedsRestart",
         "refuse": [{"on": "Node", "annotation": "example.io/keep", "then": then}],
@@ -134,7 +134,7 @@ def test_issue13_02_an_adapter_of_conditions_hears_its_refusals(then: str, block
     assert len(world.asked()) == 1
 
 
-def test_issue15_a_step_let_go_is_not_asked_for_once_only_people_keep_the_node_out() -> None:
+def test_a_step_let_go_is_not_asked_for_once_only_people_keep_the_node_out() -> None:
     """The fault went with a boot of somebody else before the step began: the node is sound, and a
     person's wish to keep it out is no fault to repair.
     """
@@ -156,7 +156,7 @@ def test_issue15_a_step_let_go_is_not_asked_for_once_only_people_keep_the_node_o
 
 
 @pytest.mark.parametrize("asked", ["before", "after"])
-def test_issue15_walk_what_a_boot_closed_does_not_return_while_the_agent_is_away(
+def test_walk_what_a_boot_closed_does_not_return_while_the_agent_is_away(
     asked: str,
 ) -> None:
     """A node that boots again and again, and a person who keeps it out: each boot is a minute

@@ -42,7 +42,7 @@ ROWS: dict[str, dict[str, str]] = {
     ),
     "cordon lost right after a boot": everywhere(
         "test_session_boot_cordon.py",
-        "test_issue10_18_its_uncordon_is_put_back_once_and_said_aloud",
+        "test_its_uncordon_is_put_back_once_and_said_aloud",
         Pending=NO_MARK,
     ),
     "Ready=Unknown": everywhere(

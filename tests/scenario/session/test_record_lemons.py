@@ -24,7 +24,7 @@ LOOKED_AT_AGAIN_S = 60.0
 """One node is not looked at more often than this for its records."""
 
 
-def test_issue14_a_fault_and_its_repair_are_one_line_of_the_record() -> None:
+def test_a_fault_and_its_repair_are_one_line_of_the_record() -> None:
     world = RecordWorld()
     world.fault()
     record = world.record()
@@ -36,7 +36,7 @@ def test_issue14_a_fault_and_its_repair_are_one_line_of_the_record() -> None:
     assert world.keep_records() == 0, "the same facts again write nothing"
 
 
-def test_issue14_a_fault_that_comes_back_says_after_how_long() -> None:
+def test_a_fault_that_comes_back_says_after_how_long() -> None:
     world = RecordWorld()
     world.fault()
     world.fault(days_later=2)
@@ -46,7 +46,7 @@ def test_issue14_a_fault_that_comes_back_says_after_how_long() -> None:
     assert world.record().counters.came_back == 1
 
 
-def test_issue14_the_ladder_begins_above_what_did_not_hold() -> None:
+def test_the_ladder_begins_above_what_did_not_hold() -> None:
     world = RecordWorld()
     for _ in range(3):
         world.fault(days_later=1)
@@ -61,7 +61,7 @@ def test_issue14_the_ladder_begins_above_what_did_not_hold() -> None:
     assert any("RestartNode did not hold before" in said.message for said in world.said)
 
 
-def test_issue14_a_lemon_is_never_a_cause() -> None:
+def test_a_lemon_is_never_a_cause() -> None:
     world = RecordWorld()
     world.lemon()
     ended = len(world.sessions(NODE))
@@ -72,7 +72,7 @@ def test_issue14_a_lemon_is_never_a_cause() -> None:
     assert not world.is_marked(NODE)
 
 
-def test_issue14_what_another_node_says_of_a_gpu_costs_this_one_nothing() -> None:
+def test_what_another_node_says_of_a_gpu_costs_this_one_nothing() -> None:
     world = RecordWorld()
     for _ in range(3):
         world.fault(days_later=1)
@@ -83,7 +83,7 @@ def test_issue14_what_another_node_says_of_a_gpu_costs_this_one_nothing() -> Non
     assert attempt.step == "RestartNode"
 
 
-def test_issue14_what_is_no_lemon_is_repaired_all_the_same_where_nothing_else_is_left() -> None:
+def test_what_is_no_lemon_is_repaired_all_the_same_where_nothing_else_is_left() -> None:
     world = RecordWorld("RestartNode")
     for _ in range(4):
         world.fault(days_later=1)
@@ -91,7 +91,7 @@ def test_issue14_what_is_no_lemon_is_repaired_all_the_same_where_nothing_else_is
     assert [event.steps for event in world.record().events] == [("RestartNode",)] * 4
 
 
-def test_issue14_where_no_step_held_it_asks_for_a_replacement() -> None:
+def test_where_no_step_held_it_asks_for_a_replacement() -> None:
     world = RecordWorld("ResetGPU", "RestartNode")
     world.lemon()
     world.now += DAY
@@ -103,7 +103,7 @@ def test_issue14_where_no_step_held_it_asks_for_a_replacement() -> None:
 
 
 @pytest.mark.parametrize("word", ["keep", "repaired"])
-def test_issue14_a_persons_word_ends_the_verdict(word: str) -> None:
+def test_a_persons_word_ends_the_verdict(word: str) -> None:
     world = RecordWorld()
     world.lemon()
     assert world.record().lemon
@@ -121,7 +121,7 @@ def test_issue14_a_persons_word_ends_the_verdict(word: str) -> None:
     ]
 
 
-def test_issue14_the_record_goes_with_the_gpu_to_another_node() -> None:
+def test_the_record_goes_with_the_gpu_to_another_node() -> None:
     world = RecordWorld()
     world.fault()
     world.healths["n1"]["status"]["gpus"] = [
@@ -138,7 +138,7 @@ def test_issue14_the_record_goes_with_the_gpu_to_another_node() -> None:
     assert world.keep_records() == 0, "two nodes that know it do not fight"
 
 
-def test_issue14_quiet_weeks_end_the_verdict_and_90_days_the_record() -> None:
+def test_quiet_weeks_end_the_verdict_and_90_days_the_record() -> None:
     world = RecordWorld()
     world.lemon()
     world.healths[NODE]["status"]["incidents"] = []
@@ -154,7 +154,7 @@ def test_issue14_quiet_weeks_end_the_verdict_and_90_days_the_record() -> None:
     assert world.records == {}
 
 
-def test_issue14_what_a_person_undid_counts_nothing() -> None:
+def test_what_a_person_undid_counts_nothing() -> None:
     world = RecordWorld(mode="Off")
     for _ in range(5):
         world.now += DAY
@@ -172,7 +172,7 @@ def test_issue14_what_a_person_undid_counts_nothing() -> None:
     assert (record.lemon, record.score) == (False, 0)
 
 
-def test_issue14_a_lemon_is_tested_before_it_comes_back_where_others_are_not() -> None:
+def test_a_lemon_is_tested_before_it_comes_back_where_others_are_not() -> None:
     only_after_replacement: dict[str, Any] = {
         "provider": "None",
         "step": {"ReplaceNode": {"provider": "Builtin"}},

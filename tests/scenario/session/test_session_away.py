@@ -23,7 +23,7 @@ def stand_down(phase: str) -> World:
 @pytest.mark.parametrize("new_process", [True, False], ids=["restarted", "frozen"])
 @pytest.mark.parametrize("phase", ["Draining", "Quarantined", "Validating"])
 class TestOwnerOfLongAgo:
-    def test_issue10_14_an_uncordon_while_nobody_looked_is_a_persons(
+    def test_an_uncordon_while_nobody_looked_is_a_persons(
         self, phase: str, new_process: bool
     ) -> None:
         world = stand_down(phase)
@@ -37,7 +37,7 @@ class TestOwnerOfLongAgo:
         assert world.phase(NODE) == "Cancelled"
         assert not world.unschedulable(NODE)
 
-    def test_issue10_14_an_uncordon_during_a_change_of_leader_is_still_the_owners(
+    def test_an_uncordon_during_a_change_of_leader_is_still_the_owners(
         self, phase: str, new_process: bool
     ) -> None:
         world = stand_down(phase)
@@ -51,7 +51,7 @@ class TestOwnerOfLongAgo:
         assert world.unschedulable(NODE)
 
 
-def test_issue10_14_without_any_knowledge_of_the_time_before_nobody_just_left() -> None:
+def test_without_any_knowledge_of_the_time_before_nobody_just_left() -> None:
     world = stand_down("Quarantined")
     world.label(NODE, **{UPGRADE: "upgrade-done"})
     world.cordon(NODE, on=False)
@@ -60,7 +60,7 @@ def test_issue10_14_without_any_knowledge_of_the_time_before_nobody_just_left() 
     assert world.phase(NODE) == "Cancelled"
 
 
-def test_issue10_14_healthy_time_that_nobody_saw_does_not_release() -> None:
+def test_healthy_time_that_nobody_saw_does_not_release() -> None:
     world = at("Validating")
     world.sleep(3600)
     world.restart()
@@ -71,7 +71,7 @@ def test_issue10_14_healthy_time_that_nobody_saw_does_not_release() -> None:
     world.run_until(NODE, "Released", limit=60)
 
 
-def test_issue10_14_a_change_of_leader_costs_no_healthy_time() -> None:
+def test_a_change_of_leader_costs_no_healthy_time() -> None:
     world = at("Validating")
     began = world.now
     world.run(300, step=10)
@@ -93,7 +93,7 @@ def rebooted_unseen(phase: str) -> World:
 
 
 @pytest.mark.parametrize("phase", ["Draining", "Quarantined", "Validating"])
-def test_issue15_walk_after_a_boot_nothing_is_said_to_be_closed_before_somebody_judged(
+def test_walk_after_a_boot_nothing_is_said_to_be_closed_before_somebody_judged(
     phase: str,
 ) -> None:
     world = rebooted_unseen(phase)
@@ -112,14 +112,14 @@ def test_issue15_walk_after_a_boot_nothing_is_said_to_be_closed_before_somebody_
     assert world.message(NODE).startswith("All causes closed at "), "it was judged since the boot"
 
 
-def test_issue15_walk_a_fault_of_a_boot_that_nobody_judged_goes_back_to_the_drain() -> None:
+def test_walk_a_fault_of_a_boot_that_nobody_judged_goes_back_to_the_drain() -> None:
     world = rebooted_unseen("Quarantined")
     world.healths[NODE]["status"]["bootID"] = world.node(NODE).boot_id
     world.run(5)
     assert world.phase(NODE) in {"Draining", "Quarantined"}
 
 
-def test_issue15_walk_healthy_time_that_began_anew_says_why() -> None:
+def test_walk_healthy_time_that_began_anew_says_why() -> None:
     world = at("Validating")
     world.sleep(3600)
     world.restart()
@@ -133,7 +133,7 @@ def test_issue15_walk_healthy_time_that_began_anew_says_why() -> None:
     assert "(until then: the node's Ready condition is False); " in world.message(NODE)
 
 
-def test_issue15_walk_a_cause_that_came_back_is_named_with_its_time() -> None:
+def test_walk_a_cause_that_came_back_is_named_with_its_time() -> None:
     world = at("Validating")
     world.run(60)
     world.incident(NODE, "GPULost")
@@ -158,7 +158,7 @@ def test_a_persons_request_in_the_middle_is_no_cause_that_came_back() -> None:
     assert "came back" not in world.message(NODE)
 
 
-def test_issue15_walk_an_owner_at_work_is_named_before_the_agent_that_let_go_for_it() -> None:
+def test_walk_an_owner_at_work_is_named_before_the_agent_that_let_go_for_it() -> None:
     """Waiting helps, and what is to be seen to is the owner's work, not the agent."""
     world = stand_down("Validating")
     health = world.healths[NODE]["status"]

@@ -32,7 +32,7 @@ def boot_and_uncordon(world: World, after: float = 60.0) -> None:
 
 @pytest.mark.parametrize("phase", MARKED)
 class TestTheDriverManager:
-    def test_issue10_18_its_uncordon_is_put_back_once_and_said_aloud(self, phase: str) -> None:
+    def test_its_uncordon_is_put_back_once_and_said_aloud(self, phase: str) -> None:
         world = at(phase)
         boot_and_uncordon(world)
         assert world.unschedulable(NODE)
@@ -42,7 +42,7 @@ class TestTheDriverManager:
         assert "uncordon it again to end the quarantine" in message
         assert "CordonLost" in [e.step for e in world.session(NODE).status.timeline]
 
-    def test_issue10_18_a_second_uncordon_wins(self, phase: str) -> None:
+    def test_a_second_uncordon_wins(self, phase: str) -> None:
         world = at(phase)
         boot_and_uncordon(world)
         world.cordon(NODE, on=False)
@@ -53,14 +53,14 @@ class TestTheDriverManager:
         assert not world.unschedulable(NODE)
         assert evictions_after(world, before) == 0
 
-    def test_issue10_18_every_boot_has_its_one(self, phase: str) -> None:
+    def test_every_boot_has_its_one(self, phase: str) -> None:
         world = at(phase)
         for boots in (1, 2, 3):
             boot_and_uncordon(world)
             assert world.unschedulable(NODE)
             assert len(restored(world)) == boots
 
-    def test_issue10_18_boot_and_uncordon_seen_in_one_look(self, phase: str) -> None:
+    def test_boot_and_uncordon_seen_in_one_look(self, phase: str) -> None:
         world = at(phase)
         world.reboot(NODE)
         world.cordon(NODE, on=False)
@@ -68,7 +68,7 @@ class TestTheDriverManager:
         assert world.unschedulable(NODE)
         assert len(restored(world)) == 1
 
-    def test_issue10_18_a_restart_in_between_changes_nothing(self, phase: str) -> None:
+    def test_a_restart_in_between_changes_nothing(self, phase: str) -> None:
         world = at(phase)
         world.reboot(NODE)
         world.run(5)
@@ -83,14 +83,14 @@ class TestTheDriverManager:
         assert world.phase(NODE) == "Cancelled"
 
 
-def test_issue10_18_long_after_the_boot_it_is_a_persons_word() -> None:
+def test_long_after_the_boot_it_is_a_persons_word() -> None:
     world = at("Quarantined")
     boot_and_uncordon(world, after=BOOT_WORK_S + 60)
     assert world.phase(NODE) == "Cancelled"
     assert not restored(world)
 
 
-def test_issue10_18_a_taint_taken_off_after_the_boot_is_a_persons_word() -> None:
+def test_a_taint_taken_off_after_the_boot_is_a_persons_word() -> None:
     world = at("Quarantined")
     world.reboot(NODE)
     world.run(10)
@@ -99,7 +99,7 @@ def test_issue10_18_a_taint_taken_off_after_the_boot_is_a_persons_word() -> None
     assert world.phase(NODE) == "Cancelled"
 
 
-def test_issue10_18_a_healthy_new_boot_is_released_uncordoned() -> None:
+def test_a_healthy_new_boot_is_released_uncordoned() -> None:
     world = at("Quarantined")
     boot_and_uncordon(world)
     world.close_all(NODE)
@@ -109,7 +109,7 @@ def test_issue10_18_a_healthy_new_boot_is_released_uncordoned() -> None:
 
 
 @pytest.mark.parametrize("writes", range(4))
-def test_issue10_18_no_crash_makes_it_two(writes: int) -> None:
+def test_no_crash_makes_it_two(writes: int) -> None:
     world = at("Quarantined")
     world.reboot(NODE)
     world.run(5)
@@ -128,7 +128,7 @@ def test_issue10_18_no_crash_makes_it_two(writes: int) -> None:
 
 
 class TestNobodyMayActMeanwhile:
-    def test_issue10_18_after_a_pause_it_is_put_back(self) -> None:
+    def test_after_a_pause_it_is_put_back(self) -> None:
         world = at("Quarantined")
         world.pause()
         boot_and_uncordon(world)
@@ -140,7 +140,7 @@ class TestNobodyMayActMeanwhile:
         world.run(3)
         assert world.unschedulable(NODE)
 
-    def test_issue10_18_after_a_refusal_it_is_put_back(self) -> None:
+    def test_after_a_refusal_it_is_put_back(self) -> None:
         world = at("Quarantined")
         world.refusing = {d.MarkNode: (403, "no")}
         boot_and_uncordon(world)
@@ -172,14 +172,14 @@ class TestTheControllerWasAway:
         world.run(3)
         return world
 
-    def test_issue10_18_a_boot_of_a_moment_ago(self) -> None:
+    def test_a_boot_of_a_moment_ago(self) -> None:
         assert self.away(7200, back_ago=120).unschedulable(NODE)
 
-    def test_issue10_18_a_boot_of_an_hour_ago(self) -> None:
+    def test_a_boot_of_an_hour_ago(self) -> None:
         world = self.away(7200, back_ago=3600)
         assert world.phase(NODE) == "Cancelled"
 
-    def test_issue10_18_nobody_knows_when_so_it_is_put_back_once(self) -> None:
+    def test_nobody_knows_when_so_it_is_put_back_once(self) -> None:
         world = self.away(7200, back_ago=None)
         assert world.unschedulable(NODE)
         world.cordon(NODE, on=False)
@@ -201,7 +201,7 @@ class TestASessionOpenedAfterTheBoot:
         assert world.is_marked(NODE)
         return world
 
-    def test_issue10_18_the_driver_managers_uncordon_is_put_back(self) -> None:
+    def test_the_driver_managers_uncordon_is_put_back(self) -> None:
         world = self.marked_after_boot()
         world.cordon(NODE, on=False)
         world.run(3)
@@ -209,7 +209,7 @@ class TestASessionOpenedAfterTheBoot:
         assert world.phase(NODE) not in {"Cancelled", "Released"}
         assert len(restored(world)) == 1
 
-    def test_issue10_18_the_second_wins(self) -> None:
+    def test_the_second_wins(self) -> None:
         world = self.marked_after_boot()
         world.cordon(NODE, on=False)
         world.run(3)
@@ -219,7 +219,7 @@ class TestASessionOpenedAfterTheBoot:
         assert world.phase(NODE) == "Cancelled"
         assert not world.unschedulable(NODE)
 
-    def test_issue10_18_the_one_of_a_boot_is_for_all_its_sessions(self) -> None:
+    def test_the_one_of_a_boot_is_for_all_its_sessions(self) -> None:
         world = self.marked_after_boot()
         for _ in range(2):
             world.cordon(NODE, on=False)
@@ -232,7 +232,7 @@ class TestASessionOpenedAfterTheBoot:
         world.run(3)
         assert world.phase(NODE) == "Cancelled"
 
-    def test_issue10_18_long_after_the_boot_it_is_a_persons_word(self) -> None:
+    def test_long_after_the_boot_it_is_a_persons_word(self) -> None:
         world = self.marked_after_boot(before_fault=BOOT_WORK_S + 60)
         world.cordon(NODE, on=False)
         world.run(3)
@@ -240,7 +240,7 @@ class TestASessionOpenedAfterTheBoot:
         assert not restored(world)
 
     @pytest.mark.parametrize("away", ["False", "Unknown"])
-    def test_issue10_18_a_kubelet_that_was_away_makes_no_boot(self, away: str) -> None:
+    def test_a_kubelet_that_was_away_makes_no_boot(self, away: str) -> None:
         world = World()
         world.add_nodes(5)
         world.incident(NODE)
@@ -254,7 +254,7 @@ class TestASessionOpenedAfterTheBoot:
         assert world.phase(NODE) == "Cancelled"
         assert not restored(world)
 
-    def test_issue10_18_a_person_is_heard_at_once_on_a_node_that_has_just_joined(self) -> None:
+    def test_a_person_is_heard_at_once_on_a_node_that_has_just_joined(self) -> None:
         """Its first boot is no reboot, so nobody has to say it twice in a young cluster."""
         world = World()
         world.add_nodes(5)

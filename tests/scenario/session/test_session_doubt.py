@@ -13,7 +13,7 @@ DOUBT = "what is known of gpuwardpauses is too old to act on: Listing gpuwardpau
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Marked", "Draining", "Quarantined", "Validating"])
-def test_issue10_12_nothing_harmful_happens_and_the_view_is_named(phase: str) -> None:
+def test_nothing_harmful_happens_and_the_view_is_named(phase: str) -> None:
     world = at(phase)
     world.doubt = DOUBT
     world.policy = policy_of(budget=ROOMY)
@@ -32,7 +32,7 @@ def test_issue10_12_nothing_harmful_happens_and_the_view_is_named(phase: str) ->
     ("phase", "then"),
     [("Pending", "Quarantined"), ("Draining", "Quarantined"), ("Validating", "Released")],
 )
-def test_issue10_12_it_goes_on_by_itself_when_the_view_is_fresh(phase: str, then: str) -> None:
+def test_it_goes_on_by_itself_when_the_view_is_fresh(phase: str, then: str) -> None:
     world = at(phase)
     world.doubt = DOUBT
     world.policy = policy_of(budget=ROOMY)
@@ -43,7 +43,7 @@ def test_issue10_12_it_goes_on_by_itself_when_the_view_is_fresh(phase: str, then
     world.run_until(NODE, then, limit=700)
 
 
-def test_issue10_12_the_last_look_holds_an_eviction_that_was_decided_before() -> None:
+def test_the_last_look_holds_an_eviction_that_was_decided_before() -> None:
     world = at("Draining")
     node = world.node(NODE)
     eviction = d.EvictPod(node=NODE, namespace="team-a", name="kept", uid="u")
@@ -52,7 +52,7 @@ def test_issue10_12_the_last_look_holds_an_eviction_that_was_decided_before() ->
     assert recheck(eviction, node, world.snapshot()) == DOUBT
 
 
-def test_issue10_12_doubt_costs_a_drain_no_time() -> None:
+def test_doubt_costs_a_drain_no_time() -> None:
     world = at("Draining")
     world.doubt = DOUBT
     world.run(7200, step=20)
@@ -64,7 +64,7 @@ def test_issue10_12_doubt_costs_a_drain_no_time() -> None:
     assert world.condition(NODE, "NeedsHuman") != "DrainTimeout"
 
 
-def test_issue10_12_an_undone_mark_is_judged_when_owners_are_known_again() -> None:
+def test_an_undone_mark_is_judged_when_owners_are_known_again() -> None:
     world = at("Quarantined")
     world.doubt = "what is known of other operators' maintenance leases is too old to act on"
     world.cordon(NODE, on=False)

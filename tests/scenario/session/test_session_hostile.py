@@ -23,9 +23,7 @@ def world_of(*names: str) -> World:
     return world
 
 
-def test_issue10_04_a_node_with_more_incidents_than_causes_fit_is_marked_and_comes_to_rest() -> (
-    None
-):
+def test_a_node_with_more_incidents_than_causes_fit_is_marked_and_comes_to_rest() -> None:
     world = world_of()
     for number in range(MAX_CAUSES + 8):
         world.incident(NODE, f"Reason{number}", level="Cordon", severity="Degraded")
@@ -38,7 +36,7 @@ def test_issue10_04_a_node_with_more_incidents_than_causes_fit_is_marked_and_com
 
 
 @pytest.mark.parametrize("name", ["../x", "Not A Session", "", "x" * 300])
-def test_issue10_06_an_impossible_session_annotation_does_not_keep_a_fault_waiting(
+def test_an_impossible_session_annotation_does_not_keep_a_fault_waiting(
     name: str,
 ) -> None:
     world = world_of()
@@ -49,7 +47,7 @@ def test_issue10_06_an_impossible_session_annotation_does_not_keep_a_fault_waiti
     assert refused == []
 
 
-def test_issue10_09_a_long_boot_id_and_a_name_cut_at_a_dot_are_written_as_they_fit() -> None:
+def test_a_long_boot_id_and_a_name_cut_at_a_dot_are_written_as_they_fit() -> None:
     name = "n" * 199 + "." + "m" * 30
     world = world_of(name, "n1", "n2", "n3")
     world.nodes[name]["status"]["nodeInfo"]["bootID"] = "b" * 80

@@ -34,7 +34,7 @@ def open_the_way(world: World) -> None:
 
 
 class TestThePolicyOnlyReports:
-    def test_issue10_16_a_session_that_waits_marks_nothing(self) -> None:
+    def test_a_session_that_waits_marks_nothing(self) -> None:
         world = at("Pending")
         use(world, **REPORT)
         world.run(30)
@@ -43,7 +43,7 @@ class TestThePolicyOnlyReports:
         assert not world.writes(d.MarkNode)
 
     @pytest.mark.parametrize("phase", ["Marked", "Draining", "Quarantined"])
-    def test_issue10_16_a_marked_node_goes_back_without_another_eviction(self, phase: str) -> None:
+    def test_a_marked_node_goes_back_without_another_eviction(self, phase: str) -> None:
         world = at(phase)
         open_the_way(world)
         before = world.now
@@ -57,7 +57,7 @@ class TestThePolicyOnlyReports:
         world.run(3600, step=60)
         assert len(world.sessions(NODE)) == 1
 
-    def test_issue10_16_it_does_not_wait_for_a_fresh_verdict_to_stop(self) -> None:
+    def test_it_does_not_wait_for_a_fresh_verdict_to_stop(self) -> None:
         world = at("Draining")
         world.silence(NODE)
         world.run(730, step=10)
@@ -69,7 +69,7 @@ class TestThePolicyOnlyReports:
         assert world.phase(NODE) == "Validating"
         assert world.condition(NODE, "Blocked") == "VerdictStale"
 
-    def test_issue10_16_a_persons_cause_is_no_matter_of_the_policy(self) -> None:
+    def test_a_persons_cause_is_no_matter_of_the_policy(self) -> None:
         world = at("Quarantined")
         first = world.session(NODE).name
         world.now += 10
@@ -102,7 +102,7 @@ class TestOnlyACordon:
         if how == "person":
             set_level(world, "Drain")
 
-    def test_issue10_16_a_session_that_waits_is_marked_and_not_drained(self, how: str) -> None:
+    def test_a_session_that_waits_is_marked_and_not_drained(self, how: str) -> None:
         world = at("Pending")
         open_the_way(world)
         self.lower(world, how)
@@ -111,7 +111,7 @@ class TestOnlyACordon:
         assert "level Cordon" in world.message(NODE)
         assert not world.writes(d.EvictPod)
 
-    def test_issue10_16_a_drain_stops_and_the_mark_stays(self, how: str) -> None:
+    def test_a_drain_stops_and_the_mark_stays(self, how: str) -> None:
         world = at("Draining")
         open_the_way(world)
         before = world.now
@@ -122,7 +122,7 @@ class TestOnlyACordon:
         assert evictions_after(world, before) == 0
         assert not world.condition(NODE, "NeedsHuman")
 
-    def test_issue10_16_lifted_again_the_drain_goes_on(self, how: str) -> None:
+    def test_lifted_again_the_drain_goes_on(self, how: str) -> None:
         world = at("Draining")
         self.lower(world, how)
         world.run(60)
@@ -139,7 +139,7 @@ class TestOnlyACordon:
         assert world.phase(NODE) == "Marked"
 
 
-def test_issue10_16_a_new_graver_fault_is_not_covered_by_a_persons_word() -> None:
+def test_a_new_graver_fault_is_not_covered_by_a_persons_word() -> None:
     world = at("Draining")
     set_level(world, "Cordon")
     world.run(60)
@@ -149,7 +149,7 @@ def test_issue10_16_a_new_graver_fault_is_not_covered_by_a_persons_word() -> Non
     assert world.session(NODE).spec.level == "Drain"
 
 
-def test_issue10_16_an_old_fault_without_room_among_the_causes_raises_nothing() -> None:
+def test_an_old_fault_without_room_among_the_causes_raises_nothing() -> None:
     world = at("Draining")
     for number in range(MAX_CAUSES + 4):
         world.incident(NODE, f"Reason{number}")
@@ -172,7 +172,7 @@ def test_issue10_16_an_old_fault_without_room_among_the_causes_raises_nothing() 
 
 class TestANarrowerSelector:
     @pytest.mark.parametrize("phase", ["Pending", "Marked", "Draining"])
-    def test_issue10_16_no_further_harm_on_a_node_outside(self, phase: str) -> None:
+    def test_no_further_harm_on_a_node_outside(self, phase: str) -> None:
         world = at(phase)
         if phase == "Marked":
             set_level(world, "Drain")
@@ -186,7 +186,7 @@ class TestANarrowerSelector:
         use(world)
         world.run_until(NODE, "Quarantined", limit=120)
 
-    def test_issue10_16_it_takes_no_place_among_the_draining(self) -> None:
+    def test_it_takes_no_place_among_the_draining(self) -> None:
         one = {"limits": {"nodesDraining": 1}}
         world = World(policy_of(budget=ROOMY, **one))
         world.add_nodes(5)
@@ -216,7 +216,7 @@ class TestANarrowerSelector:
 
 
 @pytest.mark.parametrize("broken", [(), ("n5",), ("n5", "n6")])
-def test_issue10_15_a_mark_that_waits_to_be_sent_keeps_its_place_unless_others_took_it(
+def test_a_mark_that_waits_to_be_sent_keeps_its_place_unless_others_took_it(
     broken: tuple[str, ...],
 ) -> None:
     """Marks go at a pace: the process asks once more right before one is sent."""
@@ -240,7 +240,7 @@ def test_issue10_15_a_mark_that_waits_to_be_sent_keeps_its_place_unless_others_t
     assert (world.condition("n1", "Blocked") == "Budget") == waits
 
 
-def test_issue12_a_cause_that_is_closed_hurries_no_drain() -> None:
+def test_a_cause_that_is_closed_hurries_no_drain() -> None:
     """Its severity decides over time-outs and over how long an annotation is honoured."""
     world = at("Draining")
     fatal = world.session(NODE).spec.causes[0]

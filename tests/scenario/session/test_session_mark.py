@@ -116,7 +116,7 @@ def test_a_cordon_that_another_manager_claimed_during_the_session_stays() -> Non
     assert "cluster-keeper cordoned it during the quarantine" in world.message(NODE)
 
 
-def test_issue10_19_a_cordon_claimed_by_server_side_apply_stays_and_its_owner_is_named() -> None:
+def test_a_cordon_claimed_by_server_side_apply_stays_and_its_owner_is_named() -> None:
     world = marked_world()
     world.incident(NODE)
     world.run_until(NODE, "Quarantined", limit=30)

@@ -110,7 +110,7 @@ def decided(world: World, after: float) -> d.Decision:
     return decide(None, seen, world.now, world.policy)
 
 
-def test_issue10_17_when_the_cancel_expires_the_node_is_looked_at_again() -> None:
+def test_when_the_cancel_expires_the_node_is_looked_at_again() -> None:
     world = at("Quarantined", release={"cancelExpiry": "2h"})
     world.cordon(NODE, on=False)
     world.run(5)
@@ -125,7 +125,7 @@ def test_issue10_17_when_the_cancel_expires_the_node_is_looked_at_again() -> Non
     assert again.step == "Open"
 
 
-def test_issue10_17_a_node_without_a_fault_needs_no_timer() -> None:
+def test_a_node_without_a_fault_needs_no_timer() -> None:
     world = at("Quarantined")
     world.cordon(NODE, on=False)
     world.close_all(NODE)
@@ -196,7 +196,7 @@ class TestPause:
         world.pauses.clear()
         world.run_until(NODE, "Quarantined", limit=120)
 
-    def test_issue15_who_paused_it_stays_on_record_after_the_pause_is_gone(self) -> None:
+    def test_who_paused_it_stays_on_record_after_the_pause_is_gone(self) -> None:
         world = at("Draining")
         world.pause()
         world.run(120)
@@ -365,7 +365,7 @@ def test_a_person_needs_only_a_node_and_a_cause() -> None:
     assert session.status.phase == "Quarantined"
 
 
-def test_issue10_28_a_persons_drain_goes_on_after_a_reboot_without_a_verdict() -> None:
+def test_a_persons_drain_goes_on_after_a_reboot_without_a_verdict() -> None:
     world = World()
     world.add_nodes(4)
     world.add_pod("slow", "n0", grace=600)

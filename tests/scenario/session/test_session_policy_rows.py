@@ -206,7 +206,7 @@ class TestReplace:
         world.run(2)
         assert world.phase(NODE) == "Released"
 
-    def test_issue10_20_what_other_nodes_claim_of_a_gpu_counts_nothing(self) -> None:
+    def test_what_other_nodes_claim_of_a_gpu_counts_nothing(self) -> None:
         world = World()
         world.add_nodes(5)
         for node in ("n1", "n2", "n1"):
@@ -221,9 +221,7 @@ class TestReplace:
         world.run_until(NODE, "Released", limit=700, step=10)
 
     @pytest.mark.parametrize("replaced_while", ["Released", "Quarantined"])
-    def test_issue10_20_a_new_machine_under_an_old_name_begins_at_none(
-        self, replaced_while: str
-    ) -> None:
+    def test_a_new_machine_under_an_old_name_begins_at_none(self, replaced_while: str) -> None:
         world = World()
         world.add_nodes(5)
         for last in (False, True):
@@ -330,7 +328,7 @@ def test_a_graver_cause_turns_a_cordon_into_a_drain() -> None:
 
 
 @pytest.mark.parametrize("mode", ["Shadow", "Enforce"])
-def test_issue15_the_timeline_says_once_that_a_cause_became_graver(mode: str) -> None:
+def test_the_timeline_says_once_that_a_cause_became_graver(mode: str) -> None:
     world = World(policy_of(mode=mode, budget=ROOMY))
     world.add_nodes(10)
     world.incident(NODE, severity="Degraded", level="Cordon")
@@ -371,7 +369,7 @@ def test_daemonsets_that_could_not_come_back_are_named() -> None:
 
 
 class TestAfterHealthyFor:
-    def test_issue14_a_node_that_waits_for_a_person_is_not_looked_at_without_end(self) -> None:
+    def test_a_node_that_waits_for_a_person_is_not_looked_at_without_end(self) -> None:
         """Past `healthyFor` only a person releases it: time alone changes nothing any more. The
         moment that is over was asked for again and again, twenty times a second.
         """

@@ -256,7 +256,7 @@ def test_a_deleted_node_settles_what_its_ended_session_asked_of_people() -> None
 
 @pytest.mark.parametrize("mode", ["Enforce", "Shadow"])
 @pytest.mark.parametrize(("code", "reason"), [(403, "MissingPermission"), (500, "PodsNotListed")])
-def test_issue10_05_pods_that_cannot_be_listed_are_said_in_shadow_as_well(
+def test_pods_that_cannot_be_listed_are_said_in_shadow_as_well(
     mode: str, code: int, reason: str
 ) -> None:
     world = World(policy_of(mode=mode, budget=ROOMY))

@@ -64,9 +64,7 @@ def test_what_an_owner_undid_is_no_cancel(phase: str) -> None:
 
 @pytest.mark.parametrize("phase", MARKED)
 @pytest.mark.parametrize("what", ["pause", "opt-out", "selector", "Shadow"])
-def test_issue10_18_what_an_owner_undid_waits_for_what_forbids_it_and_says_so(
-    phase: str, what: str
-) -> None:
+def test_what_an_owner_undid_waits_for_what_forbids_it_and_says_so(phase: str, what: str) -> None:
     world = at(phase, release={"healthyFor": "1h"})
     usual = world.policy
     state = "nvidia.com__gpu_driver_upgrade_state"

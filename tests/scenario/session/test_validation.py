@@ -47,7 +47,7 @@ def test_s35_a_test_runs_under_quarantine_and_its_pass_releases_the_node() -> No
     assert not world.is_marked(NODE)
 
 
-def test_issue13_03_the_entry_is_written_before_the_job_is_made() -> None:
+def test_the_entry_is_written_before_the_job_is_made() -> None:
     world = ValidationWorld("hangs")
     world.fall_ill_and_heal()
     world.run(30)
@@ -61,7 +61,7 @@ def test_issue13_03_the_entry_is_written_before_the_job_is_made() -> None:
 
 
 @pytest.mark.parametrize("becomes", ["fails", "is slow"])
-def test_issue13_03_a_failed_test_goes_on_with_the_next_step_and_another_test(
+def test_a_failed_test_goes_on_with_the_next_step_and_another_test(
     becomes: str,
 ) -> None:
     world = ValidationWorld(becomes, "passes")
@@ -79,7 +79,7 @@ def test_issue13_03_a_failed_test_goes_on_with_the_next_step_and_another_test(
     assert len(world.made()) == 2
 
 
-def test_issue13_03_without_a_ladder_a_failed_test_calls_a_person_and_a_boot_is_tested() -> None:
+def test_without_a_ladder_a_failed_test_calls_a_person_and_a_boot_is_tested() -> None:
     world = ValidationWorld("fails", "passes", repair={"mode": "Off"})
     world.incident(NODE)
     world.run_until(NODE, "Quarantined", limit=600)
@@ -94,7 +94,7 @@ def test_issue13_03_without_a_ladder_a_failed_test_calls_a_person_and_a_boot_is_
 
 
 @pytest.mark.parametrize("becomes", COMES_TO_NOTHING)
-def test_issue13_03_what_cannot_be_believed_is_tried_twice_and_then_a_person_decides(
+def test_what_cannot_be_believed_is_tried_twice_and_then_a_person_decides(
     becomes: str,
 ) -> None:
     world = ValidationWorld(becomes, timeout="10m")
@@ -111,7 +111,7 @@ def test_issue13_03_what_cannot_be_believed_is_tried_twice_and_then_a_person_dec
     assert len(world.made()) == 2, "days change nothing"
 
 
-def test_issue13_03_a_job_of_the_same_name_that_somebody_else_made_counts_nothing() -> None:
+def test_a_job_of_the_same_name_that_somebody_else_made_counts_nothing() -> None:
     world = ValidationWorld("passes")
     world.incident(NODE)
     world.run(1)
@@ -129,7 +129,7 @@ def test_issue13_03_a_job_of_the_same_name_that_somebody_else_made_counts_nothin
     assert world.jobs[name]["metadata"]["uid"] == "theirs", "and it is left alone"
 
 
-def test_issue13_03_a_node_that_reboots_under_the_test_is_tested_again_and_no_third_time() -> None:
+def test_a_node_that_reboots_under_the_test_is_tested_again_and_no_third_time() -> None:
     world = ValidationWorld("reboots")
     world.fall_ill_and_heal()
     world.run(3600, step=20)
@@ -138,7 +138,7 @@ def test_issue13_03_a_node_that_reboots_under_the_test_is_tested_again_and_no_th
     assert world.phase(NODE) == "Validating"
 
 
-def test_issue13_03_a_cause_that_returns_ends_the_test_and_the_next_one_counts() -> None:
+def test_a_cause_that_returns_ends_the_test_and_the_next_one_counts() -> None:
     world = ValidationWorld("hangs", "passes")
     world.fall_ill_and_heal()
     world.run(60)
@@ -149,7 +149,7 @@ def test_issue13_03_a_cause_that_returns_ends_the_test_and_the_next_one_counts()
     assert world.phase(NODE) != "Validating"
 
 
-def test_issue13_03_a_pass_before_the_cause_came_back_releases_nothing() -> None:
+def test_a_pass_before_the_cause_came_back_releases_nothing() -> None:
     world = ValidationWorld("passes", "hangs", repair={"mode": "Off"})
     world.incident(NODE)
     world.run_until(NODE, "Quarantined", limit=600)
@@ -164,7 +164,7 @@ def test_issue13_03_a_pass_before_the_cause_came_back_releases_nothing() -> None
     assert world.is_marked(NODE)
 
 
-def test_issue13_03_a_new_boot_after_the_pass_is_tested_too() -> None:
+def test_a_new_boot_after_the_pass_is_tested_too() -> None:
     world = ValidationWorld("passes")
     world.fall_ill_and_heal()
     world.run(300)
@@ -175,7 +175,7 @@ def test_issue13_03_a_new_boot_after_the_pass_is_tested_too() -> None:
 
 
 @pytest.mark.parametrize("keeps", ["pause", "hold", "opt-out", "pod", "shadow"])
-def test_issue13_03_nothing_is_tested_while_somebody_says_no(keeps: str) -> None:
+def test_nothing_is_tested_while_somebody_says_no(keeps: str) -> None:
     world = ValidationWorld("passes", repair={"mode": "Off"})
     world.incident(NODE)
     world.run_until(NODE, "Quarantined", limit=600)
@@ -199,7 +199,7 @@ def test_issue13_03_nothing_is_tested_while_somebody_says_no(keeps: str) -> None
     assert world.is_marked(NODE)
 
 
-def test_issue13_03_what_was_never_drained_is_not_tested() -> None:
+def test_what_was_never_drained_is_not_tested() -> None:
     """Its pods compute on: a test would end or spoil their work, and nothing was repaired."""
     world = ValidationWorld("passes")
     world.add_pod("trainer", NODE, gpus=8)
@@ -210,7 +210,7 @@ def test_issue13_03_what_was_never_drained_is_not_tested() -> None:
     assert world.made() == []
 
 
-def test_issue13_03_severity_and_step_choose_the_test() -> None:
+def test_severity_and_step_choose_the_test() -> None:
     rules = {
         "severity": {"Degraded": {"provider": "None"}},
         "step": {"RestartNode": {"provider": "Job", "template": "diag", "timeout": "2h"}},
@@ -222,7 +222,7 @@ def test_issue13_03_severity_and_step_choose_the_test() -> None:
     assert (chosen.provider, chosen.template, chosen.timeout_s) == ("Job", "diag", 7200)
 
 
-def test_issue13_03_shadow_says_that_it_would_be_tested_and_makes_nothing() -> None:
+def test_shadow_says_that_it_would_be_tested_and_makes_nothing() -> None:
     world = ValidationWorld("passes")
     world.policy = msgspec.structs.replace(world.policy, mode=Mode.SHADOW)
     world.incident(NODE)
@@ -231,7 +231,7 @@ def test_issue13_03_shadow_says_that_it_would_be_tested_and_makes_nothing() -> N
     assert world.made() == []
 
 
-def test_issue13_03_a_template_that_is_missing_is_said() -> None:
+def test_a_template_that_is_missing_is_said() -> None:
     world = ValidationWorld("passes", repair={"mode": "Off"})
     world.templates.clear()
     world.incident(NODE)
@@ -243,7 +243,7 @@ def test_issue13_03_a_template_that_is_missing_is_said() -> None:
     assert world.made() == []
 
 
-def test_issue13_03_a_job_that_the_api_server_refuses_is_said_and_never_a_pass() -> None:
+def test_a_job_that_the_api_server_refuses_is_said_and_never_a_pass() -> None:
     world = ValidationWorld("passes", repair={"mode": "Off"})
     world.refusing[CreateTestJob] = (403, "jobs.batch is forbidden")
     world.incident(NODE)
@@ -257,7 +257,7 @@ def test_issue13_03_a_job_that_the_api_server_refuses_is_said_and_never_a_pass()
     assert world.is_marked(NODE)
 
 
-def test_issue13_03_a_person_releases_it_untested_and_the_test_is_ended() -> None:
+def test_a_person_releases_it_untested_and_the_test_is_ended() -> None:
     world = ValidationWorld("hangs")
     world.fall_ill_and_heal()
     world.run(60)
@@ -271,7 +271,7 @@ def test_issue13_03_a_person_releases_it_untested_and_the_test_is_ended() -> Non
 
 
 @pytest.mark.parametrize("change", ["restart", "leader"])
-def test_issue13_03_another_process_goes_on_with_the_same_test(change: str) -> None:
+def test_another_process_goes_on_with_the_same_test(change: str) -> None:
     world = ValidationWorld("passes")
     world.fall_ill_and_heal()
     world.run(60)
@@ -284,7 +284,7 @@ def test_issue13_03_another_process_goes_on_with_the_same_test(change: str) -> N
     assert len(world.made()) == 1
 
 
-def test_issue13_03_a_reboot_after_two_tries_in_vain_is_tested_afresh() -> None:
+def test_a_reboot_after_two_tries_in_vain_is_tested_afresh() -> None:
     world = ValidationWorld("vanishes", "vanishes", "passes", repair={"mode": "Off"})
     world.incident(NODE)
     world.run_until(NODE, "Quarantined", limit=600)

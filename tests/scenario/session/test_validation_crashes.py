@@ -40,7 +40,7 @@ def live_on(world: ValidationWorld, phase: str, tests: int) -> None:
 
 
 @pytest.mark.parametrize("becomes", ENDS, ids=" then ".join)
-def test_issue13_03_killed_before_each_write_the_test_is_made_once_and_ends_the_same(
+def test_killed_before_each_write_the_test_is_made_once_and_ends_the_same(
     becomes: tuple[str, ...],
 ) -> None:
     phase, tests, made = ENDS[becomes]

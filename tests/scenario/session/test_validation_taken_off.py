@@ -28,7 +28,7 @@ def release(world: ValidationWorld) -> None:
 
 
 @pytest.mark.parametrize("code", [429, 500, 403])
-def test_issue13_a_node_is_not_released_while_its_test_cannot_be_ended(code: int) -> None:
+def test_a_node_is_not_released_while_its_test_cannot_be_ended(code: int) -> None:
     world = under_test()
     world.refusing[DeleteTestJob] = (code, "not now")
     release(world)
@@ -42,9 +42,7 @@ def test_issue13_a_node_is_not_released_while_its_test_cannot_be_ended(code: int
     assert not world.is_marked(NODE)
 
 
-def test_issue13_a_missing_right_to_delete_holds_no_release_beyond_the_tests_own_deadline() -> (
-    None
-):
+def test_a_missing_right_to_delete_holds_no_release_beyond_the_tests_own_deadline() -> None:
     world = under_test()
     world.refusing[DeleteTestJob] = (403, "jobs.batch is forbidden")
     release(world)
@@ -55,7 +53,7 @@ def test_issue13_a_missing_right_to_delete_holds_no_release_beyond_the_tests_own
 
 
 @pytest.mark.parametrize("ends", ["a person releases", "a cause returns"])
-def test_issue13_killed_before_each_write_no_test_is_left_behind(ends: str) -> None:
+def test_killed_before_each_write_no_test_is_left_behind(ends: str) -> None:
     for number in range(20):
         world = under_test()
         if ends == "a person releases":

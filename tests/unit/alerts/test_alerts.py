@@ -218,14 +218,14 @@ def test_promtool_accepts_the_example_configuration(tmp_path: Path) -> None:
     promtool("check", "config", tmp_path / "prometheus.yaml")
 
 
-def test_issue15_12_the_shipped_inhibition_is_that_of_the_page() -> None:
+def test_the_shipped_inhibition_is_that_of_the_page() -> None:
     shipped = yaml.safe_load((REPOSITORY / "docs" / "alertmanager-inhibit.yaml").read_text())
 
     assert shipped["inhibit_rules"] == blocks("alerting.md")[1]["inhibit_rules"]
 
 
 @pytest.mark.parametrize("rule", ALERT_RULES, ids=lambda rule: rule["alert"])
-def test_issue15_12_nothing_critical_is_said_about_a_shadow(rule: dict) -> None:
+def test_nothing_critical_is_said_about_a_shadow(rule: dict) -> None:
     """Whoever is woken must be able to do something that was not decided otherwise."""
     about_nodes = "gpuward_open_session{" in rule["expr"] or "incident_active" in rule["expr"]
     if rule["labels"]["severity"] == "critical" and about_nodes:

@@ -30,20 +30,18 @@ ZEROS_MAY_BE_ABSENT = {"node: GPUs by health", "fleet:gpuward_gpu_health:sum"}
 
 
 @pytest.mark.parametrize("name", EIGHT)
-def test_issue16_7_a_healthy_node_of_eight_gpus_has_at_most_250_series(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_healthy_node_of_eight_gpus_has_at_most_250_series(name: str, tmp_path: Path) -> None:
     found = page(snapshot_of(simulated(tmp_path, name), NOW), full=False)
     assert len(series(found)) <= MOST_SERIES
 
 
-def test_issue16_7_the_full_set_has_every_series_of_the_basic_one(tmp_path: Path) -> None:
+def test_the_full_set_has_every_series_of_the_basic_one(tmp_path: Path) -> None:
     snapshot = snapshot_of(broken(tmp_path), NOW)
     basic, full = (series(page(snapshot, full=full)) for full in (False, True))
     assert set(basic) < set(full)
 
 
-def test_issue16_7_of_links_the_basic_set_has_those_that_are_down_beside_two_counts(
+def test_of_links_the_basic_set_has_those_that_are_down_beside_two_counts(
     tmp_path: Path,
 ) -> None:
     found = page(snapshot_of(broken(tmp_path), NOW), full=False)
@@ -56,7 +54,7 @@ def test_issue16_7_of_links_the_basic_set_has_those_that_are_down_beside_two_cou
     ]
 
 
-def test_issue16_7_links_that_are_off_by_design_are_none_that_are_down(tmp_path: Path) -> None:
+def test_links_that_are_off_by_design_are_none_that_are_down(tmp_path: Path) -> None:
     for name in ("h100-8-mig", "l40s-8-pcie"):
         assert "nvlink_up{" not in page(snapshot_of(simulated(tmp_path, name), NOW), full=False)
 
@@ -93,7 +91,7 @@ def queries() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("which", SETS)
-def test_issue16_7_every_query_asks_for_what_both_sets_have(which: str) -> None:
+def test_every_query_asks_for_what_both_sets_have(which: str) -> None:
     metrics = known(which)
     assert [(where, said) for where, expr in queries() if (said := unknown(expr, metrics))] == []
 
@@ -120,7 +118,7 @@ def timeline(folder: Path) -> list[tuple[int, NodeState, XidCounts]]:
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
-def test_issue16_7_alerts_and_panels_say_the_same_on_both_sets(tmp_path: Path) -> None:
+def test_alerts_and_panels_say_the_same_on_both_sets(tmp_path: Path) -> None:
     """One node exports one set, its twin the other; what promtool makes of both is compared."""
     minutes, hours = 4, 8  # below the five that a recorded value lives on
     rounds = hours * 60 // minutes

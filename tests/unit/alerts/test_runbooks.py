@@ -39,7 +39,7 @@ def test_there_is_a_page_for_each_alert_and_no_other() -> None:
     assert {page.stem for page in RUNBOOKS.glob("*.md")} == ALERTS | ALWAYS
 
 
-def test_issue12_1_there_is_a_page_for_each_blocked_reason_and_no_other() -> None:
+def test_there_is_a_page_for_each_blocked_reason_and_no_other() -> None:
     """A new reason in the rules needs a page; a page needs a reason that can still occur."""
     assert {page.stem for page in (RUNBOOKS / "blocked").glob("*.md")} == set(WhyNot)
 

@@ -91,7 +91,7 @@ def compared(obj: Object) -> Object:
 
 
 @pytest.mark.parametrize(("profile", "chosen"), CHOICES)
-def test_issue15_14_chart_and_kustomize_make_the_same(
+def test_chart_and_kustomize_make_the_same(
     profile: str, chosen: tuple[str, ...], tmp_path: Path
 ) -> None:
     values = {
@@ -108,7 +108,7 @@ def test_issue15_14_chart_and_kustomize_make_the_same(
         assert compared(ours) == compared(theirs)
 
 
-def test_issue15_14_values_reach_the_objects(tmp_path: Path) -> None:
+def test_values_reach_the_objects(tmp_path: Path) -> None:
     values = {
         "mode": "Enforce",
         "policy": {"drain": {"fatalTimeout": "2h"}},
@@ -141,7 +141,7 @@ def test_issue15_14_values_reach_the_objects(tmp_path: Path) -> None:
     assert "helm.sh/resource-policy" not in definition["metadata"].get("annotations", {})
 
 
-def test_issue15_14_definitions_stay_when_the_chart_goes_unless_asked(tmp_path: Path) -> None:
+def test_definitions_stay_when_the_chart_goes_unless_asked(tmp_path: Path) -> None:
     kept = [o for o in rendered({}, tmp_path) if o["kind"] == "CustomResourceDefinition"]
     assert kept
     assert {o["metadata"]["annotations"]["helm.sh/resource-policy"] for o in kept} == {"keep"}
@@ -163,7 +163,7 @@ def test_issue15_14_definitions_stay_when_the_chart_goes_unless_asked(tmp_path: 
         "remediator.replicas=0",
     ],
 )
-def test_issue15_14_a_value_that_means_nothing_is_refused(wrong: str) -> None:
+def test_a_value_that_means_nothing_is_refused(wrong: str) -> None:
     done = helm("--set", wrong)
     assert done.returncode != 0
     assert wrong.partition("=")[0].rpartition(".")[2] in done.stderr

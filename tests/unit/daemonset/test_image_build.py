@@ -46,7 +46,7 @@ def image(request: pytest.FixtureRequest) -> Iterator[str]:
     buildah("rmi", "--force", tag)
 
 
-def test_issue15_13_an_image_builds_and_runs_as_nobody(image: str) -> None:
+def test_an_image_builds_and_runs_as_nobody(image: str) -> None:
     container = buildah("from", image)
     try:
         run = ("run", "--isolation", "chroot", container)

@@ -61,9 +61,7 @@ def refused(made: Object, folders: tuple[str, ...], params: Object | None = None
 
 
 @pytest.mark.parametrize(("name", "folder"), ROWS)
-def test_issue13_03_a_job_of_ours_needs_its_component_and_its_template(
-    name: str, folder: str
-) -> None:
+def test_a_job_of_ours_needs_its_component_and_its_template(name: str, folder: str) -> None:
     made, params = job(name, folder), template(folder, name)
     assert refused(made, (folder,), params) == []
     assert refused(made, (folder,)), "without its PodTemplate"
@@ -90,9 +88,7 @@ def test_issue13_03_a_job_of_ours_needs_its_component_and_its_template(
     ],
     ids=lambda changes: next(iter(changes)),
 )
-def test_issue13_03_of_the_pod_only_the_node_is_to_be_chosen(
-    name: str, folder: str, changes: Object
-) -> None:
+def test_of_the_pod_only_the_node_is_to_be_chosen(name: str, folder: str, changes: Object) -> None:
     made = job(name, folder)
     made["spec"]["template"]["spec"] |= changes
     assert refused(made, (folder,), template(folder, name))
@@ -100,7 +96,7 @@ def test_issue13_03_of_the_pod_only_the_node_is_to_be_chosen(
 
 @pytest.mark.parametrize(("name", "folder"), ROWS)
 @pytest.mark.parametrize("field", ["completions", "parallelism", "backoffLimit"])
-def test_issue13_03_it_runs_once(name: str, folder: str, field: str) -> None:
+def test_it_runs_once(name: str, folder: str, field: str) -> None:
     made = job(name, folder)
     made["spec"][field] = 5
     (said,) = refused(made, (folder,), template(folder, name))
@@ -108,7 +104,7 @@ def test_issue13_03_it_runs_once(name: str, folder: str, field: str) -> None:
 
 
 @pytest.mark.parametrize("label", ["", "miner", "unnamed", None])
-def test_issue13_03_a_job_of_no_known_kind_is_refused_whatever_is_installed(
+def test_a_job_of_no_known_kind_is_refused_whatever_is_installed(
     label: str | None,
 ) -> None:
     made = job(*ROWS[0])
@@ -121,7 +117,7 @@ def test_issue13_03_a_job_of_no_known_kind_is_refused_whatever_is_installed(
 
 
 @pytest.mark.parametrize(("name", "folder"), ROWS)
-def test_issue13_03_the_pod_says_what_its_program_reads(name: str, folder: str) -> None:
+def test_the_pod_says_what_its_program_reads(name: str, folder: str) -> None:
     command = reset_gpu if name == "ResetGPUJob" else restart_node
     pod = job(name, folder)["spec"]["template"]
     (container,) = pod["spec"]["containers"]
@@ -136,7 +132,7 @@ def test_issue13_03_the_pod_says_what_its_program_reads(name: str, folder: str) 
 
 
 @pytest.mark.parametrize(("name", "folder"), ROWS)
-def test_issue13_03_its_account_has_no_right_and_no_token(name: str, folder: str) -> None:
+def test_its_account_has_no_right_and_no_token(name: str, folder: str) -> None:
     objects = built(folder)
     pod = template(folder, name)["template"]["spec"]
     account = one(objects, "ServiceAccount", pod["serviceAccountName"])
@@ -150,7 +146,7 @@ def test_issue13_03_its_account_has_no_right_and_no_token(name: str, folder: str
     assert pod["containers"][0]["image"] == agent["containers"][0]["image"]
 
 
-def test_issue13_03_the_slots_of_jobs_are_those_of_the_base() -> None:
+def test_the_slots_of_jobs_are_those_of_the_base() -> None:
     (policy,) = [p for p in policies() if p["metadata"]["name"] == JOBS_POLICY]
     slots = ("tests", *job_slots(ADAPTERS.items(), "Own"))
     assert tuple(v["name"] for v in policy["spec"]["variables"][: len(slots)]) == slots
@@ -161,7 +157,7 @@ def test_issue13_03_the_slots_of_jobs_are_those_of_the_base() -> None:
 
 
 @pytest.mark.parametrize(("name", "folder"), ROWS)
-def test_issue13_03_without_the_label_that_its_policy_looks_for_the_base_refuses(
+def test_without_the_label_that_its_policy_looks_for_the_base_refuses(
     name: str, folder: str
 ) -> None:
     made = job(name, folder)
@@ -173,7 +169,7 @@ def test_issue13_03_without_the_label_that_its_policy_looks_for_the_base_refuses
 
 
 @pytest.mark.parametrize("user", [REMEDIATOR, "system:serviceaccount:kube-system:job-controller"])
-def test_issue13_03_jobs_of_others_need_no_podtemplate_of_ours(user: str) -> None:
+def test_jobs_of_others_need_no_podtemplate_of_ours(user: str) -> None:
     """The API server looks for parameters before it asks who sent a request."""
     folders = tuple(each for _, each in ROWS)
     shipped = [o for o in built(*folders) if o["kind"] == "ValidatingAdmissionPolicy"]
@@ -195,7 +191,7 @@ def test_issue13_03_jobs_of_others_need_no_podtemplate_of_ours(user: str) -> Non
         ("paused-for-driver-upgrade", "true", False, False),
     ],
 )
-def test_issue13_03_a_pause_needs_mark_and_component_and_its_end_does_not(
+def test_a_pause_needs_mark_and_component_and_its_end_does_not(
     before: str, after: str, folders: tuple[str, ...], *, marked: bool, allowed: bool
 ) -> None:
     label = f"{names.PREFIX_GPU_DEPLOY}dcgm"
@@ -209,7 +205,7 @@ def test_issue13_03_a_pause_needs_mark_and_component_and_its_end_does_not(
 
 @pytest.mark.parametrize("folders", [(ROWS[0][1],), ()], ids=["with it", "without"])
 @pytest.mark.parametrize("note", [f"{names.COMPONENT_REMEDIATOR}: s-1", "swapping a card"])
-def test_issue13_03_the_word_to_the_agent_comes_off_without_the_component_if_it_is_ours(
+def test_the_word_to_the_agent_comes_off_without_the_component_if_it_is_ours(
     note: str, folders: tuple[str, ...]
 ) -> None:
     old = node(metadata__annotations={names.ANNOTATION_RELEASE_GPU: note})
@@ -218,7 +214,7 @@ def test_issue13_03_the_word_to_the_agent_comes_off_without_the_component_if_it_
     assert changed(old, new, folders) is (bool(folders) or note != "swapping a card")
 
 
-def test_issue13_05_the_record_of_who_was_moved_comes_off_without_the_component() -> None:
+def test_the_record_of_who_was_moved_comes_off_without_the_component() -> None:
     old = node(metadata__annotations={names.ANNOTATION_MOVED: "{}"})
     new = copy.deepcopy(old)
     del new["metadata"]["annotations"][names.ANNOTATION_MOVED]

@@ -62,13 +62,13 @@ OWN, NAME, OWNER, ONCE = (
 @pytest.mark.parametrize(
     "session", ["gpu-2-0a1b2c3d", "gpu-1-b-0a1b2c3d", "gpu-0a1b2c3d", "gpu-2-by-hand-0a1b2c3d"]
 )
-def test_issue13_evidence_cannot_take_the_name_of_another_nodes_session(session: str) -> None:
+def test_evidence_cannot_take_the_name_of_another_nodes_session(session: str) -> None:
     (said,) = refusals(named(session))
     assert "another node's session" in said
 
 
 @pytest.mark.parametrize("node", ["gpu-1", "gpu-1.rack.example", LONG])
-def test_issue13_the_name_that_a_session_gets_passes(node: str) -> None:
+def test_the_name_that_a_session_gets_passes(node: str) -> None:
     made = msgspec.convert({"metadata": {"name": node, "uid": "u"}}, NodeView)
     assert refusals(named(session_name(made, "incident", ()), node)) == []
     assert refusals(named(name_by_hand(node, "0a1b2c3d"), node)) == []

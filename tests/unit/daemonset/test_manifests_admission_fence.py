@@ -65,7 +65,7 @@ def said(new: dict[str, Any], old: dict[str, Any], *, component: bool = True) ->
     return refusals(write, with_component() if component else None)
 
 
-def test_issue13_08_with_the_component_it_goes_on_a_silent_marked_node_and_off_again() -> None:
+def test_with_the_component_it_goes_on_a_silent_marked_node_and_off_again() -> None:
     old = silent()
     on = tainted(old)
     assert said(on, old) == []
@@ -93,23 +93,23 @@ NOT_SET: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", NOT_SET)
-def test_issue13_08_it_is_set_on_no_other_node_and_in_no_other_way(case: str) -> None:
+def test_it_is_set_on_no_other_node_and_in_no_other_way(case: str) -> None:
     (answer,) = said(*NOT_SET[case])
     assert OUR_WORD in answer
 
 
-def test_issue13_08_without_the_component_it_is_not_set() -> None:
+def test_without_the_component_it_is_not_set() -> None:
     (answer,) = said(tainted(silent()), silent(), component=False)
     assert OUR_WORD in answer
 
 
-def test_issue13_08_what_somebody_else_said_is_not_taken_back() -> None:
+def test_what_somebody_else_said_is_not_taken_back() -> None:
     foreign = edited(tainted(silent()), {"metadata__annotations": MARKED})
     (answer,) = said(silent(), foreign)
     assert OUR_WORD in answer
 
 
-def test_issue13_08_the_component_builds() -> None:
+def test_the_component_builds() -> None:
     policy = one(build("fence"), "ValidatingAdmissionPolicy", MARK_POLICY)
     fences = [v for v in policy["spec"]["variables"] if v["name"] == "fences"]
     assert names.TAINT_OUT_OF_SERVICE in fences[0]["expression"]

@@ -87,7 +87,7 @@ def said(new: dict[str, Any], old: dict[str, Any], user: str = KUBELET) -> list[
         ),
     ],
 )  # fmt: skip
-def test_issue10_21_a_node_in_quarantine_may_not(new: dict[str, Any], why: str) -> None:
+def test_a_node_in_quarantine_may_not(new: dict[str, Any], why: str) -> None:
     (message,) = said(new, marked())
     assert why in message
     assert message.startswith("a node may not")
@@ -104,7 +104,7 @@ def test_issue10_21_a_node_in_quarantine_may_not(new: dict[str, Any], why: str) 
         ),
     ],
 )
-def test_issue10_21_a_node_may_not_dodge_it_beforehand(changes: dict[str, Any]) -> None:
+def test_a_node_may_not_dodge_it_beforehand(changes: dict[str, Any]) -> None:
     for before in (node(), bare()):
         new = {**before, "metadata": {**before["metadata"]}, "spec": {**before["spec"]}}
         for path, value in changes.items():

@@ -194,13 +194,13 @@ def megabytes(place: Path) -> float:
 
 
 @pytest.mark.slow
-def test_issue15_13_both_installations_keep_to_their_size(agent: Path, remediator: Path) -> None:
+def test_both_installations_keep_to_their_size(agent: Path, remediator: Path) -> None:
     sizes = {"agent": megabytes(agent), "remediator": megabytes(remediator)}
     assert {name for name, size in sizes.items() if size > MOST_MB[name]} == set(), sizes
 
 
 @pytest.mark.slow
-def test_issue15_13_the_agents_image_looks_at_a_machine(agent: Path, tmp_path: Path) -> None:
+def test_the_agents_image_looks_at_a_machine(agent: Path, tmp_path: Path) -> None:
     check = ("check", "--json", "--nvml", "off", "--kmsg", "off")
     done = run(agent / "bin" / "gpuward-agent", *check, cwd=tmp_path)
     assert done.returncode in {0, 3}, done.stderr
@@ -212,9 +212,7 @@ def test_issue15_13_the_agents_image_looks_at_a_machine(agent: Path, tmp_path: P
 
 
 @pytest.mark.slow
-def test_issue15_13_the_remediators_image_reads_its_policy(
-    remediator: Path, tmp_path: Path
-) -> None:
+def test_the_remediators_image_reads_its_policy(remediator: Path, tmp_path: Path) -> None:
     done = run(remediator / "bin" / "gpuward-remediator", "policy", "show", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert yaml.safe_load(done.stdout)["mode"] == "Shadow"

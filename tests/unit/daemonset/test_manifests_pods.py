@@ -173,7 +173,7 @@ def test_pods_are_bounded_named_and_prioritised(spec: dict[str, Any]) -> None:
     assert container(spec)["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
 
 
-def test_issue15_15_nothing_of_ours_pushes_out_a_training_pod_unless_asked() -> None:
+def test_nothing_of_ours_pushes_out_a_training_pod_unless_asked() -> None:
     def policies(*components: str) -> set[str]:
         objects = build(*components)
         named = {

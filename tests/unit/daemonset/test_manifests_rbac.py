@@ -246,7 +246,7 @@ def test_component_force_grants_what_force_asks_for_and_no_more() -> None:
     assert not added & granted(rules_of("gpuward-remediator", "ClusterRole"))
 
 
-def test_issue13_03_component_validate_grants_a_test_in_its_own_namespace_and_no_more() -> None:
+def test_component_validate_grants_a_test_in_its_own_namespace_and_no_more() -> None:
     objects = read_manifests(DAEMONSET / "components" / "validate" / "rbac.yaml")
     (role,) = [o for o in objects if o["kind"] == "Role"]
     # The Job and its pods are read by what base grants.

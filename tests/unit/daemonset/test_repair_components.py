@@ -32,7 +32,7 @@ from tests.support.cluster.manifest_builds import REPAIR_COMPONENTS, build, one
 MARKED = {**node()["metadata"]["annotations"], names.ANNOTATION_SESSION: "{}"}
 
 
-def test_issue13_03_the_components_are_what_the_adapters_ask_for() -> None:
+def test_the_components_are_what_the_adapters_ask_for() -> None:
     """`python -m hack.repair_components` after changing an adapter."""
     assert {name: (FOLDER / name).read_text() for name in rendered()} == rendered()
     assert {name.partition("/")[0] for name in rendered()} == set(REPAIR_COMPONENTS)
@@ -76,23 +76,23 @@ def patched(folder: str = "repair-node-conditions") -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", REPAIR_CONDITIONS)
-def test_issue13_03_a_request_needs_the_component(kind: str) -> None:
+def test_a_request_needs_the_component(kind: str) -> None:
     (said,) = refusals(asked(kind))
     assert "component repair-node-conditions" in said
     assert refusals(asked(kind), patched()) == []
 
 
-def test_issue13_03_a_node_without_the_mark_is_never_asked_for() -> None:
+def test_a_node_without_the_mark_is_never_asked_for() -> None:
     (said,) = refusals(asked("GPUNeedsRestart", annotations={}), patched())
     assert "only of a node that carries its mark" in said
     assert refusals(asked("GPUNeedsRestart", asks=False, annotations={}), patched()) == []
 
 
-def test_issue13_03_other_conditions_stay_forbidden() -> None:
+def test_other_conditions_stay_forbidden() -> None:
     assert refusals(asked("Ready"), patched())
 
 
-def test_issue13_03_the_component_builds() -> None:
+def test_the_component_builds() -> None:
     policy = one(build("repair-node-conditions"), "ValidatingAdmissionPolicy", UNKNOWN_POLICY)
     expression = policy["spec"]["variables"][0]["expression"]
     assert all(f"'{kind}'" in expression for kind in REPAIR_CONDITIONS)
@@ -122,7 +122,7 @@ ON_NODES = [
 
 
 @pytest.mark.parametrize(("folder", "keys"), ON_NODES)
-def test_issue13_02_a_label_that_asks_needs_its_component_and_the_mark(
+def test_a_label_that_asks_needs_its_component_and_the_mark(
     folder: str, keys: tuple[str, ...]
 ) -> None:
     assert refusals(labelled(keys, annotations=MARKED))
@@ -132,7 +132,7 @@ def test_issue13_02_a_label_that_asks_needs_its_component_and_the_mark(
     assert refusals(labelled(("example.com/other",), annotations=MARKED), patched(folder))
 
 
-def test_issue13_02_the_slots_are_those_of_the_base() -> None:
+def test_the_slots_are_those_of_the_base() -> None:
     (policy,) = [p for p in policies() if p["metadata"]["name"] == MARK_POLICY]
     variables = policy["spec"]["variables"]
     assert tuple(v["name"] for v in variables[: len(slots())]) == slots()
@@ -153,7 +153,7 @@ def test_issue13_02_the_slots_are_those_of_the_base() -> None:
         ("repair-metal3", "metal3.io", "baremetalhosts", "reboot.metal3.io"),
     ],
 )
-def test_issue13_02_of_a_foreign_object_only_the_mark_is_written(
+def test_of_a_foreign_object_only_the_mark_is_written(
     folder: str, group: str, resource: str, key: str
 ) -> None:
     old: dict[str, dict[str, Any]] = {
@@ -178,7 +178,7 @@ def test_issue13_02_of_a_foreign_object_only_the_mark_is_written(
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
-def test_issue13_02_what_is_granted_is_what_the_adapter_asks_for(name: str) -> None:
+def test_what_is_granted_is_what_the_adapter_asks_for(name: str) -> None:
     """The requests of all its writes and reads, against the rules of its component."""
     actions = actions_of(ADAPTERS[name])
     files = component(name, actions)
@@ -202,11 +202,11 @@ def test_issue13_02_what_is_granted_is_what_the_adapter_asks_for(name: str) -> N
 
 
 @pytest.mark.parametrize("folder", REPAIR_COMPONENTS)
-def test_issue13_02_every_component_builds(folder: str) -> None:
+def test_every_component_builds(folder: str) -> None:
     assert build(folder, root="daemonset/base")  # no component touches a definition
 
 
-def test_issue13_02_all_components_together_keep_each_others_slots() -> None:
+def test_all_components_together_keep_each_others_slots() -> None:
     policy = one(build(*REPAIR_COMPONENTS), "ValidatingAdmissionPolicy", MARK_POLICY)
     for variable, (_, keys) in zip(policy["spec"]["variables"], ON_NODES, strict=False):
         assert all(f"'{key}'" in variable["expression"] for key in keys)

@@ -61,7 +61,7 @@ def refused(made: dict[str, Any]) -> list[str]:
     return refusals(write, SHIPPED)
 
 
-def test_issue13_03_the_builtin_test_is_what_the_remediator_may_make() -> None:
+def test_the_builtin_test_is_what_the_remediator_may_make() -> None:
     assert TEMPLATE["metadata"]["name"] == BUILTIN_TEMPLATE
     assert refused(job()) == []
     labels = TEMPLATE["template"]["metadata"]["labels"]
@@ -81,12 +81,12 @@ def test_issue13_03_the_builtin_test_is_what_the_remediator_may_make() -> None:
         ({"initContainers": [{"name": "x", "securityContext": ALL_CAPABILITIES}]}, "of the host"),
     ],
 )  # fmt: skip
-def test_issue13_03_whatever_else_it_tries_is_refused(changes: dict[str, Any], why: str) -> None:
+def test_whatever_else_it_tries_is_refused(changes: dict[str, Any], why: str) -> None:
     (said,) = refused(job(**changes))
     assert why in said
 
 
-def test_issue13_03_a_job_that_is_no_test_is_refused() -> None:
+def test_a_job_that_is_no_test_is_refused() -> None:
     other = job()
     other["metadata"]["name"] = "miner"
     assert refused(other)
@@ -115,7 +115,7 @@ def test_a_test_of_a_new_node_is_admitted_and_its_result_said_with_the_component
     assert one(classes, "PriorityClass", NEW_NODE_PRIORITY)["value"] == -100000
 
 
-def test_issue13_03_the_component_builds_and_sets_what_the_remediator_knows() -> None:
+def test_the_component_builds_and_sets_what_the_remediator_knows() -> None:
     objects = build("validate")
     (found,) = one(objects, "Deployment", "gpuward-remediator")["spec"]["template"]["spec"][
         "containers"

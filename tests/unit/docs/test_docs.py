@@ -62,12 +62,12 @@ def test_the_version_stands_in_one_place() -> None:
 
 
 @pytest.mark.parametrize("program", ["rules", "agent", "remediator"])
-def test_issue12_the_top_of_a_program_can_be_seen_at_a_glance(program: str) -> None:
+def test_the_top_of_a_program_can_be_seen_at_a_glance(program: str) -> None:
     """At most 8 modules."""
     assert len([path for path in (ROOT / program).glob("*.py") if path.stem != "__init__"]) <= 8
 
 
-def test_issue12_a_room_can_be_seen_at_a_glance() -> None:
+def test_a_room_can_be_seen_at_a_glance() -> None:
     """At most 20 files in any folder, tests too."""
     folders = Counter(
         path.parent.relative_to(ROOT).as_posix()
@@ -77,7 +77,7 @@ def test_issue12_a_room_can_be_seen_at_a_glance() -> None:
     assert {folder: count for folder, count in folders.items() if count > 20} == {}
 
 
-def test_issue12_each_test_file_has_a_name_of_its_own() -> None:
+def test_each_test_file_has_a_name_of_its_own() -> None:
     """pytest imports test files by their bare names: of two alike, one is not collected."""
     names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
 

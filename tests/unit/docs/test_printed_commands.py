@@ -70,7 +70,7 @@ def filled(words: tuple[str, ...]) -> list[str]:
 
 
 @pytest.mark.parametrize("printed", OURS, ids=[one.text for one in OURS])
-def test_issue15_05_every_printed_command_of_the_plugin_runs(
+def test_every_printed_command_of_the_plugin_runs(
     there: Kubectl, printed: Printed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wrong use is 64 and a fault of ours says so; what only looks has an answer."""
@@ -109,13 +109,13 @@ def typed(there: Kubectl, printed: Printed, home: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
-def test_issue15_05_every_printed_command_of_kubectl_runs(there: Kubectl, tmp_path: Path):
+def test_every_printed_command_of_kubectl_runs(there: Kubectl, tmp_path: Path):
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(lambda one: typed(there, one, tmp_path), PLAIN))
     assert [one for one in found if one] == []
 
 
-def test_issue15_05_no_printed_command_looks_for_events_of_nodes_where_there_are_none():
+def test_no_printed_command_looks_for_events_of_nodes_where_there_are_none():
     """Events about Nodes, which have no namespace, stand in `default`."""
     asked = [one for one in PLAIN if "events" in one.words and "involvedObject.name" in one.text]
     assert [
@@ -123,7 +123,7 @@ def test_issue15_05_no_printed_command_looks_for_events_of_nodes_where_there_are
     ] == []
 
 
-def test_issue15_05_describe_knows_no_field_selector():
+def test_describe_knows_no_field_selector():
     wrong = [
         one.text
         for one in PLAIN

@@ -21,14 +21,14 @@ CHANGELOG = (
 )
 
 
-def test_issue15_16_the_notes_are_the_versions_own_section() -> None:
+def test_the_notes_are_the_versions_own_section() -> None:
     assert notes(CHANGELOG, "1.2.0") == "- b\n"
     assert notes(CHANGELOG, "1.1.0") == "- c\n"
     with pytest.raises(NoSectionError, match=r"has no section 2\.0\.0"):
         notes(CHANGELOG, "2.0.0")
 
 
-def test_issue15_16_the_krew_manifest_lists_each_archive_with_its_digest() -> None:
+def test_the_krew_manifest_lists_each_archive_with_its_digest() -> None:
     digests = {
         "kubectl-gpuward-linux-amd64.tar.gz": "a" * 64,
         "kubectl-gpuward-darwin-arm64.tar.gz": "b" * 64,
@@ -46,7 +46,7 @@ def test_issue15_16_the_krew_manifest_lists_each_archive_with_its_digest() -> No
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
-def test_issue15_16_a_workflow_names_only_what_is_here(workflow: Path) -> None:
+def test_a_workflow_names_only_what_is_here(workflow: Path) -> None:
     text = workflow.read_text()
     assert yaml.safe_load(text)["jobs"]
     for module in re.findall(r"python -m (hack\.\w+)", text):

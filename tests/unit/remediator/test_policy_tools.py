@@ -16,7 +16,7 @@ MAP = (
 )
 
 
-def test_issue15_10_a_config_map_is_checked_by_what_it_holds(tmp_path, capsys):
+def test_a_config_map_is_checked_by_what_it_holds(tmp_path, capsys):
     path = tmp_path / "map.yaml"
     path.write_text(MAP)
     assert main(["policy", "check", str(path)]) == 0
@@ -26,7 +26,7 @@ def test_issue15_10_a_config_map_is_checked_by_what_it_holds(tmp_path, capsys):
     assert "map.yaml, policy.yaml: drain.setle is not a known key" in capsys.readouterr().err
 
 
-def test_issue15_10_a_config_map_of_something_else_is_said(tmp_path, capsys):
+def test_a_config_map_of_something_else_is_said(tmp_path, capsys):
     path = tmp_path / "map.yaml"
     path.write_text("apiVersion: v1\nkind: ConfigMap\ndata: {x: y}\n")
     assert main(["policy", "check", str(path)]) == 64
@@ -34,7 +34,7 @@ def test_issue15_10_a_config_map_of_something_else_is_said(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("text", "code"), [(GOOD, 0), ("mode: Enforce\nmod: x\nmark: 7\n", 64)])
-def test_issue15_10_a_dash_is_standard_input(text, code, monkeypatch, capsys):
+def test_a_dash_is_standard_input(text, code, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     assert main(["policy", "check", "-"]) == code
     said = capsys.readouterr()
@@ -42,7 +42,7 @@ def test_issue15_10_a_dash_is_standard_input(text, code, monkeypatch, capsys):
     assert said.err.count("\n") == (2 if code else 0)
 
 
-def test_issue15_10_two_policies_are_compared_in_effect(tmp_path, capsys):
+def test_two_policies_are_compared_in_effect(tmp_path, capsys):
     path = tmp_path / "map.yaml"
     path.write_text(MAP)
     assert main(["policy", "diff", "default", str(path)]) == 1
@@ -52,9 +52,7 @@ def test_issue15_10_two_policies_are_compared_in_effect(tmp_path, capsys):
     assert main(["policy", "diff", str(path), str(tmp_path / "no")]) == 64
 
 
-def test_issue15_walk_show_takes_what_check_takes_and_says_when_it_shows_the_defaults(
-    tmp_path, capsys
-):
+def test_walk_show_takes_what_check_takes_and_says_when_it_shows_the_defaults(tmp_path, capsys):
     """Five runbooks took the defaults for the policy in force."""
     path = tmp_path / "map.yaml"
     path.write_text(MAP)
@@ -68,7 +66,7 @@ def test_issue15_walk_show_takes_what_check_takes_and_says_when_it_shows_the_def
     assert said.err.startswith("the defaults: no cluster was asked")
 
 
-def test_issue15_walk_an_empty_pipe_is_no_valid_policy(monkeypatch, capsys):
+def test_walk_an_empty_pipe_is_no_valid_policy(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n")))
     assert main(["policy", "check", "-"]) == 64
     assert "standard input: is empty" in capsys.readouterr().err

@@ -66,7 +66,7 @@ async def standby(tmp_path):
         await replica.api.close()
 
 
-async def test_issue10_10_a_replica_that_does_not_lead_knows_the_gangs_too(cluster, tmp_path):
+async def test_a_replica_that_does_not_lead_knows_the_gangs_too(cluster, tmp_path):
     await cluster.client.create(PODS, WORKER, "default")
     await cluster.client.create(QUARANTINES, SESSION)
     async with standby(tmp_path) as replica:
@@ -76,7 +76,7 @@ async def test_issue10_10_a_replica_that_does_not_lead_knows_the_gangs_too(clust
 
 
 @pytest.mark.parametrize("plural", ["gpuwardpauses", "gpuquarantines", "nodes", "pods"])
-async def test_issue10_12_readyz_names_the_view_that_is_too_old(cluster, tmp_path, plural):
+async def test_readyz_names_the_view_that_is_too_old(cluster, tmp_path, plural):
     async with standby(tmp_path) as replica:
         await until(lambda: not replica.ready())
         cluster.server.faults.fail(
@@ -97,7 +97,7 @@ async def test_issue10_12_readyz_names_the_view_that_is_too_old(cluster, tmp_pat
         await until(lambda: not replica.ready())
 
 
-async def test_issue10_13_a_replica_without_a_certain_time_is_not_ready(cluster, tmp_path):
+async def test_a_replica_without_a_certain_time_is_not_ready(cluster, tmp_path):
     async with standby(tmp_path) as replica:
         await until(lambda: not replica.ready())
         now = replica.clock.local()

@@ -11,7 +11,7 @@ def test_a_figure_is_the_median_of_its_runs() -> None:
     assert medians(BEFORE["storm"]) == {"s": 6.0}  # type: ignore[arg-type]  # the runs of one bench
 
 
-def test_issue16_08_ratios_are_of_the_medians_of_what_both_runs_measured() -> None:
+def test_ratios_are_of_the_medians_of_what_both_runs_measured() -> None:
     after = {"storm": [{"s": 3.0, "new": 1.0}], "soak": [{"s": 1.0}]}
     assert ratios(BEFORE, after) == {"storm": {"s": 0.5}}
 

@@ -31,7 +31,7 @@ from rules.repair.component import UNKNOWN_POLICY
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_issue15_07_help_needs_nothing_and_says_what_the_program_says(monkeypatch):
+def test_help_needs_nothing_and_says_what_the_program_says(monkeypatch):
     """The file is printed before anything is installed; COLUMNS=80 python -m hack.sim.demo
     --help.
     """
@@ -46,7 +46,7 @@ def test_issue15_07_help_needs_nothing_and_says_what_the_program_says(monkeypatc
     assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
 
 
-def test_issue15_walk_a_wrong_option_is_said_before_anything_is_installed():
+def test_walk_a_wrong_option_is_said_before_anything_is_installed():
     done = subprocess.run(
         [ROOT / "hack" / "demo", "--onse", "--bad"], capture_output=True, text=True, check=False,
         env={"PATH": os.environ["PATH"], "GPUWARD_VENV": "/nonexistent"},
@@ -58,7 +58,7 @@ def test_issue15_walk_a_wrong_option_is_said_before_anything_is_installed():
 
 
 @pytest.mark.parametrize("nodes", ["3", "1000"])
-def test_issue15_07_a_size_that_does_not_work_is_a_sentence(nodes, capsys):
+def test_a_size_that_does_not_work_is_a_sentence(nodes, capsys):
     assert main(["--nodes", nodes]) == 64
     said = capsys.readouterr().err
     assert said.startswith(f"hack/demo: --nodes {nodes}: ")
@@ -66,7 +66,7 @@ def test_issue15_07_a_size_that_does_not_work_is_a_sentence(nodes, capsys):
     assert said.count("\n") == 1
 
 
-def test_issue15_07_folders_of_killed_demos_go_with_the_next_start(tmp_path, monkeypatch):
+def test_folders_of_killed_demos_go_with_the_next_start(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
@@ -81,7 +81,7 @@ def test_issue15_07_folders_of_killed_demos_go_with_the_next_start(tmp_path, mon
     ]  # fmt: skip
 
 
-def test_issue15_07_a_program_ends_with_a_demo_that_is_killed(tmp_path):
+def test_a_program_ends_with_a_demo_that_is_killed(tmp_path):
     """The child says its process ID, the parent is killed with -9, the child ends."""
     (tmp_path / "sleeper.py").write_text(
         "import os, signal, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n"
@@ -104,7 +104,7 @@ def test_issue15_07_a_program_ends_with_a_demo_that_is_killed(tmp_path):
         assert parent.stdout.read() == ""
 
 
-def test_issue15_07_at_80_columns_the_table_is_lines(capsys):
+def test_at_80_columns_the_table_is_lines(capsys):
     from rich.console import Console
 
     done = {act.name: Outcome(true=True, text="as promised", path="here") for act in ACTS}
@@ -116,7 +116,7 @@ def test_issue15_07_at_80_columns_the_table_is_lines(capsys):
     assert "│" in capsys.readouterr().out
 
 
-def test_issue15_walk_the_end_of_all_acts_fits_a_terminal_of_80x24():
+def test_walk_the_end_of_all_acts_fits_a_terminal_of_80x24():
     done = {act.name: Outcome(true=True, text="as promised " * 9, path="here") for act in ACTS}
     done[ACTS[3].name] = Outcome(true=False, text="it was drained", path="here")
     terminal = Console(width=80, height=24, force_terminal=True, color_system=None)
@@ -156,7 +156,7 @@ def test_a_program_that_ended_waits_for_nothing():
 
 
 @pytest.mark.parametrize("nodes", [stage.MINIMUM_NODES, 24, stage.MOST_NODES])
-def test_issue15_no_node_plays_in_two_acts(nodes):
+def test_no_node_plays_in_two_acts(nodes):
     """What one act breaks must not show in another one's outcome."""
     names = stage.fleet(nodes).node_names()
     cast = stage.cast_of(names, "solo-0000")
@@ -167,7 +167,7 @@ def test_issue15_no_node_plays_in_two_acts(nodes):
     assert set(cast.with_agents) < set(single)
 
 
-def test_issue15_only_an_act_that_another_prepares_shares_its_node():
+def test_only_an_act_that_another_prepares_shares_its_node():
     plays = {
         act.name: set(re.findall(r"cast\.(\w+)", inspect.getsource(act.play))) for act in ACTS
     }
@@ -177,7 +177,7 @@ def test_issue15_only_an_act_that_another_prepares_shares_its_node():
         assert bool(plays[one] & plays[other]) == together, (one, other)
 
 
-def test_issue15_the_demo_installs_what_preflight_asks_for():
+def test_the_demo_installs_what_preflight_asks_for():
     """Everything of base but the programs; the repair component that its policy needs."""
     found = {(obj["kind"], obj["metadata"]["name"]): obj for obj in stage.installed()}
     kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
@@ -198,7 +198,7 @@ exit CODE
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_issue15_the_first_start_says_what_it_is_at(tmp_path, code):
+def test_the_first_start_says_what_it_is_at(tmp_path, code):
     (tmp_path / "hack").mkdir()
     shutil.copy(ROOT / "hack" / "environment.sh", tmp_path / "hack")
     for name in ("pyproject.toml", "constraints.txt"):
@@ -226,7 +226,7 @@ def test_issue15_the_first_start_says_what_it_is_at(tmp_path, code):
 
 
 @pytest.mark.parametrize("word", ["-h", "--help"])
-def test_issue15_help_of_the_tests_installs_nothing(tmp_path, word):
+def test_help_of_the_tests_installs_nothing(tmp_path, word):
     """It answers where nothing could be installed: beside the script lies nothing."""
     script = shutil.copy(ROOT / "hack" / "test", tmp_path)
     done = subprocess.run(["sh", script, word], capture_output=True, text=True, check=False)
@@ -263,7 +263,7 @@ class _Stage:
 
 @pytest.mark.parametrize("ended", [False, True])
 @pytest.mark.parametrize("height", [24, 40, 12])
-def test_issue15_walk_the_live_view_fits_the_terminal_with_acts_and_address(
+def test_walk_the_live_view_fits_the_terminal_with_acts_and_address(
     height: int, ended: bool
 ) -> None:
     """What did not fit was cut off at the end: the acts, and the line to look around with; after
@@ -310,8 +310,6 @@ def test_walk1_01_the_line_to_copy_stays_in_sight_above_the_view(
     [({"xid79"}, ["repair"]), ({"xid79", "repair"}, []), ({"row-remap"}, ["replace"]),
      ({"storm"}, []), ({act.name for act in ACTS}, [])],
 )  # fmt: skip
-def test_issue15_walk_an_act_alone_says_which_one_mends_it(
-    played: set[str], later: list[str]
-) -> None:
+def test_walk_an_act_alone_says_which_one_mends_it(played: set[str], later: list[str]) -> None:
     """After --scenario xid79 the node climbed to a step that cannot be asked, unexplained."""
     assert _unplayed([act for act in ACTS if act.name in played]) == later

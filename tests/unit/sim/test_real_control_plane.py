@@ -171,7 +171,7 @@ sys.stdin.read()
 
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv (util-linux) is not here")
-def test_issue10_31_a_run_that_is_killed_leaves_no_program_behind(tmp_path: Path) -> None:
+def test_a_run_that_is_killed_leaves_no_program_behind(tmp_path: Path) -> None:
     source = CUT.format(repository=str(REPOSITORY))
     cut = subprocess.Popen(
         [sys.executable, "-c", source, str(tmp_path)],

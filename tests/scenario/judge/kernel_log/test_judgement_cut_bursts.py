@@ -122,7 +122,7 @@ def look(world: World) -> None:
 
 @pytest.mark.parametrize("behind_s", [-1.0, 0.0, 40.0], ids=str)
 @pytest.mark.parametrize("restarts", [1, 3])
-def test_issue11_the_rest_of_a_cut_burst_counts_though_the_gpu_was_looked_at_first(
+def test_the_rest_of_a_cut_burst_counts_though_the_gpu_was_looked_at_first(
     world: World, restarts: int, behind_s: float
 ) -> None:
     """`behind_s`: the kernel's clock is behind by as much after a few weeks."""
@@ -141,7 +141,7 @@ def test_issue11_the_rest_of_a_cut_burst_counts_though_the_gpu_was_looked_at_fir
     assert {i.row.severity for i in world.active} <= {"Info"}
 
 
-def test_issue11_a_cut_burst_that_is_being_judged_is_not_forgotten_by_the_next_restart(
+def test_a_cut_burst_that_is_being_judged_is_not_forgotten_by_the_next_restart(
     world: World,
 ) -> None:
     world.xid(48)
@@ -155,7 +155,7 @@ def test_issue11_a_cut_burst_that_is_being_judged_is_not_forgotten_by_the_next_r
     assert world.says() == "Fatal Drain ResetGPU"
 
 
-def test_issue11_a_cut_burst_waits_no_longer_for_a_kernel_log_that_does_not_come(
+def test_a_cut_burst_waits_no_longer_for_a_kernel_log_that_does_not_come(
     world: World,
 ) -> None:
     world.xid(48)

@@ -341,7 +341,7 @@ def test_another_machine_under_the_name_restores_nothing(world: World) -> None:
     assert same.incidents
 
 
-def test_issue13_06_the_reset_of_one_gpu_is_stamped_on_it_alone(world: World) -> None:
+def test_the_reset_of_one_gpu_is_stamped_on_it_alone(world: World) -> None:
     def stamps() -> list[str]:
         return [gpu.reset_at for gpu in world.published().status.gpus]
 

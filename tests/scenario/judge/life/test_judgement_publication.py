@@ -148,7 +148,7 @@ def test_more_of_the_same_rides_along(world: World) -> None:
     assert differs(before, world.published()) is Difference.RIDES_ALONG
 
 
-def test_issue15_what_an_incident_gains_is_noted_soon_and_a_flood_stops_gaining(
+def test_what_an_incident_gains_is_noted_soon_and_a_flood_stops_gaining(
     world: World,
 ) -> None:
     """Each line of evidence is new to whoever reads the verdict; there are five at most."""
@@ -232,7 +232,7 @@ def test_events_tell_a_person_and_records_make_none(world: World) -> None:
     assert (event.type, event.reason) == ("Normal", "Xid119GSPTimeout")
 
 
-def test_issue15_walk_what_becomes_one_fault_of_the_node_is_not_said_to_be_over() -> None:
+def test_walk_what_becomes_one_fault_of_the_node_is_not_said_to_be_over() -> None:
     world = World(8, architecture=10).start()
     world.changes.clear()
     for gpu in range(8):

@@ -240,7 +240,7 @@ def test_every_check_is_either_fed_by_the_page_or_known_to_be_absent() -> None:
     assert checks == set(ONE) | NOT_EXPORTED | BY_THE_HOUR
 
 
-def test_issue11_11_a_page_with_only_temperatures_is_not_all_checks_pass() -> None:
+def test_a_page_with_only_temperatures_is_not_all_checks_pass() -> None:
     world = World(nvml=False).start()
     page = "".join(
         f'DCGM_FI_DEV_GPU_TEMP{{gpu="{gpu}",UUID="{uuid(gpu)}"}} 40\n' for gpu in range(8)

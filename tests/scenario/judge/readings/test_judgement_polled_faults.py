@@ -206,7 +206,7 @@ def test_slowdown_times_are_judged_where_a_page_lacks_the_reasons(
         pytest.param([200] * 6, 50, False, id="not far above the others"),
     ],
 )
-def test_issue12_02_a_storm_of_corrected_errors_on_one_gpu_alone(
+def test_a_storm_of_corrected_errors_on_one_gpu_alone(
     world: World, mine: list[int], siblings: int, found: bool
 ) -> None:
     """SBE storm: Degraded and reported, while it lasts."""

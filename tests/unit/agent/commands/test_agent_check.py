@@ -120,7 +120,7 @@ def test_control_characters_of_a_kernel_line_do_not_reach_the_terminal(
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        pytest.param((), (3, "Unknown", "Absent"), id="issue11_11: no GPU here"),
+        pytest.param((), (3, "Unknown", "Absent"), id="no GPU here"),
         pytest.param(("--expected-gpus=8",), (3, "Unknown", "Down"), id="eight should be here"),
         pytest.param(("--kmsg=off",), (3, "Unknown", "Absent"), id="no kernel log either"),
     ],
@@ -191,7 +191,7 @@ def test_what_only_an_exporter_sees_is_confirmed_by_another_page(
     assert "RowRemapFailure" in capsys.readouterr().out
 
 
-def test_issue11_11_a_fatal_line_of_a_file_that_nothing_confirms_is_said_and_unknown(
+def test_a_fatal_line_of_a_file_that_nothing_confirms_is_said_and_unknown(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine.kernel_log.write_bytes(record(1))
@@ -212,7 +212,7 @@ def test_issue11_11_a_fatal_line_of_a_file_that_nothing_confirms_is_said_and_unk
         pytest.param(f"{NOW} gpu kernel: {XID79}\n".encode(), id="short-iso"),
     ],
 )
-def test_issue11_20_check_reads_other_people_s_logs(
+def test_check_reads_other_people_s_logs(
     log: bytes, machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine.kernel_log.write_bytes(log)
@@ -221,7 +221,7 @@ def test_issue11_20_check_reads_other_people_s_logs(
     assert "The kernel log tells of Xid79GPUFallenOffBus" in capsys.readouterr().out
 
 
-def test_issue11_20_check_says_that_it_understood_no_line(
+def test_check_says_that_it_understood_no_line(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine.kernel_log.write_bytes(b"a;b;c\n1;2;3\n")

@@ -115,12 +115,12 @@ def test_what_repeats_of_a_programs_fault_become_is_said(xid: int, said: bool) -
         pytest.param(["SXid99999"], "unknown to the catalog", id="unknown SXid"),
     ],
 )
-def test_issue15_08_reasons_and_sxids_are_explained(words, said, capsys) -> None:
+def test_reasons_and_sxids_are_explained(words, said, capsys) -> None:
     assert main(["explain", *words]) == 0
     assert said in capsys.readouterr().out
 
 
-def test_issue15_08_a_reason_that_is_nearly_one_is_named(capsys) -> None:
+def test_a_reason_that_is_nearly_one_is_named(capsys) -> None:
     assert main(["explain", "RowRemapFailur"]) == 64
     assert "did you mean RowRemapFailure" in capsys.readouterr().err
 
@@ -136,12 +136,12 @@ def test_issue15_08_a_reason_that_is_nearly_one_is_named(capsys) -> None:
         pytest.param("NVIDIA B200", "b100", id="its generation"),
     ],
 )
-def test_issue15_08_a_product_is_named_as_it_was_asked_for(product, column, capsys) -> None:
+def test_a_product_is_named_as_it_was_asked_for(product, column, capsys) -> None:
     assert main(["explain", "79", "--gpu", product]) == 0
     last = " ".join(capsys.readouterr().out.split()).partition(f"On {product}")[2]
     assert f"by the column {column}, the nearest one published" in last
 
 
-def test_issue15_walk_a_number_that_is_no_xid_but_an_sxid_is_said() -> None:
+def test_walk_a_number_that_is_no_xid_but_an_sxid_is_said() -> None:
     number = next(one for one in sxid_catalog() if one not in catalog())
     assert f"explain sxid {number}" in explanation(number)[0]

@@ -39,7 +39,7 @@ def given(command: ModuleType, *flags: str) -> argparse.Namespace:
         (["restart-node", "--session", "s"], "--boot is missing"),
     ],
 )
-def test_issue13_03_wrong_use_is_one_sentence(
+def test_wrong_use_is_one_sentence(
     flags: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(flags) == 64
@@ -48,7 +48,7 @@ def test_issue13_03_wrong_use_is_one_sentence(
     assert said.count("\n") == 1
 
 
-def test_issue13_03_the_pod_s_environment_says_which_gpus_and_which_boot(
+def test_the_pod_s_environment_says_which_gpus_and_which_boot(
     fake: FakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -64,9 +64,7 @@ def test_issue13_03_the_pod_s_environment_says_which_gpus_and_which_boot(
     assert printed["gpus"] == UUIDS[:2]
 
 
-def test_issue13_03_a_refusal_ends_with_three(
-    fake: FakeHost, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_refusal_ends_with_three(fake: FakeHost, capsys: pytest.CaptureFixture[str]) -> None:
     fake.process(300, "dcgm\x1b[31m", "/dev/nvidia0")
     assert reset_gpu.run(given(reset_gpu, "--gpus", UUIDS[0]), fake.host) == 3
     said = capsys.readouterr().out
@@ -74,7 +72,7 @@ def test_issue13_03_a_refusal_ends_with_three(
     assert "\x1b" not in said
 
 
-def test_issue13_03_a_second_run_after_the_reboot_ends_well_and_asks_nobody(
+def test_a_second_run_after_the_reboot_ends_well_and_asks_nobody(
     fake: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(restart_node.ENV_SESSION, "n0-1")

@@ -140,7 +140,7 @@ def test_the_documentation_lists_exactly_what_is_exported(page: str) -> None:
     assert documented == set(families(page))
 
 
-def test_issue16_7_the_documentation_says_what_the_basic_set_has(tmp_path: Path) -> None:
+def test_the_documentation_says_what_the_basic_set_has(tmp_path: Path) -> None:
     """`no` of what it never has, `yes` of what a healthy node has and of what is no GPU's."""
     rows = re.findall(
         r"^\| `(gpuward_\w+)` \| \w+ \| (.*?) \| (.*?) \|", DOCS.read_text(), re.MULTILINE

@@ -12,7 +12,7 @@ from tests.support.scenario.judgement_world import START, World
 
 @pytest.mark.parametrize("waited", [0, KEPT_OTHERS + 1], ids=["at once", "late"])
 @pytest.mark.parametrize("asked", [True, False])
-def test_issue11_the_node_says_whether_gpus_are_let_go_of_however_late_the_past_is_read(
+def test_the_node_says_whether_gpus_are_let_go_of_however_late_the_past_is_read(
     waited: int, *, asked: bool
 ) -> None:
     before = World().start()

@@ -60,7 +60,7 @@ def test_a_ring_that_turned_over_is_a_gap() -> None:
     assert len(facts.gaps) == 1
 
 
-def test_issue11_13_a_ring_that_was_cleared_is_no_gap_and_its_new_lines_are_read() -> None:
+def test_a_ring_that_was_cleared_is_no_gap_and_its_new_lines_are_read() -> None:
     before = b"".join(line(n) for n in range(100))
     assert news(kept(before), b"", 1 << 18) == (b"", False)
     assert news(kept(before), line(200), 1 << 18) == (line(200), False)
@@ -90,13 +90,13 @@ UNDATED = f"<4>{XID79}\n".encode()
         ),
     ],
 )
-def test_issue11_13_without_the_kernel_s_time_identical_lines_are_told_apart(
+def test_without_the_kernel_s_time_identical_lines_are_told_apart(
     before: bytes, ring: bytes, fresh: bytes, gap: bool
 ) -> None:
     assert news(kept(before), ring, 1 << 18) == (fresh, gap)
 
 
-def test_issue11_13_each_of_many_identical_lines_without_time_is_reported() -> None:
+def test_each_of_many_identical_lines_without_time_is_reported() -> None:
     facts = Facts()
     ring = KernelRing(sieve(), facts)
     for count in range(1, 6):

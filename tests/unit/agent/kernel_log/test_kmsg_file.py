@@ -89,7 +89,7 @@ def test_a_rotated_file_is_followed_to_its_successor(followed: Followed) -> None
     assert not followed.facts.lines[-1].lookback
 
 
-def test_issue11_13_a_renamed_file_is_read_on_while_its_writer_still_uses_it(
+def test_a_renamed_file_is_read_on_while_its_writer_still_uses_it(
     followed: Followed,
 ) -> None:
     with followed.path.open("ab") as writer:
@@ -104,7 +104,7 @@ def test_issue11_13_a_renamed_file_is_read_on_while_its_writer_still_uses_it(
     followed.until(1, 2, 4, 3)
 
 
-def test_issue11_13_a_second_rotation_lets_go_of_the_first_file(followed: Followed) -> None:
+def test_a_second_rotation_lets_go_of_the_first_file(followed: Followed) -> None:
     for sequence in range(2, 12):
         followed.path.rename(followed.path.with_suffix(f".{sequence}"))
         followed.path.write_bytes(record(sequence))
@@ -113,7 +113,7 @@ def test_issue11_13_a_second_rotation_lets_go_of_the_first_file(followed: Follow
     assert sum(link.readlink().parent == followed.path.parent for link in links) == 2
 
 
-def test_issue11_13_a_file_cut_and_grown_beyond_what_was_read_is_read_from_its_start(
+def test_a_file_cut_and_grown_beyond_what_was_read_is_read_from_its_start(
     log: Path,
 ) -> None:
     file = FollowedFile(str(log))
@@ -126,7 +126,7 @@ def test_issue11_13_a_file_cut_and_grown_beyond_what_was_read_is_read_from_its_s
     file.close()
 
 
-def test_issue11_13_a_file_cut_and_grown_to_the_very_same_length_is_read_again(log: Path) -> None:
+def test_a_file_cut_and_grown_to_the_very_same_length_is_read_again(log: Path) -> None:
     file = FollowedFile(str(log))
     assert file.read(4096) == record(1)
     log.write_bytes(record(2))

@@ -42,7 +42,7 @@ def test_the_set_is_built_without_the_lost_gpu_after_a_second(sense, events):
     assert event.kind is EventKind.RECOVERY_ACTION
 
 
-def test_issue11_02_only_an_xid_brings_a_number(sense, events):
+def test_only_an_xid_brings_a_number(sense, events):
     push_event(sense.path, "recovery_action", 5, 1)
     push_event(sense.path, "gpu_unavailable", 5, 79)
     push_event(sense.path, "xid", 5, 79)

@@ -383,7 +383,7 @@ def test_never_two_children_never_an_early_or_frequent_kill(steps):
         check(bench.run, seconds)
 
 
-def test_issue12_a_driver_that_fails_for_days_is_still_tried_every_minute():
+def test_a_driver_that_fails_for_days_is_still_tried_every_minute():
     """1024 failures a minute apart are 17 hours; no number of them ends the agent."""
     bench = Bench()
     bench.state = bench.state._replace(attempts=5000)

@@ -137,7 +137,7 @@ def test_counts_ride_along_once_a_minute(publishing: Publishing) -> None:
     assert health["status"]["incidents"][0]["count"] == 3
 
 
-def test_issue15_evidence_is_noted_at_once_and_of_a_flood_every_five_seconds(
+def test_evidence_is_noted_at_once_and_of_a_flood_every_five_seconds(
     publishing: Publishing,
 ) -> None:
     """Whoever asks why a moment after the verdict reads what it rests on."""

@@ -226,7 +226,7 @@ def test_an_agent_that_a_newer_one_replaced_writes_nothing_and_says_so(server: S
     assert new.publisher.close(10.0)
 
 
-def test_issue10_01_an_error_nobody_foresaw_does_not_end_publishing(
+def test_an_error_nobody_foresaw_does_not_end_publishing(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turn = HealthLane.turn

@@ -33,19 +33,19 @@ def restarted(fake: FakeHost, boot_id: str = BOOT) -> tuple[RepairResult, list[s
     return result, synced
 
 
-def test_issue13_03_systemd_is_asked_once_the_disks_have_it(fake: FakeHost) -> None:
+def test_systemd_is_asked_once_the_disks_have_it(fake: FakeHost) -> None:
     result, synced = restarted(fake)
     assert result.outcome is Outcome.DONE
     assert (synced, fake.ran()) == (["sync"], ["systemctl reboot"])
 
 
-def test_issue13_03_a_pod_that_runs_again_after_the_reboot_asks_nobody(fake: FakeHost) -> None:
+def test_a_pod_that_runs_again_after_the_reboot_asks_nobody(fake: FakeHost) -> None:
     result, _ = restarted(fake, boot_id="the boot before")
     assert result.outcome is Outcome.NEEDLESS
     assert fake.ran() == []
 
 
-def test_issue13_03_a_refusal_of_systemd_is_told(fake: FakeHost) -> None:
+def test_a_refusal_of_systemd_is_told(fake: FakeHost) -> None:
     fake.status.write_text("1")
     result, _ = restarted(fake)
     assert result.outcome is Outcome.FAILED
@@ -62,7 +62,7 @@ def test_issue13_03_a_refusal_of_systemd_is_told(fake: FakeHost) -> None:
         ("killed", "running", Outcome.UNKNOWN),
     ],
 )
-def test_issue13_03_whoever_asks_amid_the_reboot_itself_is_not_told_that_it_failed(
+def test_whoever_asks_amid_the_reboot_itself_is_not_told_that_it_failed(
     fake: FakeHost, status: str, state: str, outcome: Outcome
 ) -> None:
     fake.status.write_text(status)
@@ -72,7 +72,7 @@ def test_issue13_03_whoever_asks_amid_the_reboot_itself_is_not_told_that_it_fail
     assert fake.ran().count("systemctl reboot") == 1
 
 
-def test_issue13_03_a_request_that_nobody_answers_in_time_may_be_followed_yet(
+def test_a_request_that_nobody_answers_in_time_may_be_followed_yet(
     fake: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restart, "ASK_S", 0.0)
@@ -84,9 +84,7 @@ def test_issue13_03_a_request_that_nobody_answers_in_time_may_be_followed_yet(
 
 
 @pytest.mark.parametrize("lacks", ["run/systemd/system", "../proc/2/stat"])
-def test_issue13_03_where_the_init_is_out_of_reach_nothing_is_asked(
-    fake: FakeHost, lacks: str
-) -> None:
+def test_where_the_init_is_out_of_reach_nothing_is_asked(fake: FakeHost, lacks: str) -> None:
     path = fake.root / lacks
     path.unlink() if path.is_file() else path.rmdir()
     result, _ = restarted(fake)
@@ -94,7 +92,7 @@ def test_issue13_03_where_the_init_is_out_of_reach_nothing_is_asked(
     assert fake.ran() == []
 
 
-def test_issue13_03_a_way_to_the_host_that_is_missing_is_a_failure_in_words(
+def test_a_way_to_the_host_that_is_missing_is_a_failure_in_words(
     fake: FakeHost, tmp_path: Path
 ) -> None:
     (tmp_path / "nsenter").unlink()

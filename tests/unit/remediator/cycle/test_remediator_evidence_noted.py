@@ -22,7 +22,7 @@ async def setting(tmp_path):
             yield found
 
 
-async def test_issue15_evidence_is_noted_seconds_after_it_is_kept(setting) -> None:
+async def test_evidence_is_noted_seconds_after_it_is_kept(setting) -> None:
     await open_session(setting, "n1")
     cycle = cycle_of(setting, [])
 

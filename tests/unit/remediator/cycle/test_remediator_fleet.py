@@ -35,7 +35,7 @@ class TickingClock(VirtualClock):
         return self.at
 
 
-async def test_issue16_01_a_session_waits_for_the_next_judgement_less_long_when_marks_run_out(
+async def test_a_session_waits_for_the_next_judgement_less_long_when_marks_run_out(
     setting,
 ):
     rest = 90.0

@@ -53,7 +53,7 @@ class Setting:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_issue10_17_what_fell_due_while_it_might_not_act_is_looked_at_afterwards():
+async def test_what_fell_due_while_it_might_not_act_is_looked_at_afterwards():
     setting = Setting()
     await setting.run(30, acts=lambda at: not 5 <= at < 20)
     assert [at for at in setting.looked_at if at < 5]
@@ -67,7 +67,7 @@ async def test_a_replica_that_may_not_act_looks_at_nothing():
     assert setting.looked_at == []
 
 
-async def test_issue10_12_sessions_are_looked_at_when_a_view_becomes_old_and_when_it_is_fresh():
+async def test_sessions_are_looked_at_when_a_view_becomes_old_and_when_it_is_fresh():
     setting = Setting()
     await setting.run(10, acts=lambda at: True)
     setting.looked_at.clear()

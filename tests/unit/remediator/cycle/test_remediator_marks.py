@@ -36,7 +36,7 @@ def reads(setting):
     return setting.cluster.server.requests.count(verb="get", resource="nodes")
 
 
-async def test_issue16_01_a_node_is_marked_without_a_read(setting):
+async def test_a_node_is_marked_without_a_read(setting):
     await open_session(setting, "n1")
     before = reads(setting)
     await cycle_of(setting, []).look("n1")
@@ -44,7 +44,7 @@ async def test_issue16_01_a_node_is_marked_without_a_read(setting):
     assert reads(setting) == before
 
 
-async def test_issue16_01_a_node_that_changed_unseen_is_read_and_then_marked(setting):
+async def test_a_node_that_changed_unseen_is_read_and_then_marked(setting):
     behind = setting.caches.nodes.items["n1"]
     await setting.client.patch(NODES, "n1", {"metadata": {"labels": {"rack": "a"}}})
     await until(lambda: setting.caches.nodes.items["n1"].labels.get("rack") == "a")

@@ -113,9 +113,7 @@ class TestMaintenance:
         ("path", "due_s"),
         [pytest.param(".*leases", 5, id="leases"), pytest.param("/apis$", 301, id="groups")],
     )
-    async def test_issue10_12_leases_that_cannot_be_read_forbid_harm_after_a_while(
-        self, leased, path, due_s
-    ):
+    async def test_leases_that_cannot_be_read_forbid_harm_after_a_while(self, leased, path, due_s):
         _, keeper = self.keeper(leased, [])
         assert "maintenance leases" in keeper.too_old(), "nobody has looked yet"
         await keeper.sweep()

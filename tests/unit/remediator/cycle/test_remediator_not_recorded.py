@@ -35,7 +35,7 @@ async def told(setting):
         (413, "does not let the remediator write the status"),
     ],
 )
-async def test_issue10_09_a_refused_status_is_said_on_the_node_once(setting, code, says):
+async def test_a_refused_status_is_said_on_the_node_once(setting, code, says):
     body = json.dumps({"kind": "Status", "message": "no", "code": code}).encode()
     refused = setting.cluster.server.faults.add(
         Fault(method="PATCH", path="gpuquarantines/.*/status$", times=None, status=code, body=body)

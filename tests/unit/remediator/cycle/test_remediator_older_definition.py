@@ -28,7 +28,7 @@ async def setting(tmp_path):
             yield found
 
 
-async def test_issue10_31_a_field_that_the_server_does_not_keep_neither_stops_a_drain_nor_repeats(
+async def test_a_field_that_the_server_does_not_keep_neither_stops_a_drain_nor_repeats(
     setting,
 ):
     cycle = cycle_of(setting, [])
@@ -46,7 +46,7 @@ async def test_issue10_31_a_field_that_the_server_does_not_keep_neither_stops_a_
     assert setting.cluster.writes() == before
 
 
-async def test_issue15_what_an_older_definition_drops_is_said_once_on_the_node(setting):
+async def test_what_an_older_definition_drops_is_said_once_on_the_node(setting):
     cycle = cycle_of(setting, [])
     await open_session(setting, "n1")
     told: list[str] = []
@@ -60,9 +60,7 @@ async def test_issue15_what_an_older_definition_drops_is_said_once_on_the_node(s
     assert "kubectl apply -k daemonset/crds" in message
 
 
-def test_issue15_fields_inside_lists_are_seen_to_be_lost_and_those_inside_evidence_are_none() -> (
-    None
-):
+def test_fields_inside_lists_are_seen_to_be_lost_and_those_inside_evidence_are_none() -> None:
     sent = QuarantineStatus(
         phase="Marked",
         repair=(RepairAttempt(step="ResetGPU", adapter="job", state="Done"),),

@@ -21,7 +21,7 @@ async def setting(tmp_path):
             yield found
 
 
-async def test_issue12_06_a_mark_that_is_put_on_takes_its_record_and_its_event_along(setting):
+async def test_a_mark_that_is_put_on_takes_its_record_and_its_event_along(setting):
     writes = Writes(setting.edge(), lambda: None)
     session = QuarantineView(
         metadata=ObjectMeta(name="s", uid="u"),

@@ -16,7 +16,7 @@ def asked():
     return power_cycle()
 
 
-async def test_issue13_a_failed_read_forgets_no_deleted_session(tmp_path, asked):
+async def test_a_failed_read_forgets_no_deleted_session(tmp_path, asked):
     gone = asked.session("n0")
     async with edge(tmp_path) as cluster:
         await cluster.add_node("n0")

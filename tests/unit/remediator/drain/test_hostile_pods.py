@@ -38,7 +38,7 @@ def pod(name, **spec):
     return {"metadata": metadata, "spec": {"nodeName": "n1", **spec}}
 
 
-async def test_issue10_05_a_pod_that_is_not_understood_hides_no_other(cluster):
+async def test_a_pod_that_is_not_understood_hides_no_other(cluster):
     odd = {"name": "v", "emptyDir": {"mode": 448}}
     async with draining(cluster) as setting:
         await setting.add_session("n1")
@@ -57,7 +57,7 @@ async def test_issue10_05_a_pod_that_is_not_understood_hides_no_other(cluster):
     ("code", "reason", "says"),
     [(500, "PodsNotListed", "tried again"), (403, "MissingPermission", "grant")],
 )
-async def test_issue10_05_pods_that_cannot_be_listed_are_said_and_their_time_runs(
+async def test_pods_that_cannot_be_listed_are_said_and_their_time_runs(
     cluster, monkeypatch, code, reason, says, steered
 ):
     monkeypatch.setattr(drains, "_FAILED_S", 0.1)  # the pause between two tries
@@ -92,7 +92,7 @@ async def owned(cluster, name, uid, kind="ReplicationController", api_version="v
     await cluster.client.create(PODS, body, "default")
 
 
-async def test_issue10_02_an_owner_with_an_odd_selector_ends_nothing(cluster):
+async def test_an_owner_with_an_odd_selector_ends_nothing(cluster):
     body = {
         "apiVersion": "v1",
         "kind": "ReplicationController",
@@ -119,7 +119,7 @@ async def test_issue10_02_an_owner_with_an_odd_selector_ends_nothing(cluster):
         ("%2e%2e/%2e%2e", "ReplicationController", "v1"),
     ],
 )
-async def test_issue10_07_an_owner_reference_chooses_no_path(cluster, name, kind, api_version):
+async def test_an_owner_reference_chooses_no_path(cluster, name, kind, api_version):
     await owned(cluster, name, "some-uid", kind, api_version)
     async with draining(cluster) as setting:
         look = DrainLook(setting.cluster.api, setting.cluster.clock, setting.caches)

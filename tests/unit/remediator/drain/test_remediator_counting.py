@@ -27,7 +27,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_issue16_03_neither_the_servers_own_note_nor_another_budget_ends_the_wait(
+async def test_neither_the_servers_own_note_nor_another_budget_ends_the_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(counting, "_LONGEST_S", 60.0)

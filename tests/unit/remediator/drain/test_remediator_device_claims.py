@@ -74,7 +74,7 @@ async def add_pod(cluster, name, node, claim):
     await cluster.client.update_status(PODS, pod, "default")
 
 
-async def test_issue11_21_it_is_a_gpu_pod_and_its_gang_is_seen(cluster):
+async def test_it_is_a_gpu_pod_and_its_gang_is_seen(cluster):
     await add_claim(cluster, "two", pool="sick", count=2)
     await add_claim(cluster, "nic", pool="sick", driver="dra.example.com")
     await add_pod(cluster, "trains", "sick", "two")
@@ -90,7 +90,7 @@ async def test_issue11_21_it_is_a_gpu_pod_and_its_gang_is_seen(cluster):
 
 
 @pytest.mark.parametrize(("elsewhere", "held", "fits"), [(4, 2, True), (4, 3, False)])
-async def test_issue11_21_its_room_is_what_no_claim_holds(cluster, elsewhere, held, fits):
+async def test_its_room_is_what_no_claim_holds(cluster, elsewhere, held, fits):
     await add_slice(cluster, "sick", 8)
     await add_slice(cluster, "other", elsewhere)
     await add_claim(cluster, "two", pool="sick", count=2)
@@ -104,7 +104,7 @@ async def test_issue11_21_its_room_is_what_no_claim_holds(cluster, elsewhere, he
         assert (await free.without_room("sick", pods) == frozenset()) == fits
 
 
-async def test_issue11_21_claims_that_may_not_be_read_are_taken_for_gpus_and_have_room(cluster):
+async def test_claims_that_may_not_be_read_are_taken_for_gpus_and_have_room(cluster):
     await add_claim(cluster, "two", pool="sick", count=2)
     await add_pod(cluster, "trains", "sick", "two")
 

@@ -67,21 +67,21 @@ def with_phase(setting, phase):
     setting.world.caches.quarantines.items["s-n1"] = moved
 
 
-async def test_issue10_15_nothing_is_evicted_once_the_session_validates(cluster):
+async def test_nothing_is_evicted_once_the_session_validates(cluster):
     async with draining(cluster) as setting:
         await low_rate_drain(setting)
         with_phase(setting, "Validating")
         assert await few_more_were_sent(setting)
 
 
-async def test_issue10_15_nothing_is_evicted_once_its_drain_was_stopped(cluster):
+async def test_nothing_is_evicted_once_its_drain_was_stopped(cluster):
     async with draining(cluster) as setting:
         await low_rate_drain(setting)
         setting.drains.steer("n1", Evicting.NO)
         assert await few_more_were_sent(setting)
 
 
-async def test_issue10_15_a_skip_rule_that_was_added_is_obeyed_at_once(cluster):
+async def test_a_skip_rule_that_was_added_is_obeyed_at_once(cluster):
     async with draining(cluster) as setting:
         await low_rate_drain(setting)
         skip = (PodRule(strategy="Skip"),)
@@ -89,7 +89,7 @@ async def test_issue10_15_a_skip_rule_that_was_added_is_obeyed_at_once(cluster):
         assert await few_more_were_sent(setting)
 
 
-async def test_issue10_15_a_pod_that_changed_while_it_waited_is_read_again(cluster):
+async def test_a_pod_that_changed_while_it_waited_is_read_again(cluster):
     async with draining(cluster) as setting:
         await low_rate_drain(setting)
         hold = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}
@@ -137,7 +137,7 @@ async def test_a_pod_read_that_outlives_its_second_is_read_again_on_a_slow_serve
         await until(lambda: setting.memory("n1") and setting.memory("n1").evicted == 1)
 
 
-async def test_issue10_15_force_ends_between_the_condition_and_the_deletion(cluster):
+async def test_force_ends_between_the_condition_and_the_deletion(cluster):
     async with draining(cluster) as setting:
         setting.policy = FORCED
         await setting.add_budget("web", 0, minAvailable=2)
@@ -161,7 +161,7 @@ async def test_issue10_15_force_ends_between_the_condition_and_the_deletion(clus
         assert cluster.server.requests.count(verb="delete", resource="pods") == 0
 
 
-async def test_issue10_12_pods_that_could_not_be_listed_for_a_minute_are_left_alone(cluster):
+async def test_pods_that_could_not_be_listed_for_a_minute_are_left_alone(cluster):
     async with draining(cluster) as setting:
         await low_rate_drain(setting)
         cluster.server.faults.fail(

@@ -40,7 +40,7 @@ async def test_free_pods_go_at_once_and_terminating_ones_are_not_asked_again(clu
         assert staying == ["other"]
 
 
-async def test_issue10_27_nobody_is_asked_before_it_is_on_record(cluster):
+async def test_nobody_is_asked_before_it_is_on_record(cluster):
     async with draining(cluster) as setting:
         await setting.add_session("n1", on_record=False)
         await setting.add_pod("p", "n1")

@@ -168,7 +168,7 @@ async def test_a_node_that_waits_no_more_is_forgotten(cluster):
         assert setting.world.gangs == {}
 
 
-async def test_issue12_a_node_that_the_policy_only_cordons_by_now_is_not_read(cluster):
+async def test_a_node_that_the_policy_only_cordons_by_now_is_not_read(cluster):
     """The level in the session was right when it was written."""
     await add_worker(cluster, "w0", "n1")
     only = load_policy(

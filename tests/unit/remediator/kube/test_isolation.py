@@ -133,7 +133,7 @@ async def test_a_look_that_fails_unforeseen_is_said_in_its_session_and_waits(
     assert "UnexpectedError" not in json.dumps(session)
 
 
-async def test_issue10_04_a_rule_that_never_comes_to_rest_does_not_patch_for_ever(
+async def test_a_rule_that_never_comes_to_rest_does_not_patch_for_ever(
     setting, monkeypatch
 ) -> None:
     counted: list[str] = []

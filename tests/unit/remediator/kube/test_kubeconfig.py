@@ -30,7 +30,7 @@ def written(tmp_path: Any, user: dict[str, Any], current: str = "x", **context: 
     return str(path)
 
 
-async def test_issue15_01_requests_act_as_the_user_that_the_kubeconfig_names(tmp_path):
+async def test_requests_act_as_the_user_that_the_kubeconfig_names(tmp_path):
     user = {
         "token": "t",
         "as": "jane",
@@ -51,19 +51,19 @@ async def test_issue15_01_requests_act_as_the_user_that_the_kubeconfig_names(tmp
     ]
 
 
-async def test_issue15_01_who_is_asked_for_on_the_command_line_wins(tmp_path):
+async def test_who_is_asked_for_on_the_command_line_wins(tmp_path):
     access = Access(written(tmp_path, {"token": "t", "as": "jane"}), None, Acting(user="joe"))
     await access.load()
 
     assert await access.headers() == [("Authorization", "Bearer t"), ("Impersonate-User", "joe")]
 
 
-async def test_issue15_01_groups_without_a_user_are_refused(tmp_path):
+async def test_groups_without_a_user_are_refused(tmp_path):
     with pytest.raises(AccessError, match="need as: beside them"):
         await Access(written(tmp_path, {"token": "t", "as-groups": ["sre"]})).load()
 
 
-async def test_issue15_01_an_exec_login_that_gives_nothing_stops_the_command(tmp_path):
+async def test_an_exec_login_that_gives_nothing_stops_the_command(tmp_path):
     login = {
         "apiVersion": "client.authentication.k8s.io/v1",
         "command": sys.executable,
@@ -74,7 +74,7 @@ async def test_issue15_01_an_exec_login_that_gives_nothing_stops_the_command(tmp
         await Access(written(tmp_path, {"exec": login})).load()
 
 
-async def test_issue15_01_an_exec_login_without_a_token_stops_the_command(tmp_path):
+async def test_an_exec_login_without_a_token_stops_the_command(tmp_path):
     answer = {
         "apiVersion": "client.authentication.k8s.io/v1",
         "kind": "ExecCredential",
@@ -90,12 +90,12 @@ async def test_issue15_01_an_exec_login_without_a_token_stops_the_command(tmp_pa
         await Access(written(tmp_path, {"exec": login})).load()
 
 
-async def test_issue15_without_a_current_context_the_others_are_named(tmp_path):
+async def test_without_a_current_context_the_others_are_named(tmp_path):
     with pytest.raises(AccessError, match=r"no current-context; name one .* --context: x$"):
         await Access(written(tmp_path, {"token": "t"}, current="")).load()
 
 
-async def test_issue15_01_a_named_context_needs_no_current_one(tmp_path):
+async def test_a_named_context_needs_no_current_one(tmp_path):
     path = written(tmp_path, {"token": "t"}, current="", namespace="gpus")
     access = Access(path, "x")
     await access.load()
@@ -117,7 +117,7 @@ def test_the_first_file_that_names_a_user_wins(tmp_path):
 @pytest.mark.parametrize(
     "login", [{"token": "t"}, {"auth-provider": {}}], ids=["plain", "library"]
 )
-async def test_issue15_01_of_several_files_the_first_current_context_is_in_force(
+async def test_of_several_files_the_first_current_context_is_in_force(
     tmp_path: Any, login: dict[str, Any]
 ) -> None:
     """As kubectl: a command must never go to another cluster than `kubectl config

@@ -36,11 +36,11 @@ def login(user: dict[str, Any] | None = None, **changes: Any) -> PlainLogin | No
         pytest.param({}, {"certificate-authority-data": "%%"}, id="not base64"),
     ],
 )
-def test_issue15_09_what_is_not_plain_is_left_to_the_library(user, changes):
+def test_what_is_not_plain_is_left_to_the_library(user, changes):
     assert login(user, **changes) is None
 
 
-def test_issue15_09_a_plain_login_is_what_its_sections_say():
+def test_a_plain_login_is_what_its_sections_say():
     data = base64.b64encode(b"PEM").decode()
     found = login(
         {"tokenFile": "token", "client-certificate-data": data, "client-key": "/abs/key"},
@@ -56,7 +56,7 @@ def test_issue15_09_a_plain_login_is_what_its_sections_say():
     assert (found.certificate.data, found.key.file) == (b"PEM", "/abs/key")
 
 
-async def test_issue15_09_a_token_file_is_read_at_every_request(tmp_path):
+async def test_a_token_file_is_read_at_every_request(tmp_path):
     (tmp_path / "token").write_text("first\n")
     config = {
         "clusters": [{"name": "c", "cluster": SERVER}],
@@ -106,7 +106,7 @@ assert ssl.SSLContext.set_default_verify_paths is _ssl._SSLContext.set_default_v
         pytest.param(("fleet",), (*HEAVY, *OF_OTHER_COMMANDS), id="fleet"),
     ],
 )
-def test_issue15_09_a_command_reads_nothing_heavy_that_it_does_not_need(tmp_path, words, heavy):
+def test_a_command_reads_nothing_heavy_that_it_does_not_need(tmp_path, words, heavy):
     """Not a timed assertion: what costs the half second is named."""
     with cluster(tmp_path) as kubectl:
         given = ["--kubeconfig", str(kubectl.kubeconfig), *words]

@@ -211,7 +211,7 @@ async def test_the_servers_date_corrects_the_clock(tmp_path):
     assert clock.now() == pytest.approx(2_524_608_000, abs=6)
 
 
-async def test_issue10_13_the_date_of_one_answer_alone_moves_nothing(tmp_path):
+async def test_the_date_of_one_answer_alone_moves_nothing(tmp_path):
     dates = [None, None, "Sat, 01 Jan 2050 00:00:00 GMT"]
 
     async def handler(_):
@@ -260,7 +260,7 @@ async def test_a_bad_kubeconfig_is_named_with_a_remedy(tmp_path, text, words):
         ),
     ],
 )
-async def test_issue15_walk_what_is_plainly_wrong_is_said_without_the_library(
+async def test_walk_what_is_plainly_wrong_is_said_without_the_library(
     tmp_path, monkeypatch, text, context, words
 ):
     """The demo installs without it: a slip in --context said that the installation was a part."""
@@ -287,14 +287,12 @@ def test_an_answer_that_is_no_object_is_an_error_not_a_crash():
         pytest.param(200, {"reason": "NotFound", "details": {"name": "n1"}}, False, id="no 404"),
     ],
 )
-def test_issue10_13_only_the_servers_own_word_about_that_name_makes_an_object_gone(
-    code, body, gone
-):
+def test_only_the_servers_own_word_about_that_name_makes_an_object_gone(code, body, gone):
     answer = Answer(code=code, body=json.dumps(body).encode(), content_type="application/json")
     assert answer.says_gone("n1") is gone
 
 
-async def test_issue16_01_records_follow_the_marks_that_are_under_way(tmp_path):
+async def test_records_follow_the_marks_that_are_under_way(tmp_path):
     order, answer = [], asyncio.Event()
 
     async def handler(request):
@@ -315,7 +313,7 @@ async def test_issue16_01_records_follow_the_marks_that_are_under_way(tmp_path):
     assert order == ["/mark", "/read", "/record"]
 
 
-async def test_issue16_01_a_record_waits_for_marks_only_so_long(tmp_path, monkeypatch):
+async def test_a_record_waits_for_marks_only_so_long(tmp_path, monkeypatch):
     monkeypatch.setattr("remediator.kube.api._YIELD_S", 0.01)
 
     async def handler(request):
@@ -339,7 +337,7 @@ async def test_issue16_01_a_record_waits_for_marks_only_so_long(tmp_path, monkey
         pytest.param({"https_proxy": "http://p:1"}, None, id="of the other scheme"),
     ],
 )
-async def test_issue16_02_the_proxy_of_the_environment_is_found_once(
+async def test_the_proxy_of_the_environment_is_found_once(
     tmp_path, monkeypatch, environment, proxy
 ):
     for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):

@@ -94,7 +94,7 @@ async def test_a_pause_between_the_check_and_the_connection_still_stops_it(clust
     assert cluster.writes() == []
 
 
-async def test_issue10_31_a_leader_deposed_while_it_waits_for_a_connection_writes_nothing(cluster):
+async def test_a_leader_deposed_while_it_waits_for_a_connection_writes_nothing(cluster):
     """Nothing at all: a session, a record and an event do no harm, and are another's to write."""
 
     class Deposed(Lead):
@@ -346,7 +346,7 @@ def mark_on(node):
     return d.MarkNode(node="n1", node_uid=node.uid, session="s", patch=patch)
 
 
-async def test_issue16_01_a_mark_on_the_version_that_the_watch_shows_needs_no_read(cluster):
+async def test_a_mark_on_the_version_that_the_watch_shows_needs_no_read(cluster):
     node = await cluster.api.get("/api/v1/nodes/n1", NodeView)
     before = cluster.server.requests.count(verb="get", resource="nodes")
     checked: list[str] = []
@@ -361,7 +361,7 @@ async def test_issue16_01_a_mark_on_the_version_that_the_watch_shows_needs_no_re
     assert checked == [node.uid, node.uid], "the rules look once more, and again on the connection"
 
 
-async def test_issue16_01_a_mark_meets_no_other_version_than_it_was_decided_on(cluster):
+async def test_a_mark_meets_no_other_version_than_it_was_decided_on(cluster):
     node = await cluster.api.get("/api/v1/nodes/n1", NodeView)
     opt_out = {"metadata": {"labels": {"gpuward.io/opt-out": "true"}}}
     await cluster.client.patch(NODES, "n1", opt_out)
@@ -370,7 +370,7 @@ async def test_issue16_01_a_mark_meets_no_other_version_than_it_was_decided_on(c
     assert "taints" not in (await cluster.client.get(NODES, "n1"))["spec"]
 
 
-async def test_issue16_01_a_mark_on_another_version_than_the_watch_shows_is_read_for(cluster):
+async def test_a_mark_on_another_version_than_the_watch_shows_is_read_for(cluster):
     node = await cluster.api.get("/api/v1/nodes/n1", NodeView)
     older = msgspec.structs.replace(
         node, metadata=msgspec.structs.replace(node.metadata, resource_version="1")
@@ -380,7 +380,7 @@ async def test_issue16_01_a_mark_on_another_version_than_the_watch_shows_is_read
     assert cluster.server.requests.count(verb="get", resource="nodes") == before + 1
 
 
-async def test_issue16_03_evictions_of_one_moment_share_one_read_of_their_node(cluster):
+async def test_evictions_of_one_moment_share_one_read_of_their_node(cluster):
     gate = gateway(cluster)
     before = cluster.server.requests.count(verb="get", resource="nodes")
     evictions = [

@@ -55,9 +55,9 @@ async def test_a_list_is_read_page_by_page_and_followed_from_its_version(tmp_pat
         pytest.param(lambda r: refusal(410, "Expired", "too old"), id="refused with 410"),
         pytest.param(
             lambda r: refusal(400, "BadRequest", "Invalid resource version"),
-            id="issue10_30 refused with 400",
+            id="refused with 400",
         ),
-        pytest.param(lambda r: refusal(422, "Invalid", "no"), id="issue10_30 refused with 422"),
+        pytest.param(lambda r: refusal(422, "Invalid", "no"), id="refused with 422"),
         pytest.param(
             lambda r: stream(
                 r, event("ERROR", {"kind": "Status", "code": 410, "message": "too old"})
@@ -181,7 +181,7 @@ async def test_s43_after_silence_only_a_list_is_believed(tmp_path):
     assert asked[:4] == ["list", "watch", "list", "watch"]
 
 
-async def test_issue10_12_a_watch_that_fails_makes_the_view_old_and_says_why(tmp_path):
+async def test_a_watch_that_fails_makes_the_view_old_and_says_why(tmp_path):
     broken = False
 
     async def handler(request):
@@ -202,7 +202,7 @@ async def test_issue10_12_a_watch_that_fails_makes_the_view_old_and_says_why(tmp
         await until(lambda: not cache.too_old())
 
 
-async def test_issue10_12_a_watch_that_hangs_makes_the_view_old(tmp_path):
+async def test_a_watch_that_hangs_makes_the_view_old(tmp_path):
     async def handler(request):
         return await stream(request) if is_watch(request) else page([], 5)
 
@@ -214,7 +214,7 @@ async def test_issue10_12_a_watch_that_hangs_makes_the_view_old(tmp_path):
         assert "nodes" in cache.too_old()
 
 
-async def test_issue10_12_a_server_cannot_send_a_watch_away_for_an_hour(tmp_path):
+async def test_a_server_cannot_send_a_watch_away_for_an_hour(tmp_path):
     asked = []
 
     async def handler(request):
@@ -438,7 +438,7 @@ async def test_a_selection_that_changes_while_its_watch_begins_is_listed(tmp_pat
         assert list(cache.items) == ["x"]
 
 
-async def test_issue10_12_a_watch_that_does_not_bring_what_was_just_written_is_old(tmp_path):
+async def test_a_watch_that_does_not_bring_what_was_just_written_is_old(tmp_path):
     late = asyncio.Event()
 
     async def hanging(request):
@@ -461,7 +461,7 @@ async def test_issue10_12_a_watch_that_does_not_bring_what_was_just_written_is_o
         await until(lambda: not cache.too_old())
 
 
-async def test_issue10_12_a_view_that_is_listed_often_is_old_sooner(tmp_path):
+async def test_a_view_that_is_listed_often_is_old_sooner(tmp_path):
     async def handler(request):
         return await stream(request) if is_watch(request) else page([], 5)
 
@@ -474,7 +474,7 @@ async def test_issue10_12_a_view_that_is_listed_often_is_old_sooner(tmp_path):
 
 
 @pytest.mark.parametrize("body", [{}, {"status": "ok"}], ids=["nothing", "of something else"])
-async def test_issue10_12_json_that_is_no_list_does_not_empty_the_cache(tmp_path, body):
+async def test_json_that_is_no_list_does_not_empty_the_cache(tmp_path, body):
     answers = [page([node("a", 1)], 5)]
     asked = []
 

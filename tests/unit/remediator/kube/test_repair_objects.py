@@ -44,7 +44,7 @@ async def seen(objects: RepairObjects, query: ObjectQuery) -> ObjectSeen:
     return objects.known("gpu-1")[query]
 
 
-async def test_issue13_02_what_is_there_is_handed_over_with_the_version_that_is_served(
+async def test_what_is_there_is_handed_over_with_the_version_that_is_served(
     tmp_path: Path,
 ) -> None:
     async with edge(tmp_path) as found:
@@ -71,7 +71,7 @@ async def test_issue13_02_what_is_there_is_handed_over_with_the_version_that_is_
         assert objects.known("gpu-1") == {}
 
 
-async def test_issue13_02_a_list_comes_whole_and_a_kind_that_nobody_serves_is_no_absence(
+async def test_a_list_comes_whole_and_a_kind_that_nobody_serves_is_no_absence(
     tmp_path: Path,
 ) -> None:
     async with edge(tmp_path) as found:
@@ -123,7 +123,7 @@ def answered(code: int, body: bytes = b"{}", kind: str = "application/json") -> 
         (answered(200, b'{"metadata":3}'), Sight.FOUND, ""),
     ],
 )
-async def test_issue13_05_every_answer_has_a_meaning(
+async def test_every_answer_has_a_meaning(
     tmp_path: Path, answer: Answer, sight: Sight, says: str
 ) -> None:
     async with edge(tmp_path) as found:

@@ -22,7 +22,7 @@ from tests.support.remediator.watched_cache import (
 )
 
 
-async def test_issue16_01_an_answer_older_than_the_watch_brings_nothing_back(tmp_path):
+async def test_an_answer_older_than_the_watch_brings_nothing_back(tmp_path):
     """What the watch has taken away since the write stays away."""
 
     async def handler(request):
@@ -36,7 +36,7 @@ async def test_issue16_01_an_answer_older_than_the_watch_brings_nothing_back(tmp
         assert list(cache.items) == ["made"]
 
 
-async def test_issue16_01_what_is_held_at_this_version_already_is_neither_decoded_nor_told(
+async def test_what_is_held_at_this_version_already_is_neither_decoded_nor_told(
     tmp_path,
 ):
     """The echo of an own write, and an object that another watch brought."""

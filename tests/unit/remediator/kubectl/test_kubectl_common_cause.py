@@ -68,7 +68,7 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
         yield found
 
 
-def test_issue15_fleet_names_the_rack_above_the_table(kubectl: Kubectl) -> None:
+def test_fleet_names_the_rack_above_the_table(kubectl: Kubectl) -> None:
     code, out, _ = kubectl("fleet")
     assert code == 0
     assert out.splitlines()[1] == (
@@ -94,9 +94,7 @@ def test_of_a_part_of_the_fleet_nothing_is_said_to_be_nowhere_else(kubectl: Kube
 
 
 @pytest.mark.parametrize(("mode", "said"), [("Shadow", 1), ("Enforce", 0), ("Sometimes", 0)])
-def test_issue15_fleet_says_once_that_the_policy_is_shadow(
-    tmp_path: Path, mode: str, said: int
-) -> None:
+def test_fleet_says_once_that_the_policy_is_shadow(tmp_path: Path, mode: str, said: int) -> None:
     def filled(hosted: HostedServer) -> None:
         meta = {"name": "gpuward-policy", "namespace": "gpuward"}
         load(hosted, r.NAMESPACES, {"metadata": {"name": "gpuward"}})
@@ -147,7 +145,7 @@ NARROW = "{mode: Enforce, budget: {per: [example.com/cell]}, nodeSelector: gone=
         pytest.param(PER, True, False, id="the-breaker-says-it"),
     ],
 )
-def test_issue15_walk_fleet_compares_what_the_page_compares(
+def test_walk_fleet_compares_what_the_page_compares(
     tmp_path: Path, policy: str, storm: bool, said: bool
 ) -> None:
     with cluster(tmp_path, cells(policy=policy, storm=storm)) as kubectl:

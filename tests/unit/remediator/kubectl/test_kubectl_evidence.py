@@ -34,7 +34,7 @@ def holding(*objects: dict[str, Any], recorded: str = "") -> Callable[[HostedSer
     return fill
 
 
-def test_issue13_05_it_writes_what_a_vendor_asks_for(tmp_path: Path) -> None:
+def test_it_writes_what_a_vendor_asks_for(tmp_path: Path) -> None:
     folder = tmp_path / "rma"
     with cluster(tmp_path, holding(kept(), recorded=kept()["spec"]["sha256"])) as kubectl:
         code, out, err = kubectl("evidence", NAME, "-o", str(folder))
@@ -56,7 +56,7 @@ def test_issue13_05_it_writes_what_a_vendor_asks_for(tmp_path: Path) -> None:
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == sha256
 
 
-def test_issue13_05_of_a_node_the_newest_also_when_the_node_is_gone(tmp_path: Path) -> None:
+def test_of_a_node_the_newest_also_when_the_node_is_gone(tmp_path: Path) -> None:
     older = kept("gpu-7-older", takenAt="2026-03-01T11:00:00Z")
     with cluster(tmp_path, holding(older, kept())) as kubectl:
         code, out, err = kubectl("evidence", "gpu-7", "-o", str(tmp_path / "rma"))
@@ -71,7 +71,7 @@ def test_issue13_05_of_a_node_the_newest_also_when_the_node_is_gone(tmp_path: Pa
         (kept(), "1" * 64, "is not the one on record of its session"),
     ],
 )
-def test_issue13_05_what_was_changed_is_refused_and_nothing_is_written(
+def test_what_was_changed_is_refused_and_nothing_is_written(
     tmp_path: Path, there: dict[str, Any], recorded: str, why: str
 ) -> None:
     folder = tmp_path / "rma"
@@ -82,7 +82,7 @@ def test_issue13_05_what_was_changed_is_refused_and_nothing_is_written(
     assert not folder.exists()
 
 
-def test_issue13_05_nothing_is_overwritten(tmp_path: Path) -> None:
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
     folder = tmp_path / "rma"
     folder.mkdir()
     (folder / "summary.txt").write_text("mine")
@@ -96,7 +96,7 @@ def test_issue13_05_nothing_is_overwritten(tmp_path: Path) -> None:
     assert (folder / "summary.txt").read_text() == "mine"
 
 
-def test_issue13_05_without_any_it_says_where_evidence_comes_from(tmp_path: Path) -> None:
+def test_without_any_it_says_where_evidence_comes_from(tmp_path: Path) -> None:
     with cluster(tmp_path, holding()) as kubectl:
         code, _, err = kubectl("evidence", "gpu-9")
     assert code == 1

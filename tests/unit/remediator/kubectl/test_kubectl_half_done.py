@@ -41,7 +41,7 @@ NODES_ONLY = [
 
 
 @pytest.mark.parametrize("command", ["hold", "repaired", "unhold"])
-def test_issue15_walk_what_cannot_be_read_keeps_a_command_from_writing(
+def test_walk_what_cannot_be_read_keeps_a_command_from_writing(
     tmp_path: Path, command: str
 ) -> None:
     """Before the definitions are installed: an error that had written all the same would lie."""
@@ -68,14 +68,14 @@ def nodes_only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
         yield kubectl
 
 
-def test_issue15_walk_half_a_hold_says_which_half(nodes_only: Kubectl) -> None:
+def test_walk_half_a_hold_says_which_half(nodes_only: Kubectl) -> None:
     code, out, err = nodes_only("hold", BLOCKED, *BECAUSE)
     assert (code, out) == (1, "")
     assert "the node is held, but its session could not be told: not allowed" in err
     assert "run this again" in err
 
 
-def test_issue15_walk_a_hold_over_a_hold_says_what_it_replaced(tmp_path: Path) -> None:
+def test_walk_a_hold_over_a_hold_says_what_it_replaced(tmp_path: Path) -> None:
     with cluster(tmp_path, load_fleet) as kubectl:
         kubectl("hold", BLOCKED, "--reason", "vendor is on the way")
         code, out, _ = kubectl("hold", BLOCKED, "--reason", "second thought")

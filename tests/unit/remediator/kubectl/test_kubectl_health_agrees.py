@@ -78,7 +78,7 @@ def of_pod(**changes: Any) -> Object:
         pytest.param([agent("True")], [], "Unknown", "NoVerdict", id="no verdict"),
     ],
 )  # fmt: skip
-def test_issue15_fleet_why_and_the_pages_agree(
+def test_fleet_why_and_the_pages_agree(
     tmp_path: Path, pods: list[Object], verdicts: list[Object], word: str, reason: str
 ) -> None:
     def fill(hosted: HostedServer) -> None:

@@ -64,7 +64,7 @@ def test_wrong_use_is_one_line_with_the_remedy_and_64(arguments, said):
 @pytest.mark.parametrize(
     "arguments", [("help",), ("help", "why"), ("help", "list", "-A")], ids=" ".join
 )
-def test_issue15_walk_help_is_a_word_too(arguments: tuple[str, ...]) -> None:
+def test_walk_help_is_a_word_too(arguments: tuple[str, ...]) -> None:
     code, out, err = run_command(*arguments)
     assert (code, err) == (0, "")
     assert out == run_command(*arguments[1:2], "--help")[1]
@@ -81,7 +81,7 @@ def test_issue15_walk_help_is_a_word_too(arguments: tuple[str, ...]) -> None:
         pytest.param("-n x version", "--version", id="version"),
     ],
 )
-def test_issue15_walk_help_stands_where_people_put_it(typed: str, meant: str) -> None:
+def test_walk_help_stands_where_people_put_it(typed: str, meant: str) -> None:
     assert run_command(*typed.split()) == run_command(*meant.split())
 
 

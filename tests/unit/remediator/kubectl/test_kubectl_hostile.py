@@ -191,7 +191,7 @@ def test_one_phase_or_verdict_word_in_a_line_is_coloured(line: str, shown: str) 
     assert coloured(line) == shown
 
 
-def test_issue10_05_objects_that_nobody_can_read_are_counted_and_named(
+def test_objects_that_nobody_can_read_are_counted_and_named(
     tmp_path: Path,
 ) -> None:
     def with_strangers(hosted: HostedServer) -> None:

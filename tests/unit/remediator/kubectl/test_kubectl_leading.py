@@ -37,11 +37,11 @@ def renewed(seconds_ago: float, holder: str = "r-1") -> Callable[[HostedServer],
     return fill
 
 
-def test_issue15_walk_each_command_that_rests_on_a_leader_is_tried() -> None:
+def test_walk_each_command_that_rests_on_a_leader_is_tried() -> None:
     assert {command.name for command in COMMANDS if command.leader == "now"} == set(LINES)
 
 
-def test_issue15_walk_without_a_leader_what_is_asked_for_waits_and_that_is_said(
+def test_walk_without_a_leader_what_is_asked_for_waits_and_that_is_said(
     tmp_path: Path,
 ) -> None:
     with cluster(tmp_path, renewed(20 * 60)) as kubectl:
@@ -54,7 +54,7 @@ def test_issue15_walk_without_a_leader_what_is_asked_for_waits_and_that_is_said(
         assert SAID not in kubectl("history", BLOCKED)[2]
 
 
-def test_issue15_walk_why_promises_nothing_while_nobody_leads(tmp_path: Path) -> None:
+def test_walk_why_promises_nothing_while_nobody_leads(tmp_path: Path) -> None:
     said = "nothing while no remediator leads, and none has for 20m; once one does:"
     with cluster(tmp_path, renewed(20 * 60)) as kubectl:
         assert said in kubectl("why", BLOCKED)[1]
@@ -92,7 +92,7 @@ def test_what_was_asked_for_on_some_of_several_nodes_waits_and_that_is_said(
 
 
 @pytest.mark.parametrize("seconds_ago", [2, 20])
-def test_issue15_walk_a_hand_over_is_no_absence(tmp_path: Path, seconds_ago: float) -> None:
+def test_walk_a_hand_over_is_no_absence(tmp_path: Path, seconds_ago: float) -> None:
     with cluster(tmp_path, renewed(seconds_ago, holder="")) as kubectl:
         assert kubectl("list")[2] == ""
         assert "ok    leader: a remediator leads" in kubectl("preflight")[1]
@@ -144,9 +144,7 @@ def test_a_namespace_where_none_ever_led_is_named_with_how_to_find_the_right_one
 
 
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
-def test_issue15_walk_a_pod_that_has_ended_is_no_remediator_that_runs(
-    tmp_path: Path, phase: str
-) -> None:
+def test_walk_a_pod_that_has_ended_is_no_remediator_that_runs(tmp_path: Path, phase: str) -> None:
     """An evicted pod is kept as an object until somebody deletes it."""
 
     def left(hosted: HostedServer) -> None:

@@ -67,7 +67,7 @@ def paused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
 
 
 @pytest.mark.parametrize("command", [("list",), ("fleet",), ("plan",), ("why", HEALTHY)])
-def test_issue15_03_every_command_that_looks_names_the_pauses(paused, command):
+def test_every_command_that_looks_names_the_pauses(paused, command):
     code, out, _ = paused(*command)
     assert code == 0
     assert SAID in " ".join(out.split())
@@ -79,12 +79,12 @@ def rows_of(answer: str) -> dict[str, str]:
     return {line.split()[0]: line for line in table.splitlines()[1:]}
 
 
-def test_issue15_03_a_pause_alone_puts_no_healthy_node_into_the_table(paused):
+def test_a_pause_alone_puts_no_healthy_node_into_the_table(paused):
     assert HEALTHY not in rows_of(paused("fleet")[1])
     assert HEALTHY in paused("fleet", "-o", "wide")[1]
 
 
-def test_issue15_03_a_hold_is_seen_in_every_command(paused):
+def test_a_hold_is_seen_in_every_command(paused):
     assert "held without a session: gpu-kept" in paused("list")[1]
     assert "gpu-kept: in service, held, paused" in paused("why", "gpu-kept")[1]
     rows = rows_of(paused("fleet")[1])
@@ -104,7 +104,7 @@ def look(*sessions: Object, on: Object | None = None, health: Object, pauses=())
 
 
 @pytest.mark.parametrize("mode", ["Shadow", ""])
-def test_issue15_03_nothing_is_next_in_shadow(mode):
+def test_nothing_is_next_in_shadow(mode):
     """Also of a session that the remediator has not looked at yet: the policy says it then."""
     one = session("s", NAME, "Pending" if mode else "", "m", mode=mode)
     text = "\n".join(why(look(one, health=sick(NAME))))
@@ -113,7 +113,7 @@ def test_issue15_03_nothing_is_next_in_shadow(mode):
     assert "next     nothing, in Shadow" in text
 
 
-def test_issue15_03_what_is_next_waits_for_the_end_of_a_pause():
+def test_what_is_next_waits_for_the_end_of_a_pause():
     one = waiting(NAME, "Paused", "paused by ann")
     seen = look(one, health=sick(NAME), pauses=[EVERYWHERE])
     text = "\n".join(why(seen))
@@ -123,7 +123,7 @@ def test_issue15_03_what_is_next_waits_for_the_end_of_a_pause():
     assert not re.search(r"gpuward resume$", text, re.MULTILINE)
 
 
-def test_issue15_03_a_hold_outlasts_a_release_and_both_say_so(tmp_path: Path) -> None:
+def test_a_hold_outlasts_a_release_and_both_say_so(tmp_path: Path) -> None:
     with cluster(tmp_path, load_fleet) as kubectl:
         assert kubectl("hold", BLOCKED, "--reason", "vendor")[0] == 0
         _, said, _ = kubectl("release", BLOCKED, "--reason", "tested", "--yes")
@@ -134,7 +134,7 @@ def test_issue15_03_a_hold_outlasts_a_release_and_both_say_so(tmp_path: Path) ->
     assert "let it be released" not in text
 
 
-def test_issue15_02_who_asks_for_a_node_hears_that_the_budget_is_exceeded(tmp_path):
+def test_who_asks_for_a_node_hears_that_the_budget_is_exceeded(tmp_path):
     with cluster(tmp_path, load_fleet) as kubectl:
         code, out, err = kubectl("quarantine", HEALTHY, "--reason", "fan")
         assert (code, out) == (1, "")
@@ -181,7 +181,7 @@ def test_whoever_asks_hears_what_it_waits_for_also_where_a_session_is_open(
     assert "which is open already" in out
 
 
-def test_issue15_02_with_room_nobody_is_warned(tmp_path: Path):
+def test_with_room_nobody_is_warned(tmp_path: Path):
     def roomy(hosted: HostedServer) -> None:
         load(hosted, r.NODES, *(node(f"n-{index}") for index in range(3)))
 
@@ -190,7 +190,7 @@ def test_issue15_02_with_room_nobody_is_warned(tmp_path: Path):
         assert "exceeded" not in kubectl("plan")[1]
 
 
-def test_issue15_06_a_repair_that_the_agent_does_not_see_is_answered_with_the_fault(tmp_path):
+def test_a_repair_that_the_agent_does_not_see_is_answered_with_the_fault(tmp_path):
     with cluster(tmp_path, load_fleet) as kubectl:
         code, out, _ = kubectl("repaired", "gpu-budget", "--reason", "GPU 4 replaced")
         assert code == 0
@@ -208,7 +208,7 @@ def test_issue15_06_a_repair_that_the_agent_does_not_see_is_answered_with_the_fa
         pytest.param(ago(20), False, id="what began after the repair is another fault"),
     ],
 )
-def test_issue15_06_why_says_that_the_agent_disagrees(said, disagrees):
+def test_why_says_that_the_agent_disagrees(said, disagrees):
     on = node(NAME, annotations={ANNOTATION_REPAIRED: f"{said} GPU 4 replaced (ann)"})
     text = " ".join(" ".join(why(look(on=on, health=sick(NAME)))).split())
     sentence = "the agent disagrees with the repair: it still sees Xid95UncontainedMemoryError"

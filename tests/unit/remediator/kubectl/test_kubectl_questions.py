@@ -110,9 +110,7 @@ def asked(seen: NodeLook, level: str = "Drain", waits: str = "") -> str:
                      "own says why.", id="Shadow"),
     ],
 )  # fmt: skip
-def test_issue15_quarantine_asks_for_what_it_changes(
-    seen: NodeLook, level: str, said: str
-) -> None:
+def test_quarantine_asks_for_what_it_changes(seen: NodeLook, level: str, said: str) -> None:
     assert asked(seen, level) == said
 
 
@@ -146,7 +144,7 @@ def released(phase: str, **changes: Any) -> str:
         ),
     ],
 )  # fmt: skip
-def test_issue15_release_says_what_stops_in_the_middle(said: str, part: str) -> None:
+def test_release_says_what_stops_in_the_middle(said: str, part: str) -> None:
     assert part in said
 
 
@@ -167,7 +165,7 @@ def test_a_release_of_what_is_at_rest_stops_nothing() -> None:
         ),
     ],
 )
-def test_issue15_repair_says_when_the_step_begins(changes: dict[str, Any], begins: str) -> None:
+def test_repair_says_when_the_step_begins(changes: dict[str, Any], begins: str) -> None:
     phase = changes.pop("phase")
     opened = msgspec.convert(case(phase, **changes), QuarantineView)
     assert questions.repair_begins(opened, "RestartNode", silent=False).startswith(begins)

@@ -67,7 +67,7 @@ def proposed(
     return fill
 
 
-def test_issue13_01_the_proposed_step_is_let_go_by_name(tmp_path):
+def test_the_proposed_step_is_let_go_by_name(tmp_path):
     with cluster(tmp_path, proposed("Ask")) as kubectl:
         code, _, err = kubectl("repair", "gpu-healthy")
         assert code != 0
@@ -84,7 +84,7 @@ def test_issue13_01_the_proposed_step_is_let_go_by_name(tmp_path):
         assert "no adapter for PowerCycle; it has for RestartNode" in err
 
 
-def test_issue15_walk_a_release_says_that_a_repair_was_asked_for(tmp_path):
+def test_walk_a_release_says_that_a_repair_was_asked_for(tmp_path):
     def fill(hosted: HostedServer) -> None:
         proposed("Auto", tried=True)(hosted)
         hosted.run(
@@ -107,7 +107,7 @@ def test_issue15_walk_a_release_says_that_a_repair_was_asked_for(tmp_path):
         assert "was asked of" not in kubectl("release", "gpu-healthy", "--reason", "x")[2]
 
 
-def test_issue15_the_reason_for_a_repair_is_kept_and_told(tmp_path):
+def test_the_reason_for_a_repair_is_kept_and_told(tmp_path):
     """Bounded, escaped where it is shown, and that of one request only."""
     hostile = "vendor on site \x1b[2J; kubectl delete node x " + "w" * 2000
     with cluster(tmp_path, proposed("Ask")) as kubectl:
@@ -147,7 +147,7 @@ def test_a_reason_that_older_definitions_drop_is_said_to_be_lost(tmp_path):
     ("mode", "tried", "why"),
     [("Off", False, "repairs nothing"), ("Ask", True, "each step is asked for once; name")],
 )
-def test_issue13_01_what_would_do_nothing_is_not_asked_for(tmp_path, mode, tried, why):
+def test_what_would_do_nothing_is_not_asked_for(tmp_path, mode, tried, why):
     with cluster(tmp_path, proposed(mode, tried=tried)) as kubectl:
         code, _, err = kubectl("repair", "gpu-healthy")
         assert code == 1
@@ -156,9 +156,7 @@ def test_issue13_01_what_would_do_nothing_is_not_asked_for(tmp_path, mode, tried
 
 
 @pytest.mark.parametrize("over", [False, True])
-def test_issue15_nothing_is_repaired_once_the_faults_are_over_and_people_keep_the_node_out(
-    tmp_path, over
-):
+def test_nothing_is_repaired_once_the_faults_are_over_and_people_keep_the_node_out(tmp_path, over):
     def fill(hosted: HostedServer) -> None:
         proposed("Ask", more=(BY_PERSON,))(hosted)
         fault = {"id": "i1", "reason": "GPULost", "severity": "Fatal", "active": not over}
@@ -171,7 +169,7 @@ def test_issue15_nothing_is_repaired_once_the_faults_are_over_and_people_keep_th
     assert ("the faults of gpu-healthy are over and only people keep it out" in err) == over
 
 
-def test_issue15_every_table_says_that_a_persons_approval_is_missing(tmp_path):
+def test_every_table_says_that_a_persons_approval_is_missing(tmp_path):
     with cluster(tmp_path, proposed("Ask")) as kubectl:
         shown = {name: kubectl(name)[1] for name in ("list", "fleet")}
         for name, text in shown.items():
@@ -183,7 +181,7 @@ def test_issue15_every_table_says_that_a_persons_approval_is_missing(tmp_path):
         assert words == ["must approve"]
 
 
-def test_issue13_04_why_shows_the_ladder_with_what_was_tried(tmp_path):
+def test_why_shows_the_ladder_with_what_was_tried(tmp_path):
     with cluster(tmp_path, proposed("Ask", tried=True)) as kubectl:
         _, out, _ = kubectl("why", "gpu-healthy")
     assert "ladder" in out
@@ -195,7 +193,7 @@ def test_issue13_04_why_shows_the_ladder_with_what_was_tried(tmp_path):
     assert "RestartNode Next (NodeConditions, attempt 1)" in out
 
 
-def test_issue13_04_what_waits_for_a_word_names_the_command_that_gives_it(tmp_path):
+def test_what_waits_for_a_word_names_the_command_that_gives_it(tmp_path):
     with cluster(tmp_path, proposed("Ask")) as kubectl:
         _, out, _ = kubectl("why", "gpu-healthy")
     blocked = out[out.index("\nblocked") : out.index("\nmarks" if "\nmarks" in out else "\nyou")]

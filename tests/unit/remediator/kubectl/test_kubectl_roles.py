@@ -213,7 +213,7 @@ def test_nobody_but_an_administrator_uninstalls(as_operator: Kubectl) -> None:
     [("list", "gpuward-viewer"), ("plan", "gpuward-planner"), ("quarantine", "gpuward-operator"),
      ("resume", "gpuward-operator")],
 )  # fmt: skip
-def test_issue15_walk_whoever_may_nothing_asks_once_for_the_role_of_the_command(
+def test_walk_whoever_may_nothing_asks_once_for_the_role_of_the_command(
     tmp_path: Path, command: str, role: str
 ) -> None:
     options: dict[str, Any] = {"authorization": "RBAC", "tokens": {"secret": viewer()}}

@@ -40,19 +40,19 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
         yield kubectl
 
 
-def test_issue15_09_a_node_is_named_as_kubectl_names_one(fleet):
+def test_a_node_is_named_as_kubectl_names_one(fleet):
     assert fleet("why", f"node/{HEALTHY}") == fleet("why", HEALTHY)
     assert fleet("plan", f"nodes/{BLOCKED}") == fleet("plan", BLOCKED)
     assert fleet("plan", f"pod/{HEALTHY}")[0] == 64
 
 
-def test_issue15_09_several_nodes_are_answered_one_after_the_other(fleet):
+def test_several_nodes_are_answered_one_after_the_other(fleet):
     code, out, err = fleet("why", HEALTHY, BLOCKED)
     assert (code, err) == (0, "")
     assert out == f"{fleet('why', HEALTHY)[1]}\n{fleet('why', BLOCKED)[1]}"
 
 
-def test_issue15_09_what_fails_on_one_node_does_not_keep_the_others(fleet):
+def test_what_fails_on_one_node_does_not_keep_the_others(fleet):
     code, out, err = fleet("why", "gpu-never", HEALTHY)
     assert code == 1
     assert out.startswith(f"{HEALTHY}: in service")
@@ -60,7 +60,7 @@ def test_issue15_09_what_fails_on_one_node_does_not_keep_the_others(fleet):
     assert "1 of 2 nodes failed" in err
 
 
-def test_issue15_09_nodes_are_chosen_by_label(fleet):
+def test_nodes_are_chosen_by_label(fleet):
     code, out, _ = fleet("why", "-l", "gpuward.io/opt-out=true")
     assert (code, out.split(":")[0]) == (0, "gpu-opted-out")
     assert fleet("why", "-l", "a=b")[2].startswith("kubectl gpuward: no node has the labels a=b")
@@ -83,7 +83,7 @@ def test_issue15_09_nodes_are_chosen_by_label(fleet):
         pytest.param(("evidence", HEALTHY, "-o", "json"), "./json", id="a form that is a folder"),
     ],
 )
-def test_issue15_09_wrong_use_is_said_in_one_line(words, said):
+def test_wrong_use_is_said_in_one_line(words, said):
     code, out, err = run_command(*words)
     assert (code, out, err.count("\n")) == (64, "", 1)
     assert said in err
@@ -199,7 +199,7 @@ def test_whoever_stops_in_the_middle_hears_what_was_asked_for_until_then(fleet, 
 
 @pytest.mark.parametrize("form", ["--dry-run", "--dry-run=server"])
 @pytest.mark.parametrize("words", ACTS, ids=[words[0] for words in ACTS])
-def test_issue15_09_a_dry_run_changes_nothing(fleet, words, form):
+def test_a_dry_run_changes_nothing(fleet, words, form):
     before = everything(fleet), fleet("pause", "--dry-run", *REASON)[0]
     code, out, err = fleet(*words, form)
     assert code == 0, err
@@ -212,7 +212,7 @@ def test_issue15_09_a_dry_run_changes_nothing(fleet, words, form):
     assert "pause-0badcafe" in fleet("list")[1]
 
 
-def test_issue15_09_every_command_that_writes_takes_a_dry_run():
+def test_every_command_that_writes_takes_a_dry_run():
     looks = {"fleet", "list", "why", "show", "history", "plan", "preflight", "completion",
              "lemons", "stats", "evidence"}  # fmt: skip
     assert {one.name for one in COMMANDS if not one.writes} <= looks
@@ -222,7 +222,7 @@ NOBODY: Any = None
 """The cluster, the options and the terminal of a look that asks none of them."""
 
 
-def test_issue15_09_watching_prints_what_changed_until_it_is_stopped(monkeypatch):
+def test_watching_prints_what_changed_until_it_is_stopped(monkeypatch):
     answers: Iterator[str | CommandError] = iter(
         ["one", "one", CommandError("away"), CommandError("away"), "two"]
     )
@@ -289,12 +289,12 @@ def test_walk1_02_an_age_that_grew_is_no_news_in_a_pipe(monkeypatch, in_place, s
 
 
 @pytest.mark.parametrize("command", [None, *(one.name for one in COMMANDS)])
-def test_issue15_09_every_command_says_its_version(command):
+def test_every_command_says_its_version(command):
     code, out, _ = run_command(*([command] if command else []), "--version")
     assert (code, out.startswith("gpuward ")) == (0, True)
 
 
-def test_issue15_09_ctrl_c_ends_in_one_word_and_130(tmp_path):
+def test_ctrl_c_ends_in_one_word_and_130(tmp_path):
     """While an API server does not answer: what a person does then."""
     silent = (
         "import socket, sys, threading, os, signal, time\n"
@@ -319,12 +319,12 @@ def test_issue15_09_ctrl_c_ends_in_one_word_and_130(tmp_path):
 
 
 @pytest.mark.parametrize("program", ["agent.cli", "remediator.cli"])
-def test_issue15_09_every_program_says_its_version(program, capsys):
+def test_every_program_says_its_version(program, capsys):
     assert importlib.import_module(program).main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("gpuward ")
 
 
-def test_issue15_09_ctrl_c_in_the_agents_commands_leaves_no_trace(monkeypatch, capsys):
+def test_ctrl_c_in_the_agents_commands_leaves_no_trace(monkeypatch, capsys):
     def interrupted(_: object) -> int:
         raise KeyboardInterrupt
 
@@ -334,7 +334,7 @@ def test_issue15_09_ctrl_c_in_the_agents_commands_leaves_no_trace(monkeypatch, c
 
 
 @pytest.mark.parametrize("words", ACTS, ids=[words[0] for words in ACTS])
-def test_issue15_a_dry_run_needs_no_agreement(fleet, words):
+def test_a_dry_run_needs_no_agreement(fleet, words):
     """Whoever only wants to see what would come of it is told, and not asked."""
     code, _, err = fleet(*(word for word in words if word != "--yes"), "--dry-run")
     assert code == 0, err

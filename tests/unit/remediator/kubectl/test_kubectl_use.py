@@ -59,11 +59,11 @@ def test_options_are_accepted_before_and_after_the_command(fleet, arguments):
     assert json.loads(out)["kind"] == "List"
 
 
-def test_issue15_walk_all_namespaces_changes_nothing(fleet):
+def test_walk_all_namespaces_changes_nothing(fleet):
     assert fleet("list", "-A") == fleet("list")
 
 
-def test_issue15_walk_a_reason_in_bytes_that_the_locale_cannot_read_is_kept_as_text(fleet):
+def test_walk_a_reason_in_bytes_that_the_locale_cannot_read_is_kept_as_text(fleet):
     """`--reason` from a terminal or a script of another encoding: Python has surrogates then."""
     umlaut = "L\u00fcfter"
     for raw in (umlaut.encode(), umlaut.encode("latin-1")):
@@ -220,7 +220,7 @@ def test_a_viewer_learns_what_may_be_read_and_what_to_ask_for(tmp_path):
         assert "not allowed" in err
 
 
-def test_issue15_02_a_release_names_what_is_still_wrong_before_it_happens(tmp_path):
+def test_a_release_names_what_is_still_wrong_before_it_happens(tmp_path):
     with cluster(tmp_path, load_fleet) as kubectl:
         assert kubectl("hold", BLOCKED, "--reason", "vendor")[0] == 0
         code, out, err = kubectl("release", BLOCKED, "--reason", "tested")
@@ -270,7 +270,7 @@ def test_until_is_a_time_or_a_duration(text):
     assert end(text) == text
 
 
-def test_issue15_walk_show_takes_a_node_as_evidence_does(fleet):
+def test_walk_show_takes_a_node_as_evidence_does(fleet):
     assert fleet("show", BLOCKED) == fleet("show", f"{BLOCKED}-0badcafe")
 
 

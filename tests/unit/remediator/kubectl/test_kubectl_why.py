@@ -33,7 +33,7 @@ from tests.support.remediator.kubectl_objects import (
 GOLDEN = REPOSITORY / "tests" / "golden" / "kubectl"
 
 
-def test_issue12_1_every_reason_to_wait_has_a_line_that_says_what_would_end_it() -> None:
+def test_every_reason_to_wait_has_a_line_that_says_what_would_end_it() -> None:
     assert set(REMEDIES) == set(WhyNot)
     assert all(remedy.words or remedy.command for remedy in REMEDIES.values())
 
@@ -121,7 +121,7 @@ def reported(severity: str, *, cordoned: bool = False) -> str:
     return "\n".join(why(look(health, on=node(NAME, spec={"unschedulable": cordoned}))))
 
 
-def test_issue15_walk_what_is_only_reported_leaves_the_node_to_a_person() -> None:
+def test_walk_what_is_only_reported_leaves_the_node_to_a_person() -> None:
     """Who finds that too little learns how to take it out; a program's fault is no ground."""
     taken = f'you can  kubectl gpuward quarantine {NAME} --reason "..."   take it out of service'
     assert taken in reported("Degraded")
@@ -148,7 +148,7 @@ def test_walk1_17_a_verdict_that_was_deleted_is_not_said_to_never_have_been() ->
     ("labels", "said"),
     [({}, True), ({"gpuward.io/gpus": "8"}, False), ({"nvidia.com/gpu.present": "true"}, False)],
 )
-def test_issue15_walk_a_node_that_nobody_says_has_gpus_is_said_to_be_one(
+def test_walk_a_node_that_nobody_says_has_gpus_is_said_to_be_one(
     labels: dict[str, str], said: bool
 ) -> None:
     """`why` of a node without GPUs read like a failure of gpuward."""
@@ -225,7 +225,7 @@ def test_a_mark_that_cannot_come_off_says_who_refuses_and_what_to_do() -> None:
     assert "ends with: whoever runs the admission policy or webhook" in text
 
 
-def test_issue15_08_what_blocks_names_its_runbook() -> None:
+def test_what_blocks_names_its_runbook() -> None:
     for path in ("why.txt", "why-other-states.txt"):
         text = (GOLDEN / path).read_text(encoding="utf-8")
         for named in re.findall(r"runbook: (\S+)", text):
@@ -234,13 +234,13 @@ def test_issue15_08_what_blocks_names_its_runbook() -> None:
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])
-def test_issue15_08_lines_fit_the_terminal(width: int) -> None:
+def test_lines_fit_the_terminal(width: int) -> None:
     one = session("s", NAME, "Draining", "word " * 60, steps=("Draining",))
     for line in why(look(sick(NAME), one), width=width)[1:]:
         assert len(line) <= width or re.search("> |kubectl |nvidia-smi|explain|20..-..-..T", line)
 
 
-def test_issue15_daemon_sets_that_could_not_come_back_are_named_once() -> None:
+def test_daemon_sets_that_could_not_come_back_are_named_once() -> None:
     lacking = ("gpu-operator/driver", "gpu-operator/plugin")
     told = (
         "Marked (taint and cordon): its pods are evicted next; DaemonSets "

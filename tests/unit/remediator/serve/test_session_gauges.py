@@ -145,7 +145,7 @@ def test_an_ended_session_shows_a_mark_that_cannot_come_off_and_nothing_else() -
     assert lines(metrics, "gpuward_open_session") == []
 
 
-def test_issue15_03_pauses_in_force_and_held_nodes_are_series() -> None:
+def test_pauses_in_force_and_held_nodes_are_series() -> None:
     now = 1_800_000_000.0
     made = "2027-01-14T07:00:00Z"
     pauses = [
@@ -178,7 +178,7 @@ def test_issue15_03_pauses_in_force_and_held_nodes_are_series() -> None:
     assert lines(metrics, "gpuward_node_held") == []
 
 
-def test_issue13_01_repair_steps_of_open_sessions_name_their_node_and_all_are_counted() -> None:
+def test_repair_steps_of_open_sessions_name_their_node_and_all_are_counted() -> None:
     step = RepairAttempt(step="RestartNode", adapter="NodeConditions", state="Failed")
     metrics = Metrics()
     ended = session("gpu-8", "Released", repair=(step,))
@@ -193,7 +193,7 @@ def test_issue13_01_repair_steps_of_open_sessions_name_their_node_and_all_are_co
     ]
 
 
-def test_issue13_03_tests_under_load_are_counted_by_who_made_them_and_what_they_said() -> None:
+def test_tests_under_load_are_counted_by_who_made_them_and_what_they_said() -> None:
     tests = tuple(
         ValidationAttempt(object=f"s-validate-{n}", provider="Builtin", state=state)
         for n, state in enumerate(["Failed", "Passed", "Passed"])
@@ -221,7 +221,7 @@ REPORTED = {"reasons": {LOST.reason: {"level": "Report"}}}
         pytest.param({}, {}, True, ["Released"], id="given back by a person"),
     ],
 )
-def test_issue15_12_sick_nodes_that_are_left_alone_by_a_decision_are_a_series(
+def test_sick_nodes_that_are_left_alone_by_a_decision_are_a_series(
     labels: dict[str, str], policy: dict[str, Any], released: bool, why: list[str]
 ) -> None:
     node = NodeView(metadata=ObjectMeta(name="gpu-7", labels=labels))
@@ -261,7 +261,7 @@ def test_issue15_12_sick_nodes_that_are_left_alone_by_a_decision_are_a_series(
         pytest.param(PauseScope(), [], id="nobody knows what"),
     ],
 )
-def test_issue15_walk_a_pause_of_a_node_is_a_decision_about_it_one_of_everything_is_none(
+def test_walk_a_pause_of_a_node_is_a_decision_about_it_one_of_everything_is_none(
     scope: PauseScope, why: list[str]
 ) -> None:
     labels = {"rack": "a17"}

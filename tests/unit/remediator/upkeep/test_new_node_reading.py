@@ -56,7 +56,7 @@ def node(index: int, *, told: bool) -> NodeView:
     [(True, True, []), (True, False, [100, 100, 50]), (False, True, [100, 100, 50])],
     ids=["on the node", "not on the node", "goes on"],
 )
-def test_issue13_pods_are_read_in_chunks_and_only_of_jobs_that_are_not_known(
+def test_pods_are_read_in_chunks_and_only_of_jobs_that_are_not_known(
     over: bool, told: bool, lists: list[int]
 ) -> None:
     api = Listing([job(index, over=over) for index in range(250)])

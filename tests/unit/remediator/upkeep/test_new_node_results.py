@@ -52,7 +52,7 @@ async def passes(cluster, job):
     await cluster.client.update_status(JOBS, job, "gpuward")
 
 
-async def test_issue12_the_sweep_that_tells_a_result_asks_for_no_second_test(cluster):
+async def test_the_sweep_that_tells_a_result_asks_for_no_second_test(cluster):
     policy = load_policy(
         {
             "mode": "Enforce",

@@ -81,7 +81,7 @@ def test_a_policy_without_a_kind_is_found_beside_other_objects() -> None:
     assert found.mode == "Enforce"
 
 
-def test_issue15_walk_the_policy_is_found_in_what_kustomize_prints() -> None:
+def test_walk_the_policy_is_found_in_what_kustomize_prints() -> None:
     found = decode_policy(STREAM % "Enforce", "p", config_map=True)
     assert isinstance(found, Policy)
     assert found.mode == "Enforce"

@@ -51,7 +51,7 @@ def keeping(setting):
     return RecordKeeping(setting.edge())
 
 
-async def test_issue14_a_fault_becomes_a_record_with_two_writes_and_then_none(cluster):
+async def test_a_fault_becomes_a_record_with_two_writes_and_then_none(cluster):
     await sick(cluster)
     async with edge_world(cluster, Policy(mode=Mode.SHADOW)) as setting:
         follow = asyncio.create_task(setting.caches.records.run())
@@ -71,7 +71,7 @@ async def test_issue14_a_fault_becomes_a_record_with_two_writes_and_then_none(cl
         follow.cancel()
 
 
-async def test_issue14_a_record_that_another_leader_made_meanwhile_is_taken_over(cluster):
+async def test_a_record_that_another_leader_made_meanwhile_is_taken_over(cluster):
     await sick(cluster)
     async with edge_world(cluster, Policy()) as setting:
         await until(lambda: setting.world.healths)
@@ -87,7 +87,7 @@ async def test_issue14_a_record_that_another_leader_made_meanwhile_is_taken_over
         assert found["status"]["events"]
 
 
-async def test_issue14_a_persons_word_on_the_node_is_told_though_the_verdict_stays(cluster):
+async def test_a_persons_word_on_the_node_is_told_though_the_verdict_stays(cluster):
     await sick(cluster, active=False)
     async with edge_world(cluster, Policy()) as setting:
         await until(lambda: setting.world.healths)
@@ -110,7 +110,7 @@ async def test_issue14_a_persons_word_on_the_node_is_told_though_the_verdict_sta
         assert [one["reason"] for one in found["status"]["said"]] == ["board looks fine"]
 
 
-async def test_issue14_without_the_definition_everything_else_is_ready(cluster):
+async def test_without_the_definition_everything_else_is_ready(cluster):
     await cluster.client.delete(CUSTOM_RESOURCE_DEFINITIONS, "gpurecords.gpuward.io")
     async with edge_world(cluster, Policy()) as setting:
         assert not setting.caches.problem()
@@ -125,7 +125,7 @@ async def test_issue14_without_the_definition_everything_else_is_ready(cluster):
         pytest.param(422, 2, 600, id="what stands in one record keeps its node waiting"),
     ],
 )
-async def test_issue14_a_refusal_is_not_asked_for_again_at_once(cluster, code, asked, after_s):
+async def test_a_refusal_is_not_asked_for_again_at_once(cluster, code, asked, after_s):
     await sick(cluster)
     async with edge_world(cluster, Policy()) as setting:
         await until(lambda: setting.world.healths)
@@ -155,9 +155,7 @@ async def test_issue14_a_refusal_is_not_asked_for_again_at_once(cluster, code, a
         ),
     ],
 )
-async def test_issue15_walk_what_one_record_is_refused_for_keeps_no_other_waiting(
-    cluster, refusal
-):
+async def test_walk_what_one_record_is_refused_for_keeps_no_other_waiting(cluster, refusal):
     await sick(cluster)
     await cluster.add_node("n2")
     await sick(cluster, node="n2", gpu=GPU.replace("0badcafe", "feedcafe"))
@@ -178,7 +176,7 @@ def a_record(index, **annotations):
     return RecordView(metadata=meta, status=status)
 
 
-async def test_issue14_a_start_tells_of_no_record_and_a_sweep_judges_few(cluster, monkeypatch):
+async def test_a_start_tells_of_no_record_and_a_sweep_judges_few(cluster, monkeypatch):
     monkeypatch.setattr("remediator.upkeep.records._AGED_PER_SWEEP", 3)
     async with edge_world(cluster, Policy()) as setting:
         keeper = keeping(setting)
@@ -196,7 +194,7 @@ async def test_issue14_a_start_tells_of_no_record_and_a_sweep_judges_few(cluster
             assert len(setting.caches.records.items) == left
 
 
-async def test_issue14_a_record_that_was_deleted_is_not_written_at_again(cluster):
+async def test_a_record_that_was_deleted_is_not_written_at_again(cluster):
     async with edge_world(cluster, Policy()) as setting:
         now = format_time(cluster.clock.now())
         event = RecordEvent(at=now, reason="GPULost", severity="Fatal", node="n1")
@@ -207,7 +205,7 @@ async def test_issue14_a_record_that_was_deleted_is_not_written_at_again(cluster
         assert not setting.caches.records.items
 
 
-async def test_issue14_one_node_does_not_fill_the_ledger(cluster, monkeypatch):
+async def test_one_node_does_not_fill_the_ledger(cluster, monkeypatch):
     monkeypatch.setattr("rules.fleet.happenings.MOST_RECORDS_OF_NODE", 0)
     await sick(cluster)
     async with edge_world(cluster, Policy()) as setting:
@@ -218,7 +216,7 @@ async def test_issue14_one_node_does_not_fill_the_ledger(cluster, monkeypatch):
         assert cluster.writes() == []
 
 
-async def test_issue14_what_this_process_writes_of_a_session_is_heard_at_once(cluster):
+async def test_what_this_process_writes_of_a_session_is_heard_at_once(cluster):
     """The watch brings it when the cache holds it already, and then nothing has changed."""
     told = []
     async with edge_world(cluster, Policy(mode=Mode.ENFORCE)) as setting:

@@ -181,7 +181,7 @@ async def test_history_is_kept_by_age_and_number_and_open_sessions_always(cluste
         assert {s["metadata"]["name"] for s in kept} == {"young", "two-days", "open"}
 
 
-async def test_issue16_04_the_fleet_is_not_judged_by_sessions_that_ended_long_ago(cluster):
+async def test_the_fleet_is_not_judged_by_sessions_that_ended_long_ago(cluster):
     for name, age_s in (("just-now", 60), ("long-ago", 2 * 86400)):
         await ended_session(cluster, name, age_s=age_s)
     async with edge_world(cluster, POLICY) as setting:
@@ -190,7 +190,7 @@ async def test_issue16_04_the_fleet_is_not_judged_by_sessions_that_ended_long_ag
         assert set(snapshot.counted) == {"just-now"}
 
 
-async def test_issue16_04_pruning_keeps_up_within_minutes(cluster):
+async def test_pruning_keeps_up_within_minutes(cluster):
     async with edge_world(cluster, POLICY) as setting:
         keeper = housekeeping(setting)
         await keeper.sweep()
@@ -212,7 +212,7 @@ async def reads(cluster, keeper, minutes):
     return cluster.server.requests.count(resource="gpunodehealths") - before
 
 
-async def test_issue16_01_nodes_without_a_verdict_are_asked_for_rarely_and_all_at_once(cluster):
+async def test_nodes_without_a_verdict_are_asked_for_rarely_and_all_at_once(cluster):
     for number in range(2, 60):
         await cluster.add_node(f"n{number}")
     async with edge_world(cluster, POLICY) as setting:
@@ -220,7 +220,7 @@ async def test_issue16_01_nodes_without_a_verdict_are_asked_for_rarely_and_all_a
         assert await reads(cluster, housekeeping(setting), minutes=30) <= 4
 
 
-async def test_issue16_01_a_node_that_says_that_nobody_looks_is_asked_for_rarely(cluster):
+async def test_a_node_that_says_that_nobody_looks_is_asked_for_rarely(cluster):
     await publish(cluster, {"heartbeat": format_time(cluster.clock.now() - 3600)})
     async with edge_world(cluster, POLICY) as setting:
         keeper = housekeeping(setting)
@@ -234,7 +234,7 @@ async def test_issue16_01_a_node_that_says_that_nobody_looks_is_asked_for_rarely
         assert await reads(cluster, keeper, minutes=30) <= 3
 
 
-async def test_issue16_01_what_changes_on_the_node_is_looked_at_in_the_next_sweep(cluster):
+async def test_what_changes_on_the_node_is_looked_at_in_the_next_sweep(cluster):
     async with edge_world(cluster, POLICY) as setting:
         keeper = housekeeping(setting)
         await keeper.sweep()
@@ -247,7 +247,7 @@ async def test_issue16_01_what_changes_on_the_node_is_looked_at_in_the_next_swee
         assert await said(cluster) == ("Unknown", "unknown")
 
 
-async def test_issue16_01_many_silent_agents_are_found_by_one_list(cluster):
+async def test_many_silent_agents_are_found_by_one_list(cluster):
     await publish(cluster, {"heartbeat": format_time(cluster.clock.now() - 3600)})
     for number in range(2, 60):
         await cluster.add_node(f"n{number}")
@@ -264,7 +264,7 @@ def knows(setting, sessions):
     return len(setting.caches.quarantines.items) == sessions
 
 
-async def test_issue16_04_pruning_keeps_up_with_what_is_made(cluster, monkeypatch):
+async def test_pruning_keeps_up_with_what_is_made(cluster, monkeypatch):
     monkeypatch.setattr("remediator.upkeep.housekeeping._DELETIONS_PER_SWEEP", 2)
     for number in range(5):
         await ended_session(cluster, f"ancient-{number}", age_s=40 * 86400)
@@ -283,9 +283,7 @@ async def silent(cluster):
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["the same process", "a later process"])
-async def test_issue15_04_a_verdict_says_since_when_its_agent_is_silent_and_no_longer(
-    cluster, restarted
-):
+async def test_a_verdict_says_since_when_its_agent_is_silent_and_no_longer(cluster, restarted):
     """What `kubectl get gnh` shows; the agent came back without a new verdict."""
     pod = await agent_pod(cluster, ready=False)
     await publish(cluster, {"pod": "gpuward/agent-n1", "podUID": pod["metadata"]["uid"]})

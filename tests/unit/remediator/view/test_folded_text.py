@@ -14,7 +14,7 @@ COMMAND = "kubectl gpuward history gpu-02"
 
 @pytest.mark.parametrize("width", [48, 60, 73, 80, 100])
 @pytest.mark.parametrize("end", ["", ".", "; then look again", ", and so on", ": it says more"])
-def test_issue15_walk_a_command_in_a_sentence_is_never_torn(width: int, end: str) -> None:
+def test_walk_a_command_in_a_sentence_is_never_torn(width: int, end: str) -> None:
     """Half a command that is pasted does something else."""
     said = f"1 ended session, the last Released 12m ago by ann (done): {COMMAND}{end}"
     lines = labelled("before", [said], width)
@@ -23,7 +23,7 @@ def test_issue15_walk_a_command_in_a_sentence_is_never_torn(width: int, end: str
     assert " ".join(" ".join(lines).split()) == f"before {said}"
 
 
-def test_issue15_walk_a_command_wider_than_the_line_is_folded_like_words() -> None:
+def test_walk_a_command_wider_than_the_line_is_folded_like_words() -> None:
     said = f"see {COMMAND} {'word ' * 30}".rstrip()
     assert len(fold(said, 60)) > 1
     assert " ".join(" ".join(fold(said, 60)).split()) == said
@@ -38,7 +38,7 @@ ROW = "gpu-00   Healthy   8/8    " + "x" * 90
 LONG = "13 GPU nodes: 4 healthy, 0 degraded, 7 unhealthy, 2 unknown; 4 cordoned, 7 open sessions"
 
 
-def test_issue15_walk_a_terminal_gets_sentences_at_its_width_and_tables_as_they_are(
+def test_walk_a_terminal_gets_sentences_at_its_width_and_tables_as_they_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
@@ -48,7 +48,7 @@ def test_issue15_walk_a_terminal_gets_sentences_at_its_width_and_tables_as_they_
     assert fitted(LONG, io.StringIO()) == LONG
 
 
-def test_issue15_walk_what_stands_in_the_gutter_is_folded_to_the_terminal(
+def test_walk_what_stands_in_the_gutter_is_folded_to_the_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """plan and history folded at 100 columns on any terminal."""

@@ -19,7 +19,7 @@ NODES = [
 ]  # fmt: skip
 
 
-def test_issue14_lemons_come_first_with_the_score_of_now() -> None:
+def test_lemons_come_first_with_the_score_of_now() -> None:
     first, *others = record_rows(KNOWN, NOW)
     assert (first.uuid, first.lemon, first.faults) == (LEMON, True, 5)
     assert 20 < first.score < 42, "two quiet days count"
@@ -29,7 +29,7 @@ def test_issue14_lemons_come_first_with_the_score_of_now() -> None:
     assert record_rows(doubtful, NOW) == []
 
 
-def test_issue14_rates_by_product_driver_rack_and_reason() -> None:
+def test_rates_by_product_driver_rack_and_reason() -> None:
     undone = session("s1", "gpu-healthy", "Released", mode="Enforce")
     found = stats(KNOWN, NODES, [undone], NOW)
     assert (found.total.faults, found.total.gpu_days, found.days) == (6, 2 * 8 * 90, 90)
@@ -43,7 +43,7 @@ def test_issue14_rates_by_product_driver_rack_and_reason() -> None:
     assert found.out.absences == 6
 
 
-def test_issue15_walk_a_young_fleet_has_counts_and_no_rates() -> None:
+def test_walk_a_young_fleet_has_counts_and_no_rates() -> None:
     """115,317 faults per 1,000 GPU-days is what six minutes give; what is left out is said."""
     found = stats(KNOWN, NODES, [], NOW)
     old = "\n".join(told(found))
@@ -58,12 +58,12 @@ def test_issue15_walk_a_young_fleet_has_counts_and_no_rates() -> None:
     assert "no absence has ended yet" in "\n".join(told(stats([], NODES, [], NOW)))
 
 
-def test_issue14_nothing_on_record_is_no_error() -> None:
+def test_nothing_on_record_is_no_error() -> None:
     found = stats([], [], [], NOW)
     assert (found.total.faults, found.lemons, found.records) == (0, 0, ())
 
 
-def test_issue15_walk_the_faults_of_a_driver_that_was_rolled_back_are_told_of() -> None:
+def test_walk_the_faults_of_a_driver_that_was_rolled_back_are_told_of() -> None:
     """No node runs it, so that it has no GPU-days: its faults would be missing without a word."""
     bad = msgspec.json.decode(
         msgspec.json.encode(KNOWN[0].status).replace(b"580.95.05", b"590.44.01"),

@@ -60,7 +60,7 @@ def verdict_with(*, active: bool, of: QuarantineView) -> HealthView:
     return msgspec.convert({"metadata": {"name": "b"}, "status": {"incidents": said}}, HealthView)
 
 
-def test_issue15_what_only_people_ask_for_a_person_ends() -> None:
+def test_what_only_people_ask_for_a_person_ends() -> None:
     there = by_hand("Quarantined")
     closed = verdict_with(active=False, of=there)
     assert part_of_people(node("b"), there, (), NOW, closed) == (MUST_RELEASE,)

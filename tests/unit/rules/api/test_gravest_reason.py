@@ -25,7 +25,7 @@ PERSON = Cause(source="Human", severity="Degraded")
         pytest.param((PERSON,), "Human", id="who-says-so"),
     ],
 )
-def test_issue15_walk_a_drain_that_got_worse_is_named_by_the_worst(
+def test_walk_a_drain_that_got_worse_is_named_by_the_worst(
     causes: tuple[Cause, ...], expected: str
 ) -> None:
     assert gravest_reason(causes) == expected

@@ -39,13 +39,13 @@ UNCOUNTABLE = [
 
 
 @pytest.mark.parametrize("text", UNCOUNTABLE, ids=lambda text: text[:30])
-def test_issue10_01_a_time_that_cannot_be_computed_with_is_no_time(text: str) -> None:
+def test_a_time_that_cannot_be_computed_with_is_no_time(text: str) -> None:
     assert parse_time(text) is None
     assert utc_of(text) == text, "whoever shows it makes it harmless"
 
 
 @pytest.mark.parametrize("at", [-1e18, -1.0, 0.0, 1e12, 1e300, float("inf"), float("nan")])
-def test_issue10_01_every_number_can_be_spelled(at: float) -> None:
+def test_every_number_can_be_spelled(at: float) -> None:
     for spell in (format_time, format_micro_time):
         assert parse_time(spell(at)) is not None
     assert len(utc(at)) == len("2026-01-31 12:03 UTC")
@@ -53,9 +53,7 @@ def test_issue10_01_every_number_can_be_spelled(at: float) -> None:
 
 @pytest.mark.parametrize("text", UNCOUNTABLE, ids=lambda text: text[:30])
 @pytest.mark.parametrize("field", ["observedAt", "heartbeat"])
-def test_issue10_01_a_silent_agent_with_such_a_time_is_called_silent(
-    text: str, field: str
-) -> None:
+def test_a_silent_agent_with_such_a_time_is_called_silent(text: str, field: str) -> None:
     """A pod that is gone leaves the time of its last verdict; a heartbeat that is none is
     silence.
     """
@@ -89,7 +87,7 @@ DOUBTFUL: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("scope", DOUBTFUL, ids=lambda scope: json.dumps(scope)[:60])
-def test_issue10_03_a_pause_in_doubt_covers_every_node(scope: dict[str, Any]) -> None:
+def test_a_pause_in_doubt_covers_every_node(scope: dict[str, Any]) -> None:
     wire = json.dumps({"metadata": {"name": "p"}, "spec": {"scope": scope}}).encode()
     found = understand(wire, PauseView)
     assert found.value is not None
@@ -97,7 +95,7 @@ def test_issue10_03_a_pause_in_doubt_covers_every_node(scope: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("spec", [5, None, {"scope": 5}, {"scope": {"all": "no"}}, {"until": 9}])
-def test_issue10_03_a_pause_that_does_not_decode_covers_every_node(spec: Any) -> None:
+def test_a_pause_that_does_not_decode_covers_every_node(spec: Any) -> None:
     wire = json.dumps({"metadata": {"name": "p"}, "spec": spec}).encode()
     found = understand(wire, PauseView)
     assert found.value is not None
@@ -118,13 +116,13 @@ def test_issue10_03_a_pause_that_does_not_decode_covers_every_node(spec: Any) ->
         ),
     ],
 )
-def test_issue10_03_a_clear_pause_covers_what_it_says(scope: dict[str, Any], covers: bool) -> None:
+def test_a_clear_pause_covers_what_it_says(scope: dict[str, Any], covers: bool) -> None:
     pause = msgspec.convert({"metadata": {"name": "p"}, "spec": {"scope": scope}}, PauseView)
     there = node(metadata={"labels": {"empty": ""}})
     assert pause_covers(pause, there, NOW) is covers
 
 
-def test_issue10_03_an_empty_label_value_is_written_as_it_was_said() -> None:
+def test_an_empty_label_value_is_written_as_it_was_said() -> None:
     scope = PauseScope(node_selector={"matchLabels": {"key": ""}})
     assert plain(PauseSpec(scope=scope))["scope"]["nodeSelector"] == {"matchLabels": {"key": ""}}
 
@@ -136,7 +134,7 @@ def causes(count: int, *, severity: str = "Degraded", name: str = "i") -> list[C
     ]
 
 
-def test_issue10_04_more_causes_than_fit_come_to_rest() -> None:
+def test_more_causes_than_fit_come_to_rest() -> None:
     wanted = causes(MAX_CAUSES + 9)
     full = appended((), wanted)
     assert len(full) == MAX_CAUSES
@@ -149,7 +147,7 @@ def test_issue10_04_more_causes_than_fit_come_to_rest() -> None:
     assert appended(with_grave, [*wanted, *grave]) == with_grave
 
 
-def test_issue10_04_what_still_holds_takes_the_place_of_what_ended() -> None:
+def test_what_still_holds_takes_the_place_of_what_ended() -> None:
     ended, holding = causes(MAX_CAUSES), causes(4, name="new")
     rows = [{"id": c.incident, "reason": "A", "active": True} for c in holding]
     health = msgspec.convert({"metadata": {}, "status": {"incidents": rows}}, HealthView)
@@ -158,7 +156,7 @@ def test_issue10_04_what_still_holds_takes_the_place_of_what_ended() -> None:
     assert appended(full, holding, health) == full
 
 
-def test_issue10_04_what_people_wrote_is_never_cut_for_our_bound() -> None:
+def test_what_people_wrote_is_never_cut_for_our_bound() -> None:
     by_people = tuple(Cause(reason="Requested", by=f"p{n}") for n in range(CRD_CAUSES))
     assert appended(by_people, causes(40)) == by_people
 
@@ -166,19 +164,19 @@ def test_issue10_04_what_people_wrote_is_never_cut_for_our_bound() -> None:
 @pytest.mark.parametrize(
     "name", ["", "../x", "a b", "A", "x" * 300, "a..b", "-a", "a.", "a/b", "ü", "a\n"]
 )
-def test_issue10_06_a_session_annotation_with_an_impossible_name_is_no_note(name: str) -> None:
+def test_a_session_annotation_with_an_impossible_name_is_no_note(name: str) -> None:
     note = json.dumps({"session": name})
     assert read_note(node(metadata={"annotations": {"gpuward.io/session": note}})) is None
 
 
 @pytest.mark.parametrize("name", [".", "..", ""])
-def test_issue10_07_what_cannot_be_quoted_is_no_part_of_a_path(name: str) -> None:
+def test_what_cannot_be_quoted_is_no_part_of_a_path(name: str) -> None:
     with pytest.raises(BadSegmentError):
         api_path("/api/v1/nodes", name)
 
 
 @pytest.mark.parametrize("name", ["../../pods", "a?limit=0", "a#b", "a%2e%2e", "a/b", "a b"])
-def test_issue10_07_a_name_is_one_segment_whatever_it_contains(name: str) -> None:
+def test_a_name_is_one_segment_whatever_it_contains(name: str) -> None:
     path = api_path("/api/v1/nodes", name, "status")
     assert path.count("/") == len("/api/v1/nodes//".replace("api", "").split("/")) - 1
     assert not set("?# ") & set(path)
@@ -198,14 +196,14 @@ def test_issue10_07_a_name_is_one_segment_whatever_it_contains(name: str) -> Non
     ],
     ids=lambda body: repr(body[:20]),
 )
-def test_issue10_08_every_answer_is_classified(code: int, body: bytes) -> None:
+def test_every_answer_is_classified(code: int, body: bytes) -> None:
     for header in ("5", "²", "-1", "nan", "9" * 5000):
         outcome = classify(code, {"Retry-After": header}, body, pod(), (), NOW)
         assert outcome.kind is not EvictionKind.ACCEPTED
         assert outcome.retry_after_s >= 0
 
 
-def test_issue10_09_a_boot_id_longer_than_its_field_is_known_by_a_hash() -> None:
+def test_a_boot_id_longer_than_its_field_is_known_by_a_hash() -> None:
     long = node(status={"nodeInfo": {"bootID": "b" * 65}})
     assert len(long.boot_id) <= 64
     assert long.boot_id != node(status={"nodeInfo": {"bootID": "b" * 66}}).boot_id
@@ -213,7 +211,7 @@ def test_issue10_09_a_boot_id_longer_than_its_field_is_known_by_a_hash() -> None
 
 
 @pytest.mark.parametrize("cut", [".", "-", "..", "-."])
-def test_issue10_09_a_long_node_name_cut_anywhere_makes_a_name(cut: str) -> None:
+def test_a_long_node_name_cut_anywhere_makes_a_name(cut: str) -> None:
     long = "n" * (200 - len(cut)) + cut + "m" * 40
     assert is_object_name(session_name(node(long), "i1", []))
 
@@ -238,7 +236,7 @@ SELECTORS = [
 
 
 @pytest.mark.parametrize("text", SELECTORS)
-def test_issue10_09_policy_and_server_agree_about_a_selector(text: str) -> None:
+def test_policy_and_server_agree_about_a_selector(text: str) -> None:
     """Nothing that `policy check` accepts is refused where it selects what is watched."""
     assert _accepts(parse_selector, text) == _accepts(parse_label_selector, text)
 
@@ -261,7 +259,7 @@ def test_label_keys_and_values_have_one_syntax() -> None:
 # --------------------------------------------------------------------------- the tolerant decoder
 
 
-def test_issue10_02_any_owner_is_read_whatever_its_spec_is() -> None:
+def test_any_owner_is_read_whatever_its_spec_is() -> None:
     spec = {"selector": {"matchLabels": "x"}, "replicas": "many", "parallelism": {}}
     wire = {"kind": "ReplicationController", "metadata": {"name": "rc", "uid": "u"}, "spec": spec}
     found = understand(json.dumps(wire).encode(), OwnerView)
@@ -269,7 +267,7 @@ def test_issue10_02_any_owner_is_read_whatever_its_spec_is() -> None:
     assert (found.value.metadata.uid, found.doubts) == ("u", ())
 
 
-def test_issue10_05_a_field_nobody_needs_costs_nothing() -> None:
+def test_a_field_nobody_needs_costs_nothing() -> None:
     volumes = [{"name": "v", "emptyDir": {"mode": 448, "sizeLimit": 5}}]
     wire = {"metadata": {"name": "p", "uid": "u"}, "spec": {"volumes": volumes}}
     found = understand(json.dumps(wire).encode(), PodView)
@@ -278,7 +276,7 @@ def test_issue10_05_a_field_nobody_needs_costs_nothing() -> None:
     assert found.value.doubt == ""
 
 
-def test_issue10_05_a_field_that_is_needed_and_not_understood_is_named() -> None:
+def test_a_field_that_is_needed_and_not_understood_is_named() -> None:
     wire = {
         "metadata": {"name": "p", "uid": "u", "labels": {"app": "x", "bad": 5}},
         "spec": {"nodeName": "n0", "volumes": [{"name": 7}, {"name": "w"}], "priority": "high"},

@@ -60,16 +60,14 @@ OURS = entry("gpuward-remediator", CORDON, time=BEFORE)
         ),
     ],
 )
-def test_issue10_19_a_claim_counts_with_and_without_a_time(
-    managers: list[dict[str, Any]], who: str
-) -> None:
+def test_a_claim_counts_with_and_without_a_time(managers: list[dict[str, Any]], who: str) -> None:
     node = marked_node(*managers)
     assert claimed_by_another(node, ("f:spec", "f:unschedulable"), SINCE) == who
     assert cordon_stays(node) == (f"{who} cordoned it during the quarantine" if who else "")
     assert ("unschedulable" in unmark_patch(node)["spec"]) == (not who)
 
 
-def test_issue10_19_an_annotation_that_another_manager_applied_stays() -> None:
+def test_an_annotation_that_another_manager_applied_stays() -> None:
     node = marked_node(OURS, entry("flux", ANNOTATION, operation="Apply"))
     patch = unmark_patch(node)
     assert ANNOTATION_DO_NOT_DISRUPT not in patch["metadata"]["annotations"]

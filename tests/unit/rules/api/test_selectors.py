@@ -45,13 +45,13 @@ def test_what_is_no_selector_becomes_no_object(text: str) -> None:
         "rack in (a, b)", "rack notin (a,b)", " rack=a ",
     ],
 )  # fmt: skip
-def test_issue16_01_the_opposite_selects_just_what_a_selector_leaves(text: str) -> None:
+def test_the_opposite_selects_just_what_a_selector_leaves(text: str) -> None:
     for labels in LABELS:
         assert parse_selector(opposite(text))(labels) is not parse_selector(text)(labels)
 
 
 @pytest.mark.parametrize("text", ["", "rack,pool", "rack=a,!pool"])
-def test_issue16_01_of_none_and_of_several_requirements_no_selector_is_the_opposite(
+def test_of_none_and_of_several_requirements_no_selector_is_the_opposite(
     text: str,
 ) -> None:
     assert opposite(text) == ""

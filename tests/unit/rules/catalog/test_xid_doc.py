@@ -30,7 +30,7 @@ def test_the_page_names_every_xid_and_every_difference() -> None:
     )
 
 
-def test_issue11_every_reason_is_compared_with_every_peer_and_says_why() -> None:
+def test_every_reason_is_compared_with_every_peer_and_says_why() -> None:
     """Must show: per reason, ours, the driver's, DCGM's, each peer's, and why we differ."""
     page = xid_doc.page()
     for reason in (*REASONS, *RECOVERY_REASONS):
@@ -47,7 +47,7 @@ def test_issue11_every_reason_is_compared_with_every_peer_and_says_why() -> None
             assert not line.endswith("|  |")
 
 
-def test_issue11_the_peers_are_what_the_published_catalog_says() -> None:
+def test_the_peers_are_what_the_published_catalog_says() -> None:
     if not SHARED.exists():
         pytest.skip("the published catalogs do not lie beside this checkout")
     assert json.loads(peers.PEERS_FILE.read_text("utf-8")) == peers.peers(SHARED)

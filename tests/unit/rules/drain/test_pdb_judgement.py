@@ -189,7 +189,7 @@ def test_nodes_take_turns_and_a_late_one_does_not_catch_up() -> None:
 
 
 @pytest.mark.parametrize("every", [1, 2, 3, 4, 5, 7])
-def test_issue10_23_a_turn_is_an_eviction_and_not_a_question(every: int) -> None:
+def test_a_turn_is_an_eviction_and_not_a_question(every: int) -> None:
     queue, now = PdbQueue(), 0.0
     taken: list[Any] = []
     left = {node: [eviction(f"{node}-{i}", node) for i in range(6)] for node in ("n0", "n1", "n2")}
@@ -208,7 +208,7 @@ def test_issue10_23_a_turn_is_an_eviction_and_not_a_question(every: int) -> None
     assert max(shares) - min(shares) <= 1, taken
 
 
-def test_issue10_22_a_refused_pod_waits_alone_and_the_next_is_asked() -> None:
+def test_a_refused_pod_waits_alone_and_the_next_is_asked() -> None:
     refused = EvictionOutcome(kind=EvictionKind.REFUSED)
     wanted = [eviction("a"), eviction("b")]
     queue, sent = due(PdbQueue(), wanted, 0)
@@ -220,7 +220,7 @@ def test_issue10_22_a_refused_pod_waits_alone_and_the_next_is_asked() -> None:
     assert [e.name for e in due(queue, wanted[:1], 2)[1]] == ["a"]
 
 
-def test_issue10_22_a_budget_that_is_written_all_the_time_has_every_pod_asked() -> None:
+def test_a_budget_that_is_written_all_the_time_has_every_pod_asked() -> None:
     wanted = [eviction(name) for name in "abcd"]
     queue, asked = PdbQueue(), []
     for now in range(8):
@@ -231,7 +231,7 @@ def test_issue10_22_a_budget_that_is_written_all_the_time_has_every_pod_asked() 
     assert asked == list("abcdabcd")
 
 
-def test_issue10_28_an_unknown_caller_stops_asking_for_a_while() -> None:
+def test_an_unknown_caller_stops_asking_for_a_while() -> None:
     unknown = EvictionOutcome(kind=EvictionKind.UNAUTHORIZED)
     wanted = [eviction("a", key=""), eviction("b", key="")]
     queue, sent = due(PdbQueue(), wanted, 0)

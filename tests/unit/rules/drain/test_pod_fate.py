@@ -120,7 +120,7 @@ def test_terminating_pods_are_told_apart(target: PodView, fate: str) -> None:
     assert verdict.fate == fate
 
 
-def test_issue10_28_of_two_wishes_not_to_be_disrupted_the_longer_is_kept() -> None:
+def test_of_two_wishes_not_to_be_disrupted_the_longer_is_kept() -> None:
     held = pod(
         metadata={
             "annotations": {

@@ -43,7 +43,7 @@ def stored(change: RecordChange) -> dict[str, RecordView]:
     return {change.name: RecordView(metadata=meta, status=change.status)}
 
 
-def test_issue14_a_node_accuses_no_gpu_that_is_elsewhere() -> None:
+def test_a_node_accuses_no_gpu_that_is_elsewhere() -> None:
     (opened,) = changes("b", verdict("b", lists=True), {}, T0)
     records = stored(opened)
     later = T0 + 7200
@@ -68,7 +68,7 @@ def test_a_gpu_that_no_boot_brought_back_gets_its_record_from_a_node_that_lacks_
     assert not changes("b", replace(said, status=whole), {}, T0)
 
 
-def test_issue14_a_fault_is_told_to_its_end_when_the_gpu_has_moved() -> None:
+def test_a_fault_is_told_to_its_end_when_the_gpu_has_moved() -> None:
     (opened,) = changes("b", verdict("b", lists=True), {}, T0)
     (moved,) = changes("c", verdict("c", at=T0 + 7200, lists=True), stored(opened), T0 + 7200)
     assert moved.status.node == "c"
@@ -76,7 +76,7 @@ def test_issue14_a_fault_is_told_to_its_end_when_the_gpu_has_moved() -> None:
     assert told.name == gpu_record_name(VICTIM)
 
 
-def test_issue14_a_node_opens_so_many_records_and_no_more() -> None:
+def test_a_node_opens_so_many_records_and_no_more() -> None:
     records: dict[str, RecordView] = {}
     for index in range(MOST_RECORDS_OF_NODE):
         health = verdict("evil", f"GPU-{index}", lists=True)

@@ -64,7 +64,7 @@ SPELLINGS = {
 
 # What the collection leaves open: a negative may be another kind with an address of its own, and
 # the driver's rate limit names the GPU that it speaks of, where the collection has none
-# (test_issue11_13_a_line_that_limits_its_rate_keeps_its_address).
+# (test_a_line_that_limits_its_rate_keeps_its_address).
 UNSETTLED = {
     "negative": set(SPELLINGS) - {"expected_xid", "expected_sxid"},
     "gsp_rate_limit": {"pci"},

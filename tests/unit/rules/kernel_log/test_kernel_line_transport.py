@@ -221,7 +221,7 @@ def test_printable_and_prefix_survive_nothing() -> None:
     assert parse(b"") is None
 
 
-def test_issue11_13_a_line_that_limits_its_rate_keeps_its_address() -> None:
+def test_a_line_that_limits_its_rate_keeps_its_address() -> None:
     found = parse(
         b"NVRM: Rate limiting GSP RPC error prints for GPU at PCI:0000:9b:00 (printing 1 of every"
         b" 30).  The GPU likely needs to be reset."

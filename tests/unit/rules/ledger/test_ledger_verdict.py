@@ -29,7 +29,7 @@ def events(node: str, *days_ago: float) -> tuple[RecordEvent, ...]:
     )
 
 
-def test_issue14_what_another_node_says_makes_no_lemon_here() -> None:
+def test_what_another_node_says_makes_no_lemon_here() -> None:
     told = (*events("b", 9), *events("evil", 5, 4, 3, 2, 1))
     record = RecordStatus(uuid="GPU-victim", events=told, lemon=True)
     assert judge_record(record, T0).lemon
@@ -39,7 +39,7 @@ def test_issue14_what_another_node_says_makes_no_lemon_here() -> None:
 
 
 @pytest.mark.parametrize("later", [0, 30])
-def test_issue14_a_lemon_of_the_node_stays_one_until_it_was_quiet(later: int) -> None:
+def test_a_lemon_of_the_node_stays_one_until_it_was_quiet(later: int) -> None:
     record = RecordStatus(uuid="GPU-1", events=events("b", 9, 7, 5, 3, 1), lemon=True)
     found = lessons_of([record], "b", T0 + later * DAY_S)
     assert found.lemons == ("GPU-1",)

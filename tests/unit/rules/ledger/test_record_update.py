@@ -154,19 +154,19 @@ def test_every_uuid_has_a_name_that_an_object_can_have(uuid: str) -> None:
         pytest.param((0, 35, 70, 105), False, id="four in more than 90 days"),
     ],
 )
-def test_issue14_what_makes_a_lemon(days: tuple[int, ...], lemon: bool) -> None:
+def test_what_makes_a_lemon(days: tuple[int, ...], lemon: bool) -> None:
     faults = [mended(T0 + day * DAY_S, 2, f"s{day}") for day in days]
     assert record(*faults, now=T0 + days[-1] * DAY_S + 7200).lemon is lemon
 
 
-def test_issue14_what_one_session_finds_at_once_is_one_fault() -> None:
+def test_what_one_session_finds_at_once_is_one_fault() -> None:
     reasons = ("Xid79", "GPULost", "RecoveryActionRestartNode", "NVLinkDown", "Xid154")
     faults = [mended(T0 + n, 2, "s", reason=reason) for n, reason in enumerate(reasons)]
     status = record(*faults, now=T0 + DAY_S)
     assert (len(status.events), status.lemon) == (5, False)
 
 
-def test_issue14_two_nodes_that_claim_one_gpu_do_not_take_turns() -> None:
+def test_two_nodes_that_claim_one_gpu_do_not_take_turns() -> None:
     status = record(fault(T0), now=T0)
     writes = 0
     for minute in range(1, 50):
@@ -179,7 +179,7 @@ def test_issue14_two_nodes_that_claim_one_gpu_do_not_take_turns() -> None:
     assert status.node == "n1"
 
 
-def test_issue14_no_fault_ends_later_than_now() -> None:
+def test_no_fault_ends_later_than_now() -> None:
     """An end in 2150 would keep the record for ever; the same word again changes nothing."""
     told = fault(T0, ended_at="2150-01-01T00:00:00Z", outcome=FaultOutcome.CLOSED)
     first = record(told, now=T0 + 60)

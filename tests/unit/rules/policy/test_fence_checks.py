@@ -55,7 +55,7 @@ def problems(step: str = "PowerCycle", own: dict[str, Any] | None = None, **repa
         ({"own": {**OWN, "withdraw": {"at": "Never"}}}, "keeps the power off for good"),
     ],
 )
-def test_issue13_08_what_a_fence_needs(repair: dict[str, Any], said: str) -> None:
+def test_what_a_fence_needs(repair: dict[str, Any], said: str) -> None:
     found = problems(**repair)
     assert said in found
     assert bool(found) == bool(said)

@@ -36,7 +36,7 @@ def who(validate: dict[str, Any], step: str, *, builtin: bool) -> str:
         ({"provider": "Job", "template": "diag"}, "Job", "Job"),
     ],
 )
-def test_issue13_auto_is_builtin_where_it_is_installed_at_every_level(
+def test_auto_is_builtin_where_it_is_installed_at_every_level(
     validate: dict[str, Any], installed: str, without: str
 ) -> None:
     assert who(validate, "RestartNode", builtin=True) == installed

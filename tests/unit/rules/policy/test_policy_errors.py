@@ -16,7 +16,7 @@ def paths(document: dict[str, Any]) -> list[str]:
     return [] if isinstance(found, Policy) else [one.path for one in found]
 
 
-def test_issue15_10_all_errors_are_listed_at_once():
+def test_all_errors_are_listed_at_once():
     document = {
         "mod": "Enforce",
         "mark": "Nothing",
@@ -29,11 +29,11 @@ def test_issue15_10_all_errors_are_listed_at_once():
     }  # fmt: skip
 
 
-def test_issue15_10_what_follows_from_an_error_is_not_told_as_another():
+def test_what_follows_from_an_error_is_not_told_as_another():
     assert paths({"repair": {"mode": "Ask", "stepz": {}}}) == ["repair.stepz"]
 
 
-def test_issue15_10_a_wrong_entry_of_a_mapping_hides_nothing_beside_it():
+def test_a_wrong_entry_of_a_mapping_hides_nothing_beside_it():
     document = {"reasons": {"Xid79GPUFallenOffBus": {"level": "Nuke"}}, "mark": 7}
     assert set(paths(document)) == {"reasons.Xid79GPUFallenOffBus.level", "mark"}
 
@@ -66,7 +66,7 @@ def test_the_key_that_is_meant_is_named(document: dict[str, Any], said: list[str
 
 
 @pytest.mark.parametrize("document", [{"mode": 1}, {"mode": "x", "pods": [{"a": 1}]}, {"a": {}}])
-def test_issue15_10_what_has_an_error_is_never_a_policy(document):
+def test_what_has_an_error_is_never_a_policy(document):
     assert not isinstance(load_policy(document), Policy)
 
 
@@ -166,7 +166,7 @@ def test_only_the_root_cause_is_told(document: dict[str, Any], said: list[str]) 
     assert paths(document) == said
 
 
-def test_issue15_what_is_empty_in_both_is_no_difference():
+def test_what_is_empty_in_both_is_no_difference():
     step = {"ResetGPU": {"adapter": "NodeConditions", "timeout": "5m"}}
     policy = load_policy({"repair": {"mode": "Ask", "steps": step}})
     assert isinstance(policy, Policy)
@@ -175,7 +175,7 @@ def test_issue15_what_is_empty_in_both_is_no_difference():
     assert [line for line in said if line.endswith("(nothing) -> (nothing)")] == []
 
 
-def test_issue15_10_differences_are_those_in_effect():
+def test_differences_are_those_in_effect():
     policy = load_policy({"budget": {"maxNew": {"count": 5, "window": "10m"}}, "mode": "Shadow"})
     assert isinstance(policy, Policy)
     assert differences(effective_view(Policy()), effective_view(policy)) == [

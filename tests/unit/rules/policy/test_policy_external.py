@@ -70,7 +70,7 @@ def test_what_makes_no_sense_is_named(trigger: dict[str, Any], words: str) -> No
 GKE_LABEL = "cloud.google.com/perform-maintenance"
 
 
-def test_issue13_what_a_chosen_repair_step_sets_on_the_node_is_no_cause() -> None:
+def test_what_a_chosen_repair_step_sets_on_the_node_is_no_cause() -> None:
     trigger = given(label={"key": GKE_LABEL})
     assert isinstance(load_policy(trigger), Policy), "where no step sets it, it is another's word"
     steps = {"ReplaceNode": {"adapter": "GKEMaintenance"}}

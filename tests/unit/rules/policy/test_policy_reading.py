@@ -88,7 +88,7 @@ def test_the_defaults_are_these() -> None:
     }
 
 
-def test_issue13_01_an_unquoted_off_is_off() -> None:
+def test_an_unquoted_off_is_off() -> None:
     loaded = load_policy(yaml.safe_load("repair: {mode: Off, attempts: 1}"))
     assert isinstance(loaded, Policy)
     assert loaded.repair.mode == "Off"

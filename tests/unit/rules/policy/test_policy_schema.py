@@ -43,7 +43,7 @@ def test_the_schema_is_a_schema() -> None:
     jsonschema.Draft202012Validator.check_schema(policy_schema())
 
 
-def test_issue15_walk_the_readme_says_every_key_with_its_default() -> None:
+def test_walk_the_readme_says_every_key_with_its_default() -> None:
     """`the defaults` of the README: nothing that is not so, no key of the top left out."""
     policy = load_policy(readme())
     assert isinstance(policy, Policy)

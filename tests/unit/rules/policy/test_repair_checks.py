@@ -80,12 +80,12 @@ def changed(base: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
-def test_issue13_02_what_is_shipped_is_right(name: str) -> None:
+def test_what_is_shipped_is_right(name: str) -> None:
     for action in ADAPTERS[name].steps.values():
         assert list(action_problems(action, name)) == []
 
 
-def test_issue13_02_good_adapters_are_taken_and_used() -> None:
+def test_good_adapters_are_taken_and_used() -> None:
     assert said(GOOD, steps={"RestartNode": {"adapter": "Mine"}}) == []
     assert said(FOUND) == []
     assert said(SEEN) == []
@@ -176,7 +176,7 @@ AT = "p: repair.adapters.Mine.steps.RestartNode"
         (["create"], "is wrong"),
     ],
 )  # fmt: skip
-def test_issue13_02_a_mistake_is_named_with_its_place(step: Any, sentence: str) -> None:
+def test_a_mistake_is_named_with_its_place(step: Any, sentence: str) -> None:
     assert any(sentence in one for one in said(step)), said(step)
 
 
@@ -184,7 +184,7 @@ def test_issue13_02_a_mistake_is_named_with_its_place(step: Any, sentence: str) 
     ("name", "why"),
     [("mine", "CamelCase"), ("Metal3", "gpuward ships"), ("A" * 64, "63"), ("A b", "CamelCase")],
 )
-def test_issue13_02_a_name_of_its_own(name: str, why: str) -> None:
+def test_a_name_of_its_own(name: str, why: str) -> None:
     assert any(why in one for one in said(GOOD, name))
 
 
@@ -196,14 +196,14 @@ def test_issue13_02_a_name_of_its_own(name: str, why: str) -> None:
         ("A/b", "names"),
     ],
 )
-def test_issue13_02_a_template_is_named_as_namespace_and_name(template: str, why: str) -> None:
+def test_a_template_is_named_as_namespace_and_name(template: str, why: str) -> None:
     wanted = {"adapter": "SelfNodeRemediation", "template": template}
     loaded = load_policy({"repair": {"steps": {"RestartNode": wanted}}})
     assert isinstance(loaded, tuple)
     assert why in loaded[0].sentence("p")
 
 
-def test_issue13_02_a_shown_policy_can_be_read_back_and_has_a_schema() -> None:
+def test_a_shown_policy_can_be_read_back_and_has_a_schema() -> None:
     document = {"repair": {"adapters": {"Mine": {"steps": {"RestartNode": GOOD}}}}}
     loaded = load_policy(document)
     assert isinstance(loaded, Policy)
@@ -221,7 +221,7 @@ def needs(adapters: dict[str, Any], **steps: Any) -> Any:
     return repair_needs(loaded.repair)
 
 
-def test_issue13_03_jobs_of_own_adapters_get_a_role_a_slot_and_their_labels() -> None:
+def test_jobs_of_own_adapters_get_a_role_a_slot_and_their_labels() -> None:
     found = needs({"A": {"steps": {"ResetGPU": OWN_JOB}}}, ResetGPU={"adapter": "A"})
     assert set(found.own) == {"kustomization.yaml", "rbac.yaml"}
     assert (
@@ -235,7 +235,7 @@ def test_issue13_03_jobs_of_own_adapters_get_a_role_a_slot_and_their_labels() ->
     assert "ClusterRole" not in text
 
 
-def test_issue13_02_the_component_of_own_adapters_is_what_they_need() -> None:
+def test_the_component_of_own_adapters_is_what_they_need() -> None:
     node = {"patch": {"metadata": {"labels": {"example.io/do": "it"}}}}
     found = needs(
         {"A": {"steps": {"RestartNode": GOOD}}, "B": {"steps": {"RestartNode": node}}},
@@ -250,7 +250,7 @@ def test_issue13_02_the_component_of_own_adapters_is_what_they_need() -> None:
     assert set(found.own) == {"kustomization.yaml"}
 
 
-def test_issue13_02_two_policies_about_one_kind_do_not_refuse_each_other() -> None:
+def test_two_policies_about_one_kind_do_not_refuse_each_other() -> None:
     nico = changed(FOUND, "target.apiVersion", "cluster.x-k8s.io/*")
     alone = needs({"N": {"steps": {"RestartNode": nico}}})
     assert "gpuward-remediator-repair-own-machines" in alone.own["admission.yaml"]
@@ -270,11 +270,11 @@ SHOWN = [
 
 
 @pytest.mark.parametrize("block", SHOWN, ids=range(len(SHOWN)))
-def test_issue13_02_every_policy_on_the_page_is_valid(block: str) -> None:
+def test_every_policy_on_the_page_is_valid(block: str) -> None:
     assert isinstance(load_policy(yaml.safe_load(block)), Policy)
 
 
-def test_issue13_02_the_page_names_every_adapter_with_its_steps_and_component() -> None:
+def test_the_page_names_every_adapter_with_its_steps_and_component() -> None:
     for name, adapter in ADAPTERS.items():
         rows = [line for line in PAGE.splitlines() if line.startswith(f"| `{name}` |")]
         assert rows, name

@@ -53,9 +53,7 @@ GOES, ASKED = "goes", "asked"
         (DELETES, obj(deletionTimestamp="t"), "", "waits: X is being deleted"),
     ],
 )
-def test_issue13_02_the_table_of_verdicts(
-    action: RepairAction, json: Any, uid: str, want: str
-) -> None:
+def test_the_table_of_verdicts(action: RepairAction, json: Any, uid: str, want: str) -> None:
     found = judged(action, REQUEST, "X", json, {}, uid=uid, patch=action.patch)
     said = {"asked": found.asked, "waits": found.waits, "cannot": found.cannot}
     spoken = [
@@ -77,9 +75,7 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["metadata", "status", "spec"]), JSON), st.booleans())
-def test_issue13_02_no_shape_of_an_object_is_a_crash(
-    json: dict[str, Any], on_record: bool
-) -> None:
+def test_no_shape_of_an_object_is_a_crash(json: dict[str, Any], on_record: bool) -> None:
     for adapter in ADAPTERS.values():
         for action in adapter.steps.values():
             uid = "u" if on_record else ""
@@ -103,7 +99,7 @@ def test_issue13_02_no_shape_of_an_object_is_a_crash(
         (ObjectMatch(annotation="a.b/c", value="y"), False),
     ],
 )
-def test_issue13_02_what_a_match_sees(match: ObjectMatch, want: bool) -> None:
+def test_what_a_match_sees(match: ObjectMatch, want: bool) -> None:
     json = {
         "metadata": {"annotations": {"a.b/c": "x"}},
         "spec": {"online": False, "count": 3},
@@ -112,7 +108,7 @@ def test_issue13_02_what_a_match_sees(match: ObjectMatch, want: bool) -> None:
     assert holds(match, json) is want
 
 
-def test_issue13_02_only_what_is_still_ours_is_taken_back() -> None:
+def test_only_what_is_still_ours_is_taken_back() -> None:
     two = {"metadata": {"annotations": {"a": "1", "b": "2"}}}
     action = RepairAction(patch=two)
     json = obj(annotations={"a": "1", "b": "theirs", **OURS})
@@ -123,9 +119,7 @@ def test_issue13_02_only_what_is_still_ours_is_taken_back() -> None:
 
 
 @given(st.dictionaries(st.text(max_size=2), JSON), st.dictionaries(st.text(max_size=2), JSON))
-def test_issue13_02_merging_never_changes_its_input(
-    one: dict[str, Any], two: dict[str, Any]
-) -> None:
+def test_merging_never_changes_its_input(one: dict[str, Any], two: dict[str, Any]) -> None:
     before = repr(one), repr(two)
     merged(one, two)
     assert (repr(one), repr(two)) == before

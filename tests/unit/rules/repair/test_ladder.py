@@ -10,7 +10,7 @@ from rules.repair.ladder import BEGINS, LADDER, Climb, Step, begins_at, climb
 ALL = dict.fromkeys(LADDER, "someone")
 
 
-def test_issue13_02_every_action_of_the_catalog_has_its_place() -> None:
+def test_every_action_of_the_catalog_has_its_place() -> None:
     assert set(BEGINS) == set(Action)
 
 
@@ -26,9 +26,7 @@ def test_issue13_02_every_action_of_the_catalog_has_its_place() -> None:
         (["ANewerAgentsWord", "RestartFabricManager"], Step.RESTART_DRIVER),
     ],
 )
-def test_issue13_02_it_begins_where_the_gravest_action_asks(
-    actions: list[str], begins: Step | None
-) -> None:
+def test_it_begins_where_the_gravest_action_asks(actions: list[str], begins: Step | None) -> None:
     assert begins_at(actions) == begins
 
 
@@ -37,7 +35,7 @@ def led(begins: Step | None = Step.RESET_GPU, **known: object) -> Climb:
     return climb(begins, **{**given, **known})  # type: ignore[arg-type]
 
 
-def test_issue13_02_the_lowest_step_that_may_be_taken() -> None:
+def test_the_lowest_step_that_may_be_taken() -> None:
     rung = led().rung
     assert rung is not None
     assert (rung.step, rung.attempt) == (Step.RESET_GPU, 1)
@@ -55,14 +53,14 @@ def test_issue13_02_the_lowest_step_that_may_be_taken() -> None:
         ({"begins": Step.REPLACE_NODE, "taken": {"ReplaceNode"}}, None),
     ],
 )
-def test_issue13_02_it_climbs_and_never_goes_down(known: dict[str, object], step: object) -> None:
+def test_it_climbs_and_never_goes_down(known: dict[str, object], step: object) -> None:
     found = led(**known)  # type: ignore[arg-type]
     assert (found.rung.step if found.rung else None) == step
     if found.rung is None:
         assert found.clause
 
 
-def test_issue13_01_what_a_person_chose_goes_before_the_first_rung_and_the_tried() -> None:
+def test_what_a_person_chose_goes_before_the_first_rung_and_the_tried() -> None:
     found = led(Step.REPLACE_NODE, chosen="ResetGPU", tried={"ResetGPU": 9})
     assert found.rung is not None
     assert (found.rung.step, found.rung.attempt) == (Step.RESET_GPU, 10)
@@ -71,13 +69,13 @@ def test_issue13_01_what_a_person_chose_goes_before_the_first_rung_and_the_tried
     assert again.rung.step is Step.REPLACE_NODE
 
 
-def test_issue13_04_no_name_comes_twice_in_a_session() -> None:
+def test_no_name_comes_twice_in_a_session() -> None:
     rung = led(tried={"ResetGPU": 1}, named={"ResetGPU": 3}).rung
     assert rung is not None
     assert (rung.step, rung.attempt) == (Step.RESET_GPU, 4)
 
 
-def test_issue13_02_why_no_step_is_left_is_said_step_by_step() -> None:
+def test_why_no_step_is_left_is_said_step_by_step() -> None:
     found = led(
         Step.RESTART_NODE,
         adapters={Step.RESTART_NODE: "x", Step.REPLACE_NODE: "x"},
@@ -91,7 +89,7 @@ def test_issue13_02_why_no_step_is_left_is_said_step_by_step() -> None:
 
 
 @pytest.mark.parametrize("chosen", ["", "ResetGPU"])
-def test_issue13_05_a_step_that_nobody_can_be_asked_for_is_passed_over(chosen: str) -> None:
+def test_a_step_that_nobody_can_be_asked_for_is_passed_over(chosen: str) -> None:
     found = led(unfit={"ResetGPU": "would name nobody"}, chosen=chosen)
     assert found.rung is not None
     assert found.rung.step is Step.RESTART_DRIVER

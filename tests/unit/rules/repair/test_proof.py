@@ -53,7 +53,7 @@ EXCHANGED = replace(SAME, serials={"G9": "S9", "G1": "S1"})
         (Step.REPLACE_NODE, EXCHANGED, "exchanged"),
     ],
 )
-def test_issue13_03_proven(step: Step, seen: Seen, says: str) -> None:
+def test_proven(step: Step, seen: Seen, says: str) -> None:
     proof = prove(step, BEFORE, seen)
     assert proof.proven
     assert says in proof.clause
@@ -79,23 +79,23 @@ def test_issue13_03_proven(step: Step, seen: Seen, says: str) -> None:
         (Step.REPLACE_NODE, replace(EXCHANGED, stale="x"), "x"),
     ],
 )
-def test_issue13_03_not_proven_and_what_is_missing(step: Step, seen: Seen, lacks: str) -> None:
+def test_not_proven_and_what_is_missing(step: Step, seen: Seen, lacks: str) -> None:
     proof = prove(step, BEFORE, seen)
     assert not proof.proven
     assert lacks in proof.clause
 
 
 @pytest.mark.parametrize("step", LADDER)
-def test_issue13_03_a_node_as_it_was_proves_nothing(step: Step) -> None:
+def test_a_node_as_it_was_proves_nothing(step: Step) -> None:
     assert not prove(step, BEFORE, ILL).proven
 
 
-def test_issue13_03_without_serials_only_another_node_proves_a_replacement() -> None:
+def test_without_serials_only_another_node_proves_a_replacement() -> None:
     unknown: Any = RepairBefore(node_uid="n1", gpus=(RepairGpu(uuid="G0", accused=True),))
     assert not prove(Step.REPLACE_NODE, unknown, EXCHANGED).proven
 
 
-def test_issue13_06_each_gpu_accused_must_be_reset_and_others_prove_nothing() -> None:
+def test_each_gpu_accused_must_be_reset_and_others_prove_nothing() -> None:
     both = msgspec.structs.replace(
         BEFORE, gpus=tuple(msgspec.structs.replace(g, accused=True) for g in BEFORE.gpus)
     )

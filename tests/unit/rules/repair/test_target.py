@@ -63,13 +63,13 @@ HOST = next(iter(ADAPTERS["Metal3"].steps.values()))
          node(), "/apis/batch/v1/namespaces/gpuward/jobs/request-1"),
     ],
 )  # fmt: skip
-def test_issue13_02_what_the_node_says_becomes_one_path_or_a_clause(
+def test_what_the_node_says_becomes_one_path_or_a_clause(
     action: RepairAction, of: NodeView, want: str
 ) -> None:
     assert asked(action, of) == want
 
 
-def test_issue13_02_a_pattern_is_words_and_no_expression() -> None:
+def test_a_pattern_is_words_and_no_expression() -> None:
     rule = TargetRule(
         api_version="v1", resource="things",
         reference=(NodeReference(provider_id=True, pattern="a.*b://{name}"),),
@@ -98,9 +98,7 @@ def claims(*names: Any) -> tuple[dict[str, Any], ...]:
          "the one of the nodeclaims that belongs to the node has no usable name"),
     ],
 )  # fmt: skip
-def test_issue13_02_of_a_list_exactly_one_belongs(
-    found: tuple[dict[str, Any], ...], want: str
-) -> None:
+def test_of_a_list_exactly_one_belongs(found: tuple[dict[str, Any], ...], want: str) -> None:
     rule = TargetRule(
         api_version="karpenter.sh/v1", resource="nodeclaims",
         search=TargetSearch(match={"status.nodeName": "{node}"}),

@@ -24,7 +24,7 @@ def facts(**changes: Any) -> RequestFacts:
     return RequestFacts(**known | changes)
 
 
-def test_issue13_02_every_name_is_put_in() -> None:
+def test_every_name_is_put_in() -> None:
     template = {
         "a": " ".join(f"{{{name}}}" for name in NAMES),
         "uuids": "{gpuUUIDs}",
@@ -37,7 +37,7 @@ def test_issue13_02_every_name_is_put_in() -> None:
     }
 
 
-def test_issue13_02_annotations_and_labels_hold_text_alone() -> None:
+def test_annotations_and_labels_hold_text_alone() -> None:
     meta = {"annotations": {"gpus": "{gpuUUIDs}"}, "labels": {"n": "{node}"}}
     assert filled({"metadata": meta, "gpus": "{gpuUUIDs}"}, facts()) == {
         "metadata": {"annotations": {"gpus": "GPU-a,GPU-b"}, "labels": {"n": "gpu-1"}},
@@ -45,13 +45,13 @@ def test_issue13_02_annotations_and_labels_hold_text_alone() -> None:
     }
 
 
-def test_issue13_02_braces_that_are_no_name_stay_and_keys_are_never_filled() -> None:
+def test_braces_that_are_no_name_stay_and_keys_are_never_filled() -> None:
     template = {"{node}": '{"mode":"hard"}', "b": "{ node }", "c": "{}"}
     assert filled(template, facts()) == template
 
 
 @given(HOSTILE, HOSTILE, HOSTILE, st.lists(HOSTILE, max_size=4))
-def test_issue13_02_nothing_hostile_gets_out_of_its_place(
+def test_nothing_hostile_gets_out_of_its_place(
     boot: str, uid: str, reason: str, gpus: list[str]
 ) -> None:
     """Not out of a value, and not out of JSON inside a value."""
@@ -88,14 +88,12 @@ def test_issue13_02_nothing_hostile_gets_out_of_its_place(
         ({"a": [0] * 600}, "t", "is too large"),
     ],
 )
-def test_issue13_02_a_bad_template_is_named_with_its_place(
-    template: Any, where: str, why: str
-) -> None:
+def test_a_bad_template_is_named_with_its_place(template: Any, where: str, why: str) -> None:
     problems = list(template_problems(template, "t"))
     assert any(path.startswith(where) and why in said for path, said in problems), problems
 
 
-def test_issue13_02_a_deep_template_is_no_crash() -> None:
+def test_a_deep_template_is_no_crash() -> None:
     template: Any = "x"
     for _ in range(5000):
         template = {"a": template}

@@ -97,7 +97,7 @@ MOVED_ON = [
 
 @pytest.mark.parametrize("write", [EVICT, TELL, DELETE], ids=["evict", "tell", "delete"])
 @pytest.mark.parametrize(("change", "why"), MOVED_ON)
-def test_issue10_15_a_pod_is_left_alone_once_its_session_moved_on(
+def test_a_pod_is_left_alone_once_its_session_moved_on(
     write: d.Write, change: dict[str, Any], why: str
 ) -> None:
     assert recheck(write, marked_node(), fleet()) == ""
@@ -112,14 +112,14 @@ def test_issue10_15_a_pod_is_left_alone_once_its_session_moved_on(
         pytest.param({"nodeSelector": "pool=x"}, id="not-selected"),
     ],
 )
-def test_issue10_15_a_first_mark_is_held_back_once_nothing_asks_for_it(
+def test_a_first_mark_is_held_back_once_nothing_asks_for_it(
     change: dict[str, Any],
 ) -> None:
     assert recheck(MARK, node(), fleet(phase="Pending")) == ""
     assert recheck(MARK, node(), fleet(phase="Pending", **change)) != ""
 
 
-def test_issue10_15_what_a_person_asked_for_needs_no_verdict_and_no_selector() -> None:
+def test_what_a_person_asked_for_needs_no_verdict_and_no_selector() -> None:
     asked: dict[str, Any] = {"causes": (PERSON,), "active": False, "nodeSelector": "pool=x"}
     assert recheck(MARK, node(), fleet(phase="Pending", **asked)) == ""
     assert recheck(EVICT, marked_node(), fleet(**asked)) == ""
@@ -146,14 +146,14 @@ OLD = pod(status={"startTime": format_time(NOW - 86_400)})
         ),
     ],
 )  # fmt: skip
-def test_issue10_15_a_rule_that_was_added_holds_back_what_was_chosen_before(
+def test_a_rule_that_was_added_holds_back_what_was_chosen_before(
     rules: dict[str, Any], why: str
 ) -> None:
     said = kept_from_eviction(pod(), look(), policy(**rules), NOW)
     assert (why in said) if why else said == ""
 
 
-def test_issue10_15_an_annotation_put_on_meanwhile_is_honoured() -> None:
+def test_an_annotation_put_on_meanwhile_is_honoured() -> None:
     held = pod(metadata={"annotations": {"karpenter.sh/do-not-disrupt": "true"}})
     late = look(drain=DrainStatus(started_at=format_time(NOW - 60)))
     assert kept_from_eviction(held, late, policy(), NOW) != ""
@@ -179,7 +179,7 @@ def test_issue10_15_an_annotation_put_on_meanwhile_is_honoured() -> None:
         ),
     ],
 )
-def test_issue10_15_a_forced_deletion_is_asked_of_the_policy_as_it_is(
+def test_a_forced_deletion_is_asked_of_the_policy_as_it_is(
     pods_now: Any, rules: Policy, why: str
 ) -> None:
     said = kept_from_force(pods_now, look(), rules, NOW)

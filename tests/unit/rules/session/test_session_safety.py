@@ -244,7 +244,7 @@ class TestHistory:
         sessions = [self.ended(0, 0.5), self.ended(1, 1.5), self.ended(2, 2.5)]
         assert [w.name for w in outlived(sessions, rules, NOW)] == ["s2"]
 
-    def test_issue10_28_a_rule_does_not_forget_within_its_window(self) -> None:
+    def test_a_rule_does_not_forget_within_its_window(self) -> None:
         short = {"keep": "1h", "maxPerNode": 1}
         marked: dict[str, Any] = {
             "mode": "Enforce",

@@ -18,13 +18,13 @@ from rules.session.view_age import too_old
         pytest.param(float("inf"), 5.0, True, id="never heard"),
     ],
 )
-def test_issue10_12_a_view_ages(quiet_s, unfollowed_s, old):
+def test_a_view_ages(quiet_s, unfollowed_s, old):
     said = too_old("gpuwardpauses", quiet_s=quiet_s, unfollowed_s=unfollowed_s, problem="")
     assert bool(said) is old
     assert not old or "gpuwardpauses" in said
 
 
-def test_issue10_12_what_keeps_it_old_is_said_and_bounded():
+def test_what_keeps_it_old_is_said_and_bounded():
     said = too_old("nodes", quiet_s=0, unfollowed_s=60, problem="Listing nodes: 500 " + "x" * 900)
     assert "500 xxx" in said
     assert len(said) <= 300

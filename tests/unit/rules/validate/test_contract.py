@@ -12,7 +12,7 @@ from rules.validate.contract import EXIT_STATUS, Check, Result, Verdict, read
 PASS = '{"verdict": "pass", "checks": [{"id": "x", "value": 3, "unit": "GB/s", "floor": 2}]}'
 
 
-def test_issue13_04_the_exit_statuses_are_those_of_check() -> None:
+def test_the_exit_statuses_are_those_of_check() -> None:
     assert EXIT_STATUS == {
         Verdict.PASS: 0,
         Verdict.DEGRADED: 1,
@@ -58,9 +58,7 @@ def test_a_result_is_read_back_as_it_was_written() -> None:
         ),
     ],
 )
-def test_issue13_04_of_two_words_the_graver_counts(
-    status: int | None, text: str, verdict: Verdict
-) -> None:
+def test_of_two_words_the_graver_counts(status: int | None, text: str, verdict: Verdict) -> None:
     assert read(status, text).verdict is verdict
 
 

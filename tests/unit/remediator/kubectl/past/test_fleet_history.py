@@ -86,7 +86,7 @@ def test_a_line_says_how_it_ended_how_long_it_was_out_and_who_ended_it(tmp_path:
     assert line.endswith("gpuward, ended by ann")
 
 
-def test_issue15_a_line_says_who_let_its_repair_go(tmp_path: Path) -> None:
+def test_a_line_says_who_let_its_repair_go(tmp_path: Path) -> None:
     """Whoever audits a week asks who approved what was done, not only who began and ended it."""
     made = ended("s", "b", "Released", 60, "gpuward")
     for step, by in (("RestartNode", "ann"), ("ReplaceNode", "bob"), ("PowerCycle", "ann")):

@@ -113,7 +113,7 @@ def test_a_node_comes_before_a_gpu_and_a_slip_of_a_nodes_name_is_no_gpu(tmp_path
 
 
 @pytest.mark.parametrize("moved", [False, True])
-def test_issue15_a_gpu_that_turned_up_in_another_node_is_said_to_be_there(
+def test_a_gpu_that_turned_up_in_another_node_is_said_to_be_there(
     tmp_path: Path, moved: bool
 ) -> None:
     """It has not failed there, so its record still names the node of before."""

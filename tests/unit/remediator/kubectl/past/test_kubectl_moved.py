@@ -29,7 +29,7 @@ def fill(hosted: HostedServer) -> None:
                            "metadata": name, "spec": {}, "status": status})  # fmt: skip
 
 
-def test_issue15_walk_why_leads_from_one_name_to_the_other(tmp_path: Path) -> None:
+def test_walk_why_leads_from_one_name_to_the_other(tmp_path: Path) -> None:
     with cluster(tmp_path, fill) as kubectl:
         _, new, _ = kubectl("why", "gpu-new")
         code, old, _ = kubectl("why", "gpu-old")

@@ -84,7 +84,7 @@ def test_a_node_that_the_policy_does_not_select_is_planned_for_a_person(tmp_path
     assert (found["node"], found["would"]) == ("stranger", "cordon and taint")
 
 
-def test_issue15_walk_a_sick_node_that_a_person_cordoned_is_planned_as_it_is_done(
+def test_walk_a_sick_node_that_a_person_cordoned_is_planned_as_it_is_done(
     tmp_path: Path,
 ) -> None:
     def fill(hosted: HostedServer) -> None:

@@ -46,7 +46,7 @@ def test_a_selector_that_leaves_nodes_out_is_said_over_the_fleet(tmp_path: Path)
     assert out.splitlines()[1] == f"{left}: no detector takes one of those"
 
 
-def test_issue15_whoever_asks_for_a_node_is_told_that_a_typo_may_keep_all_from_it(
+def test_whoever_asks_for_a_node_is_told_that_a_typo_may_keep_all_from_it(
     tmp_path: Path,
 ) -> None:
     with cluster(tmp_path, lambda hosted: led("budgit: {}", {}, hosted)) as kubectl:

@@ -165,7 +165,7 @@ def shipped() -> list[dict[str, Any]]:
     return [found for file in files for found in read_manifests(file)]
 
 
-def test_issue10_21_the_admission_policies_that_preflight_knows_are_those_of_base() -> None:
+def test_the_admission_policies_that_preflight_knows_are_those_of_base() -> None:
     for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"):
         names = {one["metadata"]["name"] for one in shipped() if one["kind"] == kind}
         assert names == set(ADMISSION_POLICIES)
@@ -186,7 +186,7 @@ def test_issue10_21_the_admission_policies_that_preflight_knows_are_those_of_bas
         ),
     ],
 )
-def test_issue10_21_an_admission_policy_that_is_not_in_force_is_said(
+def test_an_admission_policy_that_is_not_in_force_is_said(
     tmp_path: Path, left_out: set[str], verdict: str, said: str
 ) -> None:
     def fill(hosted: HostedServer) -> None:

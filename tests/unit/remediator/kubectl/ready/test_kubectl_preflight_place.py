@@ -25,7 +25,7 @@ def lines(kubectl: Kubectl, *arguments: str) -> tuple[int, dict[str, str]]:
     return code, {line[6:].partition(":")[0]: line for line in out.splitlines()}
 
 
-def test_issue15_walk_before_the_installation_nothing_fails_that_it_brings(tmp_path: Path) -> None:
+def test_walk_before_the_installation_nothing_fails_that_it_brings(tmp_path: Path) -> None:
     """README: preflight first, then apply. `preflight && apply` must not end at the first."""
     root = Caller("root", ("system:masters", "system:authenticated"))
     with run_in_thread(authorization="RBAC", tokens={"secret": root}) as hosted:
@@ -51,7 +51,7 @@ def agents(**status: int) -> dict[str, Any]:
     }
 
 
-def test_issue15_walk_another_namespace_is_named_and_its_own_checks_are_left_out(
+def test_walk_another_namespace_is_named_and_its_own_checks_are_left_out(
     tmp_path: Path,
 ) -> None:
     def fill(hosted: HostedServer) -> None:
@@ -79,7 +79,7 @@ def test_issue15_walk_another_namespace_is_named_and_its_own_checks_are_left_out
         ((0, 0, 0), "warn", "finds no node that has GPUs"),
     ],
 )
-def test_issue15_walk_agents_that_are_not_made_are_said(
+def test_walk_agents_that_are_not_made_are_said(
     status: tuple[int, int, int], verdict: str, said: str
 ) -> None:
     names = ("desiredNumberScheduled", "currentNumberScheduled", "numberReady")
@@ -153,7 +153,7 @@ HEAD = "apiVersion: gpuward.io/v1alpha1\nkind: QuarantinePolicy\n"
         pytest.param("mode: Enforce\n", "", "", id="never applied"),
     ],
 )
-def test_issue15_walk_a_policy_that_the_next_apply_sets_back_is_said(
+def test_walk_a_policy_that_the_next_apply_sets_back_is_said(
     tmp_path: Path, now: str, applied: str, said: str
 ) -> None:
     def fill(hosted: HostedServer) -> None:
@@ -166,7 +166,7 @@ def test_issue15_walk_a_policy_that_the_next_apply_sets_back_is_said(
     assert said in found.get("policy", "")
 
 
-def test_issue15_walk_a_wrong_policy_is_one_failed_check_and_the_rest_is_looked_at(
+def test_walk_a_wrong_policy_is_one_failed_check_and_the_rest_is_looked_at(
     tmp_path: Path,
 ) -> None:
     def fill(hosted: HostedServer) -> None:

@@ -69,7 +69,7 @@ def said(
         ("ResetGPUJob", "ResetGPU", "repair-reset-gpu-job"),
     ],
 )
-def test_issue13_02_what_is_installed_is_enough(
+def test_what_is_installed_is_enough(
     tmp_path: Path, adapter: str, step: str, component: str
 ) -> None:
     _, line = said(tmp_path, adapter, step, *filter(None, [component]))
@@ -90,7 +90,7 @@ def test_issue13_02_what_is_installed_is_enough(
         ),
     ],
 )
-def test_issue13_02_a_component_that_is_missing_is_named(
+def test_a_component_that_is_missing_is_named(
     tmp_path: Path, adapter: str, step: str, lacks: str
 ) -> None:
     code, line = said(tmp_path, adapter, step)
@@ -101,7 +101,7 @@ def test_issue13_02_a_component_that_is_missing_is_named(
     assert "(Helm: components.repair" in line
 
 
-def test_issue13_02_a_system_that_is_not_installed_is_named(tmp_path: Path) -> None:
+def test_a_system_that_is_not_installed_is_named(tmp_path: Path) -> None:
     component = "repair-nv-sentinel"
     code, line = said(tmp_path, "NVSentinel", "RestartNode", component, definitions=False)
     assert code == 1

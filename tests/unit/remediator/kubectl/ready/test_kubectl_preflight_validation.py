@@ -56,13 +56,13 @@ def said(folder: Path, *components: str, runtime: bool, **validate: Any) -> list
     return [line for line in (out + err).splitlines() if "test under load" in line]
 
 
-def test_issue13_03_with_the_component_a_test_finds_all_it_needs(tmp_path: Path) -> None:
+def test_with_the_component_a_test_finds_all_it_needs(tmp_path: Path) -> None:
     (line,) = said(tmp_path, "validate", runtime=True, provider="Builtin")
     assert line.startswith("ok    test under load gpuward-validate: is there")
 
 
 @pytest.mark.parametrize("policy", [{"provider": "Auto"}, {}])
-def test_issue15_walk_auto_finds_the_component_or_says_nothing(
+def test_walk_auto_finds_the_component_or_says_nothing(
     tmp_path: Path, policy: dict[str, str]
 ) -> None:
     (line,) = said(tmp_path, "validate", runtime=False, **policy)
@@ -71,7 +71,7 @@ def test_issue15_walk_auto_finds_the_component_or_says_nothing(
     assert said(tmp_path, runtime=False, **policy) == []
 
 
-def test_issue13_03_what_is_missing_is_named_with_the_component(tmp_path: Path) -> None:
+def test_what_is_missing_is_named_with_the_component(tmp_path: Path) -> None:
     (line,) = said(tmp_path, runtime=False, provider="Builtin")
     assert line.startswith("FAIL")
     assert "there is no PodTemplate gpuward-validate" in line
@@ -95,10 +95,10 @@ def test_wherever_the_policy_asks_for_a_test_its_component_is_looked_for(
     assert "add component validate" in line
 
 
-def test_issue13_03_a_runtime_class_that_does_not_exist_is_named(tmp_path: Path) -> None:
+def test_a_runtime_class_that_does_not_exist_is_named(tmp_path: Path) -> None:
     (line,) = said(tmp_path, "validate", runtime=False, provider="Builtin")
     assert "there is no RuntimeClass nvidia" in line
 
 
-def test_issue13_03_a_policy_without_tests_is_asked_nothing(tmp_path: Path) -> None:
+def test_a_policy_without_tests_is_asked_nothing(tmp_path: Path) -> None:
     assert said(tmp_path, runtime=False) == []

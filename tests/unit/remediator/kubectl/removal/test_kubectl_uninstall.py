@@ -176,7 +176,7 @@ def test_s50_after_a_storm_every_node_is_byte_for_byte_as_before(tmp_path: Path)
         assert pictures(kubectl) == before
 
 
-def test_issue13_05_who_was_moved_comes_back_by_the_record_of_a_session(tmp_path: Path) -> None:
+def test_who_was_moved_comes_back_by_the_record_of_a_session(tmp_path: Path) -> None:
     """The Node's own record went, or an older release wrote none."""
     moved = "nvidia.com/gpu.deploy.dcgm"
     step = {
@@ -222,7 +222,7 @@ def lease(renewed: float) -> Object:
     }
 
 
-def test_issue14_records_that_go_with_the_definitions_are_named(tmp_path: Path) -> None:
+def test_records_that_go_with_the_definitions_are_named(tmp_path: Path) -> None:
     def recorded(hosted: HostedServer) -> None:
         fill(hosted)
         load(hosted, RECORDS, *records())
@@ -240,7 +240,7 @@ def test_a_lease_that_nobody_renews_is_no_leader(tmp_path: Path) -> None:
         assert kubectl("uninstall", "--yes")[0] == 0
 
 
-def test_issue15_a_dry_run_says_what_the_real_one_will(tmp_path: Path) -> None:
+def test_a_dry_run_says_what_the_real_one_will(tmp_path: Path) -> None:
     """Also of a cordon of ours: it is there still, and nobody else's."""
     with cluster(tmp_path, fill) as kubectl:
         storm(kubectl)
@@ -320,7 +320,7 @@ def test_one_node_that_cannot_be_cleaned_does_not_keep_the_others(
         assert BLOCKED not in err
 
 
-def test_issue15_walk_another_namespace_is_named_at_once_and_nothing_is_deleted(
+def test_walk_another_namespace_is_named_at_once_and_nothing_is_deleted(
     tmp_path: Path,
 ) -> None:
     """A forgotten -n must not wait two minutes for pods that nobody told to end."""

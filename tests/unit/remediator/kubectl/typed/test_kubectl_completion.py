@@ -32,12 +32,12 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
         pytest.param(["nonsense", "--"], None, id="nonsense"),
     ],
 )
-def test_issue15_09_words_are_completed(words, offered):
+def test_words_are_completed(words, offered):
     found = complete(COMMANDS, words)
     assert found == offered or (offered is None and "--kubeconfig" in found)
 
 
-def test_issue15_09_names_of_the_cluster_are_completed(fleet):
+def test_names_of_the_cluster_are_completed(fleet):
     place = ("--kubeconfig", str(fleet.kubeconfig))
     ask = lambda *words: run_command("__complete", *place, *words)[1].split()  # noqa: E731
     assert ask("why", "gpu-b") == ["gpu-blocked", "gpu-budget"]
@@ -45,7 +45,7 @@ def test_issue15_09_names_of_the_cluster_are_completed(fleet):
     assert ask("resume", "") == ["pause-0badcafe"]
 
 
-def test_issue15_walk_evidence_and_records_are_completed_too(fleet):
+def test_walk_evidence_and_records_are_completed_too(fleet):
     place = ("--kubeconfig", str(fleet.kubeconfig))
     assert run_command("__complete", *place, "evidence", "")[1].split() == [f"{BLOCKED}-0badcafe"]
     assert LEMON in run_command("__complete", *place, "keep", "GPU")[1].split()
@@ -67,7 +67,7 @@ BOTH = ["ReplaceNode", "RestartNode"]
         pytest.param("mode: Sometimes", ["--step"], sorted(map(str, LADDER)), id="unreadable"),
     ],
 )
-def test_issue15_walk_only_steps_that_would_be_taken_are_offered(tmp_path, policy, words, offered):
+def test_walk_only_steps_that_would_be_taken_are_offered(tmp_path, policy, words, offered):
     def fill(hosted):
         load(hosted, r.NAMESPACES, {"metadata": {"name": "gpuward"}})
         meta = {"name": "gpuward-policy", "namespace": "gpuward"}
@@ -87,12 +87,12 @@ def test_without_a_cluster_all_steps_are_offered(tmp_path):
     assert found == sorted(step for step in map(str, LADDER) if step.startswith("Re"))
 
 
-def test_issue15_09_completion_never_fails(tmp_path):
+def test_completion_never_fails(tmp_path):
     code, out, err = run_command("__complete", "--kubeconfig", str(tmp_path / "no"), "why", "")
     assert (code, out.strip(), err) == (0, "", "")
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_issue15_09_each_shell_gets_its_script(shell):
+def test_each_shell_gets_its_script(shell):
     code, out, _ = run_command("completion", shell)
     assert (code, "__complete" in out) == (0, True)

@@ -127,7 +127,7 @@ def test_why_says_what_holds_a_drain_up_whoever_it_is(case: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Paused", "Blocked"])
-def test_issue15_a_drain_that_shadow_keeps_for_want_of_a_readable_policy_is_not_said_to_go_on(
+def test_a_drain_that_shadow_keeps_for_want_of_a_readable_policy_is_not_said_to_go_on(
     kind: str,
 ) -> None:
     """Nobody switched it: the file has a typo, and the remediator was started anew."""
@@ -153,7 +153,7 @@ def test_why_waits_for_the_kubelet_only_where_the_release_does(ready: str, waits
 
 
 @pytest.mark.parametrize(("minutes", "doubts"), [(0.5, False), (15, True)])
-def test_issue15_a_session_that_should_have_opened_long_ago_is_not_promised_without_a_doubt(
+def test_a_session_that_should_have_opened_long_ago_is_not_promised_without_a_doubt(
     minutes: float, doubts: bool
 ) -> None:
     """Whoever took its rights away also took the remediator's word about it."""

@@ -36,19 +36,19 @@ from tests.support.remediator.kubectl_objects import (
         pytest.param("something_else=0x48", "", id="a mask nobody published"),
     ],
 )
-def test_issue15_08_bit_masks_are_said_in_words(evidence: str, said: str) -> None:
+def test_bit_masks_are_said_in_words(evidence: str, said: str) -> None:
     text = "\n".join(why(look(sick(NAME, line=evidence))))
     assert f"> {evidence}" in text
     assert (f": {said}" in text) if said else ("that is, " not in text)
 
 
-def test_issue15_08_the_repair_is_a_command_that_names_the_gpu() -> None:
+def test_the_repair_is_a_command_that_names_the_gpu() -> None:
     text = "\n".join(why(look(sick(NAME))))
     assert "on the node, once idle: nvidia-smi --gpu-reset -i 0000:9d:00.0" in text
     assert "more: gpuward-agent explain Xid95UncontainedMemoryError" in text
 
 
-def test_issue15_a_fault_that_got_another_name_is_told_by_both() -> None:
+def test_a_fault_that_got_another_name_is_told_by_both() -> None:
     """Sentence, tables and alerts of the session say the first."""
     health = sick(NAME)
     health["status"]["incidents"][0]["reason"] = "RowRemapFailure"
@@ -67,7 +67,7 @@ def test_issue15_a_fault_that_got_another_name_is_told_by_both() -> None:
         pytest.param("Absent", "3 bursts within 24 h, on no other GPU", id="nobody tells"),
     ],
 )
-def test_issue15_of_a_programs_fault_it_is_said_what_is_missing_against_the_gpu(
+def test_of_a_programs_fault_it_is_said_what_is_missing_against_the_gpu(
     workloads: str, needed: str
 ) -> None:
     health = sick(NAME, sources=[{"name": "workloads", "state": workloads}])
@@ -121,7 +121,7 @@ def without_step(*sources: str, closes_on: str = "Reset", site: Object = SITE) -
     return "\n".join(why(look(health, of_this, on=on, policy=policy)))
 
 
-def test_issue15_without_a_step_left_what_ends_each_kind_of_cause_is_said() -> None:
+def test_without_a_step_left_what_ends_each_kind_of_cause_is_said() -> None:
     """`repaired` closes nothing of others' detectors, and not what a reset closes."""
     others = without_step("External")
     assert "repaired" not in others
@@ -136,12 +136,12 @@ def test_issue15_without_a_step_left_what_ends_each_kind_of_cause_is_said() -> N
     assert "condition GpuBroken of the Node becoming False" in " ".join(both.split())
 
 
-def test_issue15_what_others_say_has_no_page_of_ours_to_explain_it() -> None:
+def test_what_others_say_has_no_page_of_ours_to_explain_it() -> None:
     assert "gpuward-agent explain" not in without_step("External")
     assert "closes when it is taken back" in " ".join(without_step("External").split())
 
 
-def test_issue15_of_many_lines_the_first_is_shown_too() -> None:
+def test_of_many_lines_the_first_is_shown_too() -> None:
     """It is the kernel's; what an agent adds after its restart must not hide it."""
     health = sick(NAME)
     lines = ["NVRM: Xid (PCI:0000:9d:00): 79", "field 1 answered 15", "PCI: the device is gone"]
@@ -150,7 +150,7 @@ def test_issue15_of_many_lines_the_first_is_shown_too() -> None:
     assert [line.strip("> ") for line in said if line.startswith("> ")] == [lines[0], lines[2]]
 
 
-def test_issue15_the_pods_that_a_budget_blocks_are_counted_whole() -> None:
+def test_the_pods_that_a_budget_blocks_are_counted_whole() -> None:
     """The status names three of them and counts the rest in the list's last entry."""
     pods = ["s/c", "s/a", "s/b", "and 9 more"]
     block = {"pdb": "s/web", "pods": pods, "why": "nothing may go", "remedy": "relax it"}

@@ -35,9 +35,7 @@ def reported(dated: str, noted: str, *, manager: str = "kubelet") -> Object:
         pytest.param(node(NAME), "", id="no-report"),
     ],
 )
-def test_issue15_walk_a_clock_that_is_wrong_is_said_which_way_and_how_far(
-    on: Object, said: str
-) -> None:
+def test_walk_a_clock_that_is_wrong_is_said_which_way_and_how_far(on: Object, said: str) -> None:
     lines = told(look(verdict(NAME, publisher=IN_A_POD), on=on, agents=(POD,)))
     assert said in lines
     assert ("clock is" in lines) == bool(said)

@@ -77,7 +77,7 @@ def told(
         ("Repairing", (), "Drain", "next proven, it goes on to Validating; not proven in time"),
     ],
 )
-def test_issue15_walk_what_is_next_never_skips_what_is_in_the_way(
+def test_walk_what_is_next_never_skips_what_is_in_the_way(
     phase: str, conditions: tuple[Object, ...], level: str, said: str
 ) -> None:
     assert said in told(phase, *conditions, level=level)
@@ -90,13 +90,13 @@ def test_of_a_node_that_is_opted_out_nothing_is_next_before_the_label_goes(phase
     assert f"kubectl label node {NAME} gpuward.io/opt-out- let gpuward act on it" in said
 
 
-def test_issue15_walk_a_node_that_is_only_cordoned_shows_how_its_pods_are_moved() -> None:
+def test_walk_a_node_that_is_only_cordoned_shows_how_its_pods_are_moved() -> None:
     move = f'kubectl gpuward quarantine {NAME} --reason "..."'
     assert move in told("Marked", level="Cordon")
     assert move not in told("Marked", level="Drain")
 
 
-def test_issue15_walk_a_cordon_that_was_there_before_is_nobody_elses_than_its_maker_s() -> None:
+def test_walk_a_cordon_that_was_there_before_is_nobody_elses_than_its_maker_s() -> None:
     before = f"cordon, not gpuward's: it was cordoned before session {SESSION}"
     assert f"{before}, and it stays after a release" in told("Quarantined", prior=True)
     assert "cordon, gpuward's" in told("Quarantined")
@@ -114,13 +114,13 @@ def test_issue15_walk_a_cordon_that_was_there_before_is_nobody_elses_than_its_ma
         (None, f"This gives {NAME} back now: taint and cordon come off."),
     ],
 )
-def test_issue15_walk_a_release_says_what_comes_off_and_what_stays(
+def test_walk_a_release_says_what_comes_off_and_what_stays(
     seen: FreshNode | None, said: str
 ) -> None:
     assert said in what_comes_off(NAME, seen)
 
 
-def test_issue15_walk_whose_work_was_moved_is_said() -> None:
+def test_walk_whose_work_was_moved_is_said() -> None:
     drain = {"evicted": 3, "recent": ["training/llm-0-0", "training/llm-0-1"]}
     said = told("Quarantined", drain=drain, evidence={"gangs": ["Job training/llm-0"]})
     assert "pods evicted, the last: training/llm-0-0, training/llm-0-1" in said
@@ -128,7 +128,7 @@ def test_issue15_walk_whose_work_was_moved_is_said() -> None:
     assert "evicted:" not in told("Pending", drain={"evicted": 0})
 
 
-def test_issue15_walk_what_a_person_gave_back_says_who_and_why_and_how_it_is_taken_again() -> None:
+def test_walk_what_a_person_gave_back_says_who_and_why_and_how_it_is_taken_again() -> None:
     said = told("Released", asked={"by": "ann", "reason": "need it"})
     assert "the last Released 14m ago by ann (need it)" in said
     assert f'kubectl gpuward quarantine {NAME} --reason "..."' in said
@@ -152,7 +152,7 @@ def acting(reason: str, action: str) -> IncidentStatus:
     return IncidentStatus(id=reason, reason=reason, severity="Fatal", recommended_action=action)
 
 
-def test_issue15_walk_nobody_resets_a_gpu_of_a_node_that_is_to_be_replaced() -> None:
+def test_walk_nobody_resets_a_gpu_of_a_node_that_is_to_be_replaced() -> None:
     active = [acting("A", "ReplaceNode"), acting("B", "ResetGPU"), acting("C", "Investigate")]
     assert [goes_further(one, active) for one in active] == ["", "A", ""]
     assert goes_further(active[1], active[1:]) == ""

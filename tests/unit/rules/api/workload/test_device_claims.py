@@ -54,7 +54,7 @@ def offered(node: str, count: int, *, generation: int = 1, pool: str = "") -> Re
         pytest.param(msgspec.convert({}, ResourceClaimView), 0, id="not allocated"),
     ],
 )
-def test_issue11_21_what_a_claim_holds(held: ResourceClaimView, gpus: int) -> None:
+def test_what_a_claim_holds(held: ResourceClaimView, gpus: int) -> None:
     assert len(held.gpus) == gpus
 
 
@@ -87,11 +87,11 @@ def test_issue11_21_what_a_claim_holds(held: ResourceClaimView, gpus: int) -> No
         ),
     ],
 )
-def test_issue11_21_which_claims_a_pod_has(target: PodView, names: tuple[str, ...]) -> None:
+def test_which_claims_a_pod_has(target: PodView, names: tuple[str, ...]) -> None:
     assert claim_names(target) == names
 
 
-def test_issue11_21_what_no_claim_holds_is_free() -> None:
+def test_what_no_claim_holds_is_free() -> None:
     slices = [
         offered("n0", 4, generation=1),
         offered("n0", 2, generation=2),

@@ -37,7 +37,7 @@ def pod(containers: list[dict[str, Any]], init: list[dict[str, Any]] | None = No
         ("example.com/gpu", 0),
     ],
 )
-def test_issue10_26_what_is_a_gpu(resource: str, gpus: int) -> None:
+def test_what_is_a_gpu(resource: str, gpus: int) -> None:
     holder = {"name": "c", "resources": {"requests": {resource: "2"}, "limits": {resource: "2"}}}
     assert pod([holder]).gpus == gpus
     ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {resource: "2"}}
@@ -65,7 +65,5 @@ def test_issue10_26_what_is_a_gpu(resource: str, gpus: int) -> None:
         pytest.param([container(gpu="-1")], [], 0, id="below zero"),
     ],
 )
-def test_issue10_26_how_many(
-    containers: list[dict[str, Any]], init: list[dict[str, Any]], gpus: int
-) -> None:
+def test_how_many(containers: list[dict[str, Any]], init: list[dict[str, Any]], gpus: int) -> None:
     assert pod(containers, init).gpus == gpus

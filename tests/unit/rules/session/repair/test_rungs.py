@@ -21,7 +21,7 @@ def states(found: tuple[LadderRung, ...]) -> list[tuple[str, str]]:
     return [(rung.step, rung.state) for rung in found]
 
 
-def test_issue13_04_the_ladder_while_it_is_climbed() -> None:
+def test_the_ladder_while_it_is_climbed() -> None:
     world = RepairWorld(does="reboots", mode="Ask")
     world.incident(NODE)
     world.run(60, step=5)
@@ -40,7 +40,7 @@ def test_issue13_04_the_ladder_while_it_is_climbed() -> None:
     ]  # fmt: skip
 
 
-def test_issue13_04_off_shows_only_what_was_tried() -> None:
+def test_off_shows_only_what_was_tried() -> None:
     world = RepairWorld(does="hangs")
     world.incident(NODE)
     world.run(120, step=5)
@@ -52,7 +52,7 @@ def test_issue13_04_off_shows_only_what_was_tried() -> None:
     assert shown(fresh) == ()
 
 
-def test_issue13_04_a_level_that_leaves_the_pods_has_no_next_step() -> None:
+def test_a_level_that_leaves_the_pods_has_no_next_step() -> None:
     world = RepairWorld(mode="Ask")
     world.incident(NODE)
     world.run(60, step=5)
@@ -64,7 +64,7 @@ def test_issue13_04_a_level_that_leaves_the_pods_has_no_next_step() -> None:
     assert shown(world, gentler) == ()
 
 
-def test_issue15_walk_once_the_causes_are_closed_nothing_is_next() -> None:
+def test_walk_once_the_causes_are_closed_nothing_is_next() -> None:
     world = RepairWorld()
     world.incident(NODE)
     world.run_until(NODE, "Validating", limit=1800)

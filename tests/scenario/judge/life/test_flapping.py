@@ -44,7 +44,7 @@ def flapping_link(world: World, times: int) -> None:
     flap(world, times, nvlink_states=(1,) * 17 + (0,))
 
 
-def test_issue11_18_a_link_that_flaps_is_one_incident_with_a_count(world: World) -> None:
+def test_a_link_that_flaps_is_one_incident_with_a_count(world: World) -> None:
     flapping_link(world, 30)
     found = [i for i in world.incidents if i.row.reason == "NVLinkDown"]
     assert [i.active for i in found] == [False, False, True]
@@ -57,14 +57,14 @@ def test_issue11_18_a_link_that_flaps_is_one_incident_with_a_count(world: World)
     assert found[-1].id in {i.id for i in world.incidents if i.closed_by == "State"}
 
 
-def test_issue11_18_twice_in_an_hour_is_not_flapping(world: World) -> None:
+def test_twice_in_an_hour_is_not_flapping(world: World) -> None:
     for _ in range(6):
         flapping_link(world, 1)
         world.advance(31 * 60)
     assert not world.active
 
 
-def test_issue11_18_a_flap_is_kept_open_over_a_restart(world: World) -> None:
+def test_a_flap_is_kept_open_over_a_restart(world: World) -> None:
     flapping_link(world, 2)
     world.restart_agent()
     world.start()
@@ -82,7 +82,7 @@ def test_issue11_18_a_flap_is_kept_open_over_a_restart(world: World) -> None:
     assert not world.active
 
 
-def test_issue11_18_a_person_ends_what_is_kept_open(world: World) -> None:
+def test_a_person_ends_what_is_kept_open(world: World) -> None:
     flapping_link(world, 4)
     assert world.active
     said = datetime.fromtimestamp(world.now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -94,7 +94,7 @@ def test_issue11_18_a_person_ends_what_is_kept_open(world: World) -> None:
     assert not world.active, "counted anew"
 
 
-def test_issue11_18_what_is_kept_open_ends_by_time_alone(world: World) -> None:
+def test_what_is_kept_open_ends_by_time_alone(world: World) -> None:
     flapping_link(world, 3)
     world.source(SourceName.NVML, SourceState.RELEASED, "Pause")
     due = next_deadline(world.state)
@@ -104,7 +104,7 @@ def test_issue11_18_what_is_kept_open_ends_by_time_alone(world: World) -> None:
     assert not world.active
 
 
-def test_issue11_18_a_gpu_that_is_lost_and_back_ten_times_is_no_record() -> None:
+def test_a_gpu_that_is_lost_and_back_ten_times_is_no_record() -> None:
     world = World().start()
     for _ in range(10):
         for word in ("lost", "lost", "present", "present", "present", "present"):
@@ -117,7 +117,7 @@ def test_issue11_18_a_gpu_that_is_lost_and_back_ten_times_is_no_record() -> None
     assert held.count >= 7
 
 
-def test_issue11_18_a_loss_that_the_present_never_confirms_is_kept_too(world: World) -> None:
+def test_a_loss_that_the_present_never_confirms_is_kept_too(world: World) -> None:
     for _ in range(10):
         world.labels["nvidia.com/gpu.deploy.driver"] = "paused-for-driver-upgrade"
         world.node()

@@ -192,12 +192,12 @@ def live(observations: int, seed: int, gpus: int, *, long: bool = False) -> None
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_issue11_18_state_and_object_stay_small(seed: int) -> None:
+def test_state_and_object_stay_small(seed: int) -> None:
     live(600, seed, gpus=(4, 16, 80)[seed])
 
 
 @pytest.mark.slow
-def test_issue11_18_state_and_object_stay_bounded_over_a_long_life() -> None:
+def test_state_and_object_stay_bounded_over_a_long_life() -> None:
     """A tenth of a million observations; the whole million, seven minutes of CPU, where asked
     for.
     """
@@ -205,7 +205,7 @@ def test_issue11_18_state_and_object_stay_bounded_over_a_long_life() -> None:
     live(1_000_000 if every else 100_000, seed=11, gpus=8, long=True)
 
 
-def test_issue11_18_a_ledger_of_nothing_but_large_names_leaves_room_for_incidents() -> None:
+def test_a_ledger_of_nothing_but_large_names_leaves_room_for_incidents() -> None:
     state = initial(START, boot_id="boot-1", node_name="n1")
     book: ledger.Ledger = {}
     for number in range(500):

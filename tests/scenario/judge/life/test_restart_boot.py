@@ -13,7 +13,7 @@ from tests.support.scenario.restarts import reborn
 DAY_S = 86_400.0
 
 
-def test_issue11_restart_after_the_clock_was_set_closes_no_fatal_incident() -> None:
+def test_restart_after_the_clock_was_set_closes_no_fatal_incident() -> None:
     world = World()
     world.xid(95, gpu=1)
     world.advance(60, polling=True)
@@ -26,7 +26,7 @@ def test_issue11_restart_after_the_clock_was_set_closes_no_fatal_incident() -> N
     assert world.says() == "Fatal Drain ResetGPU"
 
 
-def test_issue11_restart_remembers_a_reboot_or_reset_that_no_look_has_confirmed() -> None:
+def test_restart_remembers_a_reboot_or_reset_that_no_look_has_confirmed() -> None:
     world = World()
     world.xid(95, gpu=1)
     world.advance(60)
@@ -50,7 +50,7 @@ def _replaced_over_a_reboot(restarts: int) -> World:
 
 
 @pytest.mark.parametrize("restarts", [1, 2, 3])
-def test_issue11_a_card_replaced_over_a_reboot_is_known_after_any_number_of_restarts(
+def test_a_card_replaced_over_a_reboot_is_known_after_any_number_of_restarts(
     restarts: int,
 ) -> None:
     world = _replaced_over_a_reboot(restarts)
@@ -61,7 +61,7 @@ def test_issue11_a_card_replaced_over_a_reboot_is_known_after_any_number_of_rest
 
 
 @pytest.mark.parametrize("restarts", [1, 2, 3])
-def test_issue11_a_card_at_the_address_of_one_that_is_missing_replaced_nothing(
+def test_a_card_at_the_address_of_one_that_is_missing_replaced_nothing(
     restarts: int,
 ) -> None:
     """The sick GPU is gone, and the bus gives its address to the next one."""
@@ -75,7 +75,7 @@ def test_issue11_a_card_at_the_address_of_one_that_is_missing_replaced_nothing(
 
 
 @pytest.mark.parametrize("restarts", [0, 1, 2])
-def test_issue11_a_reset_while_the_agent_restarts_ends_what_asked_for_it(restarts: int) -> None:
+def test_a_reset_while_the_agent_restarts_ends_what_asked_for_it(restarts: int) -> None:
     world = World().start()
     world.will_read(1, presence="reset_required")
     world.advance(60, polling=True)
@@ -107,7 +107,7 @@ def _card_taken_out() -> World:
 
 
 @pytest.mark.parametrize("starts", [["agent"], ["agent", "agent"], ["node"]], ids="+".join)
-def test_issue11_a_restart_during_a_stand_down_judges_no_card_lost_before_the_node_is_read(
+def test_a_restart_during_a_stand_down_judges_no_card_lost_before_the_node_is_read(
     starts: list[str],
 ) -> None:
     world = _card_taken_out()
@@ -126,7 +126,7 @@ def test_issue11_a_restart_during_a_stand_down_judges_no_card_lost_before_the_no
 
 
 @pytest.mark.parametrize("asks", [0, 1], ids=["sound since", "sick since"])
-def test_issue11_a_look_from_before_a_fault_does_not_acquit_of_it(asks: int) -> None:
+def test_a_look_from_before_a_fault_does_not_acquit_of_it(asks: int) -> None:
     """The fault comes between the first look at the GPUs and the opening of the kernel log."""
     world = World().start()
     world.restart_agent()
@@ -144,9 +144,7 @@ def test_issue11_a_look_from_before_a_fault_does_not_acquit_of_it(asks: int) -> 
 
 
 @pytest.mark.parametrize("back", [True, False], ids=["it is back", "it is gone"])
-def test_issue11_a_restart_at_the_end_of_a_stand_down_judges_by_looks_from_after_it(
-    *, back: bool
-) -> None:
+def test_a_restart_at_the_end_of_a_stand_down_judges_by_looks_from_after_it(*, back: bool) -> None:
     world = _card_taken_out()
     del world.annotations["gpuward.io/release-gpu"]
     world.node()

@@ -45,7 +45,7 @@ def memory_error(world: World, xid: int, said: str, gpu: int = 0) -> None:
         (95, "Uncontained: LTC TAG (0x2,0x0). RST: Perhaps, D-RST: No", "Fatal Drain ResetGPU"),
     ],
 )  # fmt: skip
-def test_issue11_01_the_flags_of_a_memory_error_decide_where_the_line_has_them(
+def test_the_flags_of_a_memory_error_decide_where_the_line_has_them(
     driver: str, xid: int, said: str, expected: str
 ) -> None:
     world = World(driver=driver).start()
@@ -54,7 +54,7 @@ def test_issue11_01_the_flags_of_a_memory_error_decide_where_the_line_has_them(
     assert world.says() == expected
 
 
-def test_issue11_01_a_process_name_is_not_taken_for_the_flags() -> None:
+def test_a_process_name_is_not_taken_for_the_flags() -> None:
     line = parse_message(
         b"NVRM: Xid (PCI:0000:10:00): 95, pid=7, name=RST: No, D-RST: No, Uncontained: LTC TAG "
         b"(0x2, 0x1). RST: Yes, D-RST: No"
@@ -68,7 +68,7 @@ def test_issue11_01_a_process_name_is_not_taken_for_the_flags() -> None:
     ("said", "expected"),
     [(NOTHING, "Info Report"), (DRAIN_AND_RESET, "Degraded Cordon"), (RESET, "Fatal Drain")],
 )
-def test_issue11_01_the_flags_answer_the_whole_burst_of_that_memory_error(
+def test_the_flags_answer_the_whole_burst_of_that_memory_error(
     world: World, others: tuple[int, ...], said: str, expected: str
 ) -> None:
     for xid in others:
@@ -79,7 +79,7 @@ def test_issue11_01_the_flags_answer_the_whole_burst_of_that_memory_error(
     assert world.says().startswith(expected)
 
 
-def test_issue11_01_a_lost_gpu_beside_the_flags_stays_lost(world: World) -> None:
+def test_a_lost_gpu_beside_the_flags_stays_lost(world: World) -> None:
     memory_error(world, 95, f"Uncontained: LTC GPC (0x2, 0x0). {NOTHING}")
     world.xid(79)
     assert world.says() == "Fatal Drain RestartNode"
@@ -87,7 +87,7 @@ def test_issue11_01_a_lost_gpu_beside_the_flags_stays_lost(world: World) -> None
 
 @pytest.mark.parametrize("event_first", [True, False])
 @pytest.mark.parametrize("kind", [EventKind.XID, EventKind.NON_FATAL_POISON])
-def test_issue11_01_an_event_of_the_same_error_does_not_outvote_its_line(
+def test_an_event_of_the_same_error_does_not_outvote_its_line(
     world: World, kind: EventKind, *, event_first: bool
 ) -> None:
     data = 95 if kind is EventKind.XID else 0
@@ -103,7 +103,7 @@ def test_issue11_01_an_event_of_the_same_error_does_not_outvote_its_line(
     assert world.verdict().health is Health.HEALTHY
 
 
-def test_issue11_01_an_event_adds_nothing_to_registers_that_were_read(world: World) -> None:
+def test_an_event_adds_nothing_to_registers_that_were_read(world: World) -> None:
     world.xid(145, 0, "RLW_REMAP Nonfatal XC0 i0 Link -1 (0x00000004 0x00000001)")
     world.advance(1)
     before = world.says()
@@ -112,16 +112,14 @@ def test_issue11_01_an_event_adds_nothing_to_registers_that_were_read(world: Wor
     assert world.says() == before
 
 
-def test_issue11_01_the_drivers_later_answer_still_replaces_the_flags(world: World) -> None:
+def test_the_drivers_later_answer_still_replaces_the_flags(world: World) -> None:
     memory_error(world, 94, f"Contained: DED CBC (0x1, 0x0). {DRAIN_AND_RESET}")
     world.action_line(2)
     assert world.says() == "Fatal Drain RestartNode"
 
 
 @pytest.mark.parametrize("data", [0, 1, 2, 4])
-def test_issue11_02_the_number_in_an_event_is_not_the_recovery_action(
-    world: World, data: int
-) -> None:
+def test_the_number_in_an_event_is_not_the_recovery_action(world: World, data: int) -> None:
     world.readings(0, recovery_action=1, ecc_corrected_volatile=7)
     world.advance(15)
     world.poll_one(0)
@@ -132,7 +130,7 @@ def test_issue11_02_the_number_in_an_event_is_not_the_recovery_action(
     assert world.only().reset_at is None
 
 
-def test_issue11_02_an_event_makes_the_next_reading_count_at_once(world: World) -> None:
+def test_an_event_makes_the_next_reading_count_at_once(world: World) -> None:
     world.event(EventKind.RECOVERY_ACTION, 0)
     assert not world.active
     world.advance(0.3)
@@ -140,7 +138,7 @@ def test_issue11_02_an_event_makes_the_next_reading_count_at_once(world: World) 
     assert world.says() == "Fatal Drain RestartNode"
 
 
-def test_issue11_02_an_event_long_ago_confirms_nothing(world: World) -> None:
+def test_an_event_long_ago_confirms_nothing(world: World) -> None:
     world.event(EventKind.RECOVERY_ACTION, 0)
     world.poll_one(0)
     world.advance(60, polling=True)
@@ -156,7 +154,7 @@ def test_issue11_02_an_event_long_ago_confirms_nothing(world: World) -> None:
         ({"recovery_action": 2}, "RecoveryActionRestartNode"),
     ],
 )
-def test_issue11_03_presence_and_recovery_action_say_why_a_gpu_is_unavailable(
+def test_presence_and_recovery_action_say_why_a_gpu_is_unavailable(
     world: World, reads: dict[str, int | str], reason: str
 ) -> None:
     world.event(EventKind.GPU_UNAVAILABLE, 0, gpu=2)
@@ -167,7 +165,7 @@ def test_issue11_03_presence_and_recovery_action_say_why_a_gpu_is_unavailable(
     assert world.verdict().health is Health.UNHEALTHY
 
 
-def test_issue11_03_what_a_reset_healed_is_healed(world: World) -> None:
+def test_what_a_reset_healed_is_healed(world: World) -> None:
     world.event(EventKind.GPU_UNAVAILABLE, 0, gpu=2)
     world.xid(119, 2)
     world.advance(0.3)
@@ -180,14 +178,14 @@ def test_issue11_03_what_a_reset_healed_is_healed(world: World) -> None:
     assert world.verdict().health is Health.HEALTHY
 
 
-def test_issue11_03_unavailable_for_a_moment_is_no_fault(world: World) -> None:
+def test_unavailable_for_a_moment_is_no_fault(world: World) -> None:
     world.event(EventKind.GPU_UNAVAILABLE, 0, gpu=2)
     world.advance(60, polling=True)
     assert not world.active
     assert [i.closed_by for i in world.incidents] == ["NotConfirmed"]
 
 
-def test_issue11_03_unavailable_and_then_out_of_sight_is_reported_and_not_drained(
+def test_unavailable_and_then_out_of_sight_is_reported_and_not_drained(
     world: World,
 ) -> None:
     world.event(EventKind.GPU_UNAVAILABLE, 0, gpu=2)
@@ -197,7 +195,7 @@ def test_issue11_03_unavailable_and_then_out_of_sight_is_reported_and_not_draine
     assert world.verdict().health is Health.UNKNOWN
 
 
-def test_issue11_10_a_corrupt_inforom_is_flashed_before_the_board_is_replaced(
+def test_a_corrupt_inforom_is_flashed_before_the_board_is_replaced(
     world: World,
 ) -> None:
     for _ in range(2):
@@ -212,7 +210,7 @@ LOST_LINE = "NVRM: GPU 0000:10:00.0: GPU has fallen off the bus."
 @pytest.mark.parametrize("order", ["110 first", "lost first"])
 @pytest.mark.parametrize("apart_s", [0.1, 40.0])
 @pytest.mark.parametrize("how", ["79", "line", "polls"])
-def test_issue11_10_a_security_fault_beside_a_lost_gpu_asks_for_a_power_cycle(
+def test_a_security_fault_beside_a_lost_gpu_asks_for_a_power_cycle(
     world: World, order: str, apart_s: float, how: str
 ) -> None:
     def lose() -> None:
@@ -240,7 +238,7 @@ def test_issue11_10_a_security_fault_beside_a_lost_gpu_asks_for_a_power_cycle(
 
 
 @pytest.mark.parametrize("xid", [109, 155])
-def test_issue11_14_an_xid_that_the_driver_answers_waits_for_the_answer(xid: int) -> None:
+def test_an_xid_that_the_driver_answers_waits_for_the_answer(xid: int) -> None:
     world = World().start()
     world.xid(xid)
     world.advance(29)
@@ -250,7 +248,7 @@ def test_issue11_14_an_xid_that_the_driver_answers_waits_for_the_answer(xid: int
 
 
 @pytest.mark.parametrize("xid", [109, 155])
-def test_issue11_14_nothing_read_twice_is_an_answer(world: World, xid: int) -> None:
+def test_nothing_read_twice_is_an_answer(world: World, xid: int) -> None:
     world.xid(xid)
     world.advance(31, polling=True)
     assert world.says() == "Degraded Report Investigate"
@@ -266,7 +264,7 @@ def test_issue11_14_nothing_read_twice_is_an_answer(world: World, xid: int) -> N
     assert world.says() == "Fatal Drain ResetGPU"
 
 
-def test_issue11_14_nothing_read_once_is_none(world: World) -> None:
+def test_nothing_read_once_is_none(world: World) -> None:
     world.xid(109)
     world.advance(10)
     world.poll_one(0)
@@ -276,7 +274,7 @@ def test_issue11_14_nothing_read_once_is_none(world: World) -> None:
     assert world.says() == "Fatal Drain ResetGPU"
 
 
-def test_issue11_14_a_restart_during_the_wait_changes_nothing(world: World) -> None:
+def test_a_restart_during_the_wait_changes_nothing(world: World) -> None:
     world.xid(109)
     world.advance(10)
     world.restart_agent()
@@ -286,21 +284,21 @@ def test_issue11_14_a_restart_during_the_wait_changes_nothing(world: World) -> N
 
 
 @pytest.mark.parametrize("driver", ["550.90.07", "560.35.03"])
-def test_issue11_14_a_driver_that_answers_nothing_is_not_waited_for(driver: str) -> None:
+def test_a_driver_that_answers_nothing_is_not_waited_for(driver: str) -> None:
     world = World(driver=driver).start()
     world.xid(109)
     assert world.says() == "Fatal Drain ResetGPU"
 
 
 @pytest.mark.parametrize("xid", [46, 62, 119, 120, 140])
-def test_issue11_14_the_decisive_ones_stay_decisive(world: World, xid: int) -> None:
+def test_the_decisive_ones_stay_decisive(world: World, xid: int) -> None:
     world.xid(xid)
     assert world.says() == "Fatal Drain ResetGPU"
     world.advance(60, polling=True)
     assert world.says() == "Fatal Drain ResetGPU"
 
 
-def test_issue11_14_a_109_beside_a_double_bit_error_waits_no_longer_than_that(
+def test_a_109_beside_a_double_bit_error_waits_no_longer_than_that(
     world: World,
 ) -> None:
     world.xid(109)
@@ -309,7 +307,7 @@ def test_issue11_14_a_109_beside_a_double_bit_error_waits_no_longer_than_that(
     assert world.says() == "Fatal Drain ResetGPU"
 
 
-def test_issue11_17_ten_minutes_lost_are_fatal_whatever_config_space_says(world: World) -> None:
+def test_ten_minutes_lost_are_fatal_whatever_config_space_says(world: World) -> None:
     world.pull(3)
     world.config_space[3] = True
     world.advance(595, polling=True)
@@ -321,7 +319,7 @@ def test_issue11_17_ten_minutes_lost_are_fatal_whatever_config_space_says(world:
     assert world.says() == "Fatal Drain RestartNode"
 
 
-def test_issue11_17_a_break_begins_the_ten_minutes_anew(world: World) -> None:
+def test_a_break_begins_the_ten_minutes_anew(world: World) -> None:
     world.pull(3)
     world.config_space[3] = True
     world.advance(500, polling=True)
@@ -332,7 +330,7 @@ def test_issue11_17_a_break_begins_the_ten_minutes_anew(world: World) -> None:
     assert "Fatal" not in {str(i.row.severity) for i in world.active}
 
 
-def test_issue11_17_an_agent_restart_is_no_break(world: World) -> None:
+def test_an_agent_restart_is_no_break(world: World) -> None:
     world.pull(3)
     world.config_space[3] = True
     world.advance(300, polling=True)
@@ -342,7 +340,7 @@ def test_issue11_17_an_agent_restart_is_no_break(world: World) -> None:
     assert world.says() == "Fatal Drain RestartNode"
 
 
-def test_issue11_03_a_gpu_that_only_the_driver_called_lost_is_healed_when_it_answers(
+def test_a_gpu_that_only_the_driver_called_lost_is_healed_when_it_answers(
     world: World,
 ) -> None:
     world.event(EventKind.GPU_UNAVAILABLE, 0, gpu=2)
@@ -357,14 +355,14 @@ def test_issue11_03_a_gpu_that_only_the_driver_called_lost_is_healed_when_it_ans
     assert not world.active
 
 
-def test_issue11_03_a_new_recovery_action_is_no_witness_of_a_loss(world: World) -> None:
+def test_a_new_recovery_action_is_no_witness_of_a_loss(world: World) -> None:
     world.event(EventKind.RECOVERY_ACTION, 0, gpu=2)
     world.readings(2, presence="lost")
     assert not world.active
 
 
 @pytest.mark.parametrize("by", ["event", "line"])
-def test_issue11_02_an_xid_154_without_a_number_is_a_hint_to_look(world: World, by: str) -> None:
+def test_an_xid_154_without_a_number_is_a_hint_to_look(world: World, by: str) -> None:
     if by == "event":
         world.event(EventKind.XID, 154)
     else:

@@ -64,7 +64,7 @@ def run(
 
 
 @pytest.mark.parametrize("name", LOGS)
-def test_issue11_20_the_formats_of_other_people_s_logs_are_read(
+def test_the_formats_of_other_people_s_logs_are_read(
     name: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     status, (found,), err = run(capfdbinary, tmp_path, LOGS[name])
@@ -76,7 +76,7 @@ def test_issue11_20_the_formats_of_other_people_s_logs_are_read(
     assert found["time"] == ("+2.5" if dmesg else STAMP)
 
 
-def test_issue11_20_what_user_space_wrote_to_the_journal_is_told(
+def test_what_user_space_wrote_to_the_journal_is_told(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     log = f"{entry(LOST, 'syslog')}\n".encode()
@@ -93,7 +93,7 @@ def test_issue11_20_what_user_space_wrote_to_the_journal_is_told(
         pytest.param(gzip.compress(b"a;b;c\n1;2;3\n"), id="table, compressed"),
     ],
 )
-def test_issue11_20_a_format_that_is_not_understood_says_so(
+def test_a_format_that_is_not_understood_says_so(
     log: bytes, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     status, found, err = run(capfdbinary, tmp_path, log)
@@ -106,14 +106,14 @@ def test_issue11_20_a_format_that_is_not_understood_says_so(
     "log",
     [b"", b"[    1.0] usb 1-1: new device\n", b"usb 1-1: new device\n", b"\n\n", LOGS["CRI"][:46]],
 )
-def test_issue11_20_a_log_that_says_nothing_is_no_error(
+def test_a_log_that_says_nothing_is_no_error(
     log: bytes, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     assert run(capfdbinary, tmp_path, log) == (0, [], "")
 
 
 @pytest.mark.parametrize("name", ["gzip", "xz"])
-def test_issue11_20_damaged_compressed_data_is_one_sentence(
+def test_damaged_compressed_data_is_one_sentence(
     name: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     whole = LOGS[name]
@@ -143,7 +143,7 @@ MIXED = "".join(
         pytest.param(("--fail-on", "fatal", "--since", "90s"), [], 0, id="fail on, none so new"),
     ],
 )
-def test_issue11_20_what_is_shown_can_be_chosen(
+def test_what_is_shown_can_be_chosen(
     flags: tuple[str, ...],
     lines: list[int],
     status: int,
@@ -154,7 +154,7 @@ def test_issue11_20_what_is_shown_can_be_chosen(
     assert (found_status, [each["line"] for each in found]) == (status, lines)
 
 
-def test_issue11_20_a_summary_counts_by_device_and_reason(
+def test_a_summary_counts_by_device_and_reason(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     _, found, _ = run(capfdbinary, tmp_path, MIXED, "--summary")
@@ -167,7 +167,7 @@ def test_issue11_20_a_summary_counts_by_device_and_reason(
     assert first.startswith("2 x 0000:9b:00 Fatal Xid79GPUFallenOffBus -> Drain, RestartNode (20")
 
 
-def test_issue11_20_a_time_that_is_none_is_wrong_use(
+def test_a_time_that_is_none_is_wrong_use(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     status, _, err = run(capfdbinary, tmp_path, MIXED, "--since", "yesterday")
@@ -175,7 +175,7 @@ def test_issue11_20_a_time_that_is_none_is_wrong_use(
     assert "yesterday" in err
 
 
-def test_issue11_20_people_see_the_time_of_a_line(
+def test_people_see_the_time_of_a_line(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     (tmp_path / "log").write_bytes(LOGS["journal short-iso"])

@@ -14,7 +14,7 @@ def dcgm_told(world: World) -> tuple[SourceState, str]:
     return view.state, view.reason
 
 
-def test_issue15_a_page_without_a_value_is_a_source_that_gives_nothing() -> None:
+def test_a_page_without_a_value_is_a_source_that_gives_nothing() -> None:
     world = World().start()
     known = {view.seen.uuid: NOTHING for view in world.state.gpus.values()}
     world.dcgm(known)
@@ -24,7 +24,7 @@ def test_issue15_a_page_without_a_value_is_a_source_that_gives_nothing() -> None
     assert dcgm_told(world)[0] is SourceState.UP
 
 
-def test_issue15_one_value_that_is_missing_takes_nothing_from_a_page() -> None:
+def test_one_value_that_is_missing_takes_nothing_from_a_page() -> None:
     world = World().start()
     one, *others = (view.seen.uuid for view in world.state.gpus.values())
     world.dcgm({one: NOTHING} | {uuid: {Signal.TEMPERATURE: 40} for uuid in others})
@@ -33,7 +33,7 @@ def test_issue15_one_value_that_is_missing_takes_nothing_from_a_page() -> None:
     assert dcgm_told(world)[0] is SourceState.UP, "it tells the last Xid"
 
 
-def test_issue15_where_the_page_is_all_there_is_a_blank_one_leaves_the_node_unknown() -> None:
+def test_where_the_page_is_all_there_is_a_blank_one_leaves_the_node_unknown() -> None:
     world = World(gpus=2, nvml=False).start()
     pages: dict[str, dict[Signal, Value]] = {uuid(i): dict(SOUND) for i in range(2)}
     world.dcgm(pages)

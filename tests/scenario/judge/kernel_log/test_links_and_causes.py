@@ -33,7 +33,7 @@ def reasons(world: World) -> set[str]:
 
 
 @pytest.mark.parametrize("state", [1, 2, 4, 7, 99])
-def test_issue11_04_a_fabric_that_is_not_joined_after_the_boots_grace_takes_no_work(
+def test_a_fabric_that_is_not_joined_after_the_boots_grace_takes_no_work(
     state: int,
 ) -> None:
     world = World(boot_grace_over=False).start()
@@ -47,7 +47,7 @@ def test_issue11_04_a_fabric_that_is_not_joined_after_the_boots_grace_takes_no_w
     assert not world.active
 
 
-def test_issue11_04_a_gpu_without_a_fabric_misses_none(world: World) -> None:
+def test_a_gpu_without_a_fabric_misses_none(world: World) -> None:
     all_read(world, fabric_state=0)
     world.advance(30 * MINUTE, polling=True)
     assert not world.incidents
@@ -58,7 +58,7 @@ def test_issue11_04_a_gpu_without_a_fabric_misses_none(world: World) -> None:
     [{"fabric_health_summary": 4}, {"fabric_health_mask": 0xAB}, {"c2c_states": (1, 1, 7)},
      {"nvlink_states": (1,) * 17 + (9,)}],
 )  # fmt: skip
-def test_issue11_04_a_state_that_nobody_knows_is_not_called_healthy(
+def test_a_state_that_nobody_knows_is_not_called_healthy(
     world: World, reads: dict[str, object]
 ) -> None:
     world.will_read(0, **reads)  # type: ignore[arg-type]
@@ -67,7 +67,7 @@ def test_issue11_04_a_state_that_nobody_knows_is_not_called_healthy(
     assert world.only().row.level is Level.REPORT
 
 
-def test_issue11_04_a_page_that_could_not_ask_accuses_no_fabric() -> None:
+def test_a_page_that_could_not_ask_accuses_no_fabric() -> None:
     world = World(1, nvml=False).start()
     for _ in range(9):
         world.dcgm({uuid(0): {Signal.FABRIC_STATE: 6, Signal.TEMPERATURE: 40}})
@@ -75,7 +75,7 @@ def test_issue11_04_a_page_that_could_not_ask_accuses_no_fabric() -> None:
     assert not world.active
 
 
-def test_issue11_15_a_link_down_for_three_of_five_looks_takes_no_new_work(world: World) -> None:
+def test_a_link_down_for_three_of_five_looks_takes_no_new_work(world: World) -> None:
     all_read(world, nvlink_states=UP)
     for states in (ONE_DOWN, UP, ONE_DOWN, UP):
         world.readings(2, nvlink_states=states)
@@ -89,7 +89,7 @@ def test_issue11_15_a_link_down_for_three_of_five_looks_takes_no_new_work(world:
     assert not world.active
 
 
-def test_issue11_15_looks_across_a_driver_restart_do_not_add_up(world: World) -> None:
+def test_looks_across_a_driver_restart_do_not_add_up(world: World) -> None:
     all_read(world, nvlink_states=UP)
     for _ in range(2):
         world.readings(2, nvlink_states=ONE_DOWN)
@@ -103,7 +103,7 @@ def test_issue11_15_looks_across_a_driver_restart_do_not_add_up(world: World) ->
     assert not world.active
 
 
-def test_issue11_15_a_reboot_that_brings_the_links_back_ends_it(world: World) -> None:
+def test_a_reboot_that_brings_the_links_back_ends_it(world: World) -> None:
     all_read(world, nvlink_states=UP)
     world.will_read(2, nvlink_states=ONE_DOWN)
     world.advance(2 * MINUTE, polling=True)
@@ -125,7 +125,7 @@ def nvlink_error(world: World, link: int, gpu: int = 0, register: int = 1 << 27)
 
 
 @pytest.mark.parametrize("restarted", [True, False])
-def test_issue11_15_a_second_74_on_one_link_within_a_day_takes_no_new_work(
+def test_a_second_74_on_one_link_within_a_day_takes_no_new_work(
     world: World, *, restarted: bool
 ) -> None:
     nvlink_error(world, 3)
@@ -182,7 +182,7 @@ def test_many_links_and_places_displace_nothing_else_that_is_counted(world: Worl
     assert len(counted) <= 12
 
 
-def test_issue11_15_a_second_74_after_more_than_a_day_or_harmless_is_none(world: World) -> None:
+def test_a_second_74_after_more_than_a_day_or_harmless_is_none(world: World) -> None:
     nvlink_error(world, 3)
     world.advance(90_000)
     nvlink_error(world, 3)
@@ -193,7 +193,7 @@ def test_issue11_15_a_second_74_after_more_than_a_day_or_harmless_is_none(world:
     assert {incident.row.level for incident in world.active} == {Level.REPORT}
 
 
-def test_issue11_15_people_may_decide_otherwise(world: World) -> None:
+def test_people_may_decide_otherwise(world: World) -> None:
     world.rules = parse_rules(
         b"apiVersion: gpuward.io/v1alpha1\nkind: Rules\n"
         b"reasons: {Xid74NVLinkError: {level: Report}}\n"
@@ -205,7 +205,7 @@ def test_issue11_15_people_may_decide_otherwise(world: World) -> None:
     assert world.only().row.level is Level.REPORT
 
 
-def test_issue11_15_74_on_all_gpus_ends_when_the_links_return(world: World) -> None:
+def test_74_on_all_gpus_ends_when_the_links_return(world: World) -> None:
     all_read(world, nvlink_states=UP)
     world.poll()
     for gpu in range(8):
@@ -226,7 +226,7 @@ def test_issue11_15_74_on_all_gpus_ends_when_the_links_return(world: World) -> N
     assert {i.closed_by for i in world.incidents} == {"State", "CommonCause"}
 
 
-def test_issue11_16_one_failed_recovery_of_a_link_is_degraded(world: World) -> None:
+def test_one_failed_recovery_of_a_link_is_degraded(world: World) -> None:
     world.will_read(0, nvlink_recoveries_failed=0)
     world.advance(MINUTE, polling=True)
     world.will_read(0, nvlink_recoveries_failed=1)
@@ -237,7 +237,7 @@ def test_issue11_16_one_failed_recovery_of_a_link_is_degraded(world: World) -> N
 
 @pytest.mark.parametrize(("gpus", "hit"), [(8, 4), (4, 2), (2, 2), (8, 8)])
 @pytest.mark.parametrize("xid", [*range(145, 151)])
-def test_issue11_16_an_error_of_the_fabric_on_half_of_the_gpus_is_one_incident_of_the_node(
+def test_an_error_of_the_fabric_on_half_of_the_gpus_is_one_incident_of_the_node(
     gpus: int, hit: int, xid: int
 ) -> None:
     world = World(gpus, architecture=10).start()
@@ -283,9 +283,7 @@ def test_the_cause_leads_and_not_its_consequence(
 
 
 @pytest.mark.parametrize(("gpus", "hit", "apart_s"), [(8, 3, 1), (8, 4, 61), (2, 1, 1), (1, 1, 1)])
-def test_issue11_16_fewer_or_later_ones_have_no_common_cause(
-    gpus: int, hit: int, apart_s: int
-) -> None:
+def test_fewer_or_later_ones_have_no_common_cause(gpus: int, hit: int, apart_s: int) -> None:
     world = World(gpus, architecture=10).start()
     for gpu in range(hit):
         world.xid(145, gpu)
@@ -296,7 +294,7 @@ def test_issue11_16_fewer_or_later_ones_have_no_common_cause(
     assert {incident.row.level for incident in world.active} == {Level.REPORT}
 
 
-def test_issue11_16_lost_gpus_with_a_common_cause_are_one_fault_of_the_node(world: World) -> None:
+def test_lost_gpus_with_a_common_cause_are_one_fault_of_the_node(world: World) -> None:
     for gpu in range(5):
         world.xid(79, gpu)
     assert world.only().scope == "Node"
@@ -307,7 +305,7 @@ def test_issue11_16_lost_gpus_with_a_common_cause_are_one_fault_of_the_node(worl
     assert len(world.only().gpus) == 6, "who follows within the minute joins"
 
 
-def test_issue11_16_each_gpu_leaves_a_common_cause_when_it_is_sound_again(world: World) -> None:
+def test_each_gpu_leaves_a_common_cause_when_it_is_sound_again(world: World) -> None:
     all_read(world, clock_event_reasons=0x40)
     world.advance(MINUTE, polling=True)
     assert world.only().row.reason == "ThermalSlowdown"
@@ -322,7 +320,7 @@ def test_issue11_16_each_gpu_leaves_a_common_cause_when_it_is_sound_again(world:
     assert not world.active
 
 
-def test_issue11_16_a_reset_of_one_gpu_heals_one_gpu(world: World) -> None:
+def test_a_reset_of_one_gpu_heals_one_gpu(world: World) -> None:
     for gpu in range(4):
         world.xid(95, gpu)
     assert world.only().scope == "Node"
@@ -335,28 +333,28 @@ def test_issue11_16_a_reset_of_one_gpu_heals_one_gpu(world: World) -> None:
     assert world.says() == "Fatal Drain ResetGPU"
 
 
-def test_issue11_16_a_fabric_that_failed_everywhere_is_one_incident(world: World) -> None:
+def test_a_fabric_that_failed_everywhere_is_one_incident(world: World) -> None:
     all_read(world, fabric_state=2)
     world.advance(2 * MINUTE, polling=True)
     assert world.only().scope == "Node"
     assert world.says() == "Degraded Cordon RestartFabricManager"
 
 
-def test_issue11_16_a_limited_fabric_stays_a_finding_of_its_domain() -> None:
+def test_a_limited_fabric_stays_a_finding_of_its_domain() -> None:
     world = World(4, architecture=10).start()
     all_read(world, fabric_health_summary=3)
     world.advance(2 * MINUTE, polling=True)
     assert {(i.row.level, i.scope) for i in world.active} == {("Report", "Domain")}
 
 
-def test_issue11_16_a_job_that_fails_on_all_gpus_accuses_none(world: World) -> None:
+def test_a_job_that_fails_on_all_gpus_accuses_none(world: World) -> None:
     for gpu in range(8):
         world.xid(31, gpu)
     assert {i.scope for i in world.active} == {"GPU"}
     assert {str(i.row.severity) for i in world.active} == {"Info"}
 
 
-def test_issue11_16_a_channel_marked_for_repair_asks_for_a_reboot(world: World) -> None:
+def test_a_channel_marked_for_repair_asks_for_a_reboot(world: World) -> None:
     world.xid(160, 0, "Marking LTS 5 in FPB 1 along with its pair for repair. Perform node reboot "
                       "to activate repair.")  # fmt: skip
     world.advance(3)
@@ -376,7 +374,7 @@ def test_issue11_16_a_channel_marked_for_repair_asks_for_a_reboot(world: World) 
         ((48, 63, 171, 94), "Info Report RestartApp"),
     ],
 )
-def test_issue11_16_a_171_counts_alone_and_explains_others(
+def test_a_171_counts_alone_and_explains_others(
     world: World, xids: tuple[int, ...], expected: str
 ) -> None:
     for xid in xids:
@@ -386,15 +384,13 @@ def test_issue11_16_a_171_counts_alone_and_explains_others(
 
 
 @pytest.mark.parametrize(("pages", "degraded"), [(14, False), (15, True)])
-def test_issue11_16_retired_pages_count_from_fifteen_on(
-    world: World, pages: int, *, degraded: bool
-) -> None:
+def test_retired_pages_count_from_fifteen_on(world: World, pages: int, *, degraded: bool) -> None:
     world.will_read(0, retired_pages_double_bit=pages)
     world.advance(MINUTE, polling=True)
     assert bool(world.active) is degraded
 
 
-def test_issue11_16_common_causes_stay_bounded() -> None:
+def test_common_causes_stay_bounded() -> None:
     world = World(64).start()
     for round_ in range(3):
         for gpu in range(64):
@@ -403,11 +399,11 @@ def test_issue11_16_common_causes_stay_bounded() -> None:
     assert all(len(i.gpus) <= 64 and len(i.members) <= 16 for i in world.state.incidents)
 
 
-def test_issue11_15_the_levels_stand_in_the_table() -> None:
+def test_the_levels_stand_in_the_table() -> None:
     assert {REASONS[r].level for r in ("NVLinkDown", "FabricStateFailed")} == {Level.CORDON}
 
 
-def test_issue11_16_a_quiet_node_costs_the_merge_nothing(world: World) -> None:
+def test_a_quiet_node_costs_the_merge_nothing(world: World) -> None:
     state: NodeState = world.state
     poll = Readings(at=world.now, gpu=uuid(0), values=dict(SOUND), pci="")
     after, _ = judge(state, poll, world.now, DEFAULT_RULES)

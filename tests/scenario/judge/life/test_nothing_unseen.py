@@ -20,7 +20,7 @@ def log_only() -> World:
     return World(nvml=False).start()
 
 
-def test_issue11_11_where_the_log_is_the_only_view_a_quiet_node_is_unknown(
+def test_where_the_log_is_the_only_view_a_quiet_node_is_unknown(
     log_only: World,
 ) -> None:
     judged = log_only.verdict()
@@ -32,7 +32,7 @@ def test_issue11_11_where_the_log_is_the_only_view_a_quiet_node_is_unknown(
 
 
 @pytest.mark.parametrize("number", [79, 95, 48, 119])
-def test_issue11_11_a_fatal_line_from_before_the_start_that_nothing_confirms_is_said(
+def test_a_fatal_line_from_before_the_start_that_nothing_confirms_is_said(
     number: int,
 ) -> None:
     world = World(nvml=False)
@@ -47,7 +47,7 @@ def test_issue11_11_a_fatal_line_from_before_the_start_that_nothing_confirms_is_
     assert world.only().row.level == "Report", "what may be over takes no node"
 
 
-def test_issue11_11_a_restarted_agent_goes_on_saying_it(log_only: World) -> None:
+def test_a_restarted_agent_goes_on_saying_it(log_only: World) -> None:
     log_only.xid(95, 3, lookback=True)
     before = log_only.verdict().message
     for _ in range(3):
@@ -57,7 +57,7 @@ def test_issue11_11_a_restarted_agent_goes_on_saying_it(log_only: World) -> None
     assert log_only.verdict().message == before
 
 
-def test_issue11_11_a_reset_or_reboot_after_such_a_line_ends_it(log_only: World) -> None:
+def test_a_reset_or_reboot_after_such_a_line_ends_it(log_only: World) -> None:
     log_only.xid(95, 3, lookback=True)
     log_only.advance(60)
     log_only.kernel(LOAD)
@@ -71,7 +71,7 @@ def test_issue11_11_a_reset_or_reboot_after_such_a_line_ends_it(log_only: World)
     assert log_only.verdict().reason == "OnlyKernelLog"
 
 
-def test_issue11_11_what_the_log_tells_now_is_judged_as_ever(log_only: World) -> None:
+def test_what_the_log_tells_now_is_judged_as_ever(log_only: World) -> None:
     log_only.xid(160, 2)
     log_only.advance(10)
     assert log_only.verdict().health is Health.DEGRADED
@@ -80,14 +80,14 @@ def test_issue11_11_what_the_log_tells_now_is_judged_as_ever(log_only: World) ->
     assert log_only.verdict().health is Health.UNHEALTHY
 
 
-def test_issue11_11_a_host_without_any_gpu_is_not_healthy() -> None:
+def test_a_host_without_any_gpu_is_not_healthy() -> None:
     for nvml in (True, False):
         world = World(0, nvml=nvml, switched=False).start()
         judged = world.verdict()
         assert (judged.health, judged.reason) == (Health.UNKNOWN, "NoGPU")
 
 
-def test_issue11_11_a_healthy_names_its_coverage() -> None:
+def test_a_healthy_names_its_coverage() -> None:
     world = World().start()
     assert world.verdict().message == (
         "All checks pass on 8 GPUs (kernel log, presence, recovery action, memory, heat)."
@@ -101,7 +101,7 @@ def test_issue11_11_a_healthy_names_its_coverage() -> None:
     )
 
 
-def test_issue11_11_a_page_that_tells_of_memory_says_what_it_does_not_tell() -> None:
+def test_a_page_that_tells_of_memory_says_what_it_does_not_tell() -> None:
     world = World(1, nvml=False).start()
     world.dcgm({uuid(0): {Signal.REMAP_FAILURE: 0, Signal.TEMPERATURE: 40}})
     judged = world.verdict()
@@ -112,7 +112,7 @@ def test_issue11_11_a_page_that_tells_of_memory_says_what_it_does_not_tell() -> 
     )
 
 
-def test_issue11_11_an_agent_that_starts_again_keeps_the_verdict_and_says_that_it_looks() -> None:
+def test_an_agent_that_starts_again_keeps_the_verdict_and_says_that_it_looks() -> None:
     world = World().start()
     world.restart_agent()
     judged = world.verdict()

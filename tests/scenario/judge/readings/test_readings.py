@@ -41,14 +41,14 @@ def dcgm_state(world: World) -> tuple[SourceState, str]:
 
 
 @pytest.mark.parametrize("host", ["dcgm-exporter-x7k2p", "4f0c1d2e3b4a", "gpu-17.example.com"])
-def test_issue11_05_a_host_name_alone_makes_no_page_foreign(host: str) -> None:
+def test_a_host_name_alone_makes_no_page_foreign(host: str) -> None:
     world = World(nvml=False).start()
     world.dcgm({gpu.uuid: {Signal.REMAP_FAILURE: 0} for gpu in world.inventory}, hosts=(host,))
     assert dcgm_state(world) == (SourceState.UP, "")
     assert world.verdict().health == "Healthy"
 
 
-def test_issue11_05_addresses_that_are_not_on_this_bus_prove_another_node() -> None:
+def test_addresses_that_are_not_on_this_bus_prove_another_node() -> None:
     world = World(nvml=False).start()
     page: dict[str, dict[Signal, Value]] = {f"GPU-{n}": {Signal.TEMPERATURE: 40} for n in range(8)}
     far = {f"GPU-{n}": f"0000:{0x90 + n:02x}:00.0" for n in range(8)}
@@ -58,7 +58,7 @@ def test_issue11_05_addresses_that_are_not_on_this_bus_prove_another_node() -> N
     assert dcgm_state(world) == (SourceState.UP, "")
 
 
-def test_issue11_05_a_page_of_this_host_name_with_foreign_gpus_is_refused() -> None:
+def test_a_page_of_this_host_name_with_foreign_gpus_is_refused() -> None:
     world = World().start()
     world.dcgm({"GPU-of-somebody-else": {}}, hosts=("n1",))
     assert dcgm_state(world) == (SourceState.DOWN, "ForeignPage")
@@ -81,7 +81,7 @@ def test_issue11_05_a_page_of_this_host_name_with_foreign_gpus_is_refused() -> N
         pytest.param(60, 95, 20, False, id="both fine"),
     ],
 )
-def test_issue11_07_temperature_and_margin_are_checked_against_each_other(
+def test_temperature_and_margin_are_checked_against_each_other(
     temperature: int | None, slowdown: int | None, margin: int, *, hot: bool
 ) -> None:
     world = World().start()
@@ -94,7 +94,7 @@ def test_issue11_07_temperature_and_margin_are_checked_against_each_other(
     assert reasons(world) == ({"TemperatureMargin"} if hot else set())
 
 
-def test_issue11_07_hot_memory_makes_a_margin_believable() -> None:
+def test_hot_memory_makes_a_margin_believable() -> None:
     world = World().start()
     world.values[0] |= {
         Signal.TEMPERATURE: 45,
@@ -105,7 +105,7 @@ def test_issue11_07_hot_memory_makes_a_margin_believable() -> None:
     assert reasons(world) == {"TemperatureMargin"}
 
 
-def test_issue11_07_a_margin_stuck_at_zero_does_not_keep_a_cooled_gpu_hot() -> None:
+def test_a_margin_stuck_at_zero_does_not_keep_a_cooled_gpu_hot() -> None:
     world = World().start()
     world.values[0] |= {Signal.TEMPERATURE: 90, Signal.THERMAL_MARGIN: 0}
     world.advance(120, polling=True)
@@ -128,7 +128,7 @@ def replay(world: World, per_minute: int, minutes: int) -> None:
 
 
 @pytest.mark.parametrize("supported", [5, None])
-def test_issue11_08_a_link_that_rests_keeps_the_limit_of_its_best_generation(
+def test_a_link_that_rests_keeps_the_limit_of_its_best_generation(
     supported: int | None,
 ) -> None:
     world = World().start()
@@ -142,7 +142,7 @@ def test_issue11_08_a_link_that_rests_keeps_the_limit_of_its_best_generation(
     assert reasons(world) == {"PCIeReplayRate"}
 
 
-def test_issue11_08_a_link_seen_only_at_rest_is_not_held_to_the_limit_of_rest() -> None:
+def test_a_link_seen_only_at_rest_is_not_held_to_the_limit_of_rest() -> None:
     """dcgm-exporter may not export the highest generation, and the agent may start at night."""
     world = World().start()
     world.values[0] |= {Signal.PCIE_WIDTH: 16, Signal.PCIE_GENERATION: 1, Signal.PCIE_REPLAYS: 0}
@@ -154,7 +154,7 @@ def test_issue11_08_a_link_seen_only_at_rest_is_not_held_to_the_limit_of_rest() 
 # 9: what ran earlier in this boot
 
 
-def test_issue11_09_a_fabric_manager_that_died_while_the_agent_was_away_is_missed() -> None:
+def test_a_fabric_manager_that_died_while_the_agent_was_away_is_missed() -> None:
     world = World().start()
     for gpu in range(8):
         world.readings(gpu, fabric_state=3, fabric_status=0)
@@ -178,7 +178,7 @@ def test_issue11_09_a_fabric_manager_that_died_while_the_agent_was_away_is_misse
     assert not world.active, "in the new boot it never ran"
 
 
-def test_issue11_09_a_network_port_that_died_while_the_agent_was_away_is_missed() -> None:
+def test_a_network_port_that_died_while_the_agent_was_away_is_missed() -> None:
     world = World().start()
     world.host(ports=(NetworkPort(name="mlx5_0/1", active=True, infiniband=True),))
     world.restart_agent()
@@ -249,7 +249,7 @@ def require_reset(world: World) -> None:
 
 
 @pytest.mark.parametrize("gone", [lose, remove])
-def test_issue11_12_nothing_read_from_a_gpu_outlives_it(reading: World, gone: object) -> None:
+def test_nothing_read_from_a_gpu_outlives_it(reading: World, gone: object) -> None:
     gone(reading)  # type: ignore[operator]
     assert readings_of(reading, 0) == set()
     assert len(readings_of(reading, 1)) >= 5
@@ -257,20 +257,18 @@ def test_issue11_12_nothing_read_from_a_gpu_outlives_it(reading: World, gone: ob
     assert named in page(reading), "people must be able to tell which one it was"
 
 
-def test_issue11_12_a_gpu_that_must_be_reset_reads_nothing(reading: World) -> None:
+def test_a_gpu_that_must_be_reset_reads_nothing(reading: World) -> None:
     require_reset(reading)
     assert readings_of(reading, 0) <= {"gpuward_pcie_aer_errors_total"}, "the bus still counts"
 
 
 @pytest.mark.parametrize("state", [SourceState.DOWN, SourceState.RELEASED])
-def test_issue11_12_what_nobody_reads_any_more_goes_absent(
-    reading: World, state: SourceState
-) -> None:
+def test_what_nobody_reads_any_more_goes_absent(reading: World, state: SourceState) -> None:
     reading.source(SourceName.NVML, state, "CallHung")
     assert readings_of(reading, 0) <= {"gpuward_pcie_aer_errors_total"}
 
 
-def test_issue11_12_a_field_that_dcgm_exporter_stopped_exporting_goes_absent() -> None:
+def test_a_field_that_dcgm_exporter_stopped_exporting_goes_absent() -> None:
     world = World(nvml=False).start()
     name = world.inventory[0].uuid
     world.dcgm({name: {Signal.TEMPERATURE: 40, Signal.POWER: 300}})
@@ -280,7 +278,7 @@ def test_issue11_12_a_field_that_dcgm_exporter_stopped_exporting_goes_absent() -
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
-def test_issue11_12_promtool_accepts_the_page_of_a_node_that_lost_a_gpu(reading: World) -> None:
+def test_promtool_accepts_the_page_of_a_node_that_lost_a_gpu(reading: World) -> None:
     lose(reading)
     reading.advance(60, polling=True)
     assert reading.verdict().reason == "GPULost"
@@ -295,7 +293,7 @@ def test_issue11_12_promtool_accepts_the_page_of_a_node_that_lost_a_gpu(reading:
 
 @pytest.mark.parametrize("polled", [False, True])
 @pytest.mark.parametrize(("first", "then"), [(1, 2), (2, 1), (4, 1), (1, 4), (2, 3)])
-def test_issue11_12_a_recovery_action_that_changes_changes_its_reason(
+def test_a_recovery_action_that_changes_changes_its_reason(
     first: int, then: int, *, polled: bool
 ) -> None:
     world = World().start()
@@ -314,7 +312,7 @@ def test_issue11_12_a_recovery_action_that_changes_changes_its_reason(
     assert expected, "it is a row of the table, whole"
 
 
-def test_issue11_12_nor_does_a_program_that_fails_beside_it_mix_the_two() -> None:
+def test_nor_does_a_program_that_fails_beside_it_mix_the_two() -> None:
     world = World().start()
     world.action_line(1)
     world.xid(43)

@@ -26,7 +26,7 @@ BLACKWELL, HOPPER, AMPERE = 10, 9, 7
     ("packed", "ratio"),
     [(4095, 15e-255), (0, 0.0), (513, 0.2), (2048, 8.0), (1 << 8 | 12, 1e-12), (1025, 0.4)],
 )
-def test_issue11_06_a_packed_bit_error_ratio(packed: int, ratio: float) -> None:
+def test_a_packed_bit_error_ratio(packed: int, ratio: float) -> None:
     assert bit_error_ratio(packed) == pytest.approx(ratio)
 
 
@@ -41,9 +41,7 @@ def test_issue11_06_a_packed_bit_error_ratio(packed: int, ratio: float) -> None:
         (Signal.NVLINK_CRC_DATA_ERRORS, {AMPERE}),
     ],
 )
-def test_issue11_06_each_is_asked_of_the_parts_that_have_it(
-    signal: Signal, architectures: set[int]
-) -> None:
+def test_each_is_asked_of_the_parts_that_have_it(signal: Signal, architectures: set[int]) -> None:
     rows = [row for row in FIELDS if row.signal is signal]
     asked = {a for a in (BLACKWELL, HOPPER, AMPERE) for row in rows if applies(row, 580, a)}
     assert asked == architectures
@@ -75,13 +73,13 @@ def field(name: str, value: object, labels: str = LABELS) -> str:
         (field("DCGM_FI_DEV_GPU_UTIL_RATIO", "0.25"), Signal.UTILIZATION, 25),
     ],
 )  # fmt: skip
-def test_issue11_06_dcgm_exporter_says_the_same(page: str, signal: Signal, value: float) -> None:
+def test_dcgm_exporter_says_the_same(page: str, signal: Signal, value: float) -> None:
     seen, bad = read_page(page, AT)
     assert not bad
     assert seen.gpus[GPU][signal] == pytest.approx(value)
 
 
-def test_issue11_06_of_several_series_the_worst_ratio_counts() -> None:
+def test_of_several_series_the_worst_ratio_counts() -> None:
     links = "".join(
         field("DCGM_FI_DEV_NVLINK_SYMBOL_BER_RATIO", ratio, f'{LABELS},nvlink="{link}"')
         for link, ratio in enumerate(("0", "1e-09", "1e-15"))
@@ -90,7 +88,7 @@ def test_issue11_06_of_several_series_the_worst_ratio_counts() -> None:
     assert seen.gpus[GPU][Signal.NVLINK_SYMBOL_BER] == pytest.approx(1e-9)
 
 
-def test_issue11_06_crc_data_errors_of_a_page_are_judged() -> None:
+def test_crc_data_errors_of_a_page_are_judged() -> None:
     """Flit and data errors are two counts of one trouble: together they pass the limit."""
     state = initial(AT, boot_id="b", node_name="n")
     off = SourceChanged(at=AT, source=SourceName.NVML, state=SourceState.ABSENT, reason="Off")

@@ -24,7 +24,7 @@ SCENARIOS = Path(__file__).parents[1]
     not os.environ.get("GPUWARD_EXHAUSTIVE"),
     reason="plays a quarter of an hour; GPUWARD_EXHAUSTIVE=1 hack/test -m slow runs it",
 )
-def test_issue11_a_restart_at_every_step_of_every_scenario_changes_nothing_undocumented() -> None:
+def test_a_restart_at_every_step_of_every_scenario_changes_nothing_undocumented() -> None:
     ended = subprocess.run(
         [
             sys.executable,
@@ -46,7 +46,7 @@ def test_issue11_a_restart_at_every_step_of_every_scenario_changes_nothing_undoc
     assert ended.returncode == 0, ended.stdout[-4000:]
 
 
-def test_issue11_a_restart_that_loses_a_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restart_that_loses_a_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World().start()
     world.xid(79)
     world.advance(60)

@@ -47,15 +47,13 @@ def contained(world: World, times: int, gap: float = 3 * HOUR_S) -> None:
 
 
 @pytest.mark.parametrize(("times", "found"), [(5, False), (6, True)])
-def test_issue11_18_more_than_five_contained_errors_a_day(
-    world: World, times: int, *, found: bool
-) -> None:
+def test_more_than_five_contained_errors_a_day(world: World, times: int, *, found: bool) -> None:
     contained(world, times)
     expected = ["Degraded Cordon RunDiagnostics"] if found else []
     assert named(world, "ContainedErrorsOften") == expected
 
 
-def test_issue11_18_contained_errors_are_counted_over_restarts_and_reboots(world: World) -> None:
+def test_contained_errors_are_counted_over_restarts_and_reboots(world: World) -> None:
     contained(world, 2)
     world.restart_agent()
     world.start()
@@ -70,16 +68,14 @@ def test_issue11_18_contained_errors_are_counted_over_restarts_and_reboots(world
 
 
 @pytest.mark.parametrize("spread", ["two GPUs", "two days"])
-def test_issue11_18_contained_errors_of_others_or_of_long_ago_do_not_count(
-    world: World, spread: str
-) -> None:
+def test_contained_errors_of_others_or_of_long_ago_do_not_count(world: World, spread: str) -> None:
     for number in range(10):
         world.xid(94, number % 2 if spread == "two GPUs" else 0)
         world.advance(HOUR_S if spread == "two GPUs" else 5 * HOUR_S)
     assert not named(world, "ContainedErrorsOften")
 
 
-def test_issue11_18_the_line_and_the_event_of_one_error_are_one(world: World) -> None:
+def test_the_line_and_the_event_of_one_error_are_one(world: World) -> None:
     for _ in range(5):
         world.xid(94, 0)
         world.event(EventKind.XID, 94)
@@ -114,7 +110,7 @@ def fail_and_reboot(world: World, xid: int = 95) -> str:
     return f"{incident.row.action} {incident.row.closes_on}"
 
 
-def test_issue11_18_what_comes_again_after_each_reset_asks_for_a_restart_then_a_replacement(
+def test_what_comes_again_after_each_reset_asks_for_a_restart_then_a_replacement(
     world: World,
 ) -> None:
     assert [fail_and_reset(world) for _ in range(2)] == ["ResetGPU Reset"] * 2
@@ -128,7 +124,7 @@ def test_issue11_18_what_comes_again_after_each_reset_asks_for_a_restart_then_a_
     assert fail_and_reset(world) == "ReplaceNode Human"
 
 
-def test_issue11_18_the_rung_is_found_again_by_a_restarted_agent(world: World) -> None:
+def test_the_rung_is_found_again_by_a_restarted_agent(world: World) -> None:
     for _ in range(2):
         fail_and_reset(world)
         world.restart_agent()
@@ -142,13 +138,13 @@ def test_issue11_18_the_rung_is_found_again_by_a_restarted_agent(world: World) -
     assert "restart the node, since lighter repairs did not last" in said
 
 
-def test_issue11_18_after_two_reboots_a_third_will_not_help(world: World) -> None:
+def test_after_two_reboots_a_third_will_not_help(world: World) -> None:
     assert [fail_and_reboot(world, 79) for _ in range(2)] == ["RestartNode Reboot"] * 2
     assert fail_and_reboot(world, 79) == "ReplaceNode Human"
 
 
 @pytest.mark.parametrize("why", ["another GPU", "another reason", "long ago", "repaired"])
-def test_issue11_18_repairs_of_something_else_raise_nothing(world: World, why: str) -> None:
+def test_repairs_of_something_else_raise_nothing(world: World, why: str) -> None:
     for _ in range(2):
         fail_and_reset(world)
     if why == "long ago":
@@ -163,7 +159,7 @@ def test_issue11_18_repairs_of_something_else_raise_nothing(world: World, why: s
     assert world.only().row.action == "ResetGPU"
 
 
-def test_issue11_18_what_a_rules_file_says_of_an_action_stands() -> None:
+def test_what_a_rules_file_says_of_an_action_stands() -> None:
     text = (
         b"apiVersion: gpuward.io/v1alpha1\nkind: Rules\nreasons:\n"
         b"  Xid95UncontainedMemoryError: {action: ResetGPU}\n"
@@ -172,7 +168,7 @@ def test_issue11_18_what_a_rules_file_says_of_an_action_stands() -> None:
     assert [fail_and_reset(world) for _ in range(4)] == ["ResetGPU Reset"] * 4
 
 
-def test_issue11_18_a_reason_that_names_its_action_says_why_another_is_recommended(
+def test_a_reason_that_names_its_action_says_why_another_is_recommended(
     world: World,
 ) -> None:
     for _ in range(3):
@@ -198,7 +194,7 @@ def bursts(world: World, xid: int, text: str, times: int, gpus: tuple[int, ...] 
 
 @pytest.mark.parametrize("state", [SourceState.ABSENT, SourceState.DOWN])
 @pytest.mark.parametrize(("xid", "text"), [(13, fault_13()), (31, FAULT_31)])
-def test_issue11_18_the_same_place_three_times_asks_for_diagnostics(
+def test_the_same_place_three_times_asks_for_diagnostics(
     world: World, xid: int, text: str, state: SourceState
 ) -> None:
     world.source(SourceName.WORKLOADS, state, "Off")
@@ -208,7 +204,7 @@ def test_issue11_18_the_same_place_three_times_asks_for_diagnostics(
     assert world.says() == "Degraded Report RunDiagnostics"
 
 
-def test_issue11_18_places_are_kept_over_a_restart(world: World) -> None:
+def test_places_are_kept_over_a_restart(world: World) -> None:
     world.source(SourceName.WORKLOADS, SourceState.ABSENT, "Off")
     bursts(world, 13, fault_13(), 2)
     world.restart_agent()
@@ -220,7 +216,7 @@ def test_issue11_18_places_are_kept_over_a_restart(world: World) -> None:
 
 
 @pytest.mark.parametrize("why", ["elsewhere on the chip", "another GPU too", "workloads on"])
-def test_issue11_18_a_program_is_still_a_program(world: World, why: str) -> None:
+def test_a_program_is_still_a_program(world: World, why: str) -> None:
     on = SourceState.UP if why == "workloads on" else SourceState.ABSENT
     world.source(SourceName.WORKLOADS, on, "Off")
     for number in range(4):
@@ -229,7 +225,7 @@ def test_issue11_18_a_program_is_still_a_program(world: World, why: str) -> None
     assert not any(i.row.severity != "Info" for i in world.incidents)
 
 
-def test_issue11_18_a_restart_between_the_lines_of_two_gpus_accuses_neither(world: World) -> None:
+def test_a_restart_between_the_lines_of_two_gpus_accuses_neither(world: World) -> None:
     for _ in range(4):
         world.source(SourceName.WORKLOADS, SourceState.ABSENT, "Off")
         world.xid(31, 0, FAULT_31)
@@ -244,7 +240,7 @@ def test_issue11_18_a_restart_between_the_lines_of_two_gpus_accuses_neither(worl
 # states that come and go
 
 
-def test_issue11_18_lines_that_healthy_gpus_print_prove_nothing_by_repetition(
+def test_lines_that_healthy_gpus_print_prove_nothing_by_repetition(
     world: World,
 ) -> None:
     for _ in range(10):
@@ -260,9 +256,7 @@ def test_issue11_18_lines_that_healthy_gpus_print_prove_nothing_by_repetition(
     "signal",
     [Signal.NVLINK_RECOVERIES, Signal.NVLINK_REPLAYS, Signal.NVLINK_MALFORMED_PACKETS],
 )
-def test_issue11_19_a_link_error_now_and_then_uses_up_the_day(
-    world: World, signal: Signal
-) -> None:
+def test_a_link_error_now_and_then_uses_up_the_day(world: World, signal: Signal) -> None:
     world.values[0][signal] = 0
     world.poll()
     for number in range(12):
@@ -278,14 +272,14 @@ def test_issue11_19_a_link_error_now_and_then_uses_up_the_day(
     assert not world.active
 
 
-def test_issue11_19_a_counter_that_stood_high_before_is_no_event(world: World) -> None:
+def test_a_counter_that_stood_high_before_is_no_event(world: World) -> None:
     world.values[0][Signal.NVLINK_REPLAYS] = 10**6
     world.poll()
     world.advance(HOUR_S, polling=True)
     assert not world.active
 
 
-def test_issue11_19_a_gpu_that_misses_a_poll_every_few_hours(world: World) -> None:
+def test_a_gpu_that_misses_a_poll_every_few_hours(world: World) -> None:
     for _ in range(5):
         world.will_read(0, presence="lost")
         world.poll_one(0)
@@ -300,7 +294,7 @@ def test_issue11_19_a_gpu_that_misses_a_poll_every_few_hours(world: World) -> No
 # the ledger itself
 
 
-def test_issue11_18_the_ledger_is_part_of_what_is_published(world: World) -> None:
+def test_the_ledger_is_part_of_what_is_published(world: World) -> None:
     contained(world, 2)
     (entry,) = world.published().status.ledger
     assert (entry.gpu, entry.what) == (uuid(0), "Xid 94")

@@ -87,7 +87,7 @@ messages = st.sampled_from(
 @example(b"2025-02-23T16:24:18.123456+01:00 g kernel: ", b"NVRM: x")
 @example(b"[Sat Oct 12 18:35:32 2024] ", b"pcieport 0000:c0:03.1: AER: x")
 @settings(max_examples=examples(400))
-def test_issue11_20_the_usual_start_of_a_line_is_read_as_by_the_whole_grammar(
+def test_the_usual_start_of_a_line_is_read_as_by_the_whole_grammar(
     start: bytes, message: bytes
 ) -> None:
     line = start + message
