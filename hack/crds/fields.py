@@ -106,6 +106,7 @@ FIELDS: dict[str, Field] = {
     "MigInstance.gi": Field("GPU instance."),
     "MigInstance.ci": Field("Compute instance."),
     "IncidentStatus.links": Field("NVLink numbers concerned.", max_items=64),
+    "IncidentStatus.ports": Field("Network ports concerned.", 64, 64),
     "IncidentStatus.xids": Field("Xids of this incident, in order of first sight.", max_items=32),
     "IncidentStatus.sources": Field("Senses that saw it.", 64),
     "IncidentStatus.nvidia": Field("NVIDIA's own recommendations for the Xid."),
@@ -122,6 +123,17 @@ FIELDS: dict[str, Field] = {
     "IncidentStatus.mendedBy": Field(
         "Reboot or Reset: what may have ended it, until a look at the present has confirmed it.",
         32,
+    ),
+    "IncidentStatus.interruptedBy": Field(
+        "AgentRestart: a restart of the agent cut this burst, which is judged once GPUs are seen.",
+        32,
+    ),
+    "IncidentStatus.driverAnswer": Field(
+        "None where the driver, asked twice, saw no need for a recovery action.", 32
+    ),
+    "IncidentStatus.leastAction": Field(
+        "The lightest repair still worth trying, where lighter ones of this reason did not last.",
+        64,
     ),
     "IncidentStatus.closesOn": Field("Which evidence closes it.", 96),
     "IncidentStatus.closedAt": Field("When it was closed.", 40),

@@ -1,10 +1,10 @@
-"""Codes of a verdict in plain words: what would close an incident, what would repair it, and which
-bits of a mask are set. For `why` and `explain`; data and small functions only.
+"""Codes of a verdict in plain words: what would close an incident and what would repair it.
+
+For `why` and `explain`; data and small functions only.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from rules.catalog.reason import Action, ClosesKind, ClosesOn
@@ -87,33 +87,3 @@ def repair_command(action: str, pci: str = "") -> str:
     """The command on the node that repairs; "" where none does, or the address is none."""
     command = next((text for known, text in _COMMANDS.items() if known == action), "")
     return "" if "{pci}" in command and not is_pasteable(pci) else command.format(pci=pci)
-
-
-_BITS: Final = {
-    "clock_event_reasons": {
-        0x1: "idle", 0x2: "clocks set by a program", 0x4: "power cap in software",
-        0x8: "hardware slowdown", 0x10: "kept in step with others", 0x20: "heat, in software",
-        0x40: "heat, in hardware", 0x80: "power brake from outside", 0x100: "display clocks",
-    },
-}  # fmt: skip
-"""Bits of a reading, as evidence names it. Source: NVML reference, nvmlClocksEventReasons."""
-_FIELDS: Final = {
-    "fabric_health_mask": (
-        (0, "bandwidth degraded"), (2, "route recovering"), (4, "route unhealthy"),
-        (6, "access timed out"),
-    ),
-}  # fmt: skip
-"""Fields of two bits, of which 1 says that it is so. Source: NVML reference, nvmlGpuFabricInfo."""
-_READING: Final = re.compile(r"\b([a-z_]+)=0x([0-9a-f]{1,16})\b")
-
-
-def decoded(evidence: str) -> str:
-    """What the bit masks in a line of evidence say; "" where it has none that are known."""
-    said = []
-    for name, digits in _READING.findall(evidence):
-        value = int(digits, 16)
-        words = [word for bit, word in _BITS.get(name, {}).items() if value & bit]
-        words += [word for at, word in _FIELDS.get(name, ()) if value >> at & 0b11 == 1]
-        if words:
-            said.append(f"{name}: {', '.join(words)}")
-    return "; ".join(said)

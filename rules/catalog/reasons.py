@@ -40,6 +40,12 @@ REASONS: Final = MappingProxyType(
 
 RECOVERY_REASONS: Final = MappingProxyType({row.reason: row for row in _RECOVERY_ROWS})
 
+_RECOVERY_PREFIX: Final = "RecoveryAction"
+_BY_WORD: Final = {
+    row.reason.removeprefix(_RECOVERY_PREFIX): value
+    for value, row in enumerate(_RECOVERY_ROWS[:8])
+}
+
 FIRST_IMEX_BRANCH: Final = 595
 """Recovery action 5 means the IMEX domain from this driver branch on, a bus reset before it."""
 
@@ -55,3 +61,16 @@ def reason_for_recovery_action(value: int, driver_branch: int | None = None) -> 
         old = driver_branch is not None and driver_branch < FIRST_IMEX_BRANCH
         return RECOVERY_REASONS["RecoveryActionBusReset"] if old else _RECOVERY_ROWS[5]
     return RECOVERY_REASONS["RecoveryActionUnknown"]
+
+
+def recovery_action_word(value: int | None, driver_branch: int | None) -> str:
+    """The recovery action as it is published of a GPU: `None`, `ResetGPU`; "" when not known."""
+    if value is None:
+        return ""
+    reason = reason_for_recovery_action(value, driver_branch).reason
+    return reason.removeprefix(_RECOVERY_PREFIX)
+
+
+def recovery_action_of(word: str) -> int | None:
+    """The number of a recovery action by its published word or its reason; None for another."""
+    return _BY_WORD.get(word.removeprefix(_RECOVERY_PREFIX))

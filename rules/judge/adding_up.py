@@ -19,7 +19,6 @@ from rules.judge.facts.presence import LOST_POLL, MISMATCH
 from rules.judge.facts.readings import LINK_ERRORS
 from rules.judge.facts.standing import record_standing
 from rules.judge.incident import (
-    CAME_AGAIN,
     Finding,
     Incident,
     IncidentPhase,
@@ -110,7 +109,7 @@ def _floored(on: Judging, incident: Incident) -> Incident:
         return incident
     days = round(on.thresholds["RepairWindow"].value / _DAY_S)
     tried = f"{count(resets, 'reset')} and {count(reboots, 'restart')}"
-    said = f"{CAME_AGAIN} {tried} within {count(days, 'day')}"
+    said = f"came again after {tried} within {count(days, 'day')}"
     raised = replace(with_conclusion(incident, said), floor=floor)
     return settled(raised, on.now, surroundings(on.state), on.thresholds)
 

@@ -29,7 +29,7 @@ from rules.text.printable import printable
 _T = TypeVar("_T")
 
 NO_NEED: Final = "gpuward: the driver was asked twice since and saw no need for a recovery action"
-"""Evidence that the driver answered with nothing: an agent that restarts reads it back."""
+"""Evidence that the driver answered with nothing."""
 
 PAST_CLOCK_S: Final = 300.0
 """The kernel's clock in its old lines runs apart from wall time by seconds a day, and syslog(2) is
@@ -42,8 +42,7 @@ management."""
 MAX_MEMBERS: Final = 16
 MAX_LINKS: Final = 64
 MAX_XIDS: Final = 32
-CAME_AGAIN: Final = "came again after"
-"""How the line of evidence begins that tells why a heavier repair is recommended."""
+MAX_PORTS: Final = 64
 
 
 class Named(NamedTuple):
@@ -97,6 +96,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope = Scope.GPU
     mig: MigInstance | None = None
     links: tuple[int, ...] = ()
+    ports: tuple[str, ...] = ()
     nvidia: NvidiaAction | None = None
     caused_by: int | None = None
     asks: int | None = None
@@ -139,6 +139,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     pci: tuple[str, ...] = ()
     mig: MigInstance | None = None
     links: tuple[int, ...] = ()
+    ports: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     nvidia: NvidiaAction | None = None
     active: bool = True
@@ -207,6 +208,7 @@ def opened(finding: Finding, boot_id: str, now: float) -> Incident:
         pci=(finding.pci,) if finding.pci else (),
         mig=finding.mig,
         links=finding.links[:MAX_LINKS],
+        ports=finding.ports[:MAX_PORTS],
         sources=(finding.source,) if finding.source else (),
         nvidia=finding.nvidia,
         first_seen=finding.at,
@@ -237,6 +239,7 @@ def joined(incident: Incident, finding: Finding, now: float) -> Incident:
         pci=incident.pci or ((finding.pci,) if finding.pci else ()),
         mig=incident.mig or finding.mig,
         links=_union(incident.links, finding.links, MAX_LINKS),
+        ports=_union(incident.ports, finding.ports, MAX_PORTS),
         sources=_union(incident.sources, (finding.source,) if finding.source else (), 8),
         nvidia=incident.nvidia or finding.nvidia,
         first_seen=min(incident.first_seen, finding.at),

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from rules.catalog.gravity import strength
 from rules.catalog.reason import Action, ClosesKind, ReasonClass, Severity
+from rules.catalog.reasons import RECOVERY_REASONS
 from rules.catalog.signals import Signal
 from rules.catalog.xid import RECOVERY_ACTION_XID
 from rules.judge.bridges import cut_off_home
@@ -311,10 +312,6 @@ def _asked(on: Judging, who: Named, finding: Finding) -> Incident | None:
 
 def _own(state: NodeState, who: Named) -> Incident | None:
     for incident in state.incidents:
-        if (
-            incident.active
-            and incident.concerns(who)
-            and incident.row.reason.startswith("RecoveryAction")
-        ):
+        if incident.active and incident.concerns(who) and incident.row.reason in RECOVERY_REASONS:
             return incident
     return None

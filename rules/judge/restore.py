@@ -16,7 +16,7 @@ from rules.api.health import MAX_SEEN_RUNNING, GpuStatus, HealthStatus
 from rules.api.timestamps import parse_time
 from rules.catalog.driver_branch import driver_branch
 from rules.catalog.reason import Action, ClosesKind, Level, Reason, ReasonClass
-from rules.catalog.reasons import HOST_SIGNAL, REASONS, reason_for_recovery_action
+from rules.catalog.reasons import HOST_SIGNAL, REASONS, RECOVERY_REASONS, recovery_action_of
 from rules.catalog.thresholds import DEFAULT_RULES, Thresholds
 from rules.catalog.xid import ANSWERED_XIDS, REPEATING_XIDS, reason_for_line, reason_for_xid
 from rules.judge import ledger
@@ -53,16 +53,7 @@ from rules.kernel_log.parse import parse_message
 from rules.kernel_log.record import KernelLine
 from rules.text.pci_address import plain_address
 
-_ACTION_PREFIX: Final = "RecoveryAction"
-_LARGEST_ACTION: Final = 7
 _LINKS: Final = re.compile(r"NV(\d{1,3})")
-
-
-def action_word(value: int | None, branch: int | None) -> str:
-    """The recovery action as published per GPU: `None`, `ResetGPU`; empty when not known."""
-    if value is None:
-        return ""
-    return reason_for_recovery_action(value, branch).reason.removeprefix(_ACTION_PREFIX)
 
 
 def restore(
@@ -280,7 +271,7 @@ def _view(gpu: GpuStatus, incidents: tuple[Incident, ...]) -> GpuView:
     return GpuView(
         seen=_seen(gpu),
         enumerated=gpu.health != "Unknown",
-        action=_action_asked(mine) or _action_value(gpu.recovery_action),
+        action=_action_asked(mine) or recovery_action_of(gpu.recovery_action),
         reset_pending=gpu.reset_pending,
         reset_at=parse_time(gpu.reset_at) or 0.0,
         lost=Gauge(raised=missed is not None),
@@ -292,13 +283,8 @@ def _view(gpu: GpuStatus, incidents: tuple[Incident, ...]) -> GpuView:
 
 def _action_asked(mine: list[Incident]) -> int | None:
     """What the driver asked for in a standing incident: being asked for nothing ends that."""
-    words = (i.row.reason for i in mine if i.row.reason.startswith(_ACTION_PREFIX))
-    return next((_action_value(word.removeprefix(_ACTION_PREFIX)) for word in words), None)
-
-
-def _action_value(word: str) -> int | None:
-    values = {action_word(value, None): value for value in range(_LARGEST_ACTION + 1)}
-    return values.get(word)
+    reasons = (i.row.reason for i in mine if i.row.reason in RECOVERY_REASONS)
+    return next(map(recovery_action_of, reasons), None)
 
 
 def _is_bad(incident: Incident) -> bool:

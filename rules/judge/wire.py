@@ -26,25 +26,28 @@ from rules.catalog.reason import (
 )
 from rules.judge.incident import (
     MAX_LINKS,
+    MAX_PORTS,
     MAX_XIDS,
-    NO_NEED,
     Incident,
     IncidentPhase,
     Member,
     Scope,
     clipped,
-    with_conclusion,
 )
 from rules.text.pci_address import plain_address
 
 _XID_REASON: Final = re.compile(r"Xid(\d{1,5})[A-Za-z]")
 _UNREADABLE: Final = "Unreadable"
-_CUT: Final = "gpuward: the agent restarted during this burst, which is judged when GPUs are seen"
-"""The last line of evidence of a burst that still waits for that: the next agent reads it too."""
+AGENT_RESTART: Final = "AgentRestart"
+"""What cut a burst that still waits to be judged: the next agent goes on waiting."""
 _NO_ACTION: Final = 0
+_NOTHING_ASKED: Final = "None"
+"""The driver's recovery action of that number."""
+_PORT_CHARS: Final = 64
 _PCI_CHARS: Final = 16
 _UUID_CHARS: Final = 96
 _Word = TypeVar("_Word", bound=StrEnum)
+_Other = TypeVar("_Other")
 
 
 def to_wire(incident: Incident) -> IncidentStatus:
@@ -62,6 +65,7 @@ def to_wire(incident: Incident) -> IncidentStatus:
         pci=tuple(pci[:_PCI_CHARS] for pci in incident.pci),
         mig=incident.mig,
         links=incident.links,
+        ports=tuple(port[:_PORT_CHARS] for port in incident.ports),
         xids=incident.xids,
         sources=incident.sources,
         nvidia=incident.nvidia,
@@ -71,10 +75,13 @@ def to_wire(incident: Incident) -> IncidentStatus:
         count=incident.count,
         held_since="" if incident.held_at is None else format_micro_time(incident.held_at),
         mended_by=_mended_by(incident),
+        interrupted_by=AGENT_RESTART if incident.cut and incident.active else "",
+        driver_answer=_NOTHING_ASKED if incident.answer == _NO_ACTION else "",
+        least_action="" if incident.floor is None else incident.floor.value,
         closes_on=str(row.closes_on),
         closed_at=format_micro_time(incident.closed_at) if not incident.active else "",
         closed_by=incident.closed_by[:128],
-        evidence=_published_evidence(incident),
+        evidence=incident.evidence,
     )
 
 
@@ -100,12 +107,13 @@ def from_wire(status: IncidentStatus, now: float) -> Incident:
         row=row,
         members=(Member(row, int(named[1]) if named else None),),
         phase=IncidentPhase.SETTLED,
-        answer=_NO_ACTION if NO_NEED in status.evidence[:MAX_EVIDENCE] else None,
+        answer=_NO_ACTION if status.driver_answer == _NOTHING_ASKED else None,
         scope=_word(Scope, status.scope, Scope.GPU),
         gpus=tuple(clipped(gpu, _UUID_CHARS) for gpu in status.gpus[:64]),
         pci=tuple(plain_address(clipped(pci, _PCI_CHARS)) for pci in status.pci[:64]),
         mig=status.mig,
         links=status.links[:MAX_LINKS],
+        ports=tuple(clipped(port, _PORT_CHARS) for port in status.ports[:MAX_PORTS]),
         sources=tuple(clipped(source, 64) for source in status.sources[:8]),
         nvidia=status.nvidia,
         active=status.active,
@@ -119,8 +127,9 @@ def from_wire(status: IncidentStatus, now: float) -> Incident:
         reset_at=now if status.active and status.mended_by == ClosesKind.RESET else None,
         closed_at=last_seen if closed_at is None else closed_at,
         closed_by="" if status.active else clipped(status.closed_by, 128),
-        evidence=tuple(clipped(line) for line in status.evidence[:MAX_EVIDENCE] if line != _CUT),
-        cut=status.active and _CUT in status.evidence[:MAX_EVIDENCE],
+        evidence=tuple(map(clipped, status.evidence[:MAX_EVIDENCE])),
+        cut=status.active and status.interrupted_by == AGENT_RESTART,
+        floor=_word(Action, status.least_action, None),
         restored_xids=status.xids[:MAX_XIDS],
     )
 
@@ -134,17 +143,11 @@ def _mended_by(incident: Incident) -> str:
     return "" if incident.reset_at is None else ClosesKind.RESET.value
 
 
-def _published_evidence(incident: Incident) -> tuple[str, ...]:
-    if incident.cut and incident.active:
-        return with_conclusion(incident, _CUT).evidence
-    return incident.evidence
-
-
 def _closes_on(text: str) -> ClosesOn:
     with suppress(ValueError):
         return ClosesOn.parse(text)
     return SILENCE_3M
 
 
-def _word(kind: type[_Word], text: str, otherwise: _Word) -> _Word:
+def _word(kind: type[_Word], text: str, otherwise: _Other) -> _Word | _Other:
     return kind(text) if text in list(kind) else otherwise

@@ -29,9 +29,9 @@ from rules.api.evidence.wire import (
 from rules.api.health import HealthStatus, plain
 from rules.api.names import API_VERSION
 from rules.api.timestamps import format_micro_time, format_time
+from rules.catalog.reasons import recovery_action_word
 from rules.catalog.signals import Signal
 from rules.judge.observation import TopologySeen, Value
-from rules.judge.restore import action_word
 from rules.judge.state import GpuView, NodeState
 from rules.kernel_log.parse import parse_message
 from rules.text.counted import count
@@ -182,7 +182,7 @@ def _gpu(view: GpuView, state: NodeState) -> EvidenceGpu:
         vbios=_text(seen.vbios, 64),
         inforom=_text(str(view.values.get(Signal.INFOROM_IMAGE) or ""), 64),
         read_at=format_time(view.read_at) if view.read_at else "",
-        recovery_action=action_word(view.action, state.branch),
+        recovery_action=recovery_action_word(view.action, state.branch),
         links=_links(seen.uuid or view.pci, state.topology),
         readings=tuple(
             EvidenceReading(signal=signal, value=_text(_spelled(value), _VALUE_CHARS))

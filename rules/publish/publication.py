@@ -24,11 +24,11 @@ from rules.api.health import (
 )
 from rules.api.names import CONDITION_DEGRADED, CONDITION_HEALTHY
 from rules.api.timestamps import format_time
+from rules.catalog.reasons import recovery_action_word
 from rules.judge import ledger
 from rules.judge.facts.presence import expected_of
 from rules.judge.incident import in_order
 from rules.judge.observation import SourceState
-from rules.judge.restore import action_word
 from rules.judge.state import MAX_PORT_CHARS, GpuView, NodeState, SourceView
 from rules.judge.topology import describe
 from rules.judge.wire import to_wire
@@ -257,7 +257,7 @@ def _gpu(view: GpuView, judged: GpuVerdict, branch: int | None) -> GpuStatus:
         module_id=seen.module_id,
         health=judged.health.value,
         reason=judged.reason[:63],
-        recovery_action=action_word(view.action, branch),
+        recovery_action=recovery_action_word(view.action, branch),
         reset_pending=view.reset_pending,
         reset_at=format_time(view.reset_at) if view.reset_at else "",
         mig_mode=_MIG_MODE[seen.mig_mode],

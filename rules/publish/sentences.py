@@ -11,7 +11,7 @@ from typing import Final
 from rules.catalog.device import NVSWITCH, device_at, device_kind
 from rules.catalog.reason import Action, Level, Severity
 from rules.judge.burst import NO_ACTION
-from rules.judge.incident import CAME_AGAIN, Incident, Scope
+from rules.judge.incident import Incident, Scope
 from rules.judge.state import NodeState, find_gpu
 from rules.judge.topology import Interconnect, interconnect
 
@@ -110,7 +110,7 @@ def unconfirmed_sentence(state: NodeState, incident: Incident) -> str:
 def to_do(state: NodeState, incident: Incident) -> str:
     """The recommended action as a clause; some nodes cannot reset one GPU alone."""
     action = incident.row.action
-    if any(line.startswith(CAME_AGAIN) for line in incident.evidence):
+    if incident.floor is not None:
         return f"{_TO_DO[action]}, since lighter repairs did not last"
     if action is Action.RESET_GPU and not resets_alone(state):
         return _RESET_ALL

@@ -16,7 +16,7 @@ from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause
 from rules.api.timestamps import parse_time
 from rules.catalog.device import device_at
-from rules.catalog.plain_words import closes, decoded, repair, repair_command, repeats_needed
+from rules.catalog.plain_words import closes, repair, repair_command, repeats_needed
 from rules.catalog.reason import Action, Severity
 from rules.catalog.signals import SourceState
 from rules.catalog.thresholds import DEFAULT_RULES
@@ -111,8 +111,6 @@ def _incident(
         yield f"  and {count(len(incident.gpus) - len(uuids), 'more GPU')}"
     for line in incident.evidence if wide else _in_short(incident.evidence):
         yield f"  {quoted(line)}"
-        if said := decoded(line):
-            yield f"    that is, {said}"
     pci = next((gpus[one].pci for one in incident.gpus if one in gpus), "")
     pci = pci or next(iter(incident.pci), "")
     if is_external(incident.id):

@@ -45,10 +45,16 @@ _FABRIC_HEALTHY: Final = 1
 
 # The fabric's health mask: fields of two bits each, then the configuration in four. Source: NVML
 # reference.
-_FABRIC_FIELDS: Final = (0, 2, 4, 6)
-"""Where degraded bandwidth, route recovery, unhealthy route and access timeout begin."""
+_FABRIC_FIELDS: Final = {
+    0: "bandwidth degraded",
+    2: "route recovering",
+    4: "route unhealthy",
+    6: "access timed out",
+}
+"""Where each field begins, and what it says where it is 1."""
+_FABRIC_SO: Final = 1
 _FABRIC_FINE: Final = (0, 2)
-"""Not supported, and not so; 1 is so, and 3 nobody has explained."""
+"""Not supported, and not so; what 3 means nobody has explained."""
 _FABRIC_CONFIGURATION: Final = 8
 _FABRIC_CONFIGURATION_WRONG: Final = 2
 """This or more names what is wrong; 0 is not supported, 1 is nothing wrong."""
@@ -310,7 +316,10 @@ def _fabric_health(sample: Sample, _: Threshold) -> Look | None:
     bad = configuration >= _FABRIC_CONFIGURATION_WRONG or any(
         bits >> field & 0b11 not in _FABRIC_FINE for field in _FABRIC_FIELDS
     )
-    return flag(bad, f"fabric_health_mask={bits:#x}")
+    words = ", ".join(
+        word for field, word in _FABRIC_FIELDS.items() if bits >> field & 0b11 == _FABRIC_SO
+    )
+    return flag(bad, f"fabric_health_mask={bits:#x}{f' ({words})' if words else ''}")
 
 
 def _gauge(

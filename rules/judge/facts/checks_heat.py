@@ -16,6 +16,13 @@ from rules.judge.facts.standing import Look, below, flag
 
 _NANOSECONDS: Final = 1e9
 
+_CLOCK_EVENTS: Final = {
+    0x1: "idle", 0x2: "clocks set by a program", 0x4: "power cap in software",
+    0x8: "hardware slowdown", 0x10: "kept in step with others", 0x20: "heat, in software",
+    0x40: "heat, in hardware", 0x80: "power brake from outside", 0x100: "display clocks",
+}  # fmt: skip
+"""Bits of the clock event reasons. Source: NVML reference, nvmlClocksEventReasons."""
+
 _NO_TEMPERATURE: Final = 150
 """No silicon works at this many degrees Celsius: a reading of it is a broken sensor's."""
 _LOWEST_SLOWDOWN: Final = 85
@@ -39,7 +46,9 @@ def clocks(
         limit = sample.thresholds["SlowdownShare"]
         share = max(shares, default=0.0)
         on = bool(bits & mask) and not bits & unless
-        said = [] if reasons is None else [f"clock_event_reasons={bits:#x}"]
+        words = ", ".join(word for bit, word in _CLOCK_EVENTS.items() if bits & bit)
+        shown = f"clock_event_reasons={bits:#x}{f' ({words})' if words else ''}"
+        said = [] if reasons is None else [shown]
         if share:
             said.append(f"slowed down for {share:.0%} of the time since the last reading")
         evidence = ", ".join(said)

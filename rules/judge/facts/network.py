@@ -45,6 +45,7 @@ def judge_ports(on: Judging, seen: HostSeen) -> Judging:
         row=REASONS[PORT_DOWN],
         source=SourceName.HOST,
         evidence=f"network ports that were active and are down: {', '.join(sorted(down))}",
+        ports=tuple(sorted(down)),
         scope=Scope.NODE,
     )
     return record(on, finding)
@@ -56,8 +57,7 @@ def _named(state: NodeState) -> frozenset[str]:
         name
         for incident in state.incidents
         if incident.active and incident.row.reason == PORT_DOWN
-        for line in incident.evidence
-        for name in line.rpartition(": ")[2].split(", ")
+        for name in incident.ports
     )
 
 

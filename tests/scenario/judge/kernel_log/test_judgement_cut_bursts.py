@@ -44,7 +44,7 @@ def test_a_burst_seen_live_is_not_forgotten_by_several_restarts_in_a_row(world: 
         world.advance(6)
         (published,) = world.published().status.incidents
         assert published.severity == "Info"
-        assert "restart" in published.evidence[-1]
+        assert published.interrupted_by == "AgentRestart"
     world.start()
     world.advance(11)
     assert world.says() == "Fatal Drain ResetGPU"

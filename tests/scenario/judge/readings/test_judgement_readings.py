@@ -148,6 +148,21 @@ def test_thermal_slowdown_needs_three_of_five_and_goes_by_itself(world: World, b
     assert named(world, "ThermalSlowdown").closed_by == "State"
 
 
+@pytest.mark.parametrize(
+    ("reading", "value", "said"),
+    [
+        ("clock_event_reasons", 0x48, "(hardware slowdown, heat, in hardware)"),
+        ("fabric_health_mask", 0x11, "(bandwidth degraded, route unhealthy)"),
+    ],
+)
+def test_evidence_of_a_bit_mask_says_what_its_bits_mean(
+    world: World, reading: str, value: int, said: str
+) -> None:
+    world.will_read(0, **{reading: value})
+    world.advance(90, polling=True)
+    assert any(f"{reading}={value:#x} {said}" in line for i in world.active for line in i.evidence)
+
+
 def test_a_short_peak_is_no_slowdown(world: World) -> None:
     for _ in range(4):
         world.readings(0, clock_event_reasons=0x40)

@@ -1,4 +1,4 @@
-"""What `why` says of causes: bit masks in words, the repair as a command, what ends each."""
+"""What `why` says of causes: the repair as a command, what ends each."""
 
 from __future__ import annotations
 
@@ -22,24 +22,6 @@ from tests.support.remediator.kubectl_objects import (
     session,
     sick,
 )
-
-
-@pytest.mark.parametrize(
-    ("evidence", "said"),
-    [
-        pytest.param(
-            "clock_event_reasons=0x48", "hardware slowdown, heat, in hardware", id="bits"
-        ),
-        pytest.param(
-            "fabric_health_mask=0x11", "bandwidth degraded, route unhealthy", id="fields"
-        ),
-        pytest.param("something_else=0x48", "", id="a mask nobody published"),
-    ],
-)
-def test_bit_masks_are_said_in_words(evidence: str, said: str) -> None:
-    text = "\n".join(why(look(sick(NAME, line=evidence))))
-    assert f"> {evidence}" in text
-    assert (f": {said}" in text) if said else ("that is, " not in text)
 
 
 def test_the_repair_is_a_command_that_names_the_gpu() -> None:
