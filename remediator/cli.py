@@ -23,7 +23,7 @@ from remediator.version import release_version
 from rules.policy.components import asked_components
 from rules.policy.differences import differences
 from rules.policy.policy import Policy, effective_view
-from rules.policy.reasons import unknown_reasons
+from rules.policy.reader import unknown_reasons
 from rules.policy.repair_rights import repair_needs
 from rules.policy.schema import policy_schema
 from rules.text.typed import as_parsed, known_options, misplaced

@@ -25,7 +25,7 @@ from remediator.kube.clock import SystemClock
 from remediator.kube.elector import Elector
 from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
-from remediator.kube.pace import Pace, PaceLane
+from remediator.kube.pace import RATES, Pace, PaceLane, Rates
 from remediator.kube.publisher_pods import PublisherPods
 from remediator.kube.repair_objects import RepairObjects
 from remediator.kube.telling import Telling
@@ -41,7 +41,7 @@ from remediator.settings import RemediatorSettings
 from remediator.upkeep.housekeeping import Housekeeping
 from remediator.upkeep.maintenance import MaintenanceLeases
 from remediator.upkeep.new_nodes import NewNodeTests
-from remediator.upkeep.policy_source import PolicySource, rates_of
+from remediator.upkeep.policy_source import PolicySource
 from remediator.upkeep.records import RecordKeeping, session_nodes
 from remediator.upkeep.self_report import SelfReport
 from remediator.version import release_version
@@ -70,6 +70,7 @@ class Border:
     """Through what a replica meets time and the API server: another set runs in virtual time."""
 
     clock: Callable[[], SystemClock] = SystemClock
+    pace: Callable[[Rates, SystemClock], Pace] = Pace
     metrics: Callable[[], Metrics] = Metrics
     api: Callable[..., Api] = Api
     gateway: Callable[..., Gateway] = Gateway
@@ -98,7 +99,7 @@ class Replica:
             on_change=self._policy_changed,
         )
         self.policy.start()
-        self.pace = Pace(rates_of(self.policy.policy), self.clock)
+        self.pace = border.pace(RATES, self.clock)
         self.api = border.api(access, self.clock, self.pace, self.metrics.observe_call)
         listeners = Listeners()
         self.caches = Caches(
@@ -364,7 +365,6 @@ class Replica:
         return f"the time is not certain, {doubt}" if doubt else ""
 
     def _policy_changed(self, policy: Policy) -> None:
-        self.pace.apply(rates_of(policy))
         self.world.count_anew()
         self.caches.select(policy.node_selector)
         self.loop.wake_all()

@@ -40,7 +40,7 @@ budget:
   maxUnavailable: {percent: 100, atMost: 100000}
   maxNew: {count: 100000, window: 1m}
   perReason: {count: 100000, window: 1m}
-drain: {settle: 1s, gangWindow: 1s, backoff: {min: 1s, max: 5s}}
+drain: {settle: 1s, gangWindow: 1s}
 """
 PROFILE = "GPUWARD_BENCH_PROFILE"
 """Environment variable: the file that the remediator's profile goes to (`pstats`)."""

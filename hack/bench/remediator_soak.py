@@ -25,9 +25,8 @@ budget:
   maxNew: {count: 100000, window: 20s}
   perReason: {count: 100000, window: 20s}
   cooldown: 1s
-drain: {settle: 1s, gangWindow: 1s, backoff: {min: 1s, max: 5s}}
-release: {healthyFor: 1s, cancelExpiry: 1s, replaceAfter: {count: 100000, window: 20s}}
-history: {keep: 28d, maxPerNode: 5}
+drain: {settle: 1s, gangWindow: 1s}
+release: {healthyFor: 1s, cancelExpiry: 1s, replaceAfter: 100000}
 limits: {nodesDraining: 100}
 """
 _TAIL = 10

@@ -287,7 +287,7 @@ FIELDS: dict[str, Field] = {
     ),
     "ValidationAttempt.object": Field("What its Job is called.", 63),
     "ValidationAttempt.attempt": Field("The how-manieth test of the session."),
-    "ValidationAttempt.provider": Field("Builtin or Job.", 32),
+    "ValidationAttempt.provider": Field("Job: made from the PodTemplate.", 32),
     "ValidationAttempt.template": Field("The PodTemplate that its Job was made from.", 253),
     "ValidationAttempt.startedAt": Field("Since when it runs.", 40),
     "ValidationAttempt.endedAt": Field("When its result was read, or when it was given up.", 40),

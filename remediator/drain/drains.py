@@ -376,10 +376,8 @@ class Drains(EdgePart):
             self._metrics.evictions.labels(outcome.kind.value).inc()
         if outcome.accepted:
             self._owners.tell(eviction)
-        now, backoff = self._clock.now(), self._policy().drain.backoff
-        self._queue = pdb_queue.answered(
-            self._queue, eviction, outcome, backoff, now, random.random()
-        )
+        now = self._clock.now()
+        self._queue = pdb_queue.answered(self._queue, eviction, outcome, now, random.random())
         drain = self._drains.get(eviction.node)
         if drain is not None and drain.dry_run == eviction.dry_run:
             drain.answered_at[eviction.uid] = self._clock.elapsed()

@@ -106,7 +106,6 @@ class DrainLook:
             claims=await self._claims_of(memory) if attachments else {},
             no_room=frozenset() if fatal else await self._free.without_room(node, pods),
             severity=severity,
-            reasons=tuple(cause.reason for cause in causes if cause.reason),
             drain=session.status.drain or DrainStatus(),
             last_active_at=last_active_at,
             dry_run=dry_run,

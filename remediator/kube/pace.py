@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Final
 
 from remediator.kube.clock import Clock
 
@@ -30,6 +31,19 @@ class Rates:
     """Calls per second and lane; a lane without a rate is not held back."""
 
     per_second: dict[PaceLane, float]
+
+
+RATES: Final = Rates(
+    per_second={
+        PaceLane.MARK: 500,
+        PaceLane.EVICT: 100,
+        PaceLane.READ: 1200,
+        PaceLane.STATUS: 600,
+        PaceLane.RECORD: 1200,
+    }
+)
+"""Calls per second to the API server: a storm of 1,000 nodes is tainted within two seconds. Each
+taint or eviction costs up to two reads and two records, so those lanes have twice the sum."""
 
 
 class Bucket:
@@ -55,18 +69,10 @@ class Bucket:
 
 
 class Pace:
-    """The buckets of all lanes; replaced as a whole when the policy changes."""
+    """The buckets of all lanes."""
 
     def __init__(self, rates: Rates, clock: Clock) -> None:
-        self._clock = clock
-        self._buckets: dict[PaceLane, Bucket] = {}
-        self.apply(rates)
-
-    def apply(self, rates: Rates) -> None:
-        """Use these rates from now on."""
-        self._buckets = {
-            lane: Bucket(rate, self._clock) for lane, rate in rates.per_second.items() if rate > 0
-        }
+        self._buckets = {lane: Bucket(rate, clock) for lane, rate in rates.per_second.items()}
 
     async def acquire(self, lane: PaceLane) -> None:
         """Wait until a call of this lane may go out."""

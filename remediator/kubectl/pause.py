@@ -67,7 +67,7 @@ async def pause(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     )
     where = await _covered(cluster, options, spec)
     policy, wrong = await readable_policy(cluster, options.namespace)
-    await forget_outlived(cluster, policy)
+    await forget_outlived(cluster)
     ends = f"until {utc_of(until)}" if until else "until somebody resumes"
     return "\n".join(
         [

@@ -33,7 +33,7 @@ from rules.drain.daemon_sets import untolerating
 from rules.fleet.pools import NodePools, control_plane
 from rules.policy.components import FORCE, asked_components
 from rules.policy.policy import Policy
-from rules.policy.reasons import unknown_reasons
+from rules.policy.reader import unknown_reasons
 from rules.text.printable import printable
 
 MINIMUM_MINOR = 32

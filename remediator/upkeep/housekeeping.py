@@ -235,7 +235,7 @@ class Housekeeping(EdgePart):
             return
         sessions = self._world.caches.quarantines.items
         found = (each.metadata for each in kept.found)
-        deletions = outlived_evidence(found, sessions, policy, self._clock.now())
+        deletions = outlived_evidence(found, sessions, self._clock.now())
         for deletion in deletions[:_DELETIONS_PER_SWEEP]:
             if self._policy() is not policy:
                 return

@@ -37,7 +37,7 @@ class NewNodeTests(EdgePart):
         """Sweep until cancelled."""
         while True:
             await self._clock.sleep(_SWEEP_S)
-            if not self._may_act() or self._policy().validate.of_new_nodes() is None:
+            if not self._may_act() or not self._policy().validate.tests_new_nodes:
                 continue
             with self._isolation.guard("new_nodes", "the tests of new nodes"):
                 try:
@@ -61,15 +61,15 @@ class NewNodeTests(EdgePart):
                 self._world.learn_node(sent.answer.decode(NodeView))
         for name in step.in_vain:
             self._tried[name] = self._clock.now()
-        choice = self._policy().validate.of_new_nodes()
+        tests = self._policy().validate
         names = due(self._world.snapshot(), jobs, self._tried)
-        if not names or choice is None:
+        if not names:
             return
         namespace = self._world.snapshot().own_namespace
-        path = api_path("/api/v1/namespaces", namespace, "podtemplates", choice.template)
+        path = api_path("/api/v1/namespaces", namespace, "podtemplates", tests.template)
         template = await self._api.get(path, PodTemplateView)
         for name in names:
-            made = making(name, choice, template.template, self._world.snapshot())
+            made = making(name, tests, template.template, self._world.snapshot())
             if made is not None and not (await self._gateway.send(made)).done:
                 self._tried[name] = self._clock.now()
 

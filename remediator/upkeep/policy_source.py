@@ -16,7 +16,6 @@ import msgspec
 import structlog
 
 from remediator.kube.clock import Clock
-from remediator.kube.pace import PaceLane, Rates
 from remediator.metrics import Metrics
 from remediator.upkeep.policy_yaml import decode_policy
 from rules.api.quarantine import Mode
@@ -57,21 +56,6 @@ def given_policy(name: str) -> Policy | list[str]:
     if not data.strip():  # what came before the pipe has failed: that is no policy of defaults
         return ["standard input: is empty; give a policy, or a file by its name"]
     return decode_policy(data, "standard input", config_map=True)
-
-
-def rates_of(policy: Policy) -> Rates:
-    """Rates per lane: every mark and every eviction costs up to two reads and two records."""
-    limits = policy.limits
-    both = limits.marks_per_second + limits.evictions_per_second
-    return Rates(
-        per_second={
-            PaceLane.MARK: limits.marks_per_second,
-            PaceLane.EVICT: limits.evictions_per_second,
-            PaceLane.READ: 2 * both,
-            PaceLane.STATUS: both,
-            PaceLane.RECORD: 2 * both,
-        }
-    )
 
 
 class PolicySource:
@@ -178,7 +162,7 @@ class PolicySource:
         """From now on this is the policy; `first`: nobody need hear of it."""
         if self._shadow:
             policy = msgspec.structs.replace(policy, mode=Mode.SHADOW)
-        policy = with_installed(policy, builtin=self._builtin_validation)
+        policy = with_installed(policy, validate=self._builtin_validation)
         changed = policy != self._policy
         self._policy = policy
         self._metrics.enforcing.set(1 if policy.mode is Mode.ENFORCE else 0)

@@ -32,7 +32,6 @@ class Volume(View, frozen=True, kw_only=True):
     """One volume: only whether it is an emptyDir or a claim matters."""
 
     name: str = ""
-    empty_dir: Any = None
     """Only whether it is there matters, not how it is made."""
     persistent_volume_claim: ClaimSource | None = None
 

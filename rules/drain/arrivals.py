@@ -18,7 +18,7 @@ from rules.policy.policy import Policy
 from rules.validate.jobs import is_own_job
 
 _GOING = frozenset({Fate.EVICT, Fate.WAITS, Fate.STUCK})
-_BY_POLICY = frozenset({LeftBy.POLICY_SKIP, LeftBy.POLICY_UNMANAGED, LeftBy.POLICY_EMPTY_DIR})
+_BY_POLICY = frozenset({LeftBy.POLICY_SKIP, LeftBy.POLICY_UNMANAGED})
 LISTED_AGAIN_S: Final = (60.0, 120.0)
 """How soon a drained node is listed again: it takes no pod but one that is bound to it by name,
 and a person acts on that."""

@@ -39,10 +39,9 @@ def worked_since(drain: DrainStatus, now: float, last_active_at: float | None) -
 def overdue(
     drain: DrainStatus,
     severity: str,
-    reasons: tuple[str, ...],
     policy: Policy,
     now: float,
     last_active_at: float | None,
 ) -> bool:
     """Whether the drain has been at work for longer than the policy gives it."""
-    return elapsed_s(drain, now, last_active_at) > policy.drain_timeout_s(severity, reasons)
+    return elapsed_s(drain, now, last_active_at) > policy.drain_timeout_s(severity)

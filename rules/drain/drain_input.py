@@ -29,7 +29,6 @@ class DrainInput:
     no_room: frozenset[str] = frozenset()
     """UIDs of pods whose GPUs fit no other node now (asked for Degraded drains only)."""
     severity: str = "Degraded"
-    reasons: tuple[str, ...] = ()
     drain: DrainStatus = field(default_factory=DrainStatus)
     last_active_at: float | None = None
     dry_run: bool = False

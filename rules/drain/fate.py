@@ -13,6 +13,7 @@ from typing import Final
 from rules.api.pods import ContainerStatus, PodView
 from rules.api.selectors import parse_selector
 from rules.api.timestamps import parse_time, utc
+from rules.catalog.reason import Severity
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.durations import parse_duration
 from rules.policy.policy import PodRule, Policy
@@ -23,6 +24,9 @@ KARPENTER_HOLD: Final = "karpenter.sh/do-not-disrupt"
 AUTOSCALER_HOLD: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 STUCK_AFTER_S: Final = 60.0
 """Grace for the kubelet after deletionTimestamp, which already includes the pod's own grace."""
+DO_NOT_DISRUPT_S: Final = {Severity.FATAL: 600.0, Severity.DEGRADED: 86_400.0}
+"""Seconds for which do-not-disrupt annotations are honoured, by severity of the session: ten
+minutes for a checkpoint where the GPU is lost, a day where work may still end by itself."""
 LONG_GRACE_S: Final = 120
 """A grace that is worth telling of: four times what a pod has by itself."""
 _SYSTEM_PRIORITY: Final = 2_000_000_000
@@ -52,7 +56,6 @@ class LeftBy(StrEnum):
     NATURE_DAEMON = "DaemonSet"
     POLICY_SKIP = "policy Skip"
     POLICY_UNMANAGED = "unmanaged"
-    POLICY_EMPTY_DIR = "emptyDir"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +115,6 @@ def fate_of(pod: PodView, missing: frozenset[str], at: Moment) -> PodVerdict:
         return _left(LeftBy.POLICY_SKIP)
     if controller is None and at.policy.drain.unmanaged == "Report":
         return _left(LeftBy.POLICY_UNMANAGED)
-    if at.policy.drain.empty_dir == "Report" and any(
-        volume.empty_dir is not None for volume in pod.spec.volumes
-    ):
-        return _left(LeftBy.POLICY_EMPTY_DIR)
     return _held(pod, at) or _completing(rule, at) or PodVerdict(fate=Fate.EVICT)
 
 
@@ -133,11 +132,6 @@ def is_critical(pod: PodView) -> bool:
     return name in {"system-node-critical", "system-cluster-critical"} or (
         (pod.spec.priority or 0) >= _SYSTEM_PRIORITY
     )
-
-
-def tier(pod: PodView, policy: Policy) -> tuple[bool, int]:
-    """The group in which a pod leaves: ordinary before critical, then the policy's order."""
-    return is_critical(pod), pod_rule(pod, policy).order
 
 
 def pod_rule(pod: PodView, policy: Policy) -> PodRule:
@@ -195,7 +189,8 @@ def _statuses(pod: PodView) -> tuple[ContainerStatus, ...]:
 def _held(pod: PodView, at: Moment) -> PodVerdict | None:
     """Do-not-disrupt annotations, honoured up to a bound that depends on the severity."""
     annotations = pod.metadata.annotations
-    bound = at.started_at + at.policy.do_not_disrupt_s(at.severity)
+    fatal = at.severity == Severity.FATAL
+    bound = at.started_at + DO_NOT_DISRUPT_S[Severity.FATAL if fatal else Severity.DEGRADED]
     holds: list[tuple[float, str]] = []
     if annotations.get(AUTOSCALER_HOLD) == "false":
         holds.append((bound, AUTOSCALER_HOLD))

@@ -23,12 +23,15 @@ from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.budget import matching, needs_turn
 from rules.drain.clock import overdue, worked_since
 from rules.drain.drain_input import DrainInput
-from rules.drain.fate import Fate, LeftBy, Moment, PodVerdict, fate_of, tier
+from rules.drain.fate import Fate, LeftBy, Moment, PodVerdict, fate_of, is_critical
 from rules.drain.gangs import gang_of
 from rules.drain.memory import DrainMemory, claims, keeps_returning, listed
 from rules.drain.obstacles import HOLDING, grouped, obstacle_of, owner_name, worst_of
 from rules.policy.policy import Policy
 
+VOLUME_DETACH_S: Final = 360.0
+"""Seconds for which volumes of pods that left may stay attached before the drain counts as over:
+after six minutes Kubernetes detaches them by force itself."""
 _LISTED: Final = 20
 """How many names a list in the status holds; the last entry counts the rest."""
 _SECOND_LOOK_S: Final = 1.0
@@ -123,11 +126,10 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
     )
     verdicts = [(pod, fate_of(pod, look.missing_owners, at)) for pod in pods]
     late = (
-        overdue(look.drain, look.severity, look.reasons, policy, now, look.last_active_at)
-        and not look.dry_run
+        overdue(look.drain, look.severity, policy, now, look.last_active_at) and not look.dry_run
     )
     going = [pod for pod, verdict in verdicts if verdict.fate is Fate.EVICT]
-    turn = min((tier(pod, policy) for pod in _holding_turn(verdicts, going)), default=None)
+    turn = min((is_critical(pod) for pod in _holding_turn(verdicts, going)), default=None)
     asked = _refusing(pods, budgets, memory)
     evict: list[EvictPod] = []
     obstacles: list[tuple[PodView, Refusal]] = []
@@ -159,7 +161,7 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
         if verdict.fate is Fate.WAITS:
             waiting.append(pod.key)
         elif obstacle is None or obstacle.reason not in HOLDING:
-            later = turn is not None and tier(pod, policy) > turn
+            later = turn is not None and is_critical(pod) > turn
             asks = look.dry_run or late or not later
             # In a dry run nobody leaves, so that no turn would ever come.
             if obstacle is None or not asks:
@@ -283,7 +285,7 @@ def _own_time_over(pod: PodView, look: DrainInput, policy: Policy, now: float) -
     started = parse_time(pod.status.start_time or "") or pod.metadata.created_at
     began = parse_time(look.drain.started_at) or now
     lost_s = worked_since(look.drain, now, look.last_active_at) - began
-    return now - started - lost_s > policy.drain_timeout_s(look.severity, look.reasons)
+    return now - started - lost_s > policy.drain_timeout_s(look.severity)
 
 
 def force_is_due(
@@ -353,7 +355,7 @@ def _settled(
     same = memory.clear_since is not None and memory.clear_uids == uids
     since = memory.clear_since if same and memory.clear_since is not None else now
     memory = replace(memory, clear_since=since, clear_uids=uids, pods_gone_at=gone_at)
-    detach_by = gone_at + policy.drain.volume_detach_timeout_s
+    detach_by = gone_at + VOLUME_DETACH_S
     if attached and now < detach_by:
         return memory, False, detach_by, ()
     settled = same and now - since >= policy.drain.settle_s

@@ -15,8 +15,10 @@ from typing import Final
 
 from rules.api.writes import EvictPod
 from rules.drain.eviction import EvictionOutcome
-from rules.policy.policy import Backoff
 
+BACKOFF_S: Final = (2.0, 60.0)
+"""Seconds between attempts against one PDB, the first and the longest: a budget that opens is used
+within a minute, and a closed one costs one request a minute."""
 _LONGEST_IN_FLIGHT_S: Final = 60.0
 """A worker that never answered (it was cancelled) must not close its PDB for ever."""
 _AGAIN_S: Final = 0.25
@@ -113,7 +115,6 @@ def answered(
     queue: PdbQueue,
     eviction: EvictPod,
     outcome: EvictionOutcome,
-    backoff: Backoff,
     now: float,
     jitter: float,
 ) -> PdbQueue:
@@ -132,11 +133,11 @@ def answered(
             lane = _turn_taken(lane, eviction.node)
     elif eviction.pdb and outcome.by_budget:
         refused[eviction.uid] = replace(known, asked=known.asked + 1)
-        wait_s = _wait_s(backoff.min_s, lane.failures, backoff, outcome, jitter)
+        wait_s = _wait_s(BACKOFF_S[0], lane.failures, outcome, jitter)
         lane = replace(lane, failures=lane.failures + 1, not_before=now + wait_s)
     else:
-        first_s = backoff.min_s if outcome.backs_off else _AGAIN_S
-        wait_s = _wait_s(first_s, known.failures, backoff, outcome, jitter)
+        first_s = BACKOFF_S[0] if outcome.backs_off else _AGAIN_S
+        wait_s = _wait_s(first_s, known.failures, outcome, jitter)
         refused[eviction.uid] = replace(
             known, failures=known.failures + 1, not_before=now + wait_s
         )
@@ -148,11 +149,9 @@ def answered(
     )
 
 
-def _wait_s(
-    first_s: float, failures: int, backoff: Backoff, outcome: EvictionOutcome, jitter: float
-) -> float:
+def _wait_s(first_s: float, failures: int, outcome: EvictionOutcome, jitter: float) -> float:
     wait_s = first_s * 2.0 ** min(failures, 16) * (0.75 + 0.5 * jitter)
-    return max(min(wait_s, backoff.max_s), outcome.retry_after_s)
+    return max(min(wait_s, BACKOFF_S[1]), outcome.retry_after_s)
 
 
 def _turn_taken(lane: BudgetLane, node: str) -> BudgetLane:

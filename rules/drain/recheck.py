@@ -36,7 +36,7 @@ def kept_from_force(pod: PodView, look: DrainInput, policy: Policy, now: float) 
 def _is_due(
     pod: PodView, verdict: PodVerdict, look: DrainInput, policy: Policy, now: float
 ) -> bool:
-    late = overdue(look.drain, look.severity, look.reasons, policy, now, look.last_active_at)
+    late = overdue(look.drain, look.severity, policy, now, look.last_active_at)
     return late and force_is_due(pod, verdict, look, policy, now)
 
 

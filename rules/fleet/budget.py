@@ -49,9 +49,11 @@ class BudgetLine:
 
 
 def limit_of(total: int, budget: Budget) -> int:
-    """The smaller of percent (rounded down) and `atMost`, at least `minimum`."""
+    """The smaller of percent (rounded down) and `atMost`. A share of less than one node is one, so
+    that a small cluster has a budget; `atMost: 0` allows none.
+    """
     share = math.floor(total * budget.max_unavailable.percent / 100 + 1e-9)
-    return max(budget.minimum, min(share, budget.max_unavailable.at_most))
+    return min(max(1, share), budget.max_unavailable.at_most)
 
 
 LineKey = tuple[str, str]

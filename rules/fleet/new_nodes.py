@@ -23,7 +23,7 @@ from rules.api.workload.containers import gpu_amounts
 from rules.api.writes import CreateSession, Write
 from rules.catalog.reason import Level, Severity
 from rules.fleet.pools import control_plane
-from rules.policy.validation import ValidationChoice
+from rules.policy.policy import Validation
 from rules.session.causes import session_name
 from rules.session.observation import is_open, opted_out, pause_covers
 from rules.session.owners import working_owner
@@ -93,8 +93,11 @@ def asks_for_pods(job: JobView, snapshot: FleetSnapshot) -> bool:
 
 def due(snapshot: FleetSnapshot, jobs: Sequence[JobSeen], tried: Mapping[str, float]) -> list[str]:
     """The nodes to test now: those without a result, by name, at most `AT_ONCE` in all."""
-    choice = snapshot.policy.validate.of_new_nodes()
-    if choice is None or snapshot.policy.mode == Mode.SHADOW or snapshot.doubt:
+    if (
+        not snapshot.policy.validate.tests_new_nodes
+        or snapshot.policy.mode == Mode.SHADOW
+        or snapshot.doubt
+    ):
         return []
     selects = parse_selector(snapshot.policy.node_selector)
     selected = [node for node in snapshot.nodes.values() if selects(node.labels)]
@@ -114,7 +117,7 @@ def due(snapshot: FleetSnapshot, jobs: Sequence[JobSeen], tried: Mapping[str, fl
 
 
 def making(
-    name: str, choice: ValidationChoice, template: Mapping[str, object], snapshot: FleetSnapshot
+    name: str, tests: Validation, template: Mapping[str, object], snapshot: FleetSnapshot
 ) -> CreateTestJob | None:
     """The write that tests the node; None where it is gone."""
     node = snapshot.nodes.get(name)
@@ -129,7 +132,7 @@ def making(
         namespace=snapshot.own_namespace,
         name=job,
         body=new_node_job_of(
-            template, name=job, node=node, gpus=_gpus(node), timeout_s=choice.timeout_s
+            template, name=job, node=node, gpus=_gpus(node), timeout_s=tests.timeout_s
         ),
     )
 

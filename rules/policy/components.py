@@ -50,8 +50,6 @@ class Asked:
 
 _OFF: Final = ((("repair", "mode"), ("Off",)),)
 """Nobody is asked for a repair."""
-_TESTERS: Final = {"Builtin": VALIDATE, "Job": VALIDATE}
-"""Either way the remediator makes Jobs. Auto tests where the component is, and not elsewhere."""
 _END_PODS: Final = tuple(
     name
     for name, adapter in ADAPTERS.items()
@@ -62,9 +60,8 @@ _END_PODS: Final = tuple(
 
 NEEDS: Final = (
     Need(path=("drain", "onTimeout"), components={"Force": FORCE}),
-    Need(path=("validate", "provider"), components=_TESTERS),
-    Need(path=("validate", "severity", ANY, "provider"), components=_TESTERS),
-    Need(path=("validate", "step", ANY, "provider"), components=_TESTERS),
+    # Auto tests where the component is, and not elsewhere.
+    Need(path=("validate", "provider"), components={"Job": VALIDATE}),
     Need(
         path=("validate", "newNodes"),
         components={"true": VALIDATE},

@@ -22,6 +22,12 @@ class Seconds(float):
         return format_duration(self)
 
 
+class PositiveSeconds(Seconds):
+    """A duration longer than nothing, such as a window in which something is counted."""
+
+    __slots__ = ()
+
+
 def parse_duration(text: object) -> Seconds:
     """Read `text`; ValueError says what is wrong with it and how to write it."""
     if not isinstance(text, str):

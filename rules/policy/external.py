@@ -8,8 +8,8 @@ Each trigger names one thing that a detector, a provider or a script of the site
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from typing import Any, Final, Literal
+from collections.abc import Collection, Iterator
+from typing import Final
 
 import msgspec
 
@@ -22,7 +22,7 @@ from rules.policy.section import Section
 MAX_TRIGGERS: Final = 32
 """Each is compared with every node that changes; a detector has a handful of conditions."""
 MAX_VALUE_CHARS: Final = 256
-OWN_CONDITIONS: Final = frozenset(
+OWN: Final = frozenset(
     {
         names.CONDITION_DEGRADED,
         names.CONDITION_HEALTHY,
@@ -30,45 +30,63 @@ OWN_CONDITIONS: Final = frozenset(
         names.CONDITION_NEEDS_RESET,
         names.CONDITION_NEEDS_RESTART,
         names.CONDITION_VALIDATED,
+        "node.kubernetes.io/unschedulable",
     }
 )
-"""Our own words about a node: a cause made of them would be its own proof."""
-_CORDON: Final = "node.kubernetes.io/unschedulable"
-"""Our own mark puts this taint on the node: it would never close."""
+"""Conditions that gpuward writes and the taint of its cordon: a cause made of them would be its
+own proof and never close."""
+_STATUSES: Final = ("True", "False", "Unknown")
+_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_SHAPES: Final = (
+    "condition TYPE=STATUS, annotation KEY=VALUE, label KEY=VALUE or taint KEY=VALUE:EFFECT"
+)
 
 
-class ConditionMatch(Section, frozen=True, kw_only=True):
-    """A condition of the Node with this status; while it is Unknown, a cause of it holds."""
+class Match(str):
+    """What to look for on a Node, in the notation of kubectl: `taint KEY=VALUE:EFFECT`."""
 
-    type: str
-    status: Literal["True", "False", "Unknown"] = "True"
-
-
-class KeyMatch(Section, frozen=True, kw_only=True):
-    """An annotation or label of the Node."""
-
-    key: str
-    value: str | None = None
-    """Unset: any value."""
-    before_s: Seconds | None = msgspec.field(name="before", default=None)
-    """The value is a time (RFC 3339 or Unix seconds), and the cause begins this long before it."""
+    kind: str
+    """condition, annotation, label or taint."""
+    name: str
+    """Type of the condition, else the key."""
+    value: str | None
+    """None: any value; of a condition its status, `True` unless it is given."""
+    effect: str | None
+    """Of a taint; None: any."""
 
 
-class TaintMatch(Section, frozen=True, kw_only=True):
-    """A taint of the Node."""
-
-    key: str
-    value: str | None = None
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+def parse_match(text: object) -> Match:
+    """Read `text`; ValueError says what is wrong with it and how to write it."""
+    match = Match(text)
+    match.kind, _, rest = match.partition(" ")
+    if match.kind not in {"condition", "annotation", "label", "taint"}:
+        raise ValueError(f"{text!r:.80} names nothing to look for; write {_SHAPES}")
+    rest, _, effect = rest.partition(":") if match.kind == "taint" else (rest, "", "")
+    match.name, given, value = rest.strip().partition("=")
+    match.effect, match.value = effect or None, value if given else None
+    if not is_label_key(match.name):
+        what = "condition type" if match.kind == "condition" else f"{match.kind} key"
+        raise ValueError(f"{match.name!r:.80} is no {what}")
+    if match.name in OWN or match.name.startswith(f"{names.PREFIX}/"):
+        raise ValueError(f"{match.name} is written by gpuward itself")
+    if match.kind == "condition":
+        match.value = value or "True"
+        if match.value not in _STATUSES:
+            raise ValueError(f"{value!r:.80} is no status; write one of {', '.join(_STATUSES)}")
+    if effect and effect not in _EFFECTS:
+        raise ValueError(f"{effect!r:.80} is no effect; write one of {', '.join(_EFFECTS)}")
+    if len(value) > MAX_VALUE_CHARS:
+        raise ValueError(f"the value is longer than {MAX_VALUE_CHARS} characters")
+    return match
 
 
 class ExternalTrigger(Section, frozen=True, kw_only=True):
-    """One thing that others say on Nodes, and the cause it makes: exactly one of the four."""
+    """One thing that others write on Nodes, and the cause it makes."""
 
-    condition: ConditionMatch | None = None
-    annotation: KeyMatch | None = None
-    label: KeyMatch | None = None
-    taint: TaintMatch | None = None
+    match: Match
+    before_s: Seconds | None = msgspec.field(name="before", default=None)
+    """The value of the annotation or label is a time (RFC 3339 or Unix seconds), and the cause
+    begins this long before it."""
     for_s: Seconds = msgspec.field(name="for", default=Seconds(120))
     """How long it must have been so."""
     reason: str
@@ -82,37 +100,11 @@ class ExternalTrigger(Section, frozen=True, kw_only=True):
         """What it looks for, as text: two triggers with the same one are the same. Identifies
         causes in sessions, so it must not change.
         """
-        kind, match = self.match
-        if isinstance(match, ConditionMatch):
-            return f"{kind} {match.type} {match.status}"
-        if match is None:
-            return kind
+        match = self.match
+        if match.kind == "condition":
+            return f"condition {match.name} {match.value}"
         value = "" if match.value is None else f"={match.value}"
-        effect = f":{match.effect}" if isinstance(match, TaintMatch) and match.effect else ""
-        return f"{kind} {match.key}{value}{effect}"
-
-    @property
-    def match(self) -> tuple[str, ConditionMatch | KeyMatch | TaintMatch | None]:
-        """Which of the four it is; ("", None) where it is none."""
-        kinds = ("condition", "annotation", "label", "taint")
-        found = ((kind, getattr(self, kind)) for kind in kinds)
-        return next(((kind, each) for kind, each in found if each is not None), ("", None))
-
-
-def spelled_out(triggers: Any) -> Any:
-    """YAML reads an unquoted True or False as a boolean; whoever writes a status means the
-    word.
-    """
-    if not isinstance(triggers, list):
-        return triggers
-    return [_with_word(each) for each in triggers]
-
-
-def _with_word(trigger: Any) -> Any:
-    condition = trigger.get("condition") if isinstance(trigger, dict) else None
-    if isinstance(condition, dict) and isinstance(condition.get("status"), bool):
-        return {**trigger, "condition": {**condition, "status": str(condition["status"])}}
-    return trigger
+        return f"{match.kind} {match.name}{value}{f':{match.effect}' if match.effect else ''}"
 
 
 def external_problems(
@@ -126,54 +118,18 @@ def external_problems(
         return
     times = Counter(trigger.key for trigger in triggers)
     for index, trigger in enumerate(triggers):
-        path = f"external[{index}]"
-        given = [k for k in ("condition", "annotation", "label", "taint") if getattr(trigger, k)]
-        if len(given) != 1:
-            named = f"names {' and '.join(given)}" if given else "names nothing to look for"
-            yield path, f"{named}; write one of condition, annotation, label, taint"
-            continue
+        path, match = f"external[{index}]", trigger.match
         if not is_reason_code(trigger.reason):
             yield f"{path}.reason", f"is wrong: {trigger.reason!r:.80} is not CamelCase"
         if times[trigger.key] > 1:
             yield path, "looks for the same as another trigger; one thing has one meaning"
-        problems = tuple(_match_problems(trigger))
-        yield from ((f"{path}.{given[0]}.{at}", what) for at, what in problems)
-        kind, match = trigger.match
-        at, name = _named(match)
-        if not problems and (kind, name) in asked:
+        if (match.kind, match.name) in asked:
             message = (
-                f"is wrong: gpuward itself sets {name} to ask for a repair, so the cause would be "
-                "its own proof"
+                f"is wrong: gpuward itself sets {match.name} to ask for a repair, so the cause "
+                "would be its own proof"
             )
-            yield f"{path}.{kind}.{at}", message
-
-
-def _named(match: ConditionMatch | KeyMatch | TaintMatch | None) -> tuple[str, str]:
-    """The field that names what is looked for, and its value."""
-    if isinstance(match, ConditionMatch):
-        return "type", match.type
-    return "key", match.key if match is not None else ""
-
-
-def _match_problems(trigger: ExternalTrigger) -> Iterator[tuple[str, str]]:
-    kind, match = trigger.match
-    if isinstance(match, ConditionMatch):
-        if not is_label_key(match.type):
-            yield "type", f"is wrong: {match.type!r:.80} is no condition type"
-        elif match.type in OWN_CONDITIONS:
-            yield "type", f"is wrong: {match.type} is written by gpuward itself"
-        return
-    assert match is not None
-    if not is_label_key(match.key):
-        yield "key", f"is wrong: {match.key!r:.80} is no {kind} key"
-    elif match.key == _CORDON or match.key.startswith(f"{names.PREFIX}/"):
-        yield "key", f"is wrong: {match.key} is written by gpuward itself"
-    if match.value is not None and len(match.value) > MAX_VALUE_CHARS:
-        yield "value", f"is longer than {MAX_VALUE_CHARS} characters"
-    if isinstance(match, KeyMatch) and match.value is not None and match.before_s is not None:
-        yield "before", "reads the value as a time, so no value can be asked for beside it"
-
-
-def reasons_of(triggers: Iterable[ExternalTrigger]) -> frozenset[str]:
-    """The reasons that this policy brings itself."""
-    return frozenset(trigger.reason for trigger in triggers)
+            yield f"{path}.match", message
+        if trigger.before_s is not None and (
+            match.kind not in {"annotation", "label"} or match.value is not None
+        ):
+            yield f"{path}.before", "needs an annotation or label without a value in match"

@@ -7,87 +7,71 @@ remedy, never ignored: a misspelled limit must not silently become the default.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 from rules.api.names import LABEL_GPUS
 from rules.api.quarantine import Mode
 from rules.catalog.reason import Level, Severity
-from rules.policy.durations import Seconds, format_duration
-from rules.policy.external import ExternalTrigger
+from rules.policy.durations import PositiveSeconds, Seconds, format_duration
+from rules.policy.external import ExternalTrigger, Match
 from rules.policy.section import Section
-from rules.policy.validation import Provider, Validation
 from rules.repair.adapter import Adapter, RepairAction
 from rules.repair.ladder import Step
 from rules.repair.shipped import ADAPTERS
 
 MINUTE = 60.0
 DAY = 86_400.0
+DEGRADED_DRAIN_S: Final = DAY
+"""Seconds a drain for a Degraded fault may take: most jobs end within a day, and work still runs
+on the node. `drain.fatalTimeout` is the bound of a Fatal one."""
+VALIDATE_TEMPLATE: Final = "gpuward-validate"
+"""The PodTemplate that component `validate` installs."""
 
 
 class ReasonOverride(Section, frozen=True, kw_only=True):
     """What this cluster wants for one reason; unset means the rules' own default."""
 
     level: Level | None = None
-    drain_timeout_s: Seconds | None = msgspec.field(name="drainTimeout", default=None)
 
 
 class MaxUnavailable(Section, frozen=True, kw_only=True):
-    """Nodes that may be unavailable for any reason: the smaller of both, rounded down."""
+    """Nodes that may be unavailable for any reason: the smaller of both, rounded down; one at
+    least unless `atMost` is 0.
+    """
 
-    percent: float = 10
-    at_most: int = 50
+    percent: Annotated[float, Meta(ge=0, le=100)] = 10
+    at_most: Annotated[int, Meta(ge=0)] = 50
 
 
 class Rate(Section, frozen=True, kw_only=True):
     """So many in a sliding window."""
 
-    count: int
-    window_s: Seconds = msgspec.field(name="window")
+    count: Annotated[int, Meta(ge=1)]
+    window_s: PositiveSeconds = msgspec.field(name="window")
 
 
 class Budget(Section, frozen=True, kw_only=True):
     """How much capacity gpuward may take, and how fast."""
 
     max_unavailable: MaxUnavailable = MaxUnavailable()
-    minimum: int = 1
     per: tuple[str, ...] = ()
     """Node label keys: the budget also holds for each value of each key."""
-    max_new: Rate = Rate(count=3, window_s=Seconds(10 * MINUTE))
-    per_reason: Rate = Rate(count=5, window_s=Seconds(DAY))
+    max_new: Rate = Rate(count=3, window_s=PositiveSeconds(10 * MINUTE))
+    per_reason: Rate = Rate(count=5, window_s=PositiveSeconds(DAY))
     cooldown_s: Seconds = msgspec.field(name="cooldown", default=Seconds(15 * MINUTE))
-
-
-class Backoff(Section, frozen=True, kw_only=True):
-    """Waiting between attempts against one PDB."""
-
-    min_s: Seconds = msgspec.field(name="min", default=Seconds(2))
-    max_s: Seconds = msgspec.field(name="max", default=Seconds(MINUTE))
-
-
-class DoNotDisrupt(Section, frozen=True, kw_only=True):
-    """How long do-not-disrupt annotations are honoured, by severity of the session."""
-
-    fatal_s: Seconds = msgspec.field(name="Fatal", default=Seconds(10 * MINUTE))
-    degraded_s: Seconds = msgspec.field(name="Degraded", default=Seconds(DAY))
 
 
 class Drain(Section, frozen=True, kw_only=True):
     """How pods leave."""
 
     fatal_timeout_s: Seconds = msgspec.field(name="fatalTimeout", default=Seconds(30 * MINUTE))
-    degraded_timeout_s: Seconds = msgspec.field(name="degradedTimeout", default=Seconds(DAY))
     on_timeout: Literal["Report", "Force"] = "Report"
     settle_s: Seconds = msgspec.field(name="settle", default=Seconds(5))
-    backoff: Backoff = Backoff()
-    volume_detach_timeout_s: Seconds = msgspec.field(
-        name="volumeDetachTimeout", default=Seconds(6 * MINUTE)
-    )
     gang_window_s: Seconds = msgspec.field(name="gangWindow", default=Seconds(30))
     unmanaged: Literal["Report", "Evict"] = "Report"
-    empty_dir: Literal["Evict", "Report"] = "Evict"
-    do_not_disrupt: DoNotDisrupt = DoNotDisrupt()
 
 
 class PodRule(Section, frozen=True, kw_only=True):
@@ -98,7 +82,6 @@ class PodRule(Section, frozen=True, kw_only=True):
     selector: str = ""
     """A label selector as kubectl takes it; empty: every pod."""
     strategy: Literal["Evict", "WaitCompleted", "Skip"] = "Evict"
-    order: int = 0
     max_wait_s: Seconds | None = msgspec.field(name="maxWait", default=None)
 
 
@@ -108,7 +91,9 @@ class Release(Section, frozen=True, kw_only=True):
     approval: Literal["Auto", "Manual"] = "Auto"
     healthy_for_s: Seconds = msgspec.field(name="healthyFor", default=Seconds(10 * MINUTE))
     cancel_expiry_s: Seconds = msgspec.field(name="cancelExpiry", default=Seconds(DAY))
-    replace_after: Rate = Rate(count=3, window_s=Seconds(7 * DAY))
+    replace_after: Annotated[int, Meta(ge=2)] = 3
+    """From this session of a node within a week on, a person is asked to replace it; with 1 no
+    node would be released by itself."""
 
 
 class RepairStep(Section, frozen=True, kw_only=True):
@@ -154,19 +139,32 @@ class Repair(Section, frozen=True, kw_only=True):
         return found.get(step)
 
 
+class Validation(Section, frozen=True, kw_only=True):
+    """Whether a drained node runs a test Job before it comes back."""
+
+    provider: Literal["Auto", "None", "Job"] = "Auto"
+    """Auto: Job where component `validate` is installed, else None."""
+    timeout_s: Seconds = msgspec.field(name="timeout", default=Seconds(30 * MINUTE))
+    template: str = VALIDATE_TEMPLATE
+    """The PodTemplate of the Job, in the remediator's namespace."""
+    new_nodes: bool = msgspec.field(name="newNodes", default=False)
+    """Whether nodes that were never tested are tested too, while no pod uses a GPU there."""
+
+    @property
+    def tests(self) -> bool:
+        """Whether drained nodes are tested."""
+        return self.provider == "Job"
+
+    @property
+    def tests_new_nodes(self) -> bool:
+        """Whether nodes that were never tested are tested too."""
+        return self.tests and self.new_nodes
+
+
 class Limits(Section, frozen=True, kw_only=True):
-    """Speed limits of the remediator's own calls."""
+    """Speed limits."""
 
-    marks_per_second: float = 500
-    evictions_per_second: float = 100
-    nodes_draining: int = 20
-
-
-class History(Section, frozen=True, kw_only=True):
-    """How long ended sessions are kept."""
-
-    keep_s: Seconds = msgspec.field(name="keep", default=Seconds(28 * DAY))
-    max_per_node: int = 20
+    nodes_draining: Annotated[int, Meta(ge=1)] = 20
 
 
 class Policy(Section, frozen=True, kw_only=True):
@@ -186,35 +184,24 @@ class Policy(Section, frozen=True, kw_only=True):
     repair: Repair = Repair()
     validate: Validation = Validation()
     limits: Limits = Limits()
-    history: History = History()
 
     def level_of(self, reason: str, published: str) -> str:
         """What to do for `reason`: the override, else the level the agent published."""
         override = self.reasons.get(reason)
         return str(override.level) if override and override.level is not None else published
 
-    def drain_timeout_s(self, severity: str, reasons: tuple[str, ...] = ()) -> float:
-        """Seconds a drain may take: the shortest override of its reasons, else by severity."""
-        overrides = [
-            override.drain_timeout_s
-            for reason in reasons
-            if (override := self.reasons.get(reason)) and override.drain_timeout_s is not None
-        ]
-        if overrides:
-            return min(overrides)
-        fatal = severity == Severity.FATAL
-        return self.drain.fatal_timeout_s if fatal else self.drain.degraded_timeout_s
-
-    def do_not_disrupt_s(self, severity: str) -> float:
-        """Seconds a do-not-disrupt annotation holds a pod at most."""
-        bounds = self.drain.do_not_disrupt
-        return bounds.fatal_s if severity == Severity.FATAL else bounds.degraded_s
+    def drain_timeout_s(self, severity: str) -> float:
+        """Seconds a drain may take."""
+        return self.drain.fatal_timeout_s if severity == Severity.FATAL else DEGRADED_DRAIN_S
 
 
-def with_installed(policy: Policy, *, builtin: bool) -> Policy:
-    """The policy where provider Auto says who tests here: Builtin where that is installed."""
-    provider: Provider = "Builtin" if builtin else "None"
-    return msgspec.structs.replace(policy, validate=policy.validate.with_auto(provider))
+def with_installed(policy: Policy, *, validate: bool) -> Policy:
+    """The policy where provider Auto is resolved: Job where component `validate` is installed."""
+    if policy.validate.provider != "Auto":
+        return policy
+    provider: Literal["None", "Job"] = "Job" if validate else "None"
+    tests = msgspec.structs.replace(policy.validate, provider=provider)
+    return msgspec.structs.replace(policy, validate=tests)
 
 
 def effective_view(policy: Policy) -> dict[str, Any]:
@@ -223,6 +210,8 @@ def effective_view(policy: Policy) -> dict[str, Any]:
     def hook(value: object) -> object:
         if isinstance(value, Seconds):
             return format_duration(value)
+        if isinstance(value, Match):
+            return str(value)
         raise NotImplementedError(f"{type(value).__name__} in a policy")
 
     view: dict[str, Any] = msgspec.to_builtins(policy, enc_hook=hook)

@@ -1,29 +1,55 @@
-"""Read a policy strictly: every problem with its path, what is wrong and the remedy, as values.
+"""Read a policy strictly: an unknown key or a wrong type is a problem with its path.
 
 Called by the remediator at start and reload and by `policy check`. Takes the decoded YAML value,
-not a file: reading files is the edge's work. Never guesses and never drops an unknown key.
+not a file: reading files is the edge's work. Types are msgspec's business, one problem at a time;
+what has the right type and makes no sense is listed as a whole.
 """
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
-from rules.api.object_name import is_label_key
+from rules.api.object_name import is_label_key, is_object_name
 from rules.api.selectors import parse_selector
 from rules.catalog.reason import is_reason_code
-from rules.policy.bounds import BOUNDS
-from rules.policy.external import external_problems, spelled_out
-from rules.policy.follow_ups import root_causes
+from rules.catalog.reasons import REASONS, RECOVERY_REASONS
+from rules.catalog.xid import catalog
+from rules.policy.durations import PositiveSeconds, Seconds, parse_duration
+from rules.policy.external import Match, external_problems, parse_match
 from rules.policy.policy import Policy
 from rules.policy.repair_checks import asked_on_nodes, repair_problems
-from rules.policy.typed import Reading, decoded
-from rules.policy.validation import validation_problems
+from rules.policy.schema import policy_schema, words_at
 
 _MAX_PROBLEMS: Final = 20
+_UNKNOWN_KEY: Final = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_UNKNOWN_WORD: Final = re.compile(r"Invalid enum value '(.*)'", re.DOTALL)
+_UNKNOWN_XID: Final = re.compile(r"Xid\d{1,4}Unknown")
+REMOVED: Final = {
+    "reasons[].drainTimeout": "drain.fatalTimeout holds for every reason",
+    "budget.minimum": "one node may always be unavailable unless atMost is 0",
+    "drain.degradedTimeout": "it is fixed at 24h",
+    "drain.backoff": "it is fixed at 2s to 1m",
+    "drain.volumeDetachTimeout": "it is fixed at 6m",
+    "drain.emptyDir": "such pods are evicted; pods with strategy Skip keeps them",
+    "drain.doNotDisrupt": "it is fixed at 10m for Fatal and 24h for Degraded",
+    "pods[].order": "pods leave in no order of the policy",
+    "external[].condition": "write match: condition TYPE=STATUS",
+    "external[].annotation": "write match: annotation KEY=VALUE",
+    "external[].label": "write match: label KEY=VALUE",
+    "external[].taint": "write match: taint KEY=VALUE:EFFECT",
+    "validate.severity": "one test holds for every severity",
+    "validate.step": "one test holds after every step",
+    "limits.marksPerSecond": "it is fixed at 500",
+    "limits.evictionsPerSecond": "it is fixed at 100",
+    "history": "ended sessions are kept for 28d, at most 20 of a node",
+}
+"""Keys of earlier versions, and what holds now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,61 +67,78 @@ class PolicyProblem:
 
 
 def load_policy(document: object) -> Policy | tuple[PolicyProblem, ...]:
-    """The policy, or everything that is wrong with it. An empty document is the default."""
+    """The policy, or what is wrong with it. An empty document is the default."""
     if document is None:
         return Policy()
     if not isinstance(document, dict):
         return (PolicyProblem(path="", message="is no mapping; start with apiVersion and kind"),)
-    read = Reading(_spelled_out(document), Policy, _MAX_PROBLEMS)
-    # What has a wrong type is left out, so that everything else is looked at, too: whoever mends a
-    # policy wants the whole list. What is reported is never a policy.
-    policy: Policy = decoded(read.rest, Policy)
-    nonsense = ((read.as_written(path), message) for path, message in _nonsense(policy))
-    found = [*read.told, *root_causes(nonsense, policy, read.wrong)]
-    problems = [PolicyProblem(path=path, message=what) for path, what in found[:_MAX_PROBLEMS]]
-    more = read.more + len(found) - len(problems)
-    if more:
+    try:
+        policy: Policy = msgspec.convert(_spelled_out(document), Policy, dec_hook=_decode)
+    except msgspec.ValidationError as error:
+        return (_mistyped(str(error)),)
+    found = [PolicyProblem(path=path, message=what) for path, what in _nonsense(policy)]
+    if (more := len(found) - _MAX_PROBLEMS) > 0:
         message = f"has {more} more problems; mend these and check it again"
-        problems.append(PolicyProblem(path="", message=message))
-    return tuple(problems) or policy
+        found[_MAX_PROBLEMS:] = [PolicyProblem(path="", message=message)]
+    return tuple(found) or policy
 
 
 def _spelled_out(document: dict[Any, Any]) -> dict[Any, Any]:
     """YAML 1.1 reads an unquoted Off as false; whoever writes it means the word."""
-    if "external" in document:
-        document = {**document, "external": spelled_out(document["external"])}
     repair = document.get("repair")
     if isinstance(repair, dict) and repair.get("mode") is False:
         return {**document, "repair": {**repair, "mode": "Off"}}
     return document
 
 
-def _at(policy: Policy, path: str) -> float | None:
-    """The number at a path of the policy; None where a section on the way is left out."""
-    found: Any = policy
-    for key in path.split("."):
-        if found is None:
-            return None
-        fields = msgspec.structs.fields(found)
-        found = getattr(found, next(one.name for one in fields if one.encode_name == key))
-    number: float | None = found
-    return number
+def _decode(kind: type, value: object) -> object:
+    if kind is PositiveSeconds:
+        if (seconds := parse_duration(value)) <= 0:
+            raise ValueError("must be longer than 0s")
+        return PositiveSeconds(seconds)
+    if kind is Seconds:
+        return parse_duration(value)
+    if kind is Match:
+        return parse_match(value)
+    raise NotImplementedError(f"{kind.__name__} in a policy")
+
+
+def _mistyped(error: str) -> PolicyProblem:
+    """msgspec's error with the whole path and one suggestion."""
+    what, _, place = error.partition(" - at `")
+    path = place.removeprefix("key` in `").rstrip("`").removeprefix("$").removeprefix(".")
+    known = words_at(policy_schema(), path)
+    if found := _UNKNOWN_KEY.fullmatch(what):
+        whole = f"{path}.{found[1]}".removeprefix(".")
+        removed = REMOVED.get(re.sub(r"\[[^]]*\]", "[]", whole))
+        if removed is not None:
+            return PolicyProblem(path=whole, message=f"is no key any more: {removed}")
+        message = f"is not a known key; {_nearest(found[1], known)}"
+        return PolicyProblem(path=whole, message=message)
+    bad = _UNKNOWN_WORD.fullmatch(what)
+    suggestion = f"; {_nearest(bad[1], known)}" if bad and known else ""
+    return PolicyProblem(path=path, message=f"is wrong: {_small(what)}{suggestion}")
+
+
+def _small(what: str) -> str:
+    """With a small first letter, unless that is part of a name such as GPUHealthy."""
+    return what if what[1:2].isupper() else f"{what[:1].lower()}{what[1:]}"
+
+
+def _nearest(word: str, known: tuple[str, ...]) -> str:
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
 
 
 def _nonsense(policy: Policy) -> Iterator[tuple[str, str]]:
     """What has the right type and still makes no sense."""
-    for path, bound in BOUNDS.items():
-        if (value := _at(policy, path)) is not None and not bound.holds(value):
-            yield path, bound.message
     checks = [
-        ("budget.maxNew.window", policy.budget.max_new.window_s > 0, "must be longer than 0s"),
-        ("budget.perReason.window", policy.budget.per_reason.window_s > 0,
-         "must be longer than 0s"),
-        ("drain.backoff.min", 0 < policy.drain.backoff.min_s <= policy.drain.backoff.max_s,
-         "must be above 0s and not above drain.backoff.max"),
         ("repair.window", policy.repair.window_s > 0, "must be longer than 0s"),
         ("repair.steps", policy.repair.mode == "Off" or bool(policy.repair.steps),
          "names no step, so there is nothing to repair with; name one or set repair.mode: Off"),
+        ("validate.timeout", policy.validate.timeout_s >= 1, "must be at least 1s"),
+        ("validate.template", is_object_name(policy.validate.template),
+         f"is wrong: {policy.validate.template!r:.80} is no name of a PodTemplate"),
     ]  # fmt: skip
     yield from ((path, message) for path, good, message in checks if not good)
     selectors = [("nodeSelector", policy.node_selector)]
@@ -111,7 +154,27 @@ def _nonsense(policy: Policy) -> Iterator[tuple[str, str]]:
                 yield f"{path}[{index}]", f"is wrong: {key!r:.80} is no label key"
     yield from repair_problems(policy.repair)
     yield from external_problems(policy.external, asked_on_nodes(policy.repair))
-    yield from validation_problems(policy.validate)
     for reason in policy.reasons:
         if not is_reason_code(reason):
             yield f"reasons.{reason[:80]}", "is wrong: a reason is CamelCase"
+
+
+def unknown_reasons(policy: Policy) -> tuple[str, ...]:
+    """One sentence for each reason that no catalog knows, with the nearest one there is.
+
+    A note and not an error: a newer agent, or one with a rules file of its own, may publish it.
+    """
+    known = {*REASONS, *RECOVERY_REASONS, *(row.reason().reason for row in catalog().values())}
+    known |= {trigger.reason for trigger in policy.external}
+    return tuple(
+        f"reasons.{reason} is no reason of this version{_near_reason(reason, known)}; it changes "
+        "nothing unless an agent publishes it"
+        for reason in sorted(policy.reasons)
+        if reason not in known and not _UNKNOWN_XID.fullmatch(reason)
+    )
+
+
+def _near_reason(reason: str, known: set[str]) -> str:
+    numbered = [name for name in sorted(known) if name.startswith(reason)]
+    near = numbered or difflib.get_close_matches(reason, sorted(known), n=1)
+    return f", did you mean {near[0]}?" if near else ""

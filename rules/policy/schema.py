@@ -8,19 +8,22 @@ tests.
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from types import UnionType
-from typing import Any, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from rules.policy.bounds import BOUNDS
 from rules.policy.durations import Seconds
+from rules.policy.external import Match
 from rules.policy.policy import Policy, effective_view
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 DURATION: Final = r"^([0-9]+(\.[0-9]+)?(ms|d|h|m|s))+$"
 """What `parse_duration` reads: 10m, 24h, 1h30m, 7d."""
+MATCH: Final = r"^(condition|annotation|label|taint) .+$"
+"""What `parse_match` reads."""
 _SCALARS: Final = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 Schema = dict[str, Any]
@@ -30,18 +33,23 @@ def policy_schema() -> Schema:
     """A fresh schema of the whole policy, every default stated where it stands."""
     title = "gpuward QuarantinePolicy"
     defaults = msgspec.json.decode(msgspec.json.encode(effective_view(Policy())))
-    schema = _section(Policy, defaults)
-    for path, bound in BOUNDS.items():
-        _number(schema, path.split(".")).update(bound.schema)
-    return {"$schema": DIALECT, "title": title, **schema}
+    return {"$schema": DIALECT, "title": title, **_section(Policy, defaults)}
 
 
-def _number(schema: Schema, path: list[str]) -> Schema:
-    """The schema of the number at a path; a section that may be left out stands in an `anyOf`."""
-    for key in path:
-        kinds = schema.get("anyOf", [schema])
-        schema = next(kind["properties"][key] for kind in kinds if "properties" in kind)
-    return schema
+def words_at(schema: Schema, path: str) -> tuple[str, ...]:
+    """The keys or words that may stand at a path such as `pods[0].strategy`; () for any."""
+    for step in re.findall(r"[^.\[\]]+|\[[^]]*\]", path):
+        part = _part(schema)
+        inside = part.get("items") or part.get("additionalProperties") or {}
+        schema = inside if step.startswith("[") else part.get("properties", {}).get(step, {})
+    part = _part(schema)
+    named = part.get("propertyNames", {}).get("enum")
+    return tuple(map(str, part.get("properties") or part.get("enum") or named or ()))
+
+
+def _part(schema: Schema) -> Schema:
+    """What may stand there beside null."""
+    return next((one for one in schema.get("anyOf", ()) if one.get("type") != "null"), schema)
 
 
 def _section(kind: type[msgspec.Struct], defaults: Any) -> Schema:
@@ -80,9 +88,20 @@ def _plain(kind: Any) -> Schema:
     if origin is tuple:
         return {"type": "array", "items": _of(arguments[0])}
     if origin is dict:
-        return {"type": "object", "additionalProperties": _of(arguments[1])}
-    if kind is Seconds:
+        names = {} if arguments[0] is str else {"propertyNames": _plain(arguments[0])}
+        return {"type": "object", **names, "additionalProperties": _of(arguments[1])}
+    if origin is Annotated:
+        return {**_plain(arguments[0]), **_bounds(arguments[1])}
+    if kind is Match:
+        return {"type": "string", "pattern": MATCH}
+    if issubclass(kind, Seconds):
         return {"type": "string", "pattern": DURATION}
     if issubclass(kind, StrEnum):
         return {"enum": [str(each) for each in kind]}
     return {"type": _SCALARS[kind]}
+
+
+def _bounds(meta: msgspec.Meta) -> Schema:
+    """The range of a number in the terms of JSON Schema."""
+    terms = {"minimum": meta.ge, "exclusiveMinimum": meta.gt, "maximum": meta.le}
+    return {name: value for name, value in terms.items() if value is not None}

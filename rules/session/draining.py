@@ -111,7 +111,6 @@ def _blocked_or_going(
     late = overdue(
         drain,
         case.severity,
-        tuple(cause.reason for cause in case.causes),
         case.policy,
         case.now,
         case.seen.last_active_at,

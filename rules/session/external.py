@@ -17,7 +17,7 @@ from rules.api.health import IncidentStatus
 from rules.api.nodes import NodeView
 from rules.api.quarantine import Cause
 from rules.api.timestamps import format_time, parse_time
-from rules.policy.external import ConditionMatch, ExternalTrigger, KeyMatch, TaintMatch
+from rules.policy.external import ExternalTrigger
 from rules.text.printable import printable
 
 if TYPE_CHECKING:
@@ -93,10 +93,9 @@ def holds(cause: Cause, node_uid: str, node: NodeView | None, policy: Policy, no
         return False
     if node is None:
         return True
-    _, match = trigger.match
-    if isinstance(match, ConditionMatch):
-        found = node.condition(match.type)
-        return found is not None and found.status not in _opposites(match.status)
+    if trigger.match.kind == "condition":
+        found = node.condition(trigger.match.name)
+        return found is not None and found.status not in _opposites(trigger.match.value)
     found_now = next(_sighted(node, trigger, now, kept_s=float("inf")), None)
     return found_now is not None and (found_now.since is None or found_now.since <= now)
 
@@ -110,20 +109,18 @@ def taken_back(causes: Iterable[Cause], node_uid: str, policy: Policy) -> tuple[
 
 
 def _taken_back(trigger: ExternalTrigger) -> str:
-    kind, match = trigger.match
-    if isinstance(match, ConditionMatch):
-        ends = " or ".join(sorted(_opposites(match.status), reverse=True))
-        return f"condition {match.type} of the Node becoming {ends}"
-    if isinstance(match, KeyMatch):
-        changed = " or put off" if match.before_s is not None else ""
-        changed = " or changed" if match.value is not None else changed
-        return f"{kind} {match.key} being taken off the Node{changed}"
-    return f"taint {match.key} being taken off the Node" if match is not None else ""
+    match = trigger.match
+    if match.kind == "condition":
+        ends = " or ".join(sorted(_opposites(match.value), reverse=True))
+        return f"condition {match.name} of the Node becoming {ends}"
+    changed = " or put off" if trigger.before_s is not None else ""
+    changed = " or changed" if match.value is not None and match.kind != "taint" else changed
+    return f"{match.kind} {match.name} being taken off the Node{changed}"
 
 
-def _opposites(status: str) -> frozenset[str]:
+def _opposites(status: str | None) -> frozenset[str]:
     """The statuses that close a cause which opened on `status`: Unknown says nothing."""
-    return frozenset({"True", "False"}) - {status}
+    return frozenset({"True", "False"} - {status})
 
 
 def _id(node_uid: str, trigger: ExternalTrigger) -> str:
@@ -157,34 +154,21 @@ def _sighted(
     node: NodeView, trigger: ExternalTrigger, now: float, *, kept_s: float = _NOTICE_KEPT_S
 ) -> Iterator[_Sighting]:
     """The trigger on the node, once or not at all."""
-    kind, match = trigger.match
+    match = trigger.match
     since: float | None = None
-    said = ""
-    if isinstance(match, ConditionMatch):
-        found = node.condition(match.type)
-        if found is None or found.status != match.status:
+    if match.kind == "condition":
+        found = node.condition(match.name)
+        if found is None or found.status != match.value:
             return
         since = parse_time(found.last_transition_time or "")
         words = ": ".join(_short(word) for word in (found.reason, found.message) if word)
-        said = f"condition {match.type} is {match.status}{': ' if words else ''}{words}"
-    elif isinstance(match, KeyMatch):
-        value = (node.annotations if kind == "annotation" else node.labels).get(match.key)
-        if value is None or match.value not in {None, value}:
-            return
-        if match.before_s is not None:
-            noted = _time(value)
-            if noted is None or now > noted + kept_s:
-                return
-            since = max(0.0, noted - match.before_s)
-        said = (
-            f"{kind} {match.key} is '{_short(value)}'" if value else f"{kind} {match.key} is set"
-        )
-    elif isinstance(match, TaintMatch):
+        said = f"condition {match.name} is {match.value}{': ' if words else ''}{words}"
+    elif match.kind == "taint":
         taint = next(
             (
                 taint
                 for taint in node.spec.taints
-                if taint.key == match.key
+                if taint.key == match.name
                 and match.value in {None, taint.value}
                 and match.effect in {None, taint.effect}
             ),
@@ -193,9 +177,19 @@ def _sighted(
         if taint is None:
             return
         since = parse_time(taint.time_added or "")
-        said = f"taint {match.key}={_short(taint.value)}:{_short(taint.effect)} is set"
-    timed = isinstance(match, KeyMatch) and match.before_s is not None
-    if since is not None and since > now and not timed:
+        said = f"taint {match.name}={_short(taint.value)}:{_short(taint.effect)} is set"
+    else:
+        value = (node.annotations if match.kind == "annotation" else node.labels).get(match.name)
+        if value is None or match.value not in {None, value}:
+            return
+        if trigger.before_s is not None:
+            noted = _time(value)
+            if noted is None or now > noted + kept_s:
+                return
+            since = max(0.0, noted - trigger.before_s)
+        shown = f"is '{_short(value)}'" if value else "is set"
+        said = f"{match.kind} {match.name} {shown}"
+    if since is not None and since > now and trigger.before_s is None:
         # A time in the future says nothing about how long it has been so.
         since = None
     said = f"Node {said}"[:512]

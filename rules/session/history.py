@@ -24,6 +24,13 @@ from rules.session.observation import (
 )
 from rules.session.people.covered import covered_until
 
+KEEP_S: Final = 28 * 86_400.0
+"""Seconds for which ended sessions, pauses and evidence are kept: four weekly reviews."""
+MAX_PER_NODE: Final = 20
+"""Ended sessions kept of one node, so that one that flaps does not fill the store."""
+REPLACE_WINDOW_S: Final = 7 * 86_400.0
+"""Seconds within which sessions of a node count for `release.replaceAfter`."""
+
 
 def started_at(session: QuarantineView) -> float:
     """When the session was opened."""
@@ -44,7 +51,6 @@ def needs_replacement(
     under an old name begins at none, and a session that a person cancelled was a false alarm. What
     other nodes say counts nothing: a GPU's UUID is the word of whoever publishes it.
     """
-    rate = policy.release.replace_after
     earlier = sum(
         1
         for other in seen.siblings
@@ -52,9 +58,9 @@ def needs_replacement(
         and other.status.phase == Phase.RELEASED
         and other.status.mode == Mode.ENFORCE
         and any(entry.step == "Marked" for entry in other.status.timeline)
-        and now - started_at(other) <= rate.window_s
+        and now - started_at(other) <= REPLACE_WINDOW_S
     )
-    return earlier + 1 >= rate.count
+    return earlier + 1 >= policy.release.replace_after
 
 
 def _took_it_out(session: QuarantineView) -> bool:
@@ -71,16 +77,16 @@ def remembered_s(session: QuarantineView, policy: Policy) -> float:
     """How long after its end an ended session still decides something: kept whatever `history`
     says, as a rule that forgets within its window is no rule.
     """
-    budget, release = policy.budget, policy.release
+    budget = policy.budget
     windows = [
-        release.cancel_expiry_s,
+        policy.release.cancel_expiry_s,
         budget.per_reason.window_s,
         budget.max_new.window_s + budget.cooldown_s,
     ]
     if session.status.repair:
         windows.append(policy.repair.window_s)
     if _took_it_out(session):
-        windows.append(release.replace_after.window_s)
+        windows.append(REPLACE_WINDOW_S)
     return max(windows)
 
 
@@ -115,8 +121,8 @@ def outlived(
         for position, session in enumerate(ended):
             age_s = now - ended_at(session)
             protected_s = remembered_s(session, policy)
-            surplus = position >= policy.history.max_per_node and age_s > protected_s
-            if age_s > max(policy.history.keep_s, protected_s) or surplus:
+            surplus = position >= MAX_PER_NODE and age_s > protected_s
+            if age_s > max(KEEP_S, protected_s) or surplus:
                 deletions.append(
                     DeleteSession(name=session.name, node=node, uid=session.metadata.uid)
                 )

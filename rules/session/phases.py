@@ -99,14 +99,14 @@ def _with_replace(case: Case, status: QuarantineStatus) -> QuarantineStatus:
         return st.with_condition(status, "Replace", case.now, "NoStepHeld", vain)
     if not needs_replacement(case.session, case.seen, case.policy, case.now):
         return status
-    rate = case.policy.release.replace_after
     return st.with_condition(
         status,
         "Replace",
         case.now,
         "RepeatOffender",
-        f"This is session {rate.count} or later of the node within {rate.window_s}; replace the "
-        f'hardware, then release it: kubectl gpuward release {case.node.name} --reason "..."',
+        f"This is session {case.policy.release.replace_after} or later of the node within 7d; "
+        "replace the hardware, then release it: "
+        f'kubectl gpuward release {case.node.name} --reason "..."',
     )
 
 

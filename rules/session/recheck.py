@@ -131,7 +131,7 @@ def _tests(write: CreateTestJob, node: NodeView, snapshot: FleetSnapshot) -> str
 
 def _tests_new(write: CreateTestJob, node: NodeView, snapshot: FleetSnapshot) -> str:
     """Why a new node may not be tested; "" where it may."""
-    if snapshot.policy.validate.of_new_nodes() is None:
+    if not snapshot.policy.validate.tests_new_nodes:
         return "the policy tests no new nodes"
     if write.node_uid != node.uid:
         return "the node was replaced"

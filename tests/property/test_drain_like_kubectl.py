@@ -20,7 +20,6 @@ from rules.api.writes import EvictPod
 from rules.drain.budget import needs_turn
 from rules.drain.eviction import EvictionKind, EvictionOutcome
 from rules.drain.queue import PdbQueue, answered, due, pdb_changed
-from rules.policy.policy import Backoff
 from tests.support.scenario.examples import examples
 
 LIMIT_S = 900
@@ -117,7 +116,7 @@ def by_kubectl(cluster: Cluster) -> None:
 
 def by_queue(cluster: Cluster, watched: bool) -> None:
     """One look and one pump a second; `watched`: the PDB's watch works."""
-    queue, backoff = PdbQueue(), Backoff()
+    queue = PdbQueue()
     allowed = cluster.allowed
     while cluster.left and cluster.now < 4 * LIMIT_S:
         budget = (cluster.budget(),)
@@ -138,7 +137,7 @@ def by_queue(cluster: Cluster, watched: bool) -> None:
             gone = cluster.evict(pods[eviction.name])
             kind = EvictionKind.ACCEPTED if gone else EvictionKind.BUDGET_FULL
             outcome = EvictionOutcome(kind=kind)
-            queue = answered(queue, eviction, outcome, backoff, cluster.now, 0.5)
+            queue = answered(queue, eviction, outcome, cluster.now, 0.5)
         cluster.now += 1
         if watched and cluster.allowed != allowed:
             queue = pdb_changed(queue, "a/keep")

@@ -19,11 +19,11 @@ from rules.session.external import External, external_of, first_seen, holds
 NOW = 1_790_000_000.0
 DOCUMENT = {
     "external": [
-        {"condition": {"type": "Bad", "status": "True"}, "reason": "OtherBad", "for": "30s"},
-        {"condition": {"type": "Good", "status": "False"}, "reason": "NotGood"},
-        {"label": {"key": "x.example/at", "before": "1h"}, "reason": "Soon", "for": "0s"},
-        {"annotation": {"key": "x.example/note"}, "reason": "Noted"},
-        {"taint": {"key": "x.example/out", "effect": "NoSchedule"}, "reason": "Tainted"},
+        {"match": "condition Bad", "reason": "OtherBad", "for": "30s"},
+        {"match": "condition Good=False", "reason": "NotGood"},
+        {"match": "label x.example/at", "before": "1h", "reason": "Soon", "for": "0s"},
+        {"match": "annotation x.example/note", "reason": "Noted"},
+        {"match": "taint x.example/out:NoSchedule", "reason": "Tainted"},
     ]
 }
 TIMES = st.one_of(

@@ -38,17 +38,3 @@ def test_any_document_is_a_policy_or_has_problems_that_can_be_told(document: Any
         return
     assert found
     assert all(one.sentence("f").isprintable() for one in found)
-
-
-@given(document=DOCUMENTS, entries=st.lists(st.just(3), max_size=3))
-def test_what_stands_before_an_entry_does_not_move_it(document: Any, entries: list[int]) -> None:
-    """The same trigger, later in the list, has the same mistakes at its later index."""
-
-    def told(before: list[int]) -> list[tuple[str, str]]:
-        found = load_policy({"pods": [*before, document]})
-        assert isinstance(found, tuple) or not before
-        problems = () if isinstance(found, Policy) else found
-        at = f"pods[{len(before)}]"
-        return [(p.path[len(at) :], p.message) for p in problems if p.path.startswith(at)]
-
-    assert told(entries) == told([])

@@ -19,7 +19,7 @@ from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.fleet.fleet_load import create_node, pool_nodes
 from hack.sim.cluster.resource import NAMESPACES, NODES, POD_TEMPLATES, PODS, Resource
 from hack.sim.demo.ledger import Ledger
-from rules.policy.validation import BUILTIN_TEMPLATE
+from rules.policy.policy import VALIDATE_TEMPLATE
 
 MACHINES: Final = Resource("cluster.x-k8s.io", "v1beta2", "machines", True, "Machine")
 REMEDIATE: Final = "cluster.x-k8s.io/remediate-machine"
@@ -56,7 +56,7 @@ class TestBench:
                 "containers": [{"name": "validate", "image": "registry.example/gpuward:demo"}],
             }
         }
-        body = {"metadata": {"name": BUILTIN_TEMPLATE}, "template": pod}
+        body = {"metadata": {"name": VALIDATE_TEMPLATE}, "template": pod}
         await self._client.create(POD_TEMPLATES, body, self._namespace)
 
     async def run(self) -> None:

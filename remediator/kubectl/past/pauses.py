@@ -19,7 +19,7 @@ from rules.api.nodes import NodeView, PauseView
 from rules.api.object_name import segment
 from rules.api.requests import Request
 from rules.api.timestamps import parse_time, utc_of
-from rules.policy.policy import Policy
+from rules.session.history import KEEP_S
 from rules.session.observation import pause_means, pause_over
 
 KEPT: Final = 50
@@ -78,23 +78,20 @@ def ended_by(pause: PauseView, now: float) -> str:
     return (ended.by or "a person") if ended is not None else "its time"
 
 
-def outlived(
-    pauses: Iterable[PauseView], policy: Policy | None, now: float
-) -> tuple[PauseView, ...]:
+def outlived(pauses: Iterable[PauseView], now: float) -> tuple[PauseView, ...]:
     """Those of ours that are over and that history no longer keeps: too old, or too many."""
     over = [p for p in pauses if pause_over(p, now) and _OURS.fullmatch(p.metadata.name)]
     over.sort(key=lambda one: (over_at(one), one.metadata.name), reverse=True)
-    keep_s = (policy or Policy()).history.keep_s
-    gone = [p for place, p in enumerate(over) if place >= KEPT or now - over_at(p) > keep_s]
+    gone = [p for place, p in enumerate(over) if place >= KEPT or now - over_at(p) > KEEP_S]
     return tuple(gone[-_AT_ONCE:])
 
 
-async def forget_outlived(cluster: Cluster, policy: Policy | None) -> None:
+async def forget_outlived(cluster: Cluster) -> None:
     """Delete them as they were seen: one that somebody took up again stays. Whoever may not is
     stopped by nothing.
     """
     with suppress(CommandError):
-        for pause in outlived(await cluster.pauses(), policy, cluster.now()):
+        for pause in outlived(await cluster.pauses(), cluster.now()):
             seen = {"uid": pause.metadata.uid, "resourceVersion": pause.metadata.resource_version}
             path = f"{GROUP_PATH}/gpuwardpauses/{segment(pause.metadata.name)}"
             body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": seen}

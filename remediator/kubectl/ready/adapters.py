@@ -11,7 +11,6 @@ from rules.api.object_name import api_path
 from rules.policy.components import FENCE, VALIDATE, asked_components
 from rules.policy.policy import Policy
 from rules.policy.repair_rights import actions_in_use
-from rules.policy.validation import BUILTIN_TEMPLATE
 from rules.repair.adapter import RepairAction
 from rules.repair.component import MARK_POLICY, UNKNOWN_POLICY, component_key, folder_of
 from rules.repair.job_component import JOBS_POLICY, job_kinds
@@ -52,34 +51,27 @@ async def repair_checks(cluster: Cluster, policy: Policy, namespace: str) -> lis
 
 
 async def validation_checks(cluster: Cluster, policy: Policy, namespace: str) -> list[Check]:
-    """What the tests under load need that the policy asks for, one line for each PodTemplate."""
+    """What the test under load needs that the policy asks for."""
     asked = any(each.component == VALIDATE for each in asked_components(policy))
-    known = api_path("/api/v1/namespaces", namespace, "podtemplates", BUILTIN_TEMPLATE)
+    template = policy.validate.template
+    path = api_path("/api/v1/namespaces", namespace, "podtemplates", template)
+    found = await cluster.get(path)
     # Auto tests where the component is installed: what else it needs is to be there then.
-    auto = policy.validate.new_nodes or (not asked and await cluster.get(known) is not None)
-    if not asked and not auto:
+    if policy.validate.provider == "None" or not (asked or found is not None):
         return []
-    wanted = policy.validate.with_auto("Builtin") if auto else policy.validate
-    choices = [wanted.chosen(severity, "") for severity in ("", *wanted.severity)]
-    choices += [wanted.chosen("", step) for step in wanted.step]
-    checks = []
+    lacking = []
+    if found is None:
+        lacking.append(f"there is no PodTemplate {template} in {namespace}")
+    spec = (found or {}).get("template", {}).get("spec", {})
+    runtime, classes = spec.get("runtimeClassName"), "/apis/node.k8s.io/v1/runtimeclasses"
+    if runtime and await cluster.get(api_path(classes, runtime)) is None:
+        lacking.append(f"there is no RuntimeClass {runtime}")
     user = f"system:serviceaccount:{namespace}:{COMPONENT_REMEDIATOR}"
-    for template in sorted({choice.template for choice in choices if choice is not None}):
-        lacking = []
-        path = api_path("/api/v1/namespaces", namespace, "podtemplates", template)
-        found = await cluster.get(path)
-        if found is None:
-            lacking.append(f"there is no PodTemplate {template} in {namespace}")
-        spec = (found or {}).get("template", {}).get("spec", {})
-        runtime, classes = spec.get("runtimeClassName"), "/apis/node.k8s.io/v1/runtimeclasses"
-        if runtime and await cluster.get(api_path(classes, runtime)) is None:
-            lacking.append(f"there is no RuntimeClass {runtime}")
-        if await cluster.may(user, "batch", "jobs", "create", namespace) is False:
-            lacking.append(f"the remediator may not create jobs.batch in {namespace}")
-        told = f"{'; '.join(lacking)}; add component validate" if lacking else "is there"
-        verdict = FAIL if lacking else OK
-        checks.append(Check(verdict=verdict, name=f"test under load {template}", found=told))
-    return checks
+    if await cluster.may(user, "batch", "jobs", "create", namespace) is False:
+        lacking.append(f"the remediator may not create jobs.batch in {namespace}")
+    told = f"{'; '.join(lacking)}; add component validate" if lacking else "is there"
+    verdict = FAIL if lacking else OK
+    return [Check(verdict=verdict, name=f"test under load {template}", found=told)]
 
 
 async def _not_served(cluster: Cluster, actions: Sequence[RepairAction]) -> list[str]:

@@ -17,10 +17,10 @@ from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Phase, QuarantineStatus
 from rules.api.timestamps import parse_time
 from rules.api.writes import DeleteEvidence
-from rules.policy.policy import Policy
 from rules.repair.ladder import ENDS_BOOT, Step
 from rules.session import status as st
 from rules.session.case import Case, touched
+from rules.session.history import KEEP_S
 
 WAIT_S: Final = 60.0
 """How long after the drain a step waits for it: an agent that lives takes seconds."""
@@ -145,12 +145,12 @@ def _at(status: QuarantineStatus, step: str) -> float | None:
 
 
 def outlived_evidence(
-    kept: Iterable[ObjectMeta], sessions: Iterable[str], policy: Policy, now: float
+    kept: Iterable[ObjectMeta], sessions: Iterable[str], now: float
 ) -> tuple[DeleteEvidence, ...]:
     """Evidence that history no longer keeps: of a session that is gone, and older than `keep`."""
     there = set(sessions)
     return tuple(
         DeleteEvidence(name=meta.name, uid=meta.uid)
         for meta in kept
-        if meta.name not in there and now - meta.created_at > policy.history.keep_s
+        if meta.name not in there and now - meta.created_at > KEEP_S
     )

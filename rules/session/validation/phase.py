@@ -17,7 +17,6 @@ from rules.api.names import ANNOTATION_HOLD
 from rules.api.quarantine import (
     Phase,
     QuarantineStatus,
-    RepairState,
     ValidationAttempt,
     ValidationCheck,
     ValidationState,
@@ -28,7 +27,7 @@ from rules.api.timestamps import format_time, parse_time, utc
 from rules.api.writes import Decision, Evicting
 from rules.catalog.reason import Level, level_rank
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.policy.validation import ValidationChoice
+from rules.policy.policy import Validation
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
 from rules.session.repair.empty import (
@@ -97,24 +96,20 @@ def tested_first(
     return _planned(case, status, choice)
 
 
-def wanted(case: Case) -> ValidationChoice | None:
-    """Who is to test the node; None where the policy says nobody, and for a node that was never
-    drained: its pods compute on, and were never in the way of a repair. A part that fails again
-    and again is tested by whoever tests anything.
+def wanted(case: Case) -> Validation | None:
+    """The test of the node; None where the policy asks for none, and for a node that was never
+    drained: its pods compute on, and were never in the way of a repair.
     """
     status = case.session.status
     drained = bool(status.repair) or bool(st.times(status, Phase.QUARANTINED))
-    proven = [a.step for a in status.repair if a.state == RepairState.PROVEN]
-    choice = case.policy.validate.chosen(case.severity, proven[-1] if proven else "")
-    if choice is None and case.learnt.lemons:
-        choice = case.policy.validate.of_lemons()
-    return choice if drained and not case.shadow else None
+    tests = case.policy.validate
+    return tests if tests.tests and drained and not case.shadow else None
 
 
 def would_test(case: Case) -> str:
     """What Shadow says of the test before the release, to go on with its sentence."""
-    choice = case.policy.validate.chosen(case.severity, "")
-    return f", and tested under load by {choice.provider} in the end" if choice is not None else ""
+    tests = case.policy.validate
+    return f", and tested under load ({tests.template}) in the end" if tests.tests else ""
 
 
 def closed_test(case: Case, status: QuarantineStatus, why: str) -> QuarantineStatus:
@@ -135,13 +130,8 @@ def off_first(case: Case) -> tuple[tuple[DeleteTestJob, ...], tuple[DeleteTestJo
     if test is None or case.seen.node is None:
         return (), away
     started = parse_time(test.started_at) or case.now
-    late = case.now - started > _timeout_s(case) + SLACK_S
+    late = case.now - started > case.policy.validate.timeout_s + SLACK_S
     return ((), away) if late else (away, ())
-
-
-def _timeout_s(case: Case) -> float:
-    choice = wanted(case)
-    return choice.timeout_s if choice is not None else case.policy.validate.timeout_s
 
 
 def _not_now(case: Case, halt: Refusal | None, blind: str) -> Refusal | None:
@@ -198,7 +188,7 @@ def _said(
     )
 
 
-def _planned(case: Case, status: QuarantineStatus, choice: ValidationChoice) -> Decision:
+def _planned(case: Case, status: QuarantineStatus, choice: Validation) -> Decision:
     """The test on record; its Job follows only after that."""
     last = latest(status)
     number = last.attempt + 1 if last is not None else 1
@@ -223,7 +213,7 @@ def _follow(
     """A test on record: made, read, or given up."""
     started = parse_time(test.started_at) or case.now
     choice = wanted(case)
-    timeout_s = _timeout_s(case)
+    timeout_s = case.policy.validate.timeout_s
     late = case.now - started > timeout_s + SLACK_S
     anew = bool(case.node.boot_id) and case.node.boot_id != test.boot_id
     seen = case.seen.job
@@ -233,15 +223,7 @@ def _follow(
             return _ended(case, status, test, _nothing(f"nothing was heard of it in time, {why}"))
         return _said(case, status, "LookAtTest", f"its test is not known yet, {why}", wake_s=1.0)
     if test.state == ValidationState.PLANNED and seen.job is None:
-        if (
-            anew
-            or choice is None
-            or (choice.provider, choice.template)
-            != (
-                test.provider,
-                test.template,
-            )
-        ):
+        if anew or choice is None or choice.template != test.template:
             why = "the node booted anew" if anew else "the policy asks for another test now"
             return _withdrawn(case, status, test, why)
         if refusal is not None:

@@ -17,7 +17,7 @@ from tests.support.remediator.remediator_process import (
 
 EXTERNAL = """
 external:
-  - condition: {type: GpuBroken, status: True}
+  - match: condition GpuBroken=True
     for: 1s
     reason: SiteGPUBroken
     severity: Fatal

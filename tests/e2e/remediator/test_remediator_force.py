@@ -25,8 +25,7 @@ NODE = "gpu-0000"
 PROMISED_S = 15
 FORCES = QUICK.replace(
     "drain: {",
-    "drain: {fatalTimeout: 2s, onTimeout: Force, unmanaged: Evict, "
-    f"doNotDisrupt: {{Fatal: {PROMISED_S}s}}, ",
+    "drain: {fatalTimeout: 2s, onTimeout: Force, unmanaged: Evict, ",
 )
 WAITS = f"pods: [{{selector: app=trains, strategy: WaitCompleted, maxWait: {PROMISED_S}s}}]\n"
 

@@ -68,9 +68,8 @@ budget:
   maxUnavailable: {percent: 100, atMost: 1000}
   maxNew: {count: 1000, window: 1s}
   perReason: {count: 1000, window: 1s}
-drain: {settle: 1s, backoff: {min: 1s, max: 2s}, gangWindow: 1s, unmanaged: Evict}
-release: {healthyFor: 1s, cancelExpiry: 1s, replaceAfter: {count: 1000, window: 1h}}
-history: {keep: 1h, maxPerNode: 3}
+drain: {settle: 1s, gangWindow: 1s, unmanaged: Evict}
+release: {healthyFor: 1s, cancelExpiry: 1s, replaceAfter: 1000}
 """
 
 

@@ -26,15 +26,15 @@ from tests.support.remediator.remediator_process import (
 
 SICK = 100
 PODS_PER_NODE = 10
-RATE = 50
+RATE = 100
 ALL_AT_ONCE = f"""
 mode: Enforce
 budget:
   maxUnavailable: {{percent: 100, atMost: 1000}}
   maxNew: {{count: 1000, window: 1m}}
   perReason: {{count: 1000, window: 1m}}
-drain: {{settle: 0s, gangWindow: 0s, unmanaged: Evict, backoff: {{min: 1s, max: 2s}}}}
-limits: {{evictionsPerSecond: {RATE}, nodesDraining: {SICK}}}
+drain: {{settle: 0s, gangWindow: 0s, unmanaged: Evict}}
+limits: {{nodesDraining: {SICK}}}
 """
 
 

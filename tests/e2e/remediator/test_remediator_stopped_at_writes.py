@@ -51,7 +51,7 @@ budget:
   maxUnavailable: {percent: 100, atMost: 1000}
   maxNew: {count: 1000, window: 1m}
   perReason: {count: 1000, window: 1m}
-drain: {settle: 0s, gangWindow: 0s, unmanaged: Evict, backoff: {min: 1s, max: 2s}}
+drain: {settle: 0s, gangWindow: 0s, unmanaged: Evict}
 release: {healthyFor: 0s}
 """
 STEPS = ["Pending", "Marked", "Draining", "Quarantined", "Validating", "Released"]

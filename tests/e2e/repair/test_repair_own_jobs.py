@@ -41,7 +41,7 @@ ASKS_FOR_A_RESET = Fault(reason=XID_79.reason, xids=(79,), gpu=3, action=Action.
 OPERANDS = {f"{PREFIX_GPU_DEPLOY}{name}": "true" for name in ("device-plugin", "dcgm-exporter")}
 HELD_BACK = {f"{PREFIX_GPU_DEPLOY}dcgm": "false"}
 COMPONENTS = ("repair-reset-gpu-job", "repair-restart-node-job", "validate")
-TESTED = "validate: {provider: Builtin, timeout: 2m}\n"
+TESTED = "validate: {provider: Job, timeout: 2m}\n"
 
 
 async def standing(cluster: Cluster, *, reset_ends: int, more: str = "") -> RemediatorProcess:

@@ -21,7 +21,7 @@ from tests.support.remediator.remediator_process import (
     sessions,
 )
 
-TESTED = "validate: {provider: Builtin, timeout: 2m}\n"
+TESTED = "validate: {provider: Job, timeout: 2m}\n"
 NODES = [f"gpu-000{n}" for n in range(3)]
 NODE = NODES[0]
 
@@ -165,7 +165,7 @@ async def test_an_idle_node_is_tested_and_what_fails_is_quarantined(cluster, tmp
             "preemptionPolicy": "Never",
         },
     )
-    tested = "validate: {provider: Builtin, timeout: 2m, newNodes: true}\n"
+    tested = "validate: {provider: Job, timeout: 2m, newNodes: true}\n"
     one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=QUICK + tested)
 
     async def quarantined():

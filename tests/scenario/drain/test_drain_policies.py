@@ -98,13 +98,12 @@ def test_counts_stay_true_where_the_names_are_bounded() -> None:
     assert "(0 evicted, 30 left by policy, 0 left by failure)" in world.message(NODE)
 
 
-@pytest.mark.parametrize("empty_dir", ["Report", "Evict"])
-def test_empty_dirs_by_policy(empty_dir: str) -> None:
-    world = fleet(drain={"emptyDir": empty_dir})
+def test_pods_with_an_empty_dir_are_evicted() -> None:
+    world = fleet()
     world.add_pod("scratch", NODE, volumes=[{"name": "tmp", "emptyDir": {}}])
     world.incident(NODE)
     world.run_until(NODE, "Quarantined", limit=60)
-    assert (evicted(world) == ["scratch"]) == (empty_dir == "Evict")
+    assert evicted(world) == ["scratch"]
 
 
 def test_wait_completed_lets_a_job_end_within_its_time() -> None:

@@ -227,16 +227,14 @@ def test_s22_force_keeps_job_semantics_and_is_per_pod(grace: int) -> None:
 
 
 def test_s24_ordinary_pods_leave_before_critical_ones() -> None:
-    world = fleet(pods=[{"namespaces": ["db"], "order": 5}])
+    world = fleet()
     world.add_pod("dns", NODE, priorityClassName="system-cluster-critical", grace=5)
-    world.add_pod("store", NODE, namespace="db", grace=5)
     world.add_pod("web", NODE, grace=5)
     world.incident(NODE)
     world.run_until(NODE, "Quarantined", limit=90)
-    assert evicted(world) == ["web", "store", "dns"]
+    assert evicted(world) == ["web", "dns"]
     times = [at for at, w, _, _ in world.sent if isinstance(w, d.EvictPod)]
     assert times[1] - times[0] >= 5
-    assert times[2] - times[1] >= 5
 
 
 def test_s25_a_pod_that_comes_back_three_times_stops_the_loop_and_names_its_owner() -> None:

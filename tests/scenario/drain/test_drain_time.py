@@ -95,19 +95,13 @@ class TestForceKeepsEveryPromise:
         assert world.writes(d.DeletePod)
 
     def test_a_do_not_disrupt_that_is_honoured_longer_is_kept(self) -> None:
-        world = fleet(
-            drain={
-                "fatalTimeout": "30m",
-                "onTimeout": "Force",
-                "doNotDisrupt": {"Fatal": "2h"},
-            }
-        )
+        world = fleet(drain={"fatalTimeout": "5m", "onTimeout": "Force"})
         world.add_pod("held", NODE, annotations={"karpenter.sh/do-not-disrupt": "true"})
         world.add_pdb("keep", minAvailable=1)
         world.incident(NODE)
-        world.run(3600, step=30)
+        world.run(590, step=10)
         assert not world.writes(d.DeletePod)
-        world.run(2 * 3600, step=30)
+        world.run(300, step=10)
         assert world.writes(d.DeletePod)
 
     def test_a_pod_that_may_end_by_itself_is_asked_before_it_is_deleted(self) -> None:

@@ -14,13 +14,12 @@ from rules.session.external import _id, taken_back
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 NODE = "n0"
-CONDITION = {"type": "GpuBroken", "status": "True"}
+CONDITION = "condition GpuBroken=True"
 
 
 def trigger(**given: Any) -> dict[str, Any]:
-    kinds = {"condition", "annotation", "label", "taint"}
-    found = {} if kinds & given.keys() else {"condition": CONDITION}
-    return {**found, "reason": "SiteGPUBroken", "severity": "Fatal", "level": "Drain", **given}
+    site = {"reason": "SiteGPUBroken", "severity": "Fatal", "level": "Drain"}
+    return {"match": CONDITION, **site, **given}
 
 
 class ExternalWorld(World):
@@ -205,14 +204,14 @@ def test_it_joins_the_session_that_there_is() -> None:
 @pytest.mark.parametrize(
     "found",
     [
-        {"label": {"key": "provider.example/maintenance", "value": "soon"}},
-        {"annotation": {"key": "provider.example/maintenance"}},
-        {"taint": {"key": "provider.example/maintenance", "effect": "NoSchedule"}},
+        "label provider.example/maintenance=soon",
+        "annotation provider.example/maintenance",
+        "taint provider.example/maintenance:NoSchedule",
     ],
 )
-def test_a_notice_as_label_annotation_or_taint(found: dict[str, Any]) -> None:
-    world = ExternalWorld(trigger(**found))
-    (kind,) = found
+def test_a_notice_as_label_annotation_or_taint(found: str) -> None:
+    world = ExternalWorld(trigger(match=found))
+    kind = found.partition(" ")[0]
     world.run(60, step=5)
     if kind == "taint":
         world.taint(NODE, "provider.example/maintenance")
@@ -236,8 +235,8 @@ def test_a_notice_as_label_annotation_or_taint(found: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("spelled", ["rfc3339", "unix"])
 def test_a_notice_with_a_time_begins_so_long_before_it(spelled: str) -> None:
-    label = {"key": "provider.example/at", "before": "30m"}
-    world = ExternalWorld(trigger(annotation=label, **{"for": "0s"}))
+    notice = {"match": "annotation provider.example/at", "before": "30m", "for": "0s"}
+    world = ExternalWorld(trigger(**notice))
     at = world.now + 7200
     value = format_time(at) if spelled == "rfc3339" else str(int(at))
     world.annotate(NODE, "provider.example/at", value)
@@ -251,8 +250,8 @@ def test_a_notice_with_a_time_begins_so_long_before_it(spelled: str) -> None:
 
 
 def test_a_notice_of_last_year_opens_nothing() -> None:
-    label = {"key": "provider.example/at", "before": "30m"}
-    world = ExternalWorld(trigger(annotation=label, **{"for": "0s"}))
+    notice = {"match": "annotation provider.example/at", "before": "30m", "for": "0s"}
+    world = ExternalWorld(trigger(**notice))
     for index, value in enumerate([format_time(world.now - 2 * 86_400), "soon", "9" * 400, ""]):
         world.annotate(f"n{index}", "provider.example/at", value)
     world.run(600, step=10)
@@ -315,18 +314,18 @@ def test_pause_and_opt_out_hold_for_others_too() -> None:
 @pytest.mark.parametrize(
     ("given", "ends"),
     [
-        ({"condition": {"type": "GpuBroken", "status": "False"}}, "becoming True"),
-        ({"condition": {"type": "GpuBroken", "status": "Unknown"}}, "becoming True or False"),
-        ({"label": {"key": "a.example/x"}}, "label a.example/x being taken off the Node"),
+        ({"match": "condition GpuBroken=False"}, "becoming True"),
+        ({"match": "condition GpuBroken=Unknown"}, "becoming True or False"),
+        ({"match": "label a.example/x"}, "label a.example/x being taken off the Node"),
         (
-            {"label": {"key": "a.example/x", "value": "1"}},
+            {"match": "label a.example/x=1"},
             "label a.example/x being taken off the Node or changed",
         ),
         (
-            {"annotation": {"key": "a.example/at", "before": "1h"}},
+            {"match": "annotation a.example/at", "before": "1h"},
             "annotation a.example/at being taken off the Node or put off",
         ),
-        ({"taint": {"key": "a.example/t"}}, "taint a.example/t being taken off the Node"),
+        ({"match": "taint a.example/t"}, "taint a.example/t being taken off the Node"),
     ],
 )
 def test_what_takes_each_kind_of_word_back(given: dict[str, Any], ends: str) -> None:

@@ -15,7 +15,7 @@ def drilled() -> RecordWorld:
     """The trigger of the runbook, its label on and off, and the node given back."""
     world = RecordWorld()
     trigger = {
-        "label": {"key": DRILL}, "for": "10s", "reason": "FireDrill", "level": "Drain",
+        "match": f"label {DRILL}", "for": "10s", "reason": "FireDrill", "level": "Drain",
         "action": "RestartNode",
     }  # fmt: skip
     world.policy = policy_of(budget=ROOMY, external=[trigger])

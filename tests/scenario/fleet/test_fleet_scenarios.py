@@ -12,19 +12,17 @@ from tests.support.scenario.session_world import ROOMY, CrashError, World, polic
 
 class TestBudget:
     @pytest.mark.parametrize(
-        ("nodes", "percent", "at_most", "minimum", "allowed"),
+        ("nodes", "percent", "at_most", "allowed"),
         [
-            pytest.param(20, 10, 50, 1, 2, id="percent"),
-            pytest.param(19, 10, 50, 1, 1, id="rounded-down"),
-            pytest.param(9, 10, 50, 1, 1, id="at-least-the-minimum"),
-            pytest.param(40, 50, 3, 1, 3, id="at-most"),
-            pytest.param(30, 0, 50, 0, 0, id="nothing"),
+            pytest.param(20, 10, 50, 2, id="percent"),
+            pytest.param(19, 10, 50, 1, id="rounded-down"),
+            pytest.param(9, 10, 50, 1, id="at-least-one"),
+            pytest.param(40, 50, 3, 3, id="at-most"),
+            pytest.param(30, 100, 0, 0, id="nothing"),
         ],
     )
-    def test_how_many(
-        self, nodes: int, percent: float, at_most: int, minimum: int, allowed: int
-    ) -> None:
-        world = fleet(nodes, budget=share(percent, at_most, minimum=minimum))
+    def test_how_many(self, nodes: int, percent: float, at_most: int, allowed: int) -> None:
+        world = fleet(nodes, budget=share(percent, at_most))
         names = list(world.nodes)[: allowed + 3]
         for name in names:
             world.incident(name)

@@ -99,19 +99,19 @@ class TestOwnNode:
 
 class TestOrder:
     def test_fatal_before_degraded_then_oldest(self) -> None:
-        world = fleet(20, budget=share(0, minimum=0))
+        world = fleet(20, budget=share(0, at_most=0))
         for index, severity in enumerate(["Degraded", "Fatal", "Degraded", "Fatal"]):
             world.incident(f"n{index}", severity=severity)
             world.run(2)
         order: list[str] = []
         for room in (1, 2, 3, 4):
-            world.policy = policy_of(budget=share(100, at_most=room, minimum=0))
+            world.policy = policy_of(budget=share(100, at_most=room))
             world.run(2)
             order.append((set(ours(world)) - set(order)).pop())
         assert order == ["n1", "n3", "n0", "n2"]
 
     def test_gang_mates_go_together(self) -> None:
-        world = fleet(20, budget=share(0, minimum=0))
+        world = fleet(20, budget=share(0, at_most=0))
         for name in ("n2", "n4"):
             gang_pod(world, name)
         for index in range(5):
@@ -119,7 +119,7 @@ class TestOrder:
             world.run(2)
         order: list[str] = []
         for room in (1, 2, 3, 4, 5):
-            world.policy = policy_of(budget=share(100, at_most=room, minimum=0))
+            world.policy = policy_of(budget=share(100, at_most=room))
             world.run(2)
             order.append((set(ours(world)) - set(order)).pop())
         assert order == ["n0", "n1", "n2", "n4", "n3"]

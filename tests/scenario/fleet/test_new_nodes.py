@@ -23,7 +23,7 @@ class NewNodeWorld(World):
     """The sweep of `remediator.upkeep.new_nodes`, and a scheduler and kubelet for its Jobs."""
 
     def __init__(self, nodes: int) -> None:
-        validate = {"provider": "Builtin", "newNodes": True}
+        validate = {"provider": "Job", "newNodes": True}
         super().__init__(policy_of(budget=ROOMY, validate=validate, release={"healthyFor": "1m"}))
         for name in self.add_nodes(nodes):
             self.nodes[name]["status"]["allocatable"] = {"nvidia.com/gpu": "8"}
@@ -87,7 +87,7 @@ def test_every_new_node_is_tested_once_and_at_most_ten_at_once() -> None:
 
 def test_no_node_is_tested_where_the_policy_does_not_ask() -> None:
     world = NewNodeWorld(nodes=2)
-    world.policy = policy_of(budget=ROOMY, validate={"provider": "Builtin"})
+    world.policy = policy_of(budget=ROOMY, validate={"provider": "Job"})
     assert world.sweep() == []
 
 

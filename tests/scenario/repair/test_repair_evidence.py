@@ -11,7 +11,6 @@ import pytest
 from rules.api import writes as d
 from rules.api.metadata import ObjectMeta
 from rules.api.timestamps import format_time, parse_time
-from rules.policy.policy import Policy
 from rules.session.repair.evidence import look_again_s, outlived_evidence, recorded
 from tests.support.scenario.repair_world import NODE, RepairWorld
 from tests.support.scenario.session_world import ROOMY, World, policy_of
@@ -141,7 +140,7 @@ def test_evidence_goes_with_history_and_never_before_its_session() -> None:
         return ObjectMeta(name=name, uid=f"uid-{name}", creation_timestamp=at)
 
     found = [kept("young", 1), kept("open", 90), kept("old", 29)]
-    deletions = outlived_evidence(found, ["open"], Policy(), now)
+    deletions = outlived_evidence(found, ["open"], now)
     assert deletions == (d.DeleteEvidence(name="old", uid="uid-old"),)
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from rules.api.health import plain
 from rules.api.timestamps import format_time
 from rules.ledger.record import (
     ANNOTATION_KEEP,
@@ -17,7 +14,6 @@ from rules.ledger.record import (
 )
 from tests.support.scenario.record_world import DAY, RecordWorld
 from tests.support.scenario.repair_world import NODE
-from tests.support.scenario.validation_world import ValidationWorld
 
 GPU = f"GPU-{NODE}-0"
 LOOKED_AT_AGAIN_S = 60.0
@@ -170,23 +166,6 @@ def test_what_a_person_undid_counts_nothing() -> None:
     assert {event.outcome for event in record.events} == {FaultOutcome.UNDONE}
     assert record.counters.undone == 5
     assert (record.lemon, record.score) == (False, 0)
-
-
-def test_a_lemon_is_tested_before_it_comes_back_where_others_are_not() -> None:
-    only_after_replacement: dict[str, Any] = {
-        "provider": "None",
-        "step": {"ReplaceNode": {"provider": "Builtin"}},
-    }
-    for lemon in (False, True):
-        world = ValidationWorld("passes", **only_after_replacement)
-        if lemon:
-            world.records[gpu_record_name(GPU)] = {
-                "metadata": {"name": gpu_record_name(GPU), "uid": "r", "resourceVersion": "1"},
-                "status": plain(known_lemon(world.now)),
-            }
-        world.fall_ill_and_heal()
-        world.run(300, step=5)
-        assert world.tests_of() == ([("Passed", "pass")] if lemon else [])
 
 
 def known_lemon(now: float) -> RecordStatus:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from remediator.kube.pace import PaceLane, Rates
 from rules.api import writes as d
 from rules.api.mark import AUTOSCALER_ANNOTATIONS
 from rules.api.names import ANNOTATION_SESSION, TAINT_QUARANTINE
@@ -15,7 +16,7 @@ from rules.api.timestamps import format_time, parse_time
 from rules.session.decide import decide
 from rules.session.observation import Permit, observe, sessions_by_node
 from tests.support.scenario.session_phases_reached import MARKED, NODE, OPEN, at, evictions_after
-from tests.support.scenario.session_world import ROOMY, World, policy_of
+from tests.support.scenario.session_world import World
 
 
 @pytest.mark.parametrize("phase", MARKED)
@@ -176,7 +177,8 @@ class TestHold:
 
 class TestPause:
     def test_it_acts_within_a_second_in_the_middle_of_a_drain(self) -> None:
-        world = World(policy_of(budget=ROOMY, limits={"evictionsPerSecond": 4}))
+        world = World()
+        world.rates = Rates(per_second={PaceLane.EVICT: 4})
         world.add_nodes(5)
         for index in range(20):
             world.add_pod(f"p{index}", NODE)

@@ -210,24 +210,14 @@ def test_what_was_never_drained_is_not_tested() -> None:
     assert world.made() == []
 
 
-def test_severity_and_step_choose_the_test() -> None:
-    rules = {
-        "severity": {"Degraded": {"provider": "None"}},
-        "step": {"RestartNode": {"provider": "Job", "template": "diag", "timeout": "2h"}},
-    }
-    policy = validation_policy(**rules).validate
-    assert policy.chosen("Fatal", "").provider == "Builtin"
-    assert policy.chosen("Degraded", "") is None
-    chosen = policy.chosen("Degraded", "RestartNode")
-    assert (chosen.provider, chosen.template, chosen.timeout_s) == ("Job", "diag", 7200)
-
-
 def test_shadow_says_that_it_would_be_tested_and_makes_nothing() -> None:
     world = ValidationWorld("passes")
     world.policy = msgspec.structs.replace(world.policy, mode=Mode.SHADOW)
     world.incident(NODE)
     world.run(300)
-    assert "tested under load by Builtin in the end; nothing is touched" in world.message(NODE)
+    assert "tested under load (gpuward-validate) in the end; nothing is touched" in world.message(
+        NODE
+    )
     assert world.made() == []
 
 

@@ -57,7 +57,7 @@ class LadderWorld(ValidationWorld):
         self.policy = policy_of(
             budget=ROOMY,
             repair=repair,
-            validate={"provider": "Builtin", "timeout": "5m"},
+            validate={"provider": "Job", "timeout": "5m"},
             release={"healthyFor": "30s"},
         )
         self.left = 0

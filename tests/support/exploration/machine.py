@@ -203,7 +203,6 @@ class Machine(Sight):
             pods=self.pods_on(state, index),
             pdbs=(pdb_view(state.pdb_minimum, state.pods),),
             severity=worst(session.spec.causes),
-            reasons=tuple(cause.reason for cause in session.spec.causes),
             drain=session.status.drain or DrainStatus(),
             last_active_at=float(NOW + active.at) if active else None,
         )

@@ -28,7 +28,7 @@ def policy_of(at_most: int, **more: Any) -> Policy:
             "release": {
                 "healthyFor": "30s",
                 "cancelExpiry": "200s",
-                "replaceAfter": {"count": 3, "window": "4m"},
+                "replaceAfter": 3,
             },
             "drain": {"settle": "5s", "gangWindow": "30s", "fatalTimeout": "2m"},
             **more,

@@ -15,7 +15,7 @@ from remediator.drain.look import DrainLook
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode
 from rules.policy.durations import Seconds
-from rules.policy.policy import Backoff, Drain, Limits, Policy
+from rules.policy.policy import Drain, Limits, Policy
 from tests.support.remediator.edge import QUARANTINES
 from tests.support.remediator.edge_world import EdgeWorld
 from tests.support.remediator.scripted_server import until
@@ -26,7 +26,6 @@ POLICY = Policy(
     drain=Drain(
         settle_s=Seconds(0.1),
         unmanaged="Evict",
-        backoff=Backoff(min_s=Seconds(0.2), max_s=Seconds(0.5)),
     ),
 )
 

@@ -32,7 +32,7 @@ mode: Enforce
 budget:
   maxUnavailable: {percent: 50, atMost: 50}
   maxNew: {count: 50, window: 1m}
-drain: {settle: 1s, backoff: {min: 1s, max: 2s}, gangWindow: 1s}
+drain: {settle: 1s, gangWindow: 1s}
 release: {healthyFor: 1s}
 """
 END_WITHIN_S = 20

@@ -21,7 +21,7 @@ class RecordWorld(RepairWorld):
         self.policy = policy_of(
             budget=ROOMY,
             repair={"mode": "Auto", "steps": asked, "attempts": 99, **repair},
-            release={"replaceAfter": {"count": 99, "window": "7d"}},
+            release={"replaceAfter": 99},
         )
 
     def keep_records(self) -> int:

@@ -47,7 +47,7 @@ HAPPENS = {"hangs", "vanishes", "is elsewhere", "is not ours", "is another", "re
 def validation_policy(repair: dict[str, Any] | None = None, **validate: Any) -> Any:
     """Enforce, with room in the budget, repair by Node conditions, and the builtin test."""
     ladder = {"mode": "Auto", "steps": STEPS} if repair is None else repair
-    return policy_of(budget=ROOMY, repair=ladder, validate={"provider": "Builtin", **validate})
+    return policy_of(budget=ROOMY, repair=ladder, validate={"provider": "Job", **validate})
 
 
 class ValidationWorld(RepairWorld):

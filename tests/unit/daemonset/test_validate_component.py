@@ -21,7 +21,7 @@ from remediator.settings import make_parser, run_settings
 from rules.api.nodes import NodeView
 from rules.api.repair.writes import SetValidated
 from rules.api.requests import request
-from rules.policy.validation import BUILTIN_TEMPLATE
+from rules.policy.policy import VALIDATE_TEMPLATE
 from rules.validate.contract import Verdict, read
 from rules.validate.jobs import (
     LABEL_COMPONENT,
@@ -62,7 +62,7 @@ def refused(made: dict[str, Any]) -> list[str]:
 
 
 def test_the_builtin_test_is_what_the_remediator_may_make() -> None:
-    assert TEMPLATE["metadata"]["name"] == BUILTIN_TEMPLATE
+    assert TEMPLATE["metadata"]["name"] == VALIDATE_TEMPLATE
     assert refused(job()) == []
     labels = TEMPLATE["template"]["metadata"]["labels"]
     assert labels == {LABEL_NAME: "gpuward", LABEL_COMPONENT: "validate"}
@@ -123,7 +123,7 @@ def test_the_component_builds_and_sets_what_the_remediator_knows() -> None:
     environ = {e["name"]: e["value"] for e in found["env"] if "value" in e}
     assert run_settings(make_parser(environ).parse_args(["run"]), environ).builtin_validation
     assert not run_settings(make_parser({}).parse_args(["run"]), {}).builtin_validation
-    assert one(objects, "PodTemplate", BUILTIN_TEMPLATE)
+    assert one(objects, "PodTemplate", VALIDATE_TEMPLATE)
 
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -16,7 +16,7 @@ from remediator.kube.api import Api
 from remediator.kube.elector import Elector
 from remediator.kube.gateway import AboutWrite, Gateway, Sent
 from remediator.kube.isolation import Isolation
-from remediator.kube.pace import PaceLane
+from remediator.kube.pace import Pace, PaceLane
 from remediator.metrics import Metrics
 from remediator.replica import Border
 from rules.api.requests import Request
@@ -56,6 +56,7 @@ class Process:
         """The set that a replica is made with."""
         return Border(
             clock=lambda: self.clock,
+            pace=lambda rates, clock: Pace(self.server.rates or rates, clock),
             metrics=_kept_metrics,
             api=partial(_MemoryApi, self),
             gateway=_SayingGateway,

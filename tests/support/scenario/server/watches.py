@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 
+from remediator.kube.pace import Rates
 from tests.support.scenario.server.apiserver import encoded
 from tests.support.scenario.server.reads import Object, Reads, Selection
 
@@ -77,6 +78,8 @@ class Watches(Reads):
 
     def __init__(self) -> None:
         super().__init__()
+        self.rates: Rates | None = None
+        """How fast a replica's calls go out; None: as in production."""
         self._collections: dict[str, _Shown] = {}
         self._quiet_until = 0.0
         """Before then none of the watches has waited long enough for a word."""

@@ -13,9 +13,10 @@ from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import NODES, PODS
 from hack.sim.proxy.faults import Fault
 from remediator.kube.gateway import Gateway
-from remediator.kube.pace import PaceLane, Rates
+from remediator.kube.pace import Pace, PaceLane, Rates
 from rules.api.mark import mark_patch
 from rules.api.nodes import FreshNode
+from rules.api.timestamps import format_time
 from rules.api.writes import DeletePod, Evicting
 from rules.policy.policy import PodRule
 from rules.session.recheck import recheck
@@ -35,10 +36,10 @@ async def cluster(tmp_path):
         yield found
 
 
-async def low_rate_drain(setting):
+async def low_rate_drain(setting, started_at=LONG_AGO):
     """A marked node with many pods, and a drain that has sent a few of its evictions."""
     cluster = setting.cluster
-    cluster.api._pace.apply(SLOW)
+    cluster.api._pace = Pace(SLOW, cluster.clock)
     node = await cluster.api.get("/api/v1/nodes/n1", FreshNode)
     patch = mark_patch(
         node, session="s-n1", reason="Xid79", phase="Draining", mark="CordonAndTaint", now=0.0
@@ -48,7 +49,7 @@ async def low_rate_drain(setting):
     await setting.client.patch(NODES, "n1", patch)
     for number in range(PODS_ON_NODE):
         await setting.add_pod(f"p{number}", "n1")
-    await setting.add_session("n1", started_at=LONG_AGO)
+    await setting.add_session("n1", started_at=started_at)
     setting.gateway._recheck = lambda write, node: recheck(write, node, setting.world.snapshot())
     setting.drains.steer("n1", Evicting.GO)
     await until(lambda: setting.evictions() >= 2)
@@ -91,13 +92,8 @@ async def test_a_skip_rule_that_was_added_is_obeyed_at_once(cluster):
 
 async def test_a_pod_that_changed_while_it_waited_is_read_again(cluster):
     async with draining(cluster) as setting:
-        await low_rate_drain(setting)
+        await low_rate_drain(setting, format_time(cluster.clock.now()))
         hold = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}
-        forever = msgspec.structs.replace(
-            POLICY.drain.do_not_disrupt, fatal_s=type(POLICY.drain.settle_s)(1e9)
-        )
-        drain = msgspec.structs.replace(POLICY.drain, do_not_disrupt=forever)
-        setting.policy = msgspec.structs.replace(POLICY, drain=drain)
         cluster.clock.ahead_s += 2.0
         for number in range(PODS_ON_NODE):
             await setting.client.patch(PODS, f"p{number}", hold, "default")

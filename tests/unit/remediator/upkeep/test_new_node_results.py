@@ -56,7 +56,7 @@ async def test_the_sweep_that_tells_a_result_asks_for_no_second_test(cluster):
     policy = load_policy(
         {
             "mode": "Enforce",
-            "validate": {"provider": "Builtin", "newNodes": True},
+            "validate": {"provider": "Job", "newNodes": True},
         }
     )
     assert isinstance(policy, Policy)

@@ -66,7 +66,7 @@ data: {policy.yaml: "mode: %s"}
         ("mode: Enforce\n---\nmode: Shadow\n", "p: holds 2 policies; give it one of them"),
         (f"mode: Enforce\n---\n{STREAM % 'Shadow'}", "p: holds 2 policies; give it one of them"),
         ("kind: QuarantinePolcy\nmode: Enforce\n",
-         "p: kind is wrong: invalid enum value 'QuarantinePolcy'; write one of QuarantinePolicy"),
+         "p: kind is wrong: invalid enum value 'QuarantinePolcy'; did you mean QuarantinePolicy?"),
         (f"{STREAM % 'Enforce'}kind: ConfigMap\n",
          "p: kind is given twice, in lines 6 and 9; keep one of them"),
     ],

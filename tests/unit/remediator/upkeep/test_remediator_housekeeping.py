@@ -12,13 +12,13 @@ from remediator.kube.publisher_pods import PublisherPods
 from remediator.upkeep.housekeeping import Housekeeping
 from rules.api.quarantine import Mode
 from rules.api.timestamps import format_time
-from rules.policy.durations import Seconds
-from rules.policy.policy import History, Policy
+from rules.policy.policy import Policy
+from rules.session.history import MAX_PER_NODE
 from tests.support.remediator.edge import QUARANTINES, NoSkew, edge
 from tests.support.remediator.edge_world import edge_world
 from tests.support.remediator.scripted_server import until
 
-POLICY = Policy(mode=Mode.ENFORCE, history=History(keep_s=Seconds(28 * 86400), max_per_node=2))
+POLICY = Policy(mode=Mode.ENFORCE)
 MINUTE = 60.0
 
 
@@ -159,12 +159,9 @@ async def ended_session(cluster, name, *, age_s):
 
 async def test_history_is_kept_by_age_and_number_and_open_sessions_always(cluster):
     day = 86400
-    for name, age_s in (
-        ("young", day / 2),
-        ("two-days", 2 * day),
-        ("three-days", 3 * day),
-        ("ancient", 40 * day),
-    ):
+    young = [(f"young-{number}", day / 2) for number in range(MAX_PER_NODE - 1)]
+    old = [("two-days", 2 * day), ("three-days", 3 * day), ("ancient", 40 * day)]
+    for name, age_s in (*young, *old):
         await ended_session(cluster, name, age_s=age_s)
     await cluster.client.create(
         QUARANTINES,
@@ -178,7 +175,11 @@ async def test_history_is_kept_by_age_and_number_and_open_sessions_always(cluste
     async with edge_world(cluster, POLICY) as setting:
         await housekeeping(setting).sweep()
         kept, _ = await cluster.client.list(QUARANTINES)
-        assert {s["metadata"]["name"] for s in kept} == {"young", "two-days", "open"}
+        assert {s["metadata"]["name"] for s in kept} == {
+            "two-days",
+            "open",
+            *(name for name, _ in young),
+        }
 
 
 async def test_the_fleet_is_not_judged_by_sessions_that_ended_long_ago(cluster):
@@ -194,13 +195,13 @@ async def test_pruning_keeps_up_within_minutes(cluster):
     async with edge_world(cluster, POLICY) as setting:
         keeper = housekeeping(setting)
         await keeper.sweep()
-        for number in range(5):
+        for number in range(MAX_PER_NODE + 3):
             await ended_session(cluster, f"s{number}", age_s=3 * 86400)
-        await until(lambda: len(setting.caches.quarantines.items) == 5)
+        await until(lambda: len(setting.caches.quarantines.items) == MAX_PER_NODE + 3)
         cluster.clock.ahead_s += 2 * MINUTE
         await keeper.sweep()
         kept, _ = await cluster.client.list(QUARANTINES)
-        assert len(kept) == 2
+        assert len(kept) == MAX_PER_NODE
 
 
 async def reads(cluster, keeper, minutes):

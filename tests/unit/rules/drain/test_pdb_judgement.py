@@ -11,7 +11,6 @@ from rules.api.writes import EvictPod
 from rules.drain.budget import judge, matching
 from rules.drain.eviction import EvictionKind, EvictionOutcome
 from rules.drain.queue import PdbQueue, answered, due, next_due_at, pdb_changed
-from rules.policy.policy import Backoff
 from tests.support.scenario.drain_objects import pdb, pod
 
 NOW = parse_time("2026-01-01T01:00:00Z") or 0.0
@@ -121,7 +120,6 @@ def eviction(name: str, node: str = "n0", key: str = "team-a/keep") -> EvictPod:
 
 FULL = EvictionOutcome(kind=EvictionKind.BUDGET_FULL)
 DONE = EvictionOutcome(kind=EvictionKind.ACCEPTED)
-BACKOFF = Backoff()
 
 
 def test_one_in_flight_per_pdb() -> None:
@@ -130,7 +128,7 @@ def test_one_in_flight_per_pdb() -> None:
     assert [e.name for e in sent] == ["a", "c"]
     queue, sent = due(queue, wanted, 1)
     assert sent == ()
-    queue = answered(queue, wanted[0], DONE, BACKOFF, 1, 0.5)
+    queue = answered(queue, wanted[0], DONE, 1, 0.5)
     _, sent = due(queue, wanted[1:], 1)
     assert [e.name for e in sent] == ["b"]
 
@@ -149,7 +147,7 @@ def test_back_off_grows_to_its_bound_and_belongs_to_the_pdb() -> None:
     for _ in range(8):
         queue, sent = due(queue, wanted, now)
         assert len(sent) == 1
-        queue = answered(queue, sent[0], FULL, BACKOFF, now, 0.5)
+        queue = answered(queue, sent[0], FULL, now, 0.5)
         assert due(queue, wanted, now)[1] == ()
         at = next_due_at(queue, wanted, now)
         assert at is not None
@@ -159,16 +157,15 @@ def test_back_off_grows_to_its_bound_and_belongs_to_the_pdb() -> None:
 
 
 def test_retry_after_is_honoured_beyond_the_bound() -> None:
-    quick = Backoff()
     stale = EvictionOutcome(kind=EvictionKind.BUDGET_STALE, retry_after_s=120)
     queue, sent = due(PdbQueue(), [eviction("a")], 0)
-    queue = answered(queue, sent[0], stale, quick, 0, 0.5)
+    queue = answered(queue, sent[0], stale, 0, 0.5)
     assert next_due_at(queue, [eviction("a")], 0) == 120
 
 
 def test_a_change_of_the_pdb_asks_again_at_once() -> None:
     queue, sent = due(PdbQueue(), [eviction("a")], 0)
-    queue = answered(queue, sent[0], FULL, BACKOFF, 0, 0.5)
+    queue = answered(queue, sent[0], FULL, 0, 0.5)
     assert due(queue, [eviction("a")], 0.1)[1] == ()
     assert len(due(pdb_changed(queue, "team-a/keep"), [eviction("a")], 0.1)[1]) == 1
 
@@ -181,7 +178,7 @@ def test_nodes_take_turns_and_a_late_one_does_not_catch_up() -> None:
         wanted = early if turn < 6 else [*early, *late]
         queue, sent = due(queue, wanted, turn)
         order.append(sent[0].node)
-        queue = answered(queue, sent[0], DONE, BACKOFF, turn, 0.5)
+        queue = answered(queue, sent[0], DONE, turn, 0.5)
         early = [e for e in early if e != sent[0]]
         late = [e for e in late if e != sent[0]]
     assert order[:6] == ["n0"] * 6
@@ -199,7 +196,7 @@ def test_a_turn_is_an_eviction_and_not_a_question(every: int) -> None:
         queue, sent = due(queue, wanted, now)
         questions += 1
         granted = questions % every == 0
-        queue = answered(queue, sent[0], DONE if granted else FULL, BACKOFF, now, 0.5)
+        queue = answered(queue, sent[0], DONE if granted else FULL, now, 0.5)
         if granted:
             taken.append(sent[0].node)
             left[sent[0].node].remove(sent[0])
@@ -212,10 +209,10 @@ def test_a_refused_pod_waits_alone_and_the_next_is_asked() -> None:
     refused = EvictionOutcome(kind=EvictionKind.REFUSED)
     wanted = [eviction("a"), eviction("b")]
     queue, sent = due(PdbQueue(), wanted, 0)
-    queue = answered(queue, sent[0], refused, BACKOFF, 0, 0.5)
+    queue = answered(queue, sent[0], refused, 0, 0.5)
     queue, sent = due(queue, wanted, 0)
     assert [e.name for e in sent] == ["b"]
-    queue = answered(queue, sent[0], DONE, BACKOFF, 0, 0.5)
+    queue = answered(queue, sent[0], DONE, 0, 0.5)
     assert due(queue, wanted[:1], 1.9)[1] == ()
     assert [e.name for e in due(queue, wanted[:1], 2)[1]] == ["a"]
 
@@ -226,7 +223,7 @@ def test_a_budget_that_is_written_all_the_time_has_every_pod_asked() -> None:
     for now in range(8):
         queue, sent = due(queue, wanted, now)
         asked += [e.name for e in sent]
-        queue = answered(queue, sent[0], FULL, BACKOFF, now, 0.5)
+        queue = answered(queue, sent[0], FULL, now, 0.5)
         queue = pdb_changed(queue, "team-a/keep")
     assert asked == list("abcdabcd")
 
@@ -235,16 +232,16 @@ def test_an_unknown_caller_stops_asking_for_a_while() -> None:
     unknown = EvictionOutcome(kind=EvictionKind.UNAUTHORIZED)
     wanted = [eviction("a", key=""), eviction("b", key="")]
     queue, sent = due(PdbQueue(), wanted, 0)
-    queue = answered(queue, sent[0], unknown, BACKOFF, 0, 0.5)
+    queue = answered(queue, sent[0], unknown, 0, 0.5)
     assert due(queue, wanted, 0.9)[1] == ()
-    queue = answered(queue, sent[1], unknown, BACKOFF, 0, 0.5)
+    queue = answered(queue, sent[1], unknown, 0, 0.5)
     asked, now = [], 0.0
     while now < 300:
         now = next_due_at(queue, wanted, now) or now
         queue, sent = due(queue, wanted, now)
         for one in sent:
             asked.append(now)
-            queue = answered(queue, one, unknown, BACKOFF, now, 0.5)
+            queue = answered(queue, one, unknown, now, 0.5)
     assert len(asked) <= 20, "twice per step of the back-off"
 
 
@@ -253,7 +250,7 @@ def test_a_busy_api_server_stops_every_lane() -> None:
     wanted = [eviction("a"), eviction("b", key="")]
     queue, sent = due(PdbQueue(), wanted, 0)
     for sent_one in sent:
-        queue = answered(queue, sent_one, busy, BACKOFF, 0, 0.5)
+        queue = answered(queue, sent_one, busy, 0, 0.5)
     assert due(queue, wanted, 2.9)[1] == ()
     assert len(due(queue, wanted, 3)[1]) == 2
 

@@ -9,7 +9,7 @@ import pytest
 from rules.api.pods import PodView
 from rules.api.timestamps import format_time, parse_time
 from rules.catalog.why_not import WhyNot
-from rules.drain.fate import Fate, Moment, fate_of, tier
+from rules.drain.fate import Fate, Moment, fate_of
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
 from tests.support.scenario.drain_objects import pod
@@ -135,16 +135,6 @@ def test_of_two_wishes_not_to_be_disrupted_the_longer_is_kept() -> None:
     assert verdict.refusal is not None
     assert verdict.refusal.reason is WhyNot.DO_NOT_DISRUPT
     assert verdict.until == NOW - 60 + 600
-
-
-def test_the_order_of_groups() -> None:
-    policy = load_policy({"pods": [{"selector": "app=web", "order": 3}]})
-    assert isinstance(policy, Policy)
-    critical = pod(spec={"priorityClassName": "system-node-critical"})
-    by_number = pod(spec={"priority": 2_000_000_000})
-    other = pod(metadata={"labels": {"app": "db"}})
-    ordered = sorted([critical, pod(), other, by_number], key=lambda p: tier(p, policy))
-    assert [tier(p, policy) for p in ordered] == [(False, 0), (False, 3), (True, 3), (True, 3)]
 
 
 def test_the_first_matching_rule_wins() -> None:

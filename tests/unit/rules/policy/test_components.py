@@ -30,16 +30,8 @@ def test_the_default_policy_needs_none() -> None:
     [
         pytest.param({"drain": {"onTimeout": "Force"}},
                      ["drain.onTimeout: Force needs component force"], id="force"),
-        pytest.param({"validate": {"provider": "Builtin"}},
-                     ["validate.provider: Builtin needs component validate"], id="our own test"),
         pytest.param({"validate": {"provider": "Job", "template": "mine"}},
                      ["validate.provider: Job needs component validate"], id="a test of theirs"),
-        pytest.param(
-            {"validate": {"severity": {"Fatal": {"provider": "Builtin"}, "Info": {}},
-                          "step": {"ReplaceNode": {"provider": "Builtin"}}}},
-            ["validate.severity.Fatal.provider: Builtin needs component validate",
-             "validate.step.ReplaceNode.provider: Builtin needs component validate"], id="some",
-        ),
         pytest.param({"validate": {"newNodes": True}},
                      ["validate.newNodes: true needs component validate"],
                      id="new nodes, by whoever is there"),

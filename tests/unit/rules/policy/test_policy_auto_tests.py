@@ -1,10 +1,6 @@
-"""Provider Auto means the same at every level of `validate`: who tests is decided where it
-stands.
-"""
+"""Provider Auto tests nodes where component `validate` is installed."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 
@@ -12,32 +8,14 @@ from rules.policy.policy import Policy, with_installed
 from rules.policy.reader import load_policy
 
 
-def who(validate: dict[str, Any], step: str, *, builtin: bool) -> str:
-    policy = load_policy({"validate": validate})
-    assert isinstance(policy, Policy)
-    chosen = with_installed(policy, builtin=builtin).validate.chosen("Fatal", step)
-    return chosen.provider if chosen is not None else "nobody"
-
-
 @pytest.mark.parametrize(
-    ("validate", "installed", "without"),
-    [
-        ({}, "Builtin", "nobody"),
-        ({"provider": "Auto", "step": {"RestartNode": {"provider": "Auto"}}}, "Builtin", "nobody"),
-        ({"provider": "None", "severity": {"Fatal": {"provider": "Auto"}}}, "Builtin", "nobody"),
-        ({"provider": "None", "step": {"RestartNode": {"provider": "Auto"}}}, "Builtin", "nobody"),
-        (
-            {"provider": "Job", "template": "diag", "step": {"RestartNode": {"provider": "Auto"}}},
-            "Builtin",
-            "nobody",
-        ),
-        ({"severity": {"Fatal": {"provider": "None"}}}, "nobody", "nobody"),
-        ({"step": {"RestartNode": {"timeout": "2h"}}}, "Builtin", "nobody"),
-        ({"provider": "Job", "template": "diag"}, "Job", "Job"),
-    ],
+    ("provider", "installed", "without"),
+    [("Auto", True, False), ("None", False, False), ("Job", True, True)],
 )
-def test_auto_is_builtin_where_it_is_installed_at_every_level(
-    validate: dict[str, Any], installed: str, without: str
+def test_auto_tests_where_the_component_is_installed(
+    provider: str, installed: bool, without: bool
 ) -> None:
-    assert who(validate, "RestartNode", builtin=True) == installed
-    assert who(validate, "RestartNode", builtin=False) == without
+    policy = load_policy({"validate": {"provider": provider}})
+    assert isinstance(policy, Policy)
+    assert with_installed(policy, validate=True).validate.tests == installed
+    assert with_installed(policy, validate=False).validate.tests == without

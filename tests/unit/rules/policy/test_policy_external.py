@@ -22,45 +22,60 @@ def said(document: dict[str, Any]) -> str:
 
 
 def test_the_shortest_trigger_cordons_after_two_minutes() -> None:
-    policy = load_policy(given(condition={"type": "GpuBroken"}))
+    policy = load_policy(given(match="condition GpuBroken"))
     assert isinstance(policy, Policy)
     (trigger,) = policy.external
     assert (trigger.for_s, trigger.severity, trigger.level) == (120, "Degraded", "Cordon")
     assert trigger.action == "Investigate"
-    assert trigger.condition is not None
-    assert trigger.condition.status == "True"
 
 
-def test_an_unquoted_status_of_yaml_is_the_word() -> None:
-    policy = load_policy(given(condition={"type": "Good", "status": False}))
-    assert isinstance(policy, Policy)
-    assert policy.external[0].condition is not None
-    assert policy.external[0].condition.status == "False"
+@pytest.mark.parametrize(
+    ("text", "kind", "name", "value", "effect", "key"),
+    [
+        ("condition Bad", "condition", "Bad", "True", None, "condition Bad True"),
+        ("condition Good=False", "condition", "Good", "False", None, "condition Good False"),
+        ("label a/b", "label", "a/b", None, None, "label a/b"),
+        ("label a/b=", "label", "a/b", "", None, "label a/b="),
+        ("annotation a=x=y z:1", "annotation", "a", "x=y z:1", None, "annotation a=x=y z:1"),
+        ("taint a:NoExecute", "taint", "a", None, "NoExecute", "taint a:NoExecute"),
+        ("taint a=b:NoSchedule", "taint", "a", "b", "NoSchedule", "taint a=b:NoSchedule"),
+        ("taint a=b", "taint", "a", "b", None, "taint a=b"),
+    ],
+)
+def test_what_a_trigger_looks_for_is_written_as_for_kubectl(
+    text: str, kind: str, name: str, value: str | None, effect: str | None, key: str
+) -> None:
+    policy = load_policy(given(match=text))
+    assert isinstance(policy, Policy), policy
+    (trigger,) = policy.external
+    found = trigger.match
+    assert (found.kind, found.name, found.value, found.effect) == (kind, name, value, effect)
+    assert trigger.key == key
 
 
 @pytest.mark.parametrize(
     ("trigger", "words"),
     [
-        ({}, "external[0] names nothing to look for; write one of condition, annotation"),
-        (
-            {"condition": {"type": "A"}, "label": {"key": "b"}},
-            "names condition and label; write one of",
-        ),
-        ({"condition": {"type": "GPUHealthy"}}, "GPUHealthy is written by gpuward itself"),
-        ({"condition": {"type": "GPUNeedsReset"}}, "is written by gpuward itself"),
-        ({"condition": {"type": "GPUValidated", "status": "False"}}, "written by gpuward itself"),
-        ({"label": {"key": "gpuward.io/health"}}, "external[0].label.key is wrong"),
-        ({"taint": {"key": "gpuward.io/quarantine"}}, "is written by gpuward itself"),
-        ({"taint": {"key": "node.kubernetes.io/unschedulable"}}, "is written by gpuward itself"),
-        ({"condition": {"type": "a b"}}, "is no condition type"),
-        ({"label": {"key": "a//b"}}, "is no label key"),
-        ({"label": {"key": "a", "value": "x" * 300}}, "is longer than 256"),
-        ({"label": {"key": "a", "value": "x", "before": "1h"}}, "no value can be asked for"),
-        ({"condition": {"type": "A"}, "reason": "no code"}, "is not CamelCase"),
-        ({"condition": {"type": "A", "status": "Maybe"}}, "write one of True, False, Unknown"),
-        ({"condition": {"type": "A"}, "for": "soon"}, "is no duration"),
-        ({"condition": {"type": "A"}, "levle": "Drain"}, "did you mean level?"),
-        ({"condition": "A"}, "external[0].condition is wrong"),
+        ({}, "external[0] is wrong: object missing required field `match`"),
+        ({"match": "a/b"}, "external[0].match is wrong: 'a/b' names nothing to look for; write"),
+        ({"match": 7}, "external[0].match is wrong: 7 names nothing"),
+        ({"match": "condition GPUHealthy"}, "GPUHealthy is written by gpuward itself"),
+        ({"match": "condition GPUNeedsReset"}, "is written by gpuward itself"),
+        ({"match": "condition GPUValidated=False"}, "written by gpuward itself"),
+        ({"match": "label gpuward.io/health"}, "external[0].match is wrong"),
+        ({"match": "taint gpuward.io/quarantine"}, "is written by gpuward itself"),
+        ({"match": "taint node.kubernetes.io/unschedulable"}, "is written by gpuward itself"),
+        ({"match": "condition a b"}, "is no condition type"),
+        ({"match": "label a//b"}, "is no label key"),
+        ({"match": f"label a={'x' * 300}"}, "is longer than 256"),
+        ({"match": "taint a:NoWork"}, "'NoWork' is no effect; write one of"),
+        ({"match": "label a=x", "before": "1h"}, "before needs an annotation or label without"),
+        ({"match": "taint a", "before": "1h"}, "before needs an annotation or label without"),
+        ({"match": "condition A", "reason": "no code"}, "is not CamelCase"),
+        ({"match": "condition A=Maybe"}, "write one of True, False, Unknown"),
+        ({"match": "condition A", "for": "soon"}, "is no duration"),
+        ({"match": "condition A", "levle": "Drain"}, "did you mean level?"),
+        ({"condition": {"type": "A"}}, "is no key any more: write match: condition TYPE=STATUS"),
     ],
 )
 def test_what_makes_no_sense_is_named(trigger: dict[str, Any], words: str) -> None:
@@ -71,20 +86,18 @@ GKE_LABEL = "cloud.google.com/perform-maintenance"
 
 
 def test_what_a_chosen_repair_step_sets_on_the_node_is_no_cause() -> None:
-    trigger = given(label={"key": GKE_LABEL})
+    trigger = given(match=f"label {GKE_LABEL}")
     assert isinstance(load_policy(trigger), Policy), "where no step sets it, it is another's word"
     steps = {"ReplaceNode": {"adapter": "GKEMaintenance"}}
     words = said({**trigger, "repair": {"mode": "Ask", "steps": steps}})
-    assert f"external[0].label.key is wrong: gpuward itself sets {GKE_LABEL}" in words
-    other = given(label={"key": "example.com/broken"})
+    assert f"external[0].match is wrong: gpuward itself sets {GKE_LABEL}" in words
+    other = given(match="label example.com/broken")
     assert isinstance(load_policy({**other, "repair": {"steps": steps}}), Policy)
 
 
 def test_one_thing_has_one_meaning_and_there_is_a_bound() -> None:
-    twice = [{"reason": reason, "condition": {"type": "A"}} for reason in ("One", "Two")]
+    twice = [{"reason": reason, "match": "condition A"} for reason in ("One", "Two")]
     assert "looks for the same as another" in said({"external": twice})
-    many = [
-        {"reason": "R", "condition": {"type": f"C{index}"}} for index in range(MAX_TRIGGERS + 1)
-    ]
+    many = [{"reason": "R", "match": f"condition C{index}"} for index in range(MAX_TRIGGERS + 1)]
     assert f"{MAX_TRIGGERS} are the most" in said({"external": many})
     assert "external" in said({"external": "everything"})

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rules.policy.policy import Policy
-from rules.policy.reader import load_policy
-from rules.policy.reasons import unknown_reasons
+from rules.policy.reader import load_policy, unknown_reasons
 
 
 def noted(reason: str) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.policy.bounds import BOUNDS
 from rules.policy.durations import format_duration, parse_duration
 from rules.policy.policy import Policy, effective_view
 from rules.policy.reader import load_policy
@@ -62,7 +61,7 @@ def test_walk_the_readme_says_every_key_with_its_default() -> None:
         pytest.param(readme(), id="of the README"),
         pytest.param({}, id="empty"),
         pytest.param({"reasons": {"ThermalSlowdown": {"level": "Report"}}}, id="a reason"),
-        pytest.param({"reasons": {"X": {"drainTimeout": "1h30m"}}}, id="a reason's timeout"),
+        pytest.param({"external": [{"match": "taint a/b:NoExecute", "reason": "X"}]}, id="taint"),
         pytest.param({"pods": [{"selector": "app=x", "strategy": "WaitCompleted"}]}, id="pods"),
     ],
 )
@@ -85,6 +84,8 @@ def test_what_the_loader_takes_is_valid(document: dict[str, Any]) -> None:
         pytest.param({"budget": {"maxNew": {"count": 3.5, "window": "1m"}}}, id="half a node"),
         pytest.param({"reasons": {"X": {"level": "Evict"}}}, id="unknown level"),
         pytest.param({"kind": "Policy"}, id="another kind"),
+        pytest.param({"external": [{"match": "a/b", "reason": "X"}]}, id="nothing to look for"),
+        pytest.param({"repair": {"steps": {"Reboot": {"adapter": "X"}}}}, id="unknown step"),
         pytest.param([], id="a list"),
     ],
 )
@@ -103,37 +104,55 @@ def test_every_duration_we_write_is_one_the_schema_takes(seconds: float) -> None
 def test_every_default_is_stated() -> None:
     drain = policy_schema()["properties"]["drain"]["properties"]
     assert drain["fatalTimeout"]["default"] == "30m"
-    assert drain["backoff"]["properties"]["max"]["default"] == "1m"
     assert policy_schema()["properties"]["mode"]["default"] == "Shadow"
 
 
-def at(path: str, number: float) -> dict[str, Any]:
-    """A document with the number at that path, and what must stand beside it."""
-    document: Any = number
-    for key in reversed(path.split(".")):
-        beside = {"window": "1h"} if key == "count" else {}
-        document = {key: document, **beside}
-    return document
-
-
-@pytest.mark.parametrize("path", BOUNDS)
-def test_walk_reader_and_schema_refuse_the_same_numbers(path: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "least", "most"),
+    [
+        ("budget.maxUnavailable.percent", 0, 100),
+        ("budget.maxUnavailable.atMost", 0, None),
+        ("budget.maxNew.count", 1, None),
+        ("budget.perReason.count", 1, None),
+        ("release.replaceAfter", 2, None),
+        ("limits.nodesDraining", 1, None),
+    ],
+)
+def test_reader_and_schema_refuse_the_same_numbers(
+    path: str, least: int, most: int | None
+) -> None:
     """Helm and editors know the schema alone."""
-    bound = BOUNDS[path]
-    outside = [bound.least - 1, *([bound.least] if bound.above else [])]
-    inside = [bound.least + 1, *([] if bound.above else [bound.least])]
-    if bound.most is not None:
-        outside.append(bound.most + 1)
-        inside.append(bound.most)
-    for number in outside:
-        found = load_policy(at(path, number))
-        assert not isinstance(found, Policy)
-        assert (path, bound.message) in [(one.path, one.message) for one in found]
-        assert not accepted(at(path, number))
+
+    def at(number: int) -> dict[str, Any]:
+        document: Any = number
+        for key in reversed(path.split(".")):
+            document = {key: document, **({"window": "1h"} if key == "count" else {})}
+        return document
+
+    inside = [least, *([most] if most is not None else [])]
+    outside = [least - 1, *([most + 1] if most is not None else [])]
     for number in inside:
-        assert isinstance(load_policy(at(path, number)), Policy)
-        assert accepted(at(path, number))
+        assert isinstance(load_policy(at(number)), Policy)
+        assert accepted(at(number))
+    for number in outside:
+        found = load_policy(at(number))
+        assert isinstance(found, tuple)
+        assert [one.path for one in found] == [path]
+        assert not accepted(at(number))
 
 
-def test_walk_a_number_larger_than_any_float_is_read_as_one() -> None:
-    assert isinstance(load_policy({"budget": {"minimum": 10**400}}), Policy)
+def leaves(schema: dict[str, Any], path: str = "") -> list[str]:
+    """The keys that hold a value: a list of sections and a mapping of names count once."""
+    schema = next((one for one in schema.get("anyOf", ()) if one.get("type") != "null"), schema)
+    inside = schema.get("items") or schema.get("additionalProperties")
+    if "properties" in schema:
+        inner = schema["properties"].items()
+        return [leaf for key, value in inner for leaf in leaves(value, f"{path}.{key}")]
+    if isinstance(inside, dict) and any(k in inside for k in ("properties", "anyOf", "items")):
+        return leaves(inside, f"{path}[]")
+    return [path.removeprefix(".")]
+
+
+def test_the_policy_has_few_keys() -> None:
+    """Each one is a question to everybody who installs gpuward."""
+    assert len([leaf for leaf in leaves(policy_schema()) if not leaf.startswith("repair")]) == 39

@@ -14,7 +14,7 @@ from rules.api.nodes import AgentPod, HealthView, PauseView, QuarantineView
 from rules.api.timestamps import format_time, parse_time
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
-from rules.session.history import outlived
+from rules.session.history import MAX_PER_NODE, outlived
 from rules.session.observation import staleness
 from rules.session.recheck import recheck
 from rules.session.snapshot import FleetSnapshot
@@ -235,36 +235,36 @@ class TestHistory:
         return session(f"s{index}", phase="Released", phaseSince=format_time(NOW - age_d * 86400))
 
     def test_old_and_surplus_sessions_go(self) -> None:
-        rules = policy(history={"keep": "28d", "maxPerNode": 3})
-        sessions = [self.ended(i, age) for i, age in enumerate([29, 2, 3, 4, 5, 40])]
-        assert sorted(w.name for w in outlived(sessions, rules, NOW)) == ["s0", "s4", "s5"]
+        ages = [29, *(2 + index / 24 for index in range(MAX_PER_NODE + 2)), 40]
+        sessions = [self.ended(i, age) for i, age in enumerate(ages)]
+        gone = outlived(sessions, policy(), NOW)
+        assert sorted(w.name for w in gone) == ["s0", "s21", "s22", "s23"]
 
     def test_what_still_has_an_effect_stays(self) -> None:
-        rules = policy(history={"keep": "1h", "maxPerNode": 1}, release={"cancelExpiry": "48h"})
-        sessions = [self.ended(0, 0.5), self.ended(1, 1.5), self.ended(2, 2.5)]
-        assert [w.name for w in outlived(sessions, rules, NOW)] == ["s2"]
+        rules = policy(release={"cancelExpiry": "48h"})
+        many = [self.ended(i, 0.1) for i in range(MAX_PER_NODE)]
+        sessions = [*many, self.ended(20, 1.5), self.ended(21, 2.5)]
+        assert [w.name for w in outlived(sessions, rules, NOW)] == ["s21"]
 
     def test_a_rule_does_not_forget_within_its_window(self) -> None:
-        short = {"keep": "1h", "maxPerNode": 1}
         marked: dict[str, Any] = {
             "mode": "Enforce",
             "timeline": [{"at": format_time(NOW), "step": "Marked"}],
         }
+        many = [self.ended(i, 0.1) for i in range(MAX_PER_NODE)]
         repaired = [
             session(f"r{i}", phase="Released", phaseSince=format_time(NOW - i * 86400), **marked)
-            for i in (1, 3, 6, 8)
+            for i in (3, 6, 8)
         ]
-        rules = policy(history=short, release={"replaceAfter": {"count": 3, "window": "7d"}})
-        assert [w.name for w in outlived(repaired, rules, NOW)] == ["r8"]
+        assert [w.name for w in outlived([*many, *repaired], policy(), NOW)] == ["r8"]
         slow = policy(
-            history=short,
             release={"cancelExpiry": "1h"},
             budget={
                 "perReason": {"count": 5, "window": "1h"},
                 "maxNew": {"count": 3, "window": "3d"},
             },
         )
-        assert outlived([self.ended(0, 1), self.ended(1, 2)], slow, NOW) == ()
+        assert outlived([*many, self.ended(20, 2)], slow, NOW) == ()
 
     def test_open_sessions_stay(self) -> None:
-        assert outlived([session()], policy(history={"keep": "1s"}), NOW + 1e8) == ()
+        assert outlived([session()], policy(), NOW + 1e8) == ()

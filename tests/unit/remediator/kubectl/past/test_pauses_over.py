@@ -118,12 +118,12 @@ def pause(name: str, until_s: float | None, **spec: Any) -> PauseView:
 @pytest.mark.parametrize("until_s", [None, 1.0, 40 * DAY_S])
 def test_one_in_force_is_never_forgotten_whatever_its_record_says(until_s: float | None) -> None:
     ended = PauseEnded(by="mallory", until="2020-01-01T00:00:00Z")
-    assert outlived([pause("pause-00000001", until_s, ended=ended)], None, NOW) == ()
+    assert outlived([pause("pause-00000001", until_s, ended=ended)], NOW) == ()
 
 
 def test_of_many_that_are_over_the_latest_stay() -> None:
     many = [pause(f"pause-{n:08x}", -60.0 - n) for n in range(KEPT + 3)]
-    names = {one.metadata.name for one in outlived(many, None, NOW)}
+    names = {one.metadata.name for one in outlived(many, NOW)}
     assert names == {f"pause-{KEPT + n:08x}" for n in range(3)}
 
 

@@ -33,7 +33,7 @@ from tests.support.scenario.session_parts import policy_of
 OPENS = "a session should have opened within seconds"
 """Of a fault that is a quarter of an hour old, as `sick` has it."""
 NOW_OPENS = "a session opens within seconds"
-TAINTS = {"reason": "VendorSaysSo", "for": "0s", "taint": {"key": "vendor.example.com/bad"}}
+TAINTS = {"reason": "VendorSaysSo", "for": "0s", "match": "taint vendor.example.com/bad"}
 OTHERS = policy_of(external=[{**TAINTS, "level": "Drain"}])
 OTHERS_REPORTED = policy_of(external=[{**TAINTS, "level": "Report"}])
 TAINTED = {"taints": [{"key": "vendor.example.com/bad", "effect": "NoSchedule"}]}

@@ -70,7 +70,7 @@ def test_of_a_programs_fault_it_is_said_what_is_missing_against_the_gpu(
 
 
 SITE = {
-    "condition": {"type": "GpuBroken", "status": "True"}, "reason": "SiteGPUBroken",
+    "match": "condition GpuBroken=True", "reason": "SiteGPUBroken",
     "severity": "Fatal", "level": "Drain", "for": "1s",
 }  # fmt: skip
 
