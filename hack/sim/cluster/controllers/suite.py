@@ -33,9 +33,7 @@ from hack.sim.cluster.controllers.workloads import (
     daemonset,
     deployment,
     job,
-    jobset,
     replicaset,
-    statefulset,
 )
 from hack.sim.cluster.controllers.workloads.disruption_loop import disruption_controllers
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS
@@ -108,7 +106,6 @@ class ClusterControllers:
             self._spawn(scheduler.run(), "scheduler")
         if parts.controllers:
             self._start_controllers()
-        self._start_gangs_once_defined()
         await self.caches.synced()
 
     async def stop(self) -> None:
@@ -127,7 +124,6 @@ class ClusterControllers:
         several = [
             deployment.CONTROLLER,
             replicaset.CONTROLLER,
-            statefulset.CONTROLLER,
             daemonset.CONTROLLER,
             job.CONTROLLER,
             *disruption_controllers(),
@@ -152,20 +148,6 @@ class ClusterControllers:
 
         self.caches[CUSTOM_RESOURCE_DEFINITIONS].subscribe(definition_changed)
         self._spawn(garbage.run(), "garbage-collector")
-
-    def _start_gangs_once_defined(self) -> None:
-        """No control plane brings a JobSet controller: ours runs wherever the kind is defined."""
-        started: list[str] = []
-
-        def definition_changed(old: Object | None, new: Object | None) -> None:
-            name = jobset.JOB_SETS.group_resource
-            if new is not None and new["metadata"]["name"] == name and not started:
-                started.append(name)
-                gangs = self._runner(jobset.CONTROLLER)
-                gangs.subscribe()
-                self._spawn(gangs.run(), jobset.CONTROLLER.name)
-
-        self.caches[CUSTOM_RESOURCE_DEFINITIONS].subscribe(definition_changed)
 
     def _runner(self, controller: Controller) -> Runner:
         return Runner(controller, self.client, self.caches, self._clock, self.parts.seed)

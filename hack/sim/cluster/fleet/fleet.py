@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from hack.sim.cluster.clients.client import Object
 
@@ -42,19 +41,13 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
-    """A training job over several nodes.
-
-    As a Job it is Indexed and ignores disruptions: an evicted pod costs nothing but itself. As a
-    JobSet it is all or nothing: one evicted pod restarts the whole gang and is counted.
-    """
+    """A training Job over several nodes, Indexed; an evicted pod costs nothing but itself."""
 
     name: str
     pods: int
     pool: str
     gpus: int = 8
     namespace: str = "training"
-    owner: Literal["Job", "JobSet"] = "Job"
-    max_restarts: int = 10
     budget: Budget | None = None
     stop_after: str | None = None
 
@@ -70,18 +63,6 @@ class Serving:
     namespace: str = "serving"
     budget: Budget | None = None
     stop_after: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stateful:
-    """A StatefulSet whose pods come back under their names."""
-
-    name: str
-    replicas: int
-    pool: str
-    gpus: int = 0
-    namespace: str = "data"
-    budget: Budget | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +84,7 @@ NODE_EXPORTER = Daemon(
 )
 CNI = Daemon(name="cilium", namespace="kube-system", tolerations=({"operator": "Exists"},))
 
-Workload = Gang | Serving | Stateful | Daemon
+Workload = Gang | Serving | Daemon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,11 +26,8 @@ from hack.sim.cluster.controllers.workloads import (
     daemonset,
     deployment,
     job,
-    jobset,
     replicaset,
-    statefulset,
 )
-from hack.sim.cluster.controllers.workloads.jobset import JOB_SETS
 from hack.sim.cluster.controllers.writes import (
     Create,
     Outcome,
@@ -45,7 +42,6 @@ from hack.sim.cluster.fleet.fleet import (
     Gang,
     Pool,
     Serving,
-    Stateful,
     Workload,
     node_names,
     rack_of,
@@ -60,10 +56,8 @@ from hack.sim.cluster.resource import (
     POD_DISRUPTION_BUDGETS,
     PODS,
     REPLICA_SETS,
-    STATEFUL_SETS,
     Resource,
 )
-from hack.sim.manifests import post_manifests
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -115,19 +109,15 @@ def resource_of(workload: Workload) -> Resource:
         case Serving():
             return DEPLOYMENTS
         case Gang():
-            return JOBS if workload.owner == "Job" else JOB_SETS
+            return JOBS
         case Daemon():
             return DAEMON_SETS
-        case Stateful():
-            return STATEFUL_SETS
 
 
 async def _load_nodes(
     client: Client, fleet: Fleet, now: datetime, bulk: Bulk | None
 ) -> list[Object]:
     await _each(fleet.namespaces(), lambda name: _ensure_namespace(client, name))
-    if any(isinstance(one, Gang) and one.owner == "JobSet" for one in fleet.workloads):
-        await post_manifests(client, [jobset.definition()])
     nodes = [node for pool in fleet.pools for node in pool_nodes(pool, now)]
     if bulk is None:
         await _each(nodes, lambda node: create_node(client, node))
@@ -199,18 +189,12 @@ class _Loader:
                 for replica_set in sets:
                     made = await _create(self._client, REPLICA_SETS, replica_set)
                     await self._pods(workload.pool, self._step(replicaset.reconcile, made))
-            case Gang() if workload.owner == "Job":
-                await self._pods(workload.pool, self._step(job.reconcile, stored))
             case Gang():
-                for member in _created(jobset.reconcile(stored, [], self._now), JOBS):
-                    made = await _create(self._client, JOBS, member)
-                    await self._pods(workload.pool, self._step(job.reconcile, made))
+                await self._pods(workload.pool, self._step(job.reconcile, stored))
             case Daemon():
                 await self._pods(
                     "", lambda have: daemonset.reconcile(stored, have, self._nodes, self._now)
                 )
-            case Stateful():
-                await self._pods(workload.pool, self._step(statefulset.reconcile, stored))
         await _create_budget(self._client, workload)
 
     def _step(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.controllers.pods import GPU
-from hack.sim.cluster.controllers.workloads.jobset import JOB_SETS
 from hack.sim.cluster.fleet.fleet import (
     GPU_TOLERATION,
     POOL_LABEL,
@@ -15,7 +14,6 @@ from hack.sim.cluster.fleet.fleet import (
     Daemon,
     Gang,
     Serving,
-    Stateful,
     Workload,
 )
 
@@ -49,7 +47,7 @@ def manifest(workload: Workload) -> Object:
     """The object that owns the workload's pods."""
     match workload:
         case Gang():
-            return _job(workload) if workload.owner == "Job" else _job_set(workload)
+            return _job(workload)
         case Serving():
             spec = {"replicas": workload.replicas, **_selection(workload.name)}
             spec["template"] = pod_template(
@@ -59,14 +57,6 @@ def manifest(workload: Workload) -> Object:
                 annotations=_stop_after(workload.stop_after),
             )
             return _object("apps/v1", "Deployment", workload, spec)
-        case Stateful():
-            spec = {
-                "replicas": workload.replicas,
-                "serviceName": workload.name,
-                **_selection(workload.name),
-                "template": pod_template(workload.name, gpus=workload.gpus, pool=workload.pool),
-            }
-            return _object("apps/v1", "StatefulSet", workload, spec)
         case Daemon():
             return _daemon_set(workload)
 
@@ -78,7 +68,7 @@ def budget_manifest(workload: Workload) -> Object | None:
     return _object("policy/v1", "PodDisruptionBudget", workload, _budget_spec(workload))
 
 
-def _budget_spec(workload: Gang | Serving | Stateful) -> Object:
+def _budget_spec(workload: Gang | Serving) -> Object:
     budget = workload.budget or Budget()
     spec: Object = _selection(workload.name)
     if budget.min_available is not None:
@@ -95,15 +85,6 @@ def _job(gang: Gang) -> Object:
     ignore = {"action": "Ignore", "onPodConditions": [disrupted]}
     spec = {**_job_spec(gang), "podFailurePolicy": {"rules": [ignore]}}
     return _object("batch/v1", "Job", gang, spec)
-
-
-def _job_set(gang: Gang) -> Object:
-    workers = {"name": "workers", "replicas": 1, "template": {"spec": _job_spec(gang)}}
-    spec = {
-        "failurePolicy": {"maxRestarts": gang.max_restarts},
-        "replicatedJobs": [workers],
-    }
-    return _object(JOB_SETS.api_version, JOB_SETS.kind, gang, spec)
 
 
 def _job_spec(gang: Gang) -> Object:

@@ -1,1 +1,1 @@
-"""The controllers of workloads: Deployment to JobSet, and disruption budgets."""
+"""The controllers of workloads: Deployment, ReplicaSet, DaemonSet, Job, and disruption budgets."""

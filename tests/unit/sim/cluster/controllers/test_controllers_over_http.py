@@ -13,7 +13,7 @@ from hack.sim.cluster.clients.client import ApiError
 from hack.sim.cluster.clients.http_client import HttpClient
 from hack.sim.cluster.controllers.pods import is_ready, node_of
 from hack.sim.cluster.controllers.suite import ClusterControllers, Parts, utc_now
-from hack.sim.cluster.fleet.fleet import Budget, Fleet, Pool, Serving, Stateful
+from hack.sim.cluster.fleet.fleet import Budget, Fleet, Pool, Serving
 from hack.sim.cluster.fleet.fleet_load import apply_fleet
 from hack.sim.cluster.resource import DEPLOYMENTS, LEASES, NODES, PODS
 from hack.sim.cluster.server import SimulatedApiServer
@@ -21,10 +21,7 @@ from hack.sim.cluster.server import SimulatedApiServer
 LOOKS = 500
 FLEET = Fleet(
     pools=(Pool(name="gpu", nodes=3),),
-    workloads=(
-        Serving(name="web", replicas=3, pool="gpu", budget=Budget(max_unavailable=1)),
-        Stateful(name="db", replicas=2, pool="gpu"),
-    ),
+    workloads=(Serving(name="web", replicas=3, pool="gpu", budget=Budget(max_unavailable=1)),),
 )
 
 
@@ -61,7 +58,6 @@ async def test_workloads_come_up_and_heal_over_http(client: HttpClient) -> None:
     async with ClusterControllers(client):
         await apply_fleet(client, FLEET, utc_now())
         await until(ready_count(client, "web", 3), "web ready")
-        await until(ready_count(client, "db", 2), "db ready")
         pods, _ = await client.list(PODS, label_selector="app=web")
         await client.delete(PODS, pods[0]["metadata"]["name"], "serving", grace=0)
         await until(ready_count(client, "web", 3), "web healed")

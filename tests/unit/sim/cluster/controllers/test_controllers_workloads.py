@@ -1,4 +1,4 @@
-"""Deployment, ReplicaSet, StatefulSet and DaemonSet: one look at the state, the right writes."""
+"""Deployment, ReplicaSet and DaemonSet: one look at the state, the right writes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hack.sim.cluster.controllers.pods import template_hash
-from hack.sim.cluster.controllers.workloads import daemonset, deployment, replicaset, statefulset
+from hack.sim.cluster.controllers.workloads import daemonset, deployment, replicaset
 from tests.support.cluster.controller_objects import (
     NOW,
     created,
@@ -121,48 +121,6 @@ def test_deployment_reports_availability() -> None:
     assert (found["availableReplicas"], found["unavailableReplicas"]) == (2, 2)
     available = {entry["type"]: entry["status"] for entry in found["conditions"]}
     assert available == {"Available": "False", "Progressing": "True"}
-
-
-@pytest.mark.parametrize(
-    ("replicas", "there", "makes", "ends"),
-    [
-        pytest.param(3, {}, ["web-0"], [], id="the first comes alone"),
-        pytest.param(3, {0: {"ready": False}}, [], [], id="the next waits for readiness"),
-        pytest.param(3, {0: {}}, ["web-1"], [], id="then the next"),
-        pytest.param(
-            3, {0: {}, 1: {"terminating": True}, 2: {}}, [], [], id="a name waits for its pod"
-        ),
-        pytest.param(3, {0: {}, 2: {}}, ["web-1"], [], id="the same name comes back"),
-        pytest.param(1, {0: {}, 1: {}, 2: {}}, [], ["web-2"], id="down from the highest"),
-        pytest.param(
-            2,
-            {0: {}, 1: {"phase": "Failed", "ready": False}},
-            [],
-            ["web-1"],
-            id="failed is deleted",
-        ),
-    ],
-)
-def test_stateful_set_goes_in_order(
-    replicas: int, there: dict[int, dict[str, Any]], makes: list[str], ends: list[str]
-) -> None:
-    sts = owner("StatefulSet", replicas=replicas, updateStrategy={"type": "OnDelete"})
-    pods = [pod(f"web-{number}", sts, **entry) for number, entry in there.items()]
-    outcome = statefulset.reconcile(sts, pods, NOW)
-    assert [body["metadata"]["name"] for body in created(outcome)] == makes
-    assert deleted(outcome) == ends
-
-
-def test_parallel_stateful_set_makes_all_names_at_once() -> None:
-    sts = owner("StatefulSet", replicas=3, podManagementPolicy="Parallel")
-    names = [body["metadata"]["name"] for body in created(statefulset.reconcile(sts, [], NOW))]
-    assert names == ["web-0", "web-1", "web-2"]
-
-
-def test_stateful_set_replaces_pods_of_an_old_template_from_the_top() -> None:
-    sts = owner("StatefulSet", replicas=2)
-    pods = [pod(f"web-{i}", sts, labels={statefulset.REVISION_LABEL: "old"}) for i in range(2)]
-    assert deleted(statefulset.reconcile(sts, pods, NOW)) == ["web-1"]
 
 
 GPU_ONLY = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]

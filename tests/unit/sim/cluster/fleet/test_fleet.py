@@ -17,7 +17,6 @@ from hack.sim.cluster.fleet.fleet import (
     Gang,
     Pool,
     Serving,
-    Stateful,
     Workload,
     idle_fleet,
     mixed_fleet,
@@ -62,7 +61,6 @@ def test_a_node_without_gpus_says_nothing_of_them() -> None:
     [
         pytest.param(Gang(name="w", pods=2, pool="p"), "Job", id="gang"),
         pytest.param(Serving(name="w", replicas=2, pool="p"), "Deployment", id="serving"),
-        pytest.param(Stateful(name="w", replicas=2, pool="p"), "StatefulSet", id="stateful"),
         pytest.param(Daemon(name="w", pools=("p",)), "DaemonSet", id="daemon"),
     ],
 )
@@ -99,7 +97,7 @@ def test_a_mixed_fleet_of_1500_nodes_describes_12000_pods() -> None:
         match workload:
             case Gang():
                 pods += workload.pods
-            case Serving() | Stateful():
+            case Serving():
                 pods += workload.replicas
             case Daemon():
                 pods += 1500

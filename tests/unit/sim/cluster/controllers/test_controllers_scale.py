@@ -1,4 +1,4 @@
-"""Gangs: a JobSet restarts as a whole; who scales a pod, as a budget has to know it."""
+"""Who scales a pod, as a budget has to know it; pods whose Job is gone."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ import pytest
 
 from hack.sim.cluster.controllers.caches import Cache
 from hack.sim.cluster.controllers.owners import reference
-from hack.sim.cluster.controllers.workloads import jobset
 from hack.sim.cluster.controllers.workloads.disruption import NoScale, Scale
 from hack.sim.cluster.controllers.workloads.disruption_loop import scale_lookup
 from hack.sim.cluster.controllers.workloads.job import release_orphans
 from hack.sim.cluster.controllers.workloads.job_pods import TRACKING_FINALIZER
-from hack.sim.cluster.controllers.workloads.jobset import ATTEMPT_LABEL
 from hack.sim.cluster.resource import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
@@ -21,80 +19,11 @@ from hack.sim.cluster.resource import (
     Resource,
 )
 from tests.support.cluster.controller_objects import (
-    NOW,
-    created,
-    deleted,
     meta,
     owner,
     patched,
     pod,
-    status,
 )
-
-
-def gang(max_restarts: int = 1, **state: Any) -> dict[str, Any]:
-    part = {"name": "workers", "replicas": 2, "template": {"spec": {"template": {"spec": {}}}}}
-    spec = {"failurePolicy": {"maxRestarts": max_restarts}, "replicatedJobs": [part]}
-    body: dict[str, Any] = {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": meta("llm"),
-        "spec": spec,
-    }
-    return body | ({"status": state} if state else {})
-
-
-def member(of: dict[str, Any], index: int, attempt: int = 0, *true: str) -> dict[str, Any]:
-    labels = {ATTEMPT_LABEL: str(attempt)}
-    return {
-        "kind": "Job",
-        "metadata": meta(f"llm-workers-{index}", labels=labels, ownerReferences=[reference(of)]),
-        "spec": {},
-        "status": {"conditions": [{"type": kind, "status": "True"} for kind in true]},
-    }
-
-
-def test_a_job_set_makes_its_jobs() -> None:
-    outcome = jobset.reconcile(gang(), [], NOW)
-    names = [body["metadata"]["name"] for body in created(outcome)]
-    assert names == ["llm-workers-0", "llm-workers-1"]
-    labels = created(outcome)[0]["spec"]["template"]["metadata"]["labels"]
-    assert labels["jobset.sigs.k8s.io/jobset-name"] == "llm"
-
-
-def test_one_failed_job_restarts_them_all_and_counts_one_restart() -> None:
-    stored = gang()
-    outcome = jobset.reconcile(stored, [member(stored, 0, 0, "Failed"), member(stored, 1)], NOW)
-    assert status(outcome)["restarts"] == 1
-    assert deleted(outcome) == ["llm-workers-0", "llm-workers-1"]
-    assert created(outcome) == [], "names are free only when the old Jobs are gone"
-
-
-def test_jobs_of_the_next_attempt_come_when_the_old_ones_are_gone() -> None:
-    outcome = jobset.reconcile(gang(restarts=1), [], NOW)
-    assert [body["metadata"]["labels"][ATTEMPT_LABEL] for body in created(outcome)] == ["1", "1"]
-
-
-@pytest.mark.parametrize(
-    ("max_restarts", "reason"),
-    [
-        pytest.param(0, "FailedJobs", id="no failure policy"),
-        pytest.param(1, "ReachedMaxRestarts", id="restarts used up"),
-    ],
-)
-def test_without_a_restart_left_the_set_has_failed(max_restarts: int, reason: str) -> None:
-    stored = gang(max_restarts, restarts=max_restarts)
-    jobs = [member(stored, 0, max_restarts, "Failed"), member(stored, 1, max_restarts)]
-    found = status(jobset.reconcile(stored, jobs, NOW))
-    assert found["terminalState"] == "Failed"
-    assert found["conditions"][0]["reason"] == reason
-    assert jobset.reconcile({**stored, "status": found}, jobs, NOW).writes == ()
-
-
-def test_a_set_is_complete_with_its_last_job() -> None:
-    stored = gang(restarts=0)
-    jobs = [member(stored, index, 0, "Complete") for index in (0, 1)]
-    assert status(jobset.reconcile(stored, jobs, NOW))["terminalState"] == "Completed"
 
 
 def test_pods_of_a_vanished_job_lose_its_finalizer() -> None:
