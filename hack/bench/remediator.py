@@ -1,13 +1,13 @@
 """How fast the remediator acts and what it costs idle, measured on a real process.
 
-    python -m hack.bench.remediator [storm|standing|evictions|drain|idle|fleet|soak|hoard ...]
+    python -m hack.bench.remediator [storm|standing|evictions|drain|idle|fleet|soak ...]
 
 storm: half of 1,500 nodes fail at once, until all are unschedulable, then raw patches of the other
 half; standing: the same with the leader starting last. evictions: per second over twelve PDBs and
 within one, beside raw evictions of as many pods. drain: one node, beside `kubectl drain` of its
 neighbour. idle: memory, CPU and writes with 5,000 healthy nodes. fleet: the same with 10,000 that
 have agents, then page, command and a storm of a tenth. soak: cycles of nodes that fall sick and
-heal, history pruned; hoard: the same with all of it kept, only where it is asked for. The API
+heal, history pruned. The API
 server is the simulated one (in this process), or a real one where KUBEBUILDER_ASSETS names its
 programs: compare columns of one run, not runs.
 """
@@ -31,7 +31,7 @@ from hack.bench.remediator_compare import medians, ratios
 from hack.bench.remediator_fleet import idle, ten_thousand
 from hack.bench.remediator_floor import floor_of
 from hack.bench.remediator_replica import LIFTED, PROFILE, Replica, bench_cluster, verdicts_of
-from hack.bench.remediator_soak import hoard, soak
+from hack.bench.remediator_soak import soak
 from hack.bench.remediator_storm import AGENT, Figures, standing_storm, storm
 from hack.sim.cluster.controllers.pods import is_ready, is_terminating, node_of
 from hack.sim.cluster.fleet.fleet import Budget, Fleet, Pool, Serving
@@ -195,7 +195,6 @@ BENCHES: dict[str, list[tuple[str, Callable[[], Coroutine[Any, Any, Figures]]]]]
     "idle": [("idle", idle)],
     "fleet": [("10,000 nodes with agents", ten_thousand)],
     "soak": [("soak", soak)],
-    "hoard": [("soak, all history kept", hoard)],
 }
 
 
@@ -225,7 +224,7 @@ def main() -> int:
     real = bool(os.environ.get("KUBEBUILDER_ASSETS"))
     results: dict[str, Any] = {"control plane": "real" if real else "simulated"}
     print(f"control plane: {results['control plane']}, limits lifted: {' '.join(LIFTED.split())}")
-    for which in arguments.which or (name for name in BENCHES if name != "hoard"):
+    for which in arguments.which or BENCHES:
         for title, bench in BENCHES[which]:
             runs: list[Figures] = [asyncio.run(bench()) for _ in range(arguments.repeat)]
             for run in runs:

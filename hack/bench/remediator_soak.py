@@ -1,8 +1,8 @@
 """Hours of faults and repairs in minutes: what a cycle costs while history grows.
 
 Every cycle the same nodes fall sick, are marked, heal and are released; windows that last minutes
-or days in a cluster last seconds here, and of each node five sessions are kept: pruning has to
-keep up; `hoard` keeps all of them. Printed per cycle: CPU of the remediator, its memory, and
+or days in a cluster last seconds here, and of each node 20 sessions are kept: pruning has to
+keep up. Printed per cycle: CPU of the remediator, its memory, and
 the sessions that are kept. Cost that depends on history shows as a rise.
 """
 
@@ -31,14 +31,6 @@ limits: {nodesDraining: 100}
 """
 _TAIL = 10
 """Cycles that are compared: the second ten with the last ten."""
-
-
-HOARDED = SOAKED.replace("maxPerNode: 5", "maxPerNode: 1000")
-
-
-async def hoard() -> Figures:
-    """The same with all history kept."""
-    return await soak(policy=HOARDED)
 
 
 async def soak(

@@ -23,6 +23,9 @@ from tests.support.remediator.remediator_process import (
 
 NODE = "gpu-0000"
 PROMISED_S = 15
+"""From the start of the drain."""
+HELD = {"karpenter.sh/do-not-disrupt": f"{2 * PROMISED_S}s"}
+"""It counts from the start of the pod, which is a little earlier."""
 FORCES = QUICK.replace(
     "drain: {",
     "drain: {fatalTimeout: 2s, onTimeout: Force, unmanaged: Evict, ",
@@ -34,7 +37,7 @@ WAITS = f"pods: [{{selector: app=trains, strategy: WaitCompleted, maxWait: {PROM
     ("rules", "notes"),
     [
         pytest.param(WAITS, {}, id="WaitCompleted"),
-        pytest.param("", {"karpenter.sh/do-not-disrupt": "true"}, id="do-not-disrupt"),
+        pytest.param("", HELD, id="do-not-disrupt"),
     ],
 )
 async def test_force_comes_after_the_promised_time_and_a_refused_eviction(
