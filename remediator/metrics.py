@@ -137,11 +137,6 @@ class Metrics:
         self.records = self._gauge(
             "gpuward_records", "GPUs and nodes with a record of faults, by scope.", "scope"
         )
-        self.lemon_since = self._gauge(
-            "gpuward_lemon_since_timestamp_seconds",
-            "Since when a GPU or node on record fails again and again, Unix time.",
-            "record node",
-        )
         self.pause_created = self._gauge(
             "gpuward_pause_created_timestamp_seconds",
             "When a GPUWardPause that is in force was made, Unix time.",

@@ -46,17 +46,19 @@ from remediator.upkeep.records import RecordKeeping, session_nodes
 from remediator.upkeep.self_report import SelfReport
 from remediator.version import release_version
 from remediator.view.grouping import GroupKeys
-from remediator.view.live import LiveSource, VerdictReader, reading
+from remediator.view.live import HealthReader, LiveSource, reading
+from remediator.view.shapes import ReplicaShown
 from remediator.world import World
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.quarantine import NOT_MARKED_YET
 from rules.api.repair.writes import SetRepairCondition, WriteRepairObject
-from rules.api.timestamps import parse_time
+from rules.api.timestamps import format_time, parse_time
 from rules.api.writes import MarkNode, Write
 from rules.drain.daemon_sets import untolerating
 from rules.fleet.agent_silence import word_of
 from rules.policy.policy import Policy
 from rules.session.recheck import recheck
+from rules.session.snapshot import FleetSnapshot
 from rules.session.status import sentence
 
 # Without a tick of the dispatcher for this long the process is stuck and is to be restarted.
@@ -207,7 +209,6 @@ class Replica:
         listeners.pause = self.loop.pauses_changed
         listeners.pdb = self.drains.pdb_changed
         listeners.agent = self._agent_changed
-        listeners.record = self.records.record_changed
 
     def may_act(self) -> bool:
         """This replica leads and its caches are complete."""
@@ -248,16 +249,20 @@ class Replica:
 
     def page_source(self) -> LiveSource:
         """What the review page shows: this replica's caches."""
-        return LiveSource(
-            self.world.snapshot,
-            self.clock,
-            VerdictReader(reading(self.api), self.clock),
+        keys = GroupKeys.of(self.settings.page_pool_labels, self.settings.page_rack_labels)
+        reader = HealthReader(reading(self.api), self.clock)
+        return LiveSource(self.world.snapshot, self._shown, self.clock, reader, keys)
+
+    def _shown(self, snapshot: FleetSnapshot) -> ReplicaShown:
+        problem = self.ready()
+        return ReplicaShown(
             identity=self.settings.identity,
-            leading=self.elector.may_write,
-            problem=self.ready,
-            leader_problem=lambda: sentence(self.elector.word.unable),
-            policy_problem=lambda: self.policy.trouble,
-            keys=GroupKeys.of(self.settings.page_pool_labels, self.settings.page_rack_labels),
+            leading=self.elector.may_write(),
+            mode=str(snapshot.policy.mode),
+            problem=problem,
+            leader_problem="" if problem else sentence(self.elector.word.unable),
+            policy_problem=self.policy.trouble,
+            at=format_time(snapshot.now),
         )
 
     def refresh(self) -> None:

@@ -37,18 +37,9 @@ RECORD_FIELDS: Final[dict[str, Field]] = {
     ),
     "RecordStatus.counters": Field("Over its whole life, events that were dropped included."),
     "RecordCounters.faults": Field("Faults."),
-    "RecordCounters.fatal": Field("Fatal ones."),
-    "RecordCounters.sessions": Field("Faults with a quarantine session."),
-    "RecordCounters.cameBack": Field("Times it was back in service and failed again."),
-    "RecordCounters.undone": Field("Sessions that a person ended while the fault was there."),
-    "RecordStatus.driverVersion": Field("Driver at the last event.", 64),
-    "RecordStatus.rulesVersion": Field("Rules at the last event.", 64),
-    "RecordStatus.baselineAt": Field(
-        "Since when this driver and these rules judge: of older events only Fatal ones count.", 40
-    ),
-    "RecordStatus.said": Field("What people said: repaired, keep.", max_items=8),
+    "RecordStatus.said": Field("What people said of it.", max_items=8),
     "RecordWord.at": Field("When.", 40),
-    "RecordWord.word": Field("repaired or keep: what was before it makes no lemon.", 16),
+    "RecordWord.word": Field("repaired: what was before it counts no more.", 16),
     "RecordWord.reason": Field("Why.", 1024),
     "RecordStatus.replaced": Field("What came in its place, as a session of its node saw it."),
     "RecordReplaced.at": Field("When it was seen.", 40),
@@ -58,10 +49,7 @@ RECORD_FIELDS: Final[dict[str, Field]] = {
     "RecordReplaced.serial": Field("Its serial number where there is one.", 64),
     "RecordReplaced.session": Field("The quarantine session that saw it.", 253),
     "RecordReplaced.step": Field("The repair step under way; empty for one by hand.", 32),
-    "RecordStatus.score": Field("Chance in percent that a fault comes back within 7 days."),
-    "RecordStatus.lemon": Field(
-        "True while it fails again and again. Never a cause: only how a fault is repaired."
+    "RecordStatus.message": Field(
+        "Its faults in 90 days, and whether that makes it a repeat offender.", 1024
     ),
-    "RecordStatus.lemonSince": Field("Since when.", 40),
-    "RecordStatus.message": Field("One sentence.", 1024),
 }

@@ -96,8 +96,6 @@ _TRENDS = Section(
         table("Least thermal margin", "bottomk(10, min by (node, index, pci) "
                                       "(gpuward_gpu_thermal_margin_celsius))",
               unit="celsius", help="Degrees to the slowdown threshold."),
-        table("Lemons", "max by (record, node) (gpuward_lemon_since_timestamp_seconds)",
-              help="GPUs and nodes that fail again and again: kubectl gpuward lemons."),
         series("GPUs slowed down by heat",
                Query(expr='count(max by (node, uuid) '
                           '(gpuward_gpu_clock_event{reason=~"hardware_thermal|software_thermal"}) '

@@ -50,7 +50,6 @@ class Listeners:
     pause: Callable[[], None] = _nobody
     pdb: Callable[[str], None] = _nobody
     agent: Callable[[str], None] = _nobody
-    record: Callable[[RecordView | None, RecordView | None], None] = _nobody
 
 
 class Watching(Protocol):
@@ -153,7 +152,7 @@ class Caches:
             clock,
             _custom("gpurecords"),
             RecordView,
-            lambda _, before, after: to.record(before, after),
+            lambda *_: None,
             isolation=apart,
             sharing=sharing,
         )

@@ -50,7 +50,7 @@ from rules.text.printable import printable
 
 HUMAN_REASON = "Requested"
 _ON_RECORD = (
-    "on record your word holds all the same: what was before makes no lemon of its GPUs, unless "
+    "on record your word holds all the same: what was before counts no more, unless "
     "the same fault is back within a week"
 )
 _UNKEPT = (

@@ -39,32 +39,15 @@ def list_more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="ended sessions as well")
 
 
-def records_more(parser: argparse.ArgumentParser) -> None:
-    """What `lemons` takes."""
-    parser.add_argument("--all", action="store_true", help="every record, lemon or not")
-
-
 def history_more(parser: argparse.ArgumentParser) -> None:
     """What `history` takes."""
     parser.add_argument(
         "node", metavar="NODE", nargs="?", type=node_name,
-        help="name of the node, or a GPU's UUID or serial number (default: all nodes)",
-    )  # fmt: skip
-    parser.add_argument(
-        "uuid", metavar="UUID", nargs="?", default="",
-        help="or serial number of a GPU, after the word gpu",
+        help="name of the node (default: all nodes)",
     )  # fmt: skip
     parser.add_argument(
         "--since", type=length, metavar="TIME",
         help="of all nodes, how far back: 24h (default: 7d; 0 for all that is kept)",
-    )  # fmt: skip
-
-
-def kept_more(parser: argparse.ArgumentParser) -> None:
-    """What `keep` takes."""
-    parser.add_argument(
-        "records", metavar="UUID", nargs="+", type=node_name,
-        help="of GPUs, or names of nodes for their own records",
     )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from rules.drain.daemon_sets import untolerating
 from rules.fleet.health_now import HealthNow, health_now
 from rules.ledger.places import Moved, came_from
 from rules.ledger.record import RecordStatus, RecordView, gpu_record_name, record_names
+from rules.ledger.verdict import is_repeat_offender
 from rules.policy.policy import Policy
 from rules.policy.shadow import ShadowWords, by_accident, shadow_of
 from rules.session.causes import CauseSight
@@ -54,7 +55,7 @@ class NodeLook:
     health: HealthView | None = None
     sessions: tuple[QuarantineView, ...] = ()
     """Oldest first."""
-    lemons: tuple[RecordStatus, ...] = ()
+    repeat_offenders: tuple[RecordStatus, ...] = ()
     """What failed here again and again: its GPUs, the node itself."""
     moved: tuple[Moved, ...] = ()
     """In which nodes GPUs of this one were before."""
@@ -260,7 +261,7 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
         node_hidden=hidden,
         health=health,
         sessions=tuple(sessions),
-        lemons=tuple(one.status for one in kept if one.status.lemon),
+        repeat_offenders=tuple(o.status for o in kept if is_repeat_offender(o.status, now)),
         moved=came_from(name, health, kept),
         accused=accused,
         pauses=tuple(sorted(pauses, key=lambda pause: pause.metadata.name)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -24,6 +24,7 @@ from remediator.view.session_words import degraded_of
 from remediator.view.text import age, duration
 from remediator.view.timeline import lasted
 from rules.api.object_name import is_object_name
+from rules.api.quarantine import DrainStatus
 from rules.api.sentences import let_go_by, listed, still_leaving, total
 from rules.api.timestamps import parse_time, utc_of
 from rules.catalog.device import places
@@ -54,9 +55,6 @@ _SPELLED: Final = {
     "OptOut": "opted out",
     "StandDown": "another owner works on it",
     "NotSelected": "not selected by the policy",
-    "ViewTooOld": "view too old",
-    "PolicyIsShadow": "policy is Shadow",
-    "PolicyUnread": "no policy was read",
 }
 
 
@@ -75,12 +73,11 @@ def headline(counts: shapes.Counts) -> str:
         return "No agent has found a GPU yet"
     states = ("unhealthy", "unknown", "degraded")
     ill = [f"{getattr(counts, word)} {word}" for word in states if getattr(counts, word)]
-    nodes = f"{counts.nodes:,} {'node' if counts.nodes == 1 else 'nodes'}"
-    sessions = count(counts.open_sessions, "open session")
-    if not counts.open_sessions:
-        sessions = "no open session"
+    opened = counts.open_sessions
+    sessions = count(opened, "open session") if opened else "no open session"
     verb = "needs" if counts.need_human == 1 else "need"
     need = f", {counts.need_human} {verb} operator action" if counts.need_human else ""
+    nodes = f"{counts.nodes:,} {'node' if counts.nodes == 1 else 'nodes'}"
     return f"{nodes}: {', '.join(ill) or 'all healthy'}; {sessions}{need}"
 
 
@@ -102,14 +99,12 @@ def square_class(row: shapes.NodeRow) -> str:
     With `even` the style sheet draws all its GPUs as healthy: 5,000 nodes paint at once.
     """
     classes = ["n", row.health]
-    if row.session:
+    if row.phase:
         classes.append("session" if row.mode == "Enforce" else "shadow")
     elif row.unschedulable:
         classes.append("cordoned")
     if row.gpus in _DRAWN_BY_STYLE:
-        classes.append(f"g{row.gpus}")
-        if _is_plain(row):
-            classes.append("even")
+        classes += [f"g{row.gpus}", *(["even"] if _is_plain(row) else [])]
     return " ".join(classes)
 
 
@@ -119,7 +114,7 @@ def squares(row: shapes.NodeRow) -> list[str]:
         return []
     marked = {mark.index: mark.health for mark in row.marks}
     rest = "healthy" if marked or row.health == "degraded" else row.health
-    # Without a verdict only the label's number is known: that many squares are healthy.
+    # Without a health object only the label's number is known: that many squares are healthy.
     return [
         marked.get(i, "healthy" if marked or i < row.gpus_healthy else rest)
         for i in range(min(row.gpus, MAX_GPUS))
@@ -145,14 +140,8 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
-def group_message(group: shapes.SessionGroup) -> str:
-    """What the sessions of a group have in common to say."""
-    row = group.session
-    return sentence(row.waits_for) if row.waits_for and len(group.nodes) > 1 else row.message
-
-
 def banners(detail: shapes.SessionDetail) -> list[tuple[str, str, str]]:
-    """What blocks a session, each sentence once: kinds of condition, message, reason."""
+    """What blocks a session, each message once: types of condition, message, reason."""
     if detail.drain is not None and detail.drain.blocked:
         return []
     found: dict[str, tuple[list[str], str]] = {}
@@ -171,7 +160,7 @@ def blocked_reason(detail: shapes.SessionDetail) -> str:
     return next(reasons, "")
 
 
-def drain_progress(drain: shapes.DrainShown) -> tuple[str, list[tuple[str, float]]]:
+def drain_progress(drain: DrainStatus) -> tuple[str, list[tuple[str, float]]]:
     """How far a drain has come: in words, and as shares of the pods for a bar."""
     waiting, left = total(drain.waiting), total(drain.left_by_failure)
     stuck = sum(total(block.pods) for block in drain.blocked)
@@ -187,11 +176,8 @@ def commands(page: shapes.NodePage) -> list[tuple[str, str]]:
     """What an operator can type about a node, with why; none where no node can have the name."""
     if not is_object_name(page.name):
         return []
-    return [
-        (f"kubectl gpuward why {page.name}", "the same in the terminal"),
-        *((act.command, act.does) for act in page.acts),
-        (f"kubectl gpuward history {page.name}", "every session of this node"),
-    ]
+    why = (f"kubectl gpuward why {page.name}", "the same in the terminal")
+    return [why, *((act.command, act.does) for act in page.acts)]
 
 
 def aligned(matrix: str) -> list[str]:
@@ -207,25 +193,11 @@ def runbook_of(reason: str) -> str:
     return f"/{FOLDER}/{path}" if path in runbooks() else ""
 
 
-def _path(name: str) -> str:
-    return quote(name, safe="")
+def _not_first(values: Sequence[Any], attribute: str, value: str) -> list[Any]:
+    """The values with those whose attribute is not `value` before the others."""
+    return sorted(values, key=lambda one: getattr(one, attribute) == value)
 
 
-def _order(values: Sequence[Any], attribute: str, first: str) -> list[Any]:
-    """The values with those whose attribute is not `first` before the others."""
-    return sorted(values, key=lambda one: getattr(one, attribute) == first)
-
-
-_FILTERS: Final = {
-    "age": age, "aligned": aligned, "banners": banners, "blocked_reason": blocked_reason,
-    "broken": broken, "commands": commands, "degraded": degraded_of, "described": described,
-    "drain_progress": drain_progress, "duration": duration, "group_message": group_message,
-    "headline": headline, "kind": lambda word: _KIND_OF.get(word, "dim"), "lasted": lasted,
-    "let_go_by": let_go_by, "listed": listed, "not_first": _order, "number": "{:,}".format,
-    "path": _path, "runbook": runbook_of, "sentence": sentence,
-    "spelled": lambda word: _SPELLED.get(word, word), "square_class": square_class,
-    "squares": squares, "total": total, "utc": utc_of,
-}  # fmt: skip
 _ENVIRONMENT: Final = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
     autoescape=True,
@@ -234,8 +206,18 @@ _ENVIRONMENT: Final = Environment(
     lstrip_blocks=True,
     finalize=shown,
 )
-_ENVIRONMENT.filters |= _FILTERS
+_ENVIRONMENT.filters |= {
+    "age": age, "aligned": aligned, "banners": banners, "blocked_reason": blocked_reason,
+    "broken": broken, "commands": commands, "degraded": degraded_of, "described": described,
+    "drain_progress": drain_progress, "duration": duration, "headline": headline,
+    "kind": lambda word: _KIND_OF.get(word, "dim"), "lasted": lasted, "let_go_by": let_go_by,
+    "listed": listed, "not_first": _not_first, "number": "{:,}".format,
+    "path": functools.partial(quote, safe=""), "runbook": runbook_of, "sentence": sentence,
+    "spelled": lambda word: _SPELLED.get(word, word), "square_class": square_class,
+    "squares": squares, "total": total, "utc": utc_of,
+}  # fmt: skip
 _ENVIRONMENT.globals |= {"count": count, "identifier": identifier, "places": places}
+_template = functools.cache(_ENVIRONMENT.get_template)
 
 
 def render(template: str, replica: shapes.ReplicaShown, **values: object) -> str:
@@ -244,16 +226,7 @@ def render(template: str, replica: shapes.ReplicaShown, **values: object) -> str
     return _template(f"{template}.html").render(replica=replica, now=now, **values)
 
 
-_template = functools.cache(_ENVIRONMENT.get_template)
-
-
 def render_page(page: shapes.FleetPage | shapes.NodePage | shapes.HistoryPage) -> str:
     """The HTML document of a page."""
-    return render(_TEMPLATE_OF[type(page)], page.replica, page=page)
-
-
-_TEMPLATE_OF: Final[Mapping[type, str]] = {
-    shapes.FleetPage: "fleet",
-    shapes.NodePage: "node",
-    shapes.HistoryPage: "history",
-}
+    names = {shapes.FleetPage: "fleet", shapes.NodePage: "node", shapes.HistoryPage: "history"}
+    return render(names[type(page)], page.replica, page=page)

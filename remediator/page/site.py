@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import hashlib
+import ipaddress
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
@@ -18,21 +20,13 @@ from urllib.parse import quote
 import msgspec
 from aiohttp import web
 
-from remediator.page.hosts import may_ask
 from remediator.page.rendering import render, render_page
 from remediator.page.runbook_page import runbook_html, runbook_title
-from remediator.page.schema import schema_text
 from remediator.view.fleet_view import fleet_page, search
 from remediator.view.history_view import history_page
 from remediator.view.live import PageSource
 from remediator.view.node_view import node_page
-from remediator.view.shapes import (
-    FleetFilter,
-    FleetPage,
-    HistoryPage,
-    NodePage,
-    ProblemShown,
-)
+from remediator.view.shapes import FleetFilter, FleetPage, HistoryPage, NodePage, ProblemShown
 from remediator.view.state import PageState
 
 _FOLDER = Path(__file__).parent
@@ -53,6 +47,7 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
+_INSIDE: Final = (".localhost", ".svc", ".svc.cluster.local")
 _MOST_KEPT = 64
 _COMPRESSED_FROM = 4096
 _MOST_ASKED = 253
@@ -67,41 +62,35 @@ class NotThereError(Exception):
     """There is nothing at this address; one sentence."""
 
 
-def fleet_of(state: PageState, request: web.Request) -> Page:
-    """`/` and `/api/fleet`."""
-    return fleet_page(state, filter_of(request.query))
+def hosts_of(setting: str) -> frozenset[str]:
+    """Host names of a comma-separated setting."""
+    return frozenset(name for part in setting.split(",") if (name := part.strip().lower()))
 
 
-def node_of(state: PageState, request: web.Request) -> Page:
-    """`/nodes/NAME` and `/api/nodes/NAME`."""
-    name = request.match_info["name"]
-    page = node_page(name, state)
-    if page is None:
-        raise NotThereError(f"No GPU node {name} is known; {_NAMES_THERE} lists them.")
-    return page
+def may_ask(header: str, allowed: Collection[str]) -> bool:
+    """Whether a request with this Host header is answered; no header means no browser.
 
-
-def history_of(state: PageState, _: web.Request) -> Page:
-    """`/history` and `/api/history`."""
-    return history_page(state)
-
-
-PAGES: Final[Mapping[str, Callable[[PageState, web.Request], Page]]] = {
-    "/": fleet_of,
-    "/nodes/{name}": node_of,
-    "/history": history_of,
-    "/api/fleet": fleet_of,
-    "/api/nodes/{name}": node_of,
-    "/api/history": history_of,
-}
+    Addresses are, and names that only a cluster or this machine resolves. A name in public DNS has
+    to be allowed: a hostile site could have its own name resolved to 127.0.0.1, and its script
+    would read the fleet of somebody who port-forwards ("DNS rebinding").
+    """
+    name = header.strip().lower()
+    if name.startswith("["):
+        name = name[1:].partition("]")[0]
+    elif name.count(":") == 1:
+        name = name.rpartition(":")[0]
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        inside = "." not in name or name.endswith(_INSIDE) or name in allowed
+        return ":" not in name and inside
+    return True
 
 
 def filter_of(query: Mapping[str, str]) -> FleetFilter:
     """What a request asks the fleet page to show."""
-    given = {
-        name: query.get(name, "").strip()[:_MOST_ASKED] for name in FleetFilter.__struct_fields__
-    }
-    return FleetFilter(**given)
+    names = FleetFilter.__struct_fields__
+    return FleetFilter(**{name: query.get(name, "").strip()[:_MOST_ASKED] for name in names})
 
 
 def node_address(name: str, session: str = "") -> str:
@@ -116,10 +105,25 @@ def only_match(state: PageState, wanted: FleetFilter) -> str:
         return ""
     if wanted.q in state.snapshot.nodes:
         return node_address(wanted.q)
-    found = search(state, wanted.q)
     if session := state.snapshot.quarantines.get(wanted.q):
         return node_address(session.spec.node_name, session.name)
+    found = search(state, wanted.q)
     return node_address(*next(iter(found.items()))) if len(found) == 1 else ""
+
+
+def _fleet(state: PageState, request: web.Request) -> Page:
+    return fleet_page(state, filter_of(request.query))
+
+
+def _node(state: PageState, request: web.Request) -> Page:
+    name = request.match_info["name"]
+    if (page := node_page(name, state)) is None:
+        raise NotThereError(f"No GPU node {name} is known; {_NAMES_THERE} lists them.")
+    return page
+
+
+def _history(state: PageState, _: web.Request) -> Page:
+    return history_page(state)
 
 
 class Site:
@@ -135,41 +139,47 @@ class Site:
     def mount(self, app: web.Application) -> None:
         """Add every route."""
         routes = app.router
-        for path, make in PAGES.items():
-            routes.add_get(path, self._page(make, path))
+        for html, api, make in (
+            ("/", "/api/fleet", _fleet),
+            ("/nodes/{name}", "/api/nodes/{name}", _node),
+            ("/history", "/api/history", _history),
+        ):
+            routes.add_get(html, functools.partial(self._page, make, as_json=False))
+            routes.add_get(api, functools.partial(self._page, make, as_json=True))
         routes.add_get("/sessions/{name}", self.session)
         routes.add_get("/docs/runbooks/{name:.+}", self.runbook)
         routes.add_get("/static/{name}", self.static)
-        routes.add_get("/api/schema", self.schema)
         app.middlewares.extend([self.check_host, self.explain])
         app.on_response_prepare.append(_set_headers)
 
-    def _page(self, make: Callable[[PageState, web.Request], Page], path: str) -> Handler:
-        as_json = path.startswith("/api/")
+    async def _page(
+        self,
+        make: Callable[[PageState, web.Request], Page],
+        request: web.Request,
+        *,
+        as_json: bool,
+    ) -> web.StreamResponse:
+        state = await self._source.state()
+        found = only_match(state, filter_of(request.query)) if request.path == "/" else ""
+        if found:
+            raise web.HTTPFound(found)
 
-        async def serve(request: web.Request) -> web.StreamResponse:
-            state = await self._source.state()
-            if path == "/" and (address := only_match(state, filter_of(request.query))):
-                raise web.HTTPFound(address)
+        def encoded(ready: PageState) -> bytes:
+            page = make(ready, request)
+            return msgspec.json.encode(page) if as_json else render_page(page).encode()
 
-            async def body() -> bytes:
-                ready = await self._with_read(state, request.match_info.get("name", ""))
-                return await asyncio.to_thread(encoded, ready)
+        async def body() -> bytes:
+            ready = await self._with_read(state, request.match_info.get("name", ""))
+            return await asyncio.to_thread(encoded, ready)
 
-            def encoded(ready: PageState) -> bytes:
-                page = make(ready, request)
-                return msgspec.json.encode(page) if as_json else render_page(page).encode()
-
-            made = await self._once(state, request.rel_url.raw_path_qs, body)
-            return _json_bytes(made) if as_json else _html(made)
-
-        return serve
+        made = await self._once(state, request.rel_url.raw_path_qs, body)
+        return _json(made) if as_json else _html(made)
 
     async def _with_read(self, state: PageState, node: str) -> PageState:
-        """The state with the health status of a node that the state has none of."""
-        if node not in state.snapshot.nodes or state.health(node):
+        """The state with the health of a node that the state has none of."""
+        if node not in state.snapshot.nodes or node in state.snapshot.healths:
             return state
-        found = await self._source.verdict(node)
+        found = await self._source.health(node)
         return state if found is None else dataclasses.replace(state, read={node: found})
 
     async def _once(
@@ -196,7 +206,7 @@ class Site:
     async def runbook(self, request: web.Request) -> web.StreamResponse:
         """A runbook."""
         path = request.match_info["name"]
-        replica = (await self._source.state()).replica()
+        replica = (await self._source.state()).replica
         try:
             title, text = runbook_title(path), runbook_html(path)
         except KeyError:
@@ -217,20 +227,16 @@ class Site:
             body=body, headers=headers, content_type=_STATIC[name], charset="utf-8"
         )
 
-    async def schema(self, _: web.Request) -> web.StreamResponse:
-        """The JSON Schema of every answer."""
-        return web.Response(body=schema_text(), content_type="application/schema+json")
-
     @web.middleware
     async def check_host(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse names that a stranger may have pointed here (`hosts`)."""
+        """Refuse names that a stranger may have pointed here (`may_ask`)."""
         if may_ask(request.headers.get("Host", ""), self._hosts):
             return await handler(request)
         sentence = (
             "This name is not served; use kubectl port-forward and 127.0.0.1, or allow the name "
             "with --page-hosts."
         )
-        return _json_bytes(msgspec.json.encode(ProblemShown(error=sentence)), 421)
+        return _json(msgspec.json.encode(ProblemShown(error=sentence)), 421)
 
     @web.middleware
     async def explain(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -242,8 +248,8 @@ class Site:
         except web.HTTPNotFound:
             sentence = "There is nothing at this address; the fleet is at /."
         if request.path.startswith("/api/"):
-            return _json_bytes(msgspec.json.encode(ProblemShown(error=sentence)), 404)
-        replica = (await self._source.state()).replica()
+            return _json(msgspec.json.encode(ProblemShown(error=sentence)), 404)
+        replica = (await self._source.state()).replica
         text = render("problem", replica, title="Not found", sentence=sentence)
         return _html(text.encode(), 404)
 
@@ -255,16 +261,14 @@ async def _set_headers(_: web.Request, response: web.StreamResponse) -> None:
 
 
 def _html(body: bytes, status: int = 200) -> web.Response:
-    return _answer(body, status, "text/html", charset="utf-8")
+    return _answer(body, status, "text/html", "utf-8")
 
 
-def _json_bytes(body: bytes, status: int = 200) -> web.Response:
-    return _answer(body, status, "application/json")
+def _json(body: bytes, status: int = 200) -> web.Response:
+    return _answer(body, status, "application/json", None)
 
 
-def _answer(
-    body: bytes, status: int, content_type: str, charset: str | None = None
-) -> web.Response:
+def _answer(body: bytes, status: int, content_type: str, charset: str | None) -> web.Response:
     """Compressed in a thread where it is large: a fleet of 5,000 nodes is a page of 1 MB."""
     response = web.Response(
         body=body,

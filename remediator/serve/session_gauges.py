@@ -15,7 +15,6 @@ from remediator.metrics import Metrics
 from rules.api.names import ANNOTATION_HOLD
 from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
 from rules.api.quarantine import Mode, Phase, gravest_reason
-from rules.api.timestamps import parse_time
 from rules.ledger.record import GPU_SCOPE, NODE_SCOPE, RecordView
 from rules.policy.policy import Policy
 from rules.session.causes import worst
@@ -75,15 +74,8 @@ def set_session_gauges(metrics: Metrics, sessions: Iterable[QuarantineView]) -> 
 
 
 def set_record_gauges(metrics: Metrics, records: Iterable[RecordView]) -> None:
-    """How many records there are, and which of them are lemons."""
-    scopes: Counter[str] = Counter()
-    metrics.lemon_since.clear()
-    for record in records:
-        status = record.status
-        scopes[status.scope] += 1
-        if status.lemon:
-            since = parse_time(status.lemon_since) or 0.0
-            metrics.lemon_since.labels(record.name, status.node).set(since)
+    """How many records there are."""
+    scopes = Counter(record.status.scope for record in records)
     for scope in (GPU_SCOPE, NODE_SCOPE):
         metrics.records.labels(scope).set(scopes[scope])
 

@@ -20,7 +20,7 @@ from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.object_name import api_path, is_object_name
 from rules.api.writes import CreateRecord, DeleteRecord, Write
 from rules.fleet.happenings import RecordChange, aged, record_changes, room_for_records
-from rules.ledger.record import ANNOTATION_KEEP, GPU_SCOPE, RecordView
+from rules.ledger.record import GPU_SCOPE, RecordView
 from rules.text.kube_status import lacks_right
 
 _LOG = structlog.get_logger()
@@ -47,8 +47,6 @@ class RecordKeeping(EdgePart):
         self._due: dict[str, float] = {}
         """When each changed node may be looked at (CLOCK_BOOTTIME)."""
         self._looked: dict[str, float] = {}
-        self._told: dict[str, None] = {}
-        """Records on which a person said something, the first said first."""
         self._round: list[str] = []
         self._forbidden_until = float("-inf")
         self._forbidden = False
@@ -61,14 +59,6 @@ class RecordKeeping(EdgePart):
         """A person may have said on the node that it was repaired."""
         if after is not None and before is not None and _repaired(before) != _repaired(after):
             self.node_changed(after.name)
-
-    def record_changed(self, before: RecordView | None, after: RecordView | None) -> None:
-        """A person may have said something on it, or have deleted it."""
-        if after is None:
-            return
-        said, known = (_said(one) for one in (after, before))
-        if said != known:
-            self._told[after.name] = None
 
     def took_over(self) -> None:
         """Whatever changed while nobody led is looked at once."""
@@ -139,13 +129,8 @@ class RecordKeeping(EdgePart):
     async def _aged(self) -> None:
         items = self._world.caches.records.items
         self._round = self._round or list(items)
-        told = list(self._told)[:_AGED_PER_SWEEP]
-        for name in told:
-            del self._told[name]
-        rest = _AGED_PER_SWEEP - len(told)
-        names = [*told, *self._round[:rest]]
-        self._round = self._round[rest:]
-        records = [items[name] for name in dict.fromkeys(names) if name in items]
+        names, self._round = self._round[:_AGED_PER_SWEEP], self._round[_AGED_PER_SWEEP:]
+        records = [items[name] for name in names if name in items]
         for due in aged(records, self._clock.now()):
             if isinstance(due, DeleteRecord):
                 sent = await self._gateway.send(due)
@@ -208,10 +193,6 @@ class RecordKeeping(EdgePart):
             else:
                 _LOG.warning("record keeping", record=name, why=str(error))
         return False
-
-
-def _said(record: RecordView | None) -> str:
-    return record.metadata.annotations.get(ANNOTATION_KEEP, "") if record is not None else ""
 
 
 def _repaired(node: NodeView) -> str:

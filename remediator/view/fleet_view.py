@@ -2,116 +2,62 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from remediator.view import shapes
 from remediator.view.people import pause_scope
-from remediator.view.session_view import session_row, urgency
+from remediator.view.session_view import session_row
 from remediator.view.session_words import mark_stays
-from remediator.view.state import PageState, mode_of, phase_of
+from remediator.view.state import PageState
 from rules.api.health import HealthStatus
 from rules.api.names import LABEL_GPUS, LABEL_GPUS_HEALTHY
 from rules.api.nodes import NodeView
-from rules.api.timestamps import format_time, parse_time
+from rules.api.timestamps import parse_time
+from rules.catalog.reason import severity_rank
 from rules.fleet.silent_together import silent_together
 from rules.session.observation import is_open, pause_over
-from rules.session.status import is_true
 
-HEALTHS = ("unhealthy", "unknown", "degraded", "healthy")
-"""The gravest first."""
-SHORTEST = 2
-"""Of a serial number or UUID: a single character would find every GPU."""
 MAX_GPUS = 64
 """More GPUs than this are not drawn in one node; the count is still shown."""
-
-
-def node_rows(state: PageState) -> list[shapes.NodeRow]:
-    """Every GPU node, by pool, rack and name."""
-    rows = [node_row(node, state) for node in state.snapshot.nodes.values()]
-    return sorted(rows, key=lambda row: (row.pool, row.rack, row.name))
-
-
-def node_row(node: NodeView, state: PageState) -> shapes.NodeRow:
-    """One node as the heat map shows it."""
-    pool, rack = state.keys.group(node.labels)
-    verdict = state.health(node.name)
-    session = state.open_session(node.name)
-    gpus = _count(node.labels.get(LABEL_GPUS))
-    return shapes.NodeRow(
-        name=node.name,
-        pool=pool,
-        rack=rack,
-        health=state.health_now(node).word.lower(),
-        gpus=gpus,
-        gpus_healthy=_count(node.labels.get(LABEL_GPUS_HEALTHY)),
-        marks=gpu_marks(verdict.status) if verdict is not None else (),
-        unschedulable=node.spec.unschedulable,
-        ready=node.ready,
-        session=session.name if session else "",
-        phase=phase_of(session) if session else "",
-        mode=mode_of(session) if session else "",
-    )
-
-
-def gpu_marks(status: HealthStatus) -> tuple[shapes.GpuMark, ...]:
-    """The GPUs of a verdict that are not plainly healthy."""
-    return tuple(
-        shapes.GpuMark(
-            index=gpu.index if gpu.index >= 0 else position,
-            health=_word(gpu.health),
-            uuid=gpu.uuid,
-            reason=gpu.reason,
-        )
-        for position, gpu in enumerate(status.gpus[:MAX_GPUS])
-        if gpu.health != "Healthy"
-    )
-
-
-def _word(health: str) -> str:
-    word = health.lower()
-    return word if word in HEALTHS else "unknown"
-
-
-def _count(label: str | None) -> int:
-    """A label's number; a label is text that anybody may have written."""
-    return int(label) if label and label.isascii() and label.isdigit() and len(label) < 6 else 0
+_HEALTHS = ("unhealthy", "unknown", "degraded", "healthy")
+_SHORTEST = 2
+"""Of a serial number or UUID: a single character would find every GPU."""
 
 
 def fleet_page(state: PageState, wanted: shapes.FleetFilter) -> shapes.FleetPage:
     """Everything that `/` shows; `wanted` restricts nodes and sessions, not the counts."""
-    rows = node_rows(state)
-    open_sessions = sorted(
-        (
-            session_row(s)
-            for s in state.snapshot.quarantines.values()
-            if is_open(s) or mark_stays(s)
-        ),
-        key=urgency,
+    snapshot = state.snapshot
+    rows = sorted(
+        (node_row(node, state) for node in snapshot.nodes.values()),
+        key=lambda row: (row.pool, row.rack, row.name),
     )
-    reasons: dict[str, set[str]] = {}
-    for session in open_sessions:
-        reasons.setdefault(session.node, set()).add(session.reason)
+    sessions = [
+        session_row(s) for s in snapshot.quarantines.values() if is_open(s) or mark_stays(s)
+    ]
+    reasons: defaultdict[str, set[str]] = defaultdict(set)
+    for session in sessions:
+        reasons[session.node].add(session.reason)
     for row in rows:
-        reasons.setdefault(row.name, set()).update(m.reason for m in row.marks if m.reason)
+        reasons[row.name] |= {mark.reason for mark in row.marks if mark.reason}
     found = search(state, wanted.q) if wanted.q.strip() else None
-
-    def fits(row: shapes.NodeRow) -> bool:
-        return (
-            (found is None or row.name in found)
-            and wanted.health in {"", row.health}
-            and (not wanted.reason or wanted.reason in reasons[row.name])
-            and wanted.rack in {"", row.rack}
-            and wanted.phase in {"", row.phase}
-            and (not wanted.out or row.unschedulable)
-        )
-
-    nodes = tuple(row for row in rows if fits(row))
-    shown = {row.name for row in nodes}
-    restricted = wanted != shapes.FleetFilter()
+    nodes = tuple(
+        row
+        for row in rows
+        if (found is None or row.name in found)
+        and wanted.health in {"", row.health}
+        and (not wanted.reason or wanted.reason in reasons[row.name])
+        and wanted.rack in {"", row.rack}
+        and wanted.phase in {"", row.phase}
+        and (not wanted.out or row.unschedulable)
+    )
+    if wanted != shapes.FleetFilter():
+        shown = {row.name for row in nodes}
+        sessions = [session for session in sessions if session.node in shown]
+    breaker = state.verdict.breaker.refusal
     return shapes.FleetPage(
-        replica=state.replica(),
-        counts=counts(state, rows),
+        replica=state.replica,
+        counts=_counts(state, rows),
         budgets=tuple(
             shapes.BudgetRow(
                 scope=f"{line.key}={line.value}" if line.key else "all selected nodes",
@@ -122,79 +68,135 @@ def fleet_page(state: PageState, wanted: shapes.FleetFilter) -> shapes.FleetPage
             )
             for line in state.verdict.lines
         ),
-        breaker=_breaker(state),
+        breaker=breaker.why if breaker is not None else "",
         findings=_findings(state),
-        pauses=pauses(state),
+        pauses=tuple(
+            shapes.PauseRow(
+                name=pause.metadata.name,
+                scope=pause_scope(pause),
+                reason=pause.spec.reason,
+                by=pause.spec.by,
+                until=pause.spec.until,
+            )
+            for _, pause in sorted(snapshot.pauses.items())
+            if not pause_over(pause, state.now)
+        ),
         filter=wanted,
         reasons=tuple(sorted(set().union(*reasons.values()) - {""})),
         racks=tuple(sorted({row.rack for row in rows})),
         phases=tuple(sorted({row.phase for row in rows if row.phase})),
         nodes=nodes,
-        gone=tuple(name for name in found or () if name not in state.snapshot.nodes),
-        sessions=grouped(s for s in open_sessions if not restricted or s.node in shown),
+        gone=tuple(name for name in found or () if name not in snapshot.nodes),
+        sessions=_grouped(sorted(sessions, key=_urgency)),
     )
 
 
-def grouped(rows: Iterable[shapes.SessionRow]) -> tuple[shapes.SessionGroup, ...]:
-    """Sessions that say the same as one row, in the order of the first of each."""
-    found: dict[tuple[object, ...], list[shapes.SessionRow]] = {}
-    for row in rows:
-        # What waits for the fleet differs in its dates; what it waits for is the same.
-        said = row.waits_for or row.message
-        key = (row.phase, row.mode, row.severity, row.reason, row.causes, row.conditions, said)
-        found.setdefault(key, []).append(row)
+def node_row(node: NodeView, state: PageState) -> shapes.NodeRow:
+    """One node as the map shows it."""
+    pool, rack = state.keys.group(node.labels)
+    watched = state.snapshot.healths.get(node.name)
+    session = state.open_session(node.name)
+    row = session_row(session) if session is not None else None
+    return shapes.NodeRow(
+        name=node.name,
+        pool=pool,
+        rack=rack,
+        health=state.health_now(node).word.lower(),
+        gpus=_count(node.labels.get(LABEL_GPUS)),
+        gpus_healthy=_count(node.labels.get(LABEL_GPUS_HEALTHY)),
+        marks=_gpu_marks(watched.status) if watched is not None else (),
+        unschedulable=node.spec.unschedulable,
+        ready=node.ready,
+        phase=row.phase if row is not None else "",
+        mode=row.mode if row is not None else "",
+    )
+
+
+def _gpu_marks(status: HealthStatus) -> tuple[shapes.GpuMark, ...]:
     return tuple(
-        shapes.SessionGroup(
-            session=min(its, key=lambda row: parse_time(row.phase_since) or 0.0),
-            nodes=tuple(row.node for row in its),
-            newest_since=max((row.phase_since for row in its), key=lambda at: parse_time(at) or 0),
+        shapes.GpuMark(
+            index=gpu.index if gpu.index >= 0 else position,
+            health=gpu.health.lower() if gpu.health.lower() in _HEALTHS else "unknown",
+            reason=gpu.reason,
         )
-        for its in found.values()
+        for position, gpu in enumerate(status.gpus[:MAX_GPUS])
+        if gpu.health != "Healthy"
     )
+
+
+def _count(label: str | None) -> int:
+    """A label's number; a label is text that anybody may have written."""
+    return int(label) if label and label.isascii() and label.isdigit() and len(label) < 6 else 0
 
 
 def search(state: PageState, text: str) -> dict[str, str]:
     """Nodes that the text may mean, each with the session that it names or "".
 
     By a part of the name of a node or session, or of the serial number or UUID of a GPU, as far as
-    a verdict or a record is at hand.
+    a health object or a record is at hand.
     """
-    asked = text.strip().lower()
-    found = {name: "" for name in sorted(state.snapshot.nodes) if asked in name.lower()}
-    for name, session in sorted(state.snapshot.quarantines.items()):
+    asked, snapshot = text.strip().lower(), state.snapshot
+    found = {name: "" for name in sorted(snapshot.nodes) if asked in name.lower()}
+    for name, session in sorted(snapshot.quarantines.items()):
         if asked in name.lower():
             found.setdefault(session.spec.node_name, name)
-    if len(asked) < SHORTEST:
+    if len(asked) < _SHORTEST:
         return found
-    for name, health in sorted({**state.read, **state.snapshot.healths}.items()):
-        if any(asked in f"{gpu.uuid} {gpu.serial}".lower() for gpu in health.status.gpus):
-            found.setdefault(name, "")
-    for _, record in sorted(state.snapshot.records.items()):
-        status = record.status
-        if status.node and asked in f"{status.uuid} {status.serial}".lower():
-            found.setdefault(status.node, "")
+    gpus = [
+        (name, f"{gpu.uuid} {gpu.serial}")
+        for name, health in sorted({**state.read, **snapshot.healths}.items())
+        for gpu in health.status.gpus
+    ]
+    records = sorted(snapshot.records.items())
+    gpus += [(r.status.node, f"{r.status.uuid} {r.status.serial}") for _, r in records]
+    for node, named in gpus:
+        if node and asked in named.lower():
+            found.setdefault(node, "")
     return found
 
 
+def _grouped(rows: Iterable[shapes.SessionRow]) -> tuple[shapes.SessionGroup, ...]:
+    """Sessions that say the same as one row, in the order of the first of each."""
+    found: defaultdict[tuple[object, ...], list[shapes.SessionRow]] = defaultdict(list)
+    for row in rows:
+        # What waits for the fleet differs in its dates; what it waits for is the same.
+        said = row.waits_for or row.message
+        key = (row.phase, row.mode, row.severity, row.reason, row.causes, row.conditions, said)
+        found[key].append(row)
+    groups = []
+    for its in found.values():
+        by_age = sorted(its, key=lambda row: parse_time(row.phase_since) or 0.0)
+        names = tuple(row.node for row in its)
+        newest = by_age[-1].phase_since
+        groups.append(shapes.SessionGroup(session=by_age[0], nodes=names, newest_since=newest))
+    return tuple(groups)
+
+
+def _urgency(row: shapes.SessionRow) -> tuple[bool, int, float, str]:
+    """Those that need operator action first, then the most severe, then the oldest."""
+    since = parse_time(row.opened_at) or 0.0
+    return "NeedsHuman" not in row.conditions, -severity_rank(row.severity), since, row.name
+
+
 def _findings(state: PageState) -> tuple[str, ...]:
-    """Why many are Unknown at once, what the breaker found in sessions, then what verdicts have in
-    common besides.
+    """Why many are Unknown at once, what the breaker found in sessions, then what sick nodes have
+    in common besides.
     """
     found = state.verdict.findings
-    told = {finding.reason for finding in found}
+    reasons = {finding.reason for finding in found}
     silent = silent_together(state.snapshot.agents.values())
     return (
         *([silent] if silent else ()),
         *(finding.message for finding in found),
-        *(cause.message for cause in state.common if cause.reason not in told),
+        *(cause.message for cause in state.common if cause.reason not in reasons),
     )
 
 
-def counts(state: PageState, rows: list[shapes.NodeRow]) -> shapes.Counts:
-    """The fleet in numbers."""
+def _counts(state: PageState, rows: list[shapes.NodeRow]) -> shapes.Counts:
     words = Counter(row.health for row in rows)
-    opened = [s for s in state.snapshot.quarantines.values() if is_open(s)]
     seen = [row for row in rows if row.health != "unknown"]
+    sessions = state.snapshot.quarantines.values()
+    out = [session_row(s) for s in sessions if is_open(s) or mark_stays(s)]
     return shapes.Counts(
         nodes=len(rows),
         healthy=words["healthy"],
@@ -205,35 +207,6 @@ def counts(state: PageState, rows: list[shapes.NodeRow]) -> shapes.Counts:
         gpus=sum(row.gpus for row in rows),
         gpus_seen=sum(row.gpus for row in seen),
         gpus_healthy=sum(row.gpus_healthy for row in seen),
-        open_sessions=len(opened),
-        need_human=sum(
-            is_true(s.status, "NeedsHuman")
-            for s in state.snapshot.quarantines.values()
-            if is_open(s) or mark_stays(s)
-        ),
-    )
-
-
-def _breaker(state: PageState) -> shapes.BreakerState:
-    said = state.verdict.breaker.refusal
-    return shapes.BreakerState(
-        open=said is not None,
-        reason=said.reason if said is not None else "",
-        message=said.why if said is not None else "",
-        until=format_time(said.until) if said is not None and said.until else "",
-    )
-
-
-def pauses(state: PageState) -> tuple[shapes.PauseRow, ...]:
-    """The pauses in force."""
-    return tuple(
-        shapes.PauseRow(
-            name=pause.metadata.name,
-            scope=pause_scope(pause),
-            reason=pause.spec.reason,
-            by=pause.spec.by,
-            until=pause.spec.until,
-        )
-        for _, pause in sorted(state.snapshot.pauses.items())
-        if not pause_over(pause, state.now)
+        open_sessions=sum(row.open for row in out),
+        need_human=sum("NeedsHuman" in row.conditions for row in out),
     )

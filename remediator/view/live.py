@@ -1,4 +1,4 @@
-"""The state behind the pages, from this replica's own caches, and single reads of verdicts.
+"""The state of the pages from this replica's own caches, and single reads of health objects.
 
 Every replica serves, leading or not. A state is made at most every two seconds however many look,
 and only while somebody looks.
@@ -10,7 +10,6 @@ import asyncio
 import dataclasses
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Final, Protocol
 
 from remediator.kube.answer import ApiError
@@ -18,6 +17,7 @@ from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.resources import HEALTHS
 from remediator.view.grouping import GroupKeys
+from remediator.view.shapes import ReplicaShown
 from remediator.view.state import PageState, sessions_by_node
 from rules.api.nodes import HealthView
 from rules.api.object_name import api_path
@@ -27,13 +27,10 @@ from rules.fleet.turns import judge_fleet
 from rules.session.snapshot import FleetSnapshot
 
 KEPT_S: Final = 2.0
-VERDICT_KEPT_S: Final = 20.0
+HEALTH_KEPT_S: Final = 20.0
 _MOST_KEPT: Final = 64
 _PER_SECOND: Final = 2.0
 _BURST: Final = 10.0
-
-Read = Callable[[str], Awaitable[HealthView | None]]
-"""The verdict of a node from the API server; None where there is none or it cannot be read."""
 
 
 class PageSource(Protocol):
@@ -43,13 +40,47 @@ class PageSource(Protocol):
         """The fleet now; the same object while it is new enough."""
         ...
 
-    async def verdict(self, node: str) -> HealthView | None:
-        """The verdict of a node that the state has none of; None where it is not at hand."""
+    async def health(self, node: str) -> HealthView | None:
+        """The health of a node that the state has none of; None where it is not at hand."""
         ...
 
 
-def reading(api: Api) -> Read:
-    """Reads through the remediator's one transport."""
+class HealthReader:
+    """Reads the health of healthy nodes, which no watch brings: one GET when somebody opens the
+    page of one, kept for a while, and so few in a second that no visitor loads the API server.
+    """
+
+    def __init__(self, read: Callable[[str], Awaitable[HealthView | None]], clock: Clock) -> None:
+        self._read = read
+        self._clock = clock
+        self._kept: OrderedDict[str, tuple[float, HealthView | None]] = OrderedDict()
+        self._tokens = _BURST
+        self._filled_at = clock.elapsed()
+
+    async def health(self, node: str) -> HealthView | None:
+        """At most 20 s old; the last known one when reads are too many."""
+        now = self._clock.elapsed()
+        at, known = self._kept.get(node, (float("-inf"), None))
+        self._tokens = min(_BURST, self._tokens + (now - self._filled_at) * _PER_SECOND)
+        self._filled_at = now
+        if now - at < HEALTH_KEPT_S or self._tokens < 1:
+            return known
+        self._tokens -= 1
+        # Kept before the answer comes, so that a second visitor does not ask again.
+        self._keep(node, now, known)
+        found = await self._read(node)
+        self._keep(node, now, found)
+        return found
+
+    def _keep(self, node: str, at: float, health: HealthView | None) -> None:
+        self._kept[node] = (at, health)
+        self._kept.move_to_end(node)
+        while len(self._kept) > _MOST_KEPT:
+            self._kept.popitem(last=False)
+
+
+def reading(api: Api) -> Callable[[str], Awaitable[HealthView | None]]:
+    """Reads through the remediator's one transport; None where there is none, or no answer."""
 
     async def read(node: str) -> HealthView | None:
         try:
@@ -60,72 +91,21 @@ def reading(api: Api) -> Read:
     return read
 
 
-class VerdictReader:
-    """A small cache before `read`, with a limit on how often it asks.
-
-    The remediator watches the verdicts of sick nodes only: 5,000 healthy ones cost nothing.
-    Opening the page of a healthy node causes one read; so few are allowed in a second that no
-    visitor can put load on the API server.
-    """
-
-    def __init__(self, read: Read, clock: Clock) -> None:
-        self._read = read
-        self._clock = clock
-        self._kept: OrderedDict[str, tuple[float, HealthView | None]] = OrderedDict()
-        self._tokens = _BURST
-        self._filled_at = clock.elapsed()
-
-    async def verdict(self, node: str) -> HealthView | None:
-        """The node's verdict, at most 20 s old; the last known one when reads are too many."""
-        now = self._clock.elapsed()
-        at, known = self._kept.get(node, (float("-inf"), None))
-        if now - at < VERDICT_KEPT_S or not self._may_read(now):
-            return known
-        # Kept before the answer comes, so that a second visitor does not ask again.
-        self._keep(node, now, known)
-        found = await self._read(node)
-        self._keep(node, now, found)
-        return found
-
-    def _may_read(self, now: float) -> bool:
-        self._tokens = min(_BURST, self._tokens + (now - self._filled_at) * _PER_SECOND)
-        self._filled_at = now
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
-
-    def _keep(self, node: str, at: float, verdict: HealthView | None) -> None:
-        self._kept[node] = (at, verdict)
-        self._kept.move_to_end(node)
-        while len(self._kept) > _MOST_KEPT:
-            self._kept.popitem(last=False)
-
-
 class LiveSource:
     """The pages' source in a running remediator."""
 
     def __init__(
         self,
         snapshot: Callable[[], FleetSnapshot],
+        replica: Callable[[FleetSnapshot], ReplicaShown],
         clock: Clock,
-        verdicts: VerdictReader,
-        *,
-        identity: str,
-        leading: Callable[[], bool],
-        problem: Callable[[], str],
-        leader_problem: Callable[[], str] = str,
-        policy_problem: Callable[[], str],
+        reader: HealthReader,
         keys: GroupKeys,
     ) -> None:
         self._snapshot = snapshot
+        self._replica = replica
         self._clock = clock
-        self._verdicts = verdicts
-        self._identity = identity
-        self._leading = leading
-        self._problem = problem
-        self._leader_problem = leader_problem
-        self._policy_problem = policy_problem
+        self._reader = reader
         self._keys = keys
         self._memory = FleetMemory()
         self._made: PageState | None = None
@@ -138,32 +118,26 @@ class LiveSource:
             if self._made is None or self._clock.elapsed() - self._made_at >= KEPT_S:
                 # Copied before the first await: the caches go on, the page is of one moment.
                 snapshot = _copied(self._snapshot())
-                made = partial(
-                    PageState,
-                    leading=self._leading(),
-                    problem=self._problem(),
-                    leader_problem=self._leader_problem(),
-                    policy_problem=self._policy_problem(),
-                )
-                self._made = await asyncio.to_thread(self._judged, snapshot, made)
+                replica = self._replica(snapshot)
+                self._made = await asyncio.to_thread(self._judged, snapshot, replica)
                 self._made_at = self._clock.elapsed()
             return self._made
 
-    async def verdict(self, node: str) -> HealthView | None:
-        """The verdict of a healthy node, read when somebody looks at it."""
-        return await self._verdicts.verdict(node)
+    async def health(self, node: str) -> HealthView | None:
+        """The health of a healthy node, read when somebody looks at it."""
+        return await self._reader.health(node)
 
-    def _judged(self, snapshot: FleetSnapshot, made: Callable[..., PageState]) -> PageState:
-        # The leader judges for its own decisions; a standby replica shows the same because it
-        # judges the same objects. One that stumbles leaves nothing half remembered behind.
+    def _judged(self, snapshot: FleetSnapshot, replica: ReplicaShown) -> PageState:
+        # A standby replica shows the same as the leader because it judges the same objects. A
+        # judgement that fails leaves nothing half remembered.
         memory, self._memory = self._memory, FleetMemory()
         verdict = judge_fleet(snapshot, memory)
         self._memory = memory
-        return made(
+        return PageState(
             snapshot=snapshot,
+            replica=replica,
             verdict=verdict,
             common=common_causes_among(memory.census.labels, snapshot.healths),
-            identity=self._identity,
             keys=self._keys,
             by_node=sessions_by_node(snapshot.quarantines),
         )

@@ -1,25 +1,30 @@
-"""The page of one node: its verdict, marks, sessions and timeline. Pure."""
+"""The page of one node: its health, taints, sessions and timeline. Pure."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from remediator.view.acts import acts_on
 from remediator.view.clock_words import clock_said
 from remediator.view.fleet_view import node_row
 from remediator.view.people import pause_scope
-from remediator.view.session_view import node_marks, session_detail
-from remediator.view.shapes import MovedShown, NodePage, NodeTimeline
+from remediator.view.session_view import session_detail
+from remediator.view.shapes import NodeMark, NodePage
 from remediator.view.state import PageState
-from remediator.view.timeline import node_timeline
-from rules.api.names import ANNOTATION_HOLD
-from rules.api.nodes import HealthView, NodeView
+from remediator.view.timeline import SHOWN_ITEMS, node_timeline
+from rules.api.mark import read_note
+from rules.api.names import ANNOTATION_HOLD, TAINT_QUARANTINE
+from rules.api.nodes import NodeView
 from rules.fleet.happenings import records_by_now
-from rules.fleet.health_now import UNKNOWN, HealthNow
-from rules.ledger.places import came_from, went_to
-from rules.ledger.record import RecordView
-from rules.ledger.verdict import judge_record
+from rules.fleet.health_now import UNKNOWN
+from rules.ledger.verdict import faults_said, is_repeat_offender
 from rules.session.halts import opt_out_unheard
 from rules.session.observation import opted_out, pause_covers, pause_means
 from rules.session.owners import failed_owner
+from rules.session.status import sentence
+
+_CORDON_TAINT = "node.kubernetes.io/unschedulable"
+"""Kubernetes adds it to every cordon; the cordon has its own line."""
 
 
 def node_page(name: str, state: PageState) -> NodePage | None:
@@ -27,69 +32,66 @@ def node_page(name: str, state: PageState) -> NodePage | None:
 
     None where there is neither a node nor a session of that name.
     """
-    node = state.snapshot.nodes.get(name)
-    sessions = state.by_node.get(name, ())
+    snapshot, now = state.snapshot, state.now
+    node, sessions = snapshot.nodes.get(name), state.by_node.get(name, ())
     if node is None and not sessions:
         return None
-    live, verdict = state.health(name), state.known(name) if node is not None else None
-    healths, records = state.snapshot.healths.values(), state.snapshot.records.values()
-    moved = went_to(name, healths, records) if node is None else came_from(name, verdict, records)
+    records, healths = snapshot.records.values(), snapshot.healths
+    health = state.known(name) if node is not None else None
+    status = health.status if health is not None else None
+    stale = ""
+    if node is not None and health is not None:
+        found = state.health_now(node)
+        stale = found.why if found.word == UNKNOWN else ""
+    by_now = records_by_now(name, node, health, sessions, records, now)
+    pauses = [p for p in snapshot.pauses.values() if node is not None and pause_means(p, node)]
+    happened = node_timeline(name, sessions, status, by_now, now, pauses)
     return NodePage(
-        replica=state.replica(),
+        replica=state.replica,
         name=name,
         node=node_row(node, state) if node is not None else None,
-        verdict="none" if verdict is None else "live" if live else "read",
-        health=verdict.status if verdict is not None else None,
-        stale=_stale(state.health_now(node)) if node is not None and verdict is not None else "",
-        marks=node_marks(node) if node is not None else (),
+        verdict="none" if health is None else "live" if name in healths else "read",
+        health=status,
+        stale=stale,
+        marks=tuple(_marks(node)) if node is not None else (),
         notes=tuple(_notes(node, state)) if node is not None else (),
-        moved=tuple(MovedShown(node=one.node, said=one.clause) for one in moved),
         acts=acts_on(name, state),
         sessions=tuple(session_detail(session, state) for session in reversed(sessions)),
-        timeline=_timeline(name, node, verdict, state),
+        timeline=tuple(happened[-SHOWN_ITEMS:]),
+        earlier=max(0, len(happened) - SHOWN_ITEMS),
     )
 
 
-def _timeline(
-    name: str, node: NodeView | None, verdict: HealthView | None, state: PageState
-) -> NodeTimeline:
-    sessions, snapshot = state.by_node.get(name, ()), state.snapshot
-    records = records_by_now(name, node, verdict, sessions, snapshot.records.values(), state.now)
-    pauses = [
-        one for one in snapshot.pauses.values() if node is not None and pause_means(one, node)
-    ]
-    status = verdict.status if verdict is not None else None
-    return node_timeline(name, sessions, status, records, state.now, pauses)
+def _marks(node: NodeView) -> Iterator[NodeMark]:
+    """Taints and cordon of the node, and whose they are."""
+    for taint in node.spec.taints:
+        if taint.key != _CORDON_TAINT:
+            owner = "gpuward" if taint.key == TAINT_QUARANTINE else "not gpuward"
+            yield NodeMark(what=f"taint {taint.key}={taint.value}:{taint.effect}", owner=owner)
+    if node.spec.unschedulable:
+        note = read_note(node)
+        owner = "gpuward" if note else "not gpuward"
+        if note and note.prior_unschedulable:
+            owner = "not gpuward: it was cordoned before, and stays so after a release"
+        yield NodeMark(what="cordoned", owner=owner)
 
 
-def _stale(now: HealthNow) -> str:
-    return now.why if now.word == UNKNOWN else ""
-
-
-def _notes(node: NodeView, state: PageState) -> list[str]:
-    notes = []
+def _notes(node: NodeView, state: PageState) -> Iterator[str]:
     if clock := clock_said(node, state.known(node.name), state.now):
-        notes.append(f"{clock[0].upper()}{clock[1:]}.")
+        yield sentence(clock)
     if reason := node.annotations.get(ANNOTATION_HOLD):
-        notes.append(f"Held: {reason}")
+        yield f"Held: {reason}"
     if failed := failed_owner(node):
-        notes.append(f"{failed[0].upper()}{failed[1:]}.")
+        yield sentence(failed)
     if opted_out(node):
-        notes.append("Opted out: this node is watched and reported, never touched.")
+        yield "Opted out: this node is watched and reported, never touched."
     if unheard := opt_out_unheard(node):
-        notes.append(f"{unheard[0].upper()}{unheard[1:]}.")
-    notes += [
-        f"Fails again and again: {judge_record(record.status, state.now).message}"
-        for record in lemons_of(node.name, state)
-    ]
+        yield sentence(unheard)
+    for record in state.snapshot.records.values():
+        here = record.status.node == node.name and not record.doubt
+        if here and is_repeat_offender(record.status, state.now):
+            yield faults_said(record.status, state.now)
     for name, pause in sorted(state.snapshot.pauses.items()):
         if pause_covers(pause, node, state.now):
             by = f" by {pause.spec.by}" if pause.spec.by else ""
-            notes.append(f"Paused{by} ({name}, {pause_scope(pause)}): {pause.spec.reason}")
-    return notes
-
-
-def lemons_of(node: str, state: PageState) -> list[RecordView]:
-    """The lemons that are in the node now, GPUs and the node itself."""
-    records = state.snapshot.records.values()
-    return [r for r in records if not r.doubt and r.status.lemon and r.status.node == node]
+            yield f"Paused{by} ({name}, {pause_scope(pause)}): {pause.spec.reason}"

@@ -1,7 +1,8 @@
 """What the page shows: `FleetPage`, `NodePage` and `HistoryPage`, one value per page.
 
-A view fills it, a template renders it, and `/api/` answers with it as JSON. The schema is made
-from these types. Times are RFC 3339 as the objects spell them; durations are seconds.
+A module of this package fills each, a template renders it, and `/api/` answers with it as JSON.
+Times are RFC 3339 as the objects spell them; durations are seconds. Health, causes, conditions and
+drain are the types of the objects.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import msgspec
 
 from rules.api.health import HealthStatus
 from rules.api.quarantine import (
-    BlockedBy,
     Cause,
     Condition,
+    DrainStatus,
     RepairRequest,
     ValidationAttempt,
 )
@@ -29,18 +30,34 @@ class ProblemShown(Shown, frozen=True, kw_only=True):
     error: str
 
 
+class ReplicaShown(Shown, frozen=True, kw_only=True):
+    """Who answers, and whether what it knows is complete and fresh."""
+
+    identity: str
+    leading: bool
+    mode: str
+    problem: str = ""
+    """Why its view is incomplete or too old to act on, one sentence; empty when it is neither."""
+    leader_problem: str = ""
+    """Why the remediator that leads cannot act, as its Lease reports, one sentence; empty when it
+    can, or `problem` says it.
+    """
+    policy_problem: str = ""
+    """What is wrong with its policy file, and by what it goes on; empty when it is in force."""
+    at: str
+
+
 class GpuMark(Shown, frozen=True, kw_only=True):
     """A GPU of a node that is not plainly healthy."""
 
     index: int
     health: str
     """`degraded`, `unhealthy` or `unknown`."""
-    uuid: str
     reason: str
 
 
 class NodeRow(Shown, frozen=True, kw_only=True):
-    """One node as the heat map shows it."""
+    """One node as the fleet map shows it."""
 
     name: str
     pool: str
@@ -51,13 +68,12 @@ class NodeRow(Shown, frozen=True, kw_only=True):
     """Expected GPUs."""
     gpus_healthy: int
     marks: tuple[GpuMark, ...]
-    """Its GPUs that are not healthy, as far as the verdict names them."""
+    """Its GPUs that are not healthy, as far as its health status names them."""
     unschedulable: bool
     ready: str
     """The kubelet's condition: `True`, `False` or `Unknown`."""
-    session: str
-    """Name of the open session; empty where there is none."""
     phase: str
+    """Of the open session; empty where there is none."""
     mode: str
 
 
@@ -72,7 +88,7 @@ class SessionRow(Shown, frozen=True, kw_only=True):
     severity: str
     level: str
     reason: str
-    """The first cause's reason; `Human` for a person's request without one."""
+    """The most severe cause's reason; `Human` for a person's request without one."""
     causes: int
     opened_at: str
     phase_since: str
@@ -81,21 +97,8 @@ class SessionRow(Shown, frozen=True, kw_only=True):
     """Conditions that are true, for example `Blocked`, `NeedsHuman`, `Storm`; what halts a session
     by its reason: `Paused`, `OptOut`, `StandDown`."""
     evicted: int
-    waits_for: str = ""
-    """What holds it for the sake of the fleet, a clause of its sentence that others may share."""
-
-
-class DrainShown(Shown, frozen=True, kw_only=True):
-    """How far a drain has come. Lists are bounded, counts are exact where the session counts."""
-
-    evicted: int
-    recent: tuple[str, ...]
-    waiting: tuple[str, ...]
-    left_by_policy: tuple[str, ...]
-    left_by_failure: tuple[str, ...]
-    blocked: tuple[BlockedBy, ...]
-    started_at: str
-    suspended_seconds: int
+    waits_for: str
+    """What it waits for because of the fleet, a clause of its message that others may share."""
 
 
 class IncidentEvidence(Shown, frozen=True, kw_only=True):
@@ -110,12 +113,31 @@ class IncidentEvidence(Shown, frozen=True, kw_only=True):
 
 
 class GpuIdentity(Shown, frozen=True, kw_only=True):
-    """A GPU, as far as its node's verdict is known."""
+    """A GPU that a session names."""
 
     uuid: str
     serial: str
     index: int
     """-1 where it is not known."""
+
+
+class SessionDetail(Shown, frozen=True, kw_only=True):
+    """One session whole; its steps are items of the node's timeline."""
+
+    session: SessionRow
+    hold: bool
+    release_asked_by: str
+    repair_asked: RepairRequest | None
+    """The repair step that a person approved last, who and why."""
+    causes: tuple[Cause, ...]
+    conditions: tuple[Condition, ...]
+    gpus: tuple[GpuIdentity, ...]
+    evidence: tuple[IncidentEvidence, ...]
+    drain: DrainStatus | None
+    ladder: tuple[LadderRung, ...]
+    """The repair: what was tried, what is next, what comes after."""
+    validation: tuple[ValidationAttempt, ...]
+    """The tests under load before its release."""
 
 
 class NodeMark(Shown, frozen=True, kw_only=True):
@@ -132,25 +154,6 @@ class PersonsAct(Shown, frozen=True, kw_only=True):
     does: str
 
 
-class SessionDetail(Shown, frozen=True, kw_only=True):
-    """One session whole; its steps are items of the node's timeline."""
-
-    session: SessionRow
-    hold: bool
-    release_asked_by: str
-    repair_asked: RepairRequest | None
-    """The repair step that a person approved last, who and why."""
-    causes: tuple[Cause, ...]
-    conditions: tuple[Condition, ...]
-    gpus: tuple[GpuIdentity, ...]
-    evidence: tuple[IncidentEvidence, ...]
-    drain: DrainShown | None
-    ladder: tuple[LadderRung, ...]
-    """The repair: what was tried, what is next, what comes after."""
-    validation: tuple[ValidationAttempt, ...]
-    """The tests under load before its release."""
-
-
 class TimelineItem(Shown, frozen=True, kw_only=True):
     """One thing that happened to a node, at a time or for a while."""
 
@@ -161,27 +164,37 @@ class TimelineItem(Shown, frozen=True, kw_only=True):
     """As `at` for a moment; empty while it goes on."""
     what: str
     """A reason, a phase, a repair step, or what a person did."""
-    state: str
+    state: str = ""
     """Severity of a fault, the phase, what became of a step, the verdict of a test."""
-    said: str
+    said: str = ""
     by: str = ""
     """Who, of a person's acts."""
     session: str = ""
 
 
-class NodeTimeline(Shown, frozen=True, kw_only=True):
-    """Everything that is known to have happened to a node, oldest first."""
+class NodePage(Shown, frozen=True, kw_only=True):
+    """`/nodes/NAME` and `/api/nodes/NAME`: one node whole, or what is kept of one that is gone."""
 
-    items: tuple[TimelineItem, ...]
+    replica: ReplicaShown
+    name: str
+    node: NodeRow | None
+    """None: there is no such GPU node any more."""
+    verdict: str
+    """Where `health` is from: `live` from the watch of sick nodes, `read` a moment ago, `none`."""
+    health: HealthStatus | None
+    stale: str
+    """Why it is not known whether `health` still holds; "" where it can be believed."""
+    marks: tuple[NodeMark, ...]
+    notes: tuple[str, ...]
+    """What people wrote on it (hold, opt-out, pauses that name it) and what else is unusual."""
+    acts: tuple[PersonsAct, ...]
+    """What a person can do about it now."""
+    sessions: tuple[SessionDetail, ...]
+    """Newest first."""
+    timeline: tuple[TimelineItem, ...]
+    """Oldest first."""
     earlier: int
-    """So many older ones are left out."""
-
-
-class MovedShown(Shown, frozen=True, kw_only=True):
-    """Another node that shares GPUs with this one, before or now."""
-
-    node: str
-    said: str
+    """Older items of the timeline that are left out."""
 
 
 class Counts(Shown, frozen=True, kw_only=True):
@@ -195,7 +208,7 @@ class Counts(Shown, frozen=True, kw_only=True):
     unschedulable: int
     gpus: int
     gpus_seen: int
-    """GPUs of nodes whose agent is heard and sees them; of the others nothing is known."""
+    """GPUs of nodes whose agent reports; of the others nothing is known."""
     gpus_healthy: int
     """Of those that are seen."""
     open_sessions: int
@@ -212,15 +225,6 @@ class BudgetRow(Shown, frozen=True, kw_only=True):
     room: int
 
 
-class BreakerState(Shown, frozen=True, kw_only=True):
-    """Whether new harm waits, why and until when."""
-
-    open: bool
-    reason: str
-    message: str
-    until: str
-
-
 class PauseRow(Shown, frozen=True, kw_only=True):
     """A pause that is in force."""
 
@@ -229,47 +233,6 @@ class PauseRow(Shown, frozen=True, kw_only=True):
     reason: str
     by: str
     until: str
-
-
-class ReplicaShown(Shown, frozen=True, kw_only=True):
-    """Who answers, and whether what it knows is complete and fresh."""
-
-    identity: str
-    leading: bool
-    mode: str
-    problem: str
-    """Why its view is incomplete or too old to act on, one sentence; empty when it is neither."""
-    leader_problem: str
-    """Why the remediator that leads cannot act, by its own word on the Lease, one sentence; empty
-    when it can, or says nothing, or `problem` says it.
-    """
-    policy_problem: str
-    """What is wrong with its policy file, and by what it goes on; empty when it is in force."""
-    at: str
-
-
-class NodePage(Shown, frozen=True, kw_only=True):
-    """`/nodes/NAME` and `/api/nodes/NAME`: one node whole, or what is kept of one that is gone."""
-
-    replica: ReplicaShown
-    name: str
-    node: NodeRow | None
-    """None: there is no such GPU node any more."""
-    verdict: str
-    """`live` from the watch of sick nodes, `read` from one read a moment ago, `none`."""
-    health: HealthStatus | None
-    stale: str
-    """Why it is not known whether `health` still holds; "" where it can be believed."""
-    marks: tuple[NodeMark, ...]
-    notes: tuple[str, ...]
-    """What people wrote on it (hold, opt-out, pauses that name it) and what else is unusual."""
-    moved: tuple[MovedShown, ...]
-    """Nodes that GPUs of this one were in before; of a node that is gone, where they are now."""
-    acts: tuple[PersonsAct, ...]
-    """What a person can do about it now."""
-    sessions: tuple[SessionDetail, ...]
-    """Newest first."""
-    timeline: NodeTimeline
 
 
 class SessionGroup(Shown, frozen=True, kw_only=True):
@@ -302,7 +265,8 @@ class FleetPage(Shown, frozen=True, kw_only=True):
     counts: Counts
     """Of the whole fleet, whatever the filter."""
     budgets: tuple[BudgetRow, ...]
-    breaker: BreakerState
+    breaker: str
+    """Why new quarantines are paused; "" while the circuit breaker is closed."""
     findings: tuple[str, ...]
     pauses: tuple[PauseRow, ...]
     filter: FleetFilter
@@ -319,17 +283,10 @@ class FleetPage(Shown, frozen=True, kw_only=True):
     """
 
 
-class Week(Shown, frozen=True, kw_only=True):
-    """Sessions opened in the seven days from `start` (a Monday, UTC)."""
+class Bar(Shown, frozen=True, kw_only=True):
+    """How many sessions opened in the week from `name` (a Monday), or for the reason `name`."""
 
-    start: str
-    sessions: int
-
-
-class ReasonCount(Shown, frozen=True, kw_only=True):
-    """How often a reason opened a session."""
-
-    reason: str
+    name: str
     sessions: int
 
 
@@ -342,25 +299,18 @@ class DrainTimes(Shown, frozen=True, kw_only=True):
     longest_seconds: int
 
 
-class NodeOffender(Shown, frozen=True, kw_only=True):
-    """A node with more than one session."""
+class Repeated(Shown, frozen=True, kw_only=True):
+    """A node with several sessions, or a GPU that several sessions name."""
 
-    node: str
-    sessions: int
-    last_opened: str
-    reasons: tuple[str, ...]
-    replace: bool
-    """Its open session says that the part should be replaced, not repaired again."""
-
-
-class GpuOffender(Shown, frozen=True, kw_only=True):
-    """A GPU that several sessions name."""
-
-    gpu: GpuIdentity
+    name: str
+    """The node, or the GPU's UUID."""
+    serial: str = ""
     nodes: tuple[str, ...]
     sessions: int
     last_opened: str
     reasons: tuple[str, ...]
+    replace: bool
+    """An open session of it asks to replace the part instead of repairing it again."""
 
 
 class HistoryPage(Shown, frozen=True, kw_only=True):
@@ -371,10 +321,10 @@ class HistoryPage(Shown, frozen=True, kw_only=True):
     replica: ReplicaShown
     sessions: int
     ended: int
-    weeks: tuple[Week, ...]
-    reasons: tuple[ReasonCount, ...]
+    weeks: tuple[Bar, ...]
+    reasons: tuple[Bar, ...]
     drain_times: DrainTimes
-    nodes: tuple[NodeOffender, ...]
-    gpus: tuple[GpuOffender, ...]
+    nodes: tuple[Repeated, ...]
+    gpus: tuple[Repeated, ...]
     latest: tuple[SessionRow, ...]
     """Sessions that ended last, at most 100."""

@@ -30,10 +30,6 @@ _WHOLE: Final = re.compile(
 """What is one word in a sentence: a command up to the end of its clause, a moment and its zone."""
 _BETWEEN: Final = "   "
 """What stands between two columns, and in no sentence."""
-_LEAST_FOLDED: Final = 24
-"""A column for sentences that is narrower is no easier to read than lines that wrap."""
-_UNDER: Final = "  "
-"""Before a row whose first column stands above it."""
 _VERDICT: Final = re.compile(r"^(FAIL|warn|ok) +")
 """The first word of a sentence of `preflight`, set apart as in a column."""
 _UNBROKEN: Final = "\x00"
@@ -72,11 +68,6 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Rows under upper-case headers, three spaces apart, the last column ragged."""
-    return "\n".join(_aligned(_cells(header, rows)))
-
-
 def table(
     header: Sequence[str],
     rows: Iterable[Sequence[str]],
@@ -84,78 +75,25 @@ def table(
     spare: Sequence[str] = (),
     wide: bool = False,
 ) -> str:
-    """Columns for standard output. On a terminal that they are too wide for, `spare` ones are left
-    out unless that is what was asked for (`wide`), and under the table it says which; sentences
-    in the last column are folded. Whatever reads a pipe gets all of it.
-
-    Those that say nothing go first, then the others in the order of `spare`. Where that does not
-    suffice, the first column stands on lines of its own.
+    """Rows under upper-case headers, three spaces apart, the last column ragged. On a terminal
+    that they are too wide for, `spare` columns are left out in their order unless that is what was
+    asked for (`wide`), and under the table it says which. A pipe gets all of it.
     """
-    lines = _cells(header, rows)
+    lines = [tuple(header), *(tuple(printable(cell) or NONE for cell in row) for row in rows)]
     room = _terminal(sys.stdout)
-    if room is None:
-        return "\n".join(_aligned(lines))
-    if wide:
-        return "\n".join(_aligned(_folded(lines, room)))
-    kept = _fitting(lines, spare, room)
-    told = _aligned(_folded(kept, room))
-    if _width(told) > room and len(header) > 1:
-        # A name as long as clouds give them leaves no room beside it, but has a line of its own.
-        under = _fitting([line[1:] for line in lines], spare, room - len(_UNDER))
-        below = [f"{_UNDER}{line}" for line in _aligned(under)]
-        if _width(below) <= room:
-            kept = [(header[0], *under[0])]
-            told = [
-                part for pair in zip(lines, below, strict=True) for part in (pair[0][0], pair[1])
-            ]
-    if gone := [title for title in header if title not in kept[0]]:
-        told.append(f"left out to fit; -o wide shows: {', '.join(gone)}")
-    return "\n".join(told)
-
-
-def _fitting(
-    lines: Sequence[tuple[str, ...]], spare: Sequence[str], room: int
-) -> list[tuple[str, ...]]:
-    """The lines without so many of the spare columns that the others fit, if they can."""
-    kept = list(lines)
-    waiting = sorted(spare, key=lambda title: _says(lines, title))
-    while waiting and len(kept[0]) > 1 and _width(_aligned(kept)) > room:
-        at = kept[0].index(waiting.pop(0))
-        kept = [line[:at] + line[at + 1 :] for line in kept]
-    return kept
-
-
-def _width(lines: Sequence[str]) -> int:
-    return max(map(width_of, lines))
-
-
-def _cells(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
-    return [tuple(header), *(tuple(printable(cell) or NONE for cell in row) for row in rows)]
-
-
-def _says(lines: Sequence[Sequence[str]], title: str) -> bool:
-    """Whether any row has something in that column."""
-    at = lines[0].index(title)
-    return any(line[at] not in {NONE, "-"} for line in lines[1:])
+    gone: list[str] = []
+    for title in () if room is None or wide else spare:
+        if len(lines[0]) > 1 and max(map(width_of, _aligned(lines))) > (room or 0):
+            at = lines[0].index(title)
+            lines = [line[:at] + line[at + 1 :] for line in lines]
+            gone.append(title)
+    note = [f"left out to fit; -o wide shows: {', '.join(gone)}"] if gone else []
+    return "\n".join([*_aligned(lines), *note])
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(width_of(line[i]) for line in lines) for i in range(len(lines[0]) - 1)]
     return [_BETWEEN.join([*map(padded, line[:-1], widths), line[-1]]) for line in lines]
-
-
-def _folded(lines: Sequence[tuple[str, ...]], room: int) -> list[tuple[str, ...]]:
-    """The lines with the sentences of their last column in pieces under each other, where it has
-    enough room for that.
-    """
-    before = _width(_aligned([(*line[:-1], "") for line in lines]))
-    if room - before < _LEAST_FOLDED:
-        return list(lines)
-    return [
-        (*(line[:-1] if not i else ("",) * (len(line) - 1)), piece)
-        for line in lines
-        for i, piece in enumerate(fold(line[-1], room - before + GUTTER))
-    ]
 
 
 def labelled(label: str, lines: Iterable[str], width: int | None = None) -> list[str]:

@@ -1,18 +1,18 @@
 """All that happened to one node, as one list in time: faults, sessions, repairs, tests, people.
 
-Made of what objects say and nothing else; drawn on the node's page, printed by `kubectl gpuward
-history NODE`. Pure.
+Made of what objects say and nothing else; a table on the node's page. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
-from msgspec import structs
+from msgspec.structs import replace
 
-from remediator.view.shapes import NodeTimeline, TimelineItem
+from remediator.view.session_view import text_of
+from remediator.view.shapes import TimelineItem
 from remediator.view.text import span
 from rules.api.health import HealthStatus
 from rules.api.nodes import PauseView, QuarantineView
@@ -27,10 +27,11 @@ from rules.session.people.said import said_at
 from rules.session.status import BY_GPUWARD, BY_PERSON, LET_GO, PAUSED_BY
 
 SHOWN_ITEMS: Final = 80
+_A_PERSON: Final = "a person"
 _PAUSED: Final = "paused"
-_TOLD_ELSEWHERE: Final = ("Repair", "Test", GPU_REPLACED)
-"""Steps of a session's timeline that `status.repair`, `status.validation` and the evidence tell
-better."""
+_ELSEWHERE: Final = ("Repair", "Test", GPU_REPLACED)
+"""Steps of a session's timeline that `status.repair`, `status.validation` and the evidence hold
+with more detail."""
 
 
 class Lane(StrEnum):
@@ -51,79 +52,39 @@ def node_timeline(
     records: Iterable[RecordView],
     now: float,
     pauses: Sequence[PauseView] = (),
-) -> NodeTimeline:
-    """The node's items, oldest first; of too many the latest. `records` are those of
+) -> list[TimelineItem]:
+    """The node's items, oldest first. `records` are those of
     `rules.fleet.happenings.records_by_now`: as written they are up to a minute old. `pauses` are
     those that cover the node, or did.
     """
-    found = [item for session in sessions for item in _of_session(session, now)]
-    told = [item for pause in pauses for item in _of_pause(pause, now)]
-    found = [item for item in found if not _told_by_pause(item, pauses)] + told
-    found += (_while_it_was(item, sessions) for item in _faults(name, sessions, health, records))
+    found = [item for pause in pauses for item in _of_pause(pause, now)]
+    for session in sessions:
+        found += _phases(session)
+        found += _repairs_and_tests(session)
+        found += _asked(session, now)
+        found += (one for one in _entries(session) if not _told_by_pause(one, pauses))
+    found += (
+        _until_its_node_went(one, sessions) for one in _faults(name, sessions, health, records)
+    )
     timed = [item for item in found if parse_time(item.at) is not None]
     # Sessions hold whole seconds: of one second, causes come before what follows from them.
-    timed.sort(key=lambda item: (int(parse_time(item.at) or 0), list(Lane).index(Lane(item.lane))))
-    return NodeTimeline(
-        items=tuple(timed[-SHOWN_ITEMS:]), earlier=max(0, len(timed) - SHOWN_ITEMS)
-    )
-
-
-def _while_it_was(item: TimelineItem, sessions: Sequence[QuarantineView]) -> TimelineItem:
-    """A fault does not go on after its node: one that came back under the name is another."""
-    if item.until:
-        return item
-    began = parse_time(item.at) or 0.0
-    gone = [s.status.phase_since for s in sessions if s.status.phase == Phase.NODE_GONE]
-    after = [at for at in gone if (parse_time(at) or 0.0) >= began]
-    return structs.replace(
-        item, until=min(after, key=lambda at: parse_time(at) or 0.0, default="")
-    )
+    return sorted(timed, key=lambda item: (int(_time(item.at)), list(Lane).index(Lane(item.lane))))
 
 
 def lasted(item: TimelineItem) -> str:
     """`14m`; "goes on" where it has no end, "" for a moment."""
     if not item.until:
         return "goes on"
-    began, ended = parse_time(item.at) or 0.0, parse_time(item.until)
-    return span(ended - began) if ended is not None and ended > began else ""
+    ended = parse_time(item.until)
+    return span(ended - _time(item.at)) if ended is not None and ended > _time(item.at) else ""
 
 
-def _of_session(session: QuarantineView, now: float) -> Iterator[TimelineItem]:
-    yield from _phases(session)
-    yield from _acts(session, now)
-    status = session.status
-    for attempt in status.repair:
-        by = f"by {attempt.adapter}" if attempt.adapter else ""
-        numbered = f"attempt {attempt.attempt}" if attempt.attempt > 1 else ""
-        yield TimelineItem(
-            lane=Lane.REPAIR,
-            at=attempt.asked_at or attempt.started_at,
-            until=attempt.ended_at,
-            what=attempt.step,
-            state=attempt.state,
-            said=": ".join(filter(None, (" ".join(filter(None, (by, numbered))), attempt.proof))),
-            session=session.name,
-        )
-    for swap in kept_replacements(status.evidence):
-        yield TimelineItem(
-            lane=Lane.REPAIR,
-            at=swap.at,
-            until=swap.at,
-            what=swap.short,
-            state="",
-            said=swap.clause,
-            session=session.name,
-        )
-    for test in status.validation:
-        yield TimelineItem(
-            lane=Lane.TEST,
-            at=test.started_at,
-            until=test.ended_at,
-            what=f"test under load by {test.provider}" if test.provider else "test under load",
-            state=test.verdict or test.state,
-            said=test.message,
-            session=session.name,
-        )
+def _time(at: str) -> float:
+    return parse_time(at) or 0.0
+
+
+def _moment(lane: Lane, at: str, what: str, said: str, session: str, by: str = "") -> TimelineItem:
+    return TimelineItem(lane=lane, at=at, until=at, what=what, said=said, session=session, by=by)
 
 
 def _phases(session: QuarantineView) -> Iterator[TimelineItem]:
@@ -140,15 +101,13 @@ def _phases(session: QuarantineView) -> Iterator[TimelineItem]:
             said="the remediator has not reconciled it yet",
             session=session.name,
         )
-    for position, entry in enumerate(entries):
-        ends = Phase(entry.step).ended
-        later = entries[position + 1].at if position + 1 < len(entries) else ""
-        if not later and not is_open(session):
-            later = session.status.phase_since
+    after = [entry.at for entry in entries[1:]]
+    last = "" if is_open(session) else session.status.phase_since
+    for entry, later in zip(entries, [*after, last], strict=False):
         yield TimelineItem(
             lane=Lane.SESSION,
             at=entry.at,
-            until=entry.at if ends else later,
+            until=entry.at if Phase(entry.step).ended else later,
             what=f"{entry.step}{shadow}",
             state=entry.step,
             said=entry.message,
@@ -156,50 +115,73 @@ def _phases(session: QuarantineView) -> Iterator[TimelineItem]:
         )
 
 
-def _acts(session: QuarantineView, now: float) -> Iterator[TimelineItem]:
-    """What people did, and what else is worth a line of its own."""
-    spec = session.spec
-
-    def act(at: str, what: str, by: str, said: str = "") -> TimelineItem:
-        return TimelineItem(
-            lane=Lane.PERSON, at=at, until=at, what=what, state="", said=said, by=by,
+def _repairs_and_tests(session: QuarantineView) -> Iterator[TimelineItem]:
+    for attempt in session.status.repair:
+        by = f"by {attempt.adapter}" if attempt.adapter else ""
+        numbered = f"attempt {attempt.attempt}" if attempt.attempt > 1 else ""
+        yield TimelineItem(
+            lane=Lane.REPAIR,
+            at=attempt.asked_at or attempt.started_at,
+            until=attempt.ended_at,
+            what=attempt.step,
+            state=attempt.state,
+            said=": ".join(filter(None, (" ".join(filter(None, (by, numbered))), attempt.proof))),
             session=session.name,
-        )  # fmt: skip
+        )
+    for swap in kept_replacements(session.status.evidence):
+        yield _moment(Lane.REPAIR, swap.at, swap.short, swap.clause, session.name)
+    for test in session.status.validation:
+        yield TimelineItem(
+            lane=Lane.TEST,
+            at=test.started_at,
+            until=test.ended_at,
+            what=f"test under load by {test.provider}" if test.provider else "test under load",
+            state=test.verdict or test.state,
+            said=test.message,
+            session=session.name,
+        )
 
-    opened = session.metadata.creation_timestamp
-    for position, cause in enumerate(spec.causes):
+
+def _asked(session: QuarantineView, now: float) -> Iterator[TimelineItem]:
+    """What people asked of the session."""
+    for position, cause in enumerate(session.spec.causes):
         if cause.source == "Human":
             # Of a cause without a time: only the first was there when the session was opened.
             at = said_at(cause.at, session, now)
-            later = " later" if position and at is None else ""
-            when = opened if at is None else format_time(at)
-            who = cause.by or "a person"
-            yield act(when, f"quarantine asked for{later}", who, cause.message)
-    asked = spec.release
-    if asked is not None and is_open(session):
-        at = said_at(asked.at, session, now)
-        if at is not None:
-            who = asked.by or "a person"
-            yield act(format_time(at), "release asked for", who, asked.reason)
+            when = session.metadata.creation_timestamp if at is None else format_time(at)
+            what = f"quarantine asked for{' later' if position and at is None else ''}"
+            by = cause.by or _A_PERSON
+            yield _moment(Lane.PERSON, when, what, cause.message, session.name, by)
+    asked = session.spec.release
+    at = said_at(asked.at, session, now) if asked is not None and is_open(session) else None
+    if asked is not None and at is not None:
+        by, when = asked.by or _A_PERSON, format_time(at)
+        yield _moment(Lane.PERSON, when, "release asked for", asked.reason, session.name, by)
+
+
+def _entries(session: QuarantineView) -> Iterator[TimelineItem]:
+    """Steps of the session's own timeline that are no phase: what people did, and boots."""
     for entry in session.status.timeline:
+        by = entry.by if entry.by != BY_PERSON else _A_PERSON
         if entry.step in set(Phase):
             if Phase(entry.step).ended and entry.by and entry.by != BY_GPUWARD:
-                named = asked.by if asked is not None and asked.by != DELETED_BY else ""
-                who = named or (entry.by if entry.by != BY_PERSON else "a person")
-                why = asked.reason if asked is not None else ""
-                yield act(entry.at, _ending(entry), who, why or entry.message)
+                yield _ended_by_person(session, entry, by)
         elif entry.step == LET_GO:
-            who = entry.by if entry.by != BY_PERSON else "a person"
             step, _, why = entry.message.partition(": ")
-            yield act(entry.at, f"{step} let go", who, why)
+            yield _moment(Lane.PERSON, entry.at, f"{step} let go", why, session.name, by)
         elif entry.step == PAUSED_BY:
-            who = entry.by if entry.by != BY_PERSON else "a person"
-            yield act(entry.at, _PAUSED, who, entry.message)
-        elif not entry.step.startswith(_TOLD_ELSEWHERE):
-            yield TimelineItem(
-                lane=Lane.NODE, at=entry.at, until=entry.at, what=entry.step, state="",
-                said=entry.message, session=session.name,
-            )  # fmt: skip
+            yield _moment(Lane.PERSON, entry.at, _PAUSED, entry.message, session.name, by)
+        elif not entry.step.startswith(_ELSEWHERE):
+            yield _moment(Lane.NODE, entry.at, entry.step, entry.message, session.name)
+
+
+def _ended_by_person(session: QuarantineView, entry: TimelineEntry, by: str) -> TimelineItem:
+    asked = session.spec.release
+    if asked is not None and asked.by != DELETED_BY:
+        by = asked.by or by
+    what = "given back" if entry.step == Phase.RELEASED else "session ended"
+    said = (asked.reason if asked is not None else "") or entry.message
+    return _moment(Lane.PERSON, entry.at, what, said, session.name, by)
 
 
 def _told_by_pause(item: TimelineItem, pauses: Iterable[PauseView]) -> bool:
@@ -209,7 +191,7 @@ def _told_by_pause(item: TimelineItem, pauses: Iterable[PauseView]) -> bool:
         item.what == _PAUSED
         and at is not None
         and any(
-            (pause.spec.by or "a person") == item.by
+            (pause.spec.by or _A_PERSON) == item.by
             and pause.metadata.created_at <= at
             and not pause_over(pause, at)
             for pause in pauses
@@ -220,23 +202,21 @@ def _told_by_pause(item: TimelineItem, pauses: Iterable[PauseView]) -> bool:
 def _of_pause(pause: PauseView, now: float) -> Iterator[TimelineItem]:
     """A pause that covers the node, and its end."""
     spec, made = pause.spec, pause.metadata
-    who = spec.by or "a person"
-    until = "" if not spec.until or pause_over(pause, now) else f" until {utc_of(spec.until)}"
+    over = pause_over(pause, now)
+    until = f" until {utc_of(spec.until)}" if spec.until and not over else ""
     said = f"{made.name}{until}: {spec.reason or 'no reason given'}"
-    moments = [(made.creation_timestamp, _PAUSED, who, said)]
-    if pause_over(pause, now):
-        by = spec.ended.by or "a person" if spec.ended is not None else BY_GPUWARD
+    yield _moment(Lane.PERSON, made.creation_timestamp, _PAUSED, said, "", spec.by or _A_PERSON)
+    if over:
+        by = spec.ended.by or _A_PERSON if spec.ended is not None else BY_GPUWARD
         why = "" if spec.ended is not None else ", its time was over"
-        moments.append((spec.until, "pause ended", by, f"{made.name}{why}"))
-    for at, what, by, words in moments:
-        yield TimelineItem(
-            lane=Lane.PERSON, at=at, until=at, what=what, state="", said=words, by=by
-        )
+        yield _moment(Lane.PERSON, spec.until, "pause ended", f"{made.name}{why}", "", by)
 
 
-def _ending(entry: TimelineEntry) -> str:
-    """A person's end of a session in a word or two."""
-    return "given back" if entry.step == Phase.RELEASED else "session ended"
+def _until_its_node_went(item: TimelineItem, sessions: Sequence[QuarantineView]) -> TimelineItem:
+    """A fault does not go on after its node: one that came back under the name is another."""
+    gone = (s.status.phase_since for s in sessions if s.status.phase == Phase.NODE_GONE)
+    after = [at for at in gone if _time(at) >= _time(item.at)]
+    return item if item.until else replace(item, until=min(after, key=_time, default=""))
 
 
 def _faults(
@@ -245,85 +225,40 @@ def _faults(
     health: HealthStatus | None,
     records: Iterable[RecordView],
 ) -> Iterator[TimelineItem]:
-    """Each fault once: as the verdict has it, else as its session kept it, else as a record."""
+    """Each fault once: as the health object has it, else a record, else its session."""
     known: set[tuple[str, int]] = set()
-    over = _over(health)
 
-    def new(reason: str, at: str) -> bool:
-        began = parse_time(at)
-        if began is None or (reason, int(began)) in known:
-            return False
-        known.add((reason, int(began)))
-        return True
+    def is_new(reason: str, at: str) -> bool:
+        key = (reason, int(_time(at)))
+        new = parse_time(at) is not None and key not in known
+        known.add(key)
+        return new
 
     for one in health.incidents if health is not None else ():
-        where = ", ".join(places(one.reason, one.pci, one.gpus)[:4])
-        if new(one.reason, one.first_seen):
+        if is_new(one.reason, one.first_seen):
             closed = f"closed by {one.closed_by}" if one.closed_by else ""
+            where = ", ".join(places(one.reason, one.pci, one.gpus)[:4])
             until = one.closed_at or ("" if one.active else one.last_seen or one.first_seen)
-            yield _fault(
-                one.first_seen,
-                until,
-                one.reason,
-                one.severity,
-                "; ".join(filter(None, (where, closed))),
-            )
-    recorded = list(_recorded(name, records, new, over))
-    for session in sessions:
-        for at, kept in _kept(session):
-            reason = _text(kept.get("reason"))
-            if new(reason, at):
-                ended = over(reason, at) if is_open(session) else session.status.phase_since
-                yield _fault(at, ended, reason, _text(kept.get("severity")), "")
-    yield from recorded
-
-
-def _over(health: HealthStatus | None) -> Callable[[str, str], str]:
-    """When a fault that began then and is not known to have ended did end; "" where it goes on.
-
-    Sessions and records keep a fault until its part is back in service: whether it is still there
-    the verdict says, where there is one.
-    """
-    incidents = health.incidents if health is not None else ()
-    active = {one.reason for one in incidents if one.active}
-
-    def over(reason: str, latest: str) -> str:
-        if health is None or reason in active:
-            return ""
-        closed = [one.closed_at for one in incidents if one.reason == reason and one.closed_at]
-        return max([latest, *closed], key=lambda at: parse_time(at) or 0.0)
-
-    return over
-
-
-def _recorded(
-    name: str, records: Iterable[RecordView], new: Any, over: Callable[[str, str], str]
-) -> Iterator[TimelineItem]:
+            said = "; ".join(filter(None, (where, closed)))
+            yield _fault(one.first_seen, until, one.reason, one.severity, said)
     for record in records:
-        status = record.status
-        here = [event for event in status.events if event.node == name]
-        if record.doubt or not here:
-            continue
+        here = [e for e in record.status.events if e.node == name and not record.doubt]
         for event in here:
-            if new(event.reason, event.at):
+            if is_new(event.reason, event.at):
                 last = event.last_at or event.at
                 holds = event.outcome == FaultOutcome.ACTIVE
-                until = event.ended_at or (over(event.reason, last) if holds else last)
-                said = status.uuid or "the node"
+                until = event.ended_at or (_over(health, event.reason, last) if holds else last)
+                said = record.status.uuid or "the node"
                 yield _fault(event.at, until, event.reason, event.severity, said)
-        for word in status.said:
-            yield TimelineItem(
-                lane=Lane.PERSON, at=word.at, until=word.at, what=f"said {word.word}", state="",
-                said=word.reason, by="a person",
-            )  # fmt: skip
-
-
-def _kept(session: QuarantineView) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """What the session's evidence, free-form, says of its faults."""
-    listed = session.status.evidence.get("incidents")
-    for one in listed[:8] if isinstance(listed, list) else ():
-        if isinstance(one, Mapping):
-            yield _text(one.get("firstSeen")), one
+        for word in record.status.said if here else ():
+            yield _moment(Lane.PERSON, word.at, f"said {word.word}", word.reason, "", _A_PERSON)
+    for session in sessions:
+        for kept in _kept(session):
+            reason, at = text_of(kept.get("reason")), text_of(kept.get("firstSeen"))
+            if is_new(reason, at):
+                until = session.status.phase_since
+                until = _over(health, reason, at) if is_open(session) else until
+                yield _fault(at, until, reason, text_of(kept.get("severity")), "")
 
 
 def _fault(at: str, until: str, reason: str, severity: str, said: str) -> TimelineItem:
@@ -332,5 +267,22 @@ def _fault(at: str, until: str, reason: str, severity: str, said: str) -> Timeli
     )
 
 
-def _text(value: object) -> str:
-    return value[:512] if isinstance(value, str) else ""
+def _kept(session: QuarantineView) -> list[Mapping[str, object]]:
+    """What the session's evidence, free-form, says of its faults."""
+    listed = session.status.evidence.get("incidents")
+    return [
+        one for one in (listed[:8] if isinstance(listed, list) else ()) if isinstance(one, dict)
+    ]
+
+
+def _over(health: HealthStatus | None, reason: str, latest: str) -> str:
+    """When a fault ended that is not known to have ended; "" while it goes on.
+
+    Sessions and records keep a fault until its part is back in service: whether it is still there
+    the health object says, where there is one.
+    """
+    incidents = health.incidents if health is not None else ()
+    if health is None or any(one.active and one.reason == reason for one in incidents):
+        return ""
+    closed = [one.closed_at for one in incidents if one.reason == reason and one.closed_at]
+    return max([latest, *closed], key=_time)

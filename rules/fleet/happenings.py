@@ -7,10 +7,13 @@ up to a minute later, so whoever shows the past asks `records_by_now`.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.metadata import ObjectMeta
@@ -22,10 +25,10 @@ from rules.api.timestamps import format_time, parse_time
 from rules.api.writes import CreateRecord, DeleteRecord, WriteRecord
 from rules.catalog.reason import Severity, severity_rank
 from rules.ledger.record import (
-    ANNOTATION_KEEP,
     GPU_SCOPE,
     NODE_SCOPE,
     FaultOutcome,
+    RecordEvent,
     RecordReplaced,
     RecordStatus,
     RecordView,
@@ -34,14 +37,8 @@ from rules.ledger.record import (
     node_record_name,
     record_patch,
 )
-from rules.ledger.update import (
-    RecordedFault,
-    RecordIdentity,
-    outlived_record,
-    rejudged,
-    updated,
-    worth_writing,
-)
+from rules.ledger.update import RecordIdentity, outlived_record, told, updated
+from rules.ledger.verdict import REPAIRED
 from rules.repair.ladder import Step
 from rules.repair.parts import GPU_REPLACED, began_by, kept_inventory, replaced_in
 from rules.session.causes import ended_by_person
@@ -79,7 +76,7 @@ class RecordChange:
 @dataclass(slots=True)
 class _Found:
     identity: RecordIdentity
-    faults: list[RecordedFault] = field(default_factory=list)
+    faults: list[RecordEvent] = field(default_factory=list)
 
 
 def record_changes(
@@ -99,13 +96,13 @@ def record_changes(
             # What cannot be read in full is not written over.
             continue
         before = known.status if known is not None else None
-        words = _words_of(known) if known is not None else []
+        words: list[RecordWord] = []
         if before is None or before.node in {"", name}:
             out = one.identity.replaced or (before.replaced if before is not None else None)
             out = None if one.identity.node == name else out  # it is plugged in there
-            words += [word for word in _words_on(node) if not _of_its_successor(word, out)]
+            words = [word for word in _words_on(node) if not _of_its_successor(word, out)]
         after = updated(before, one.identity, one.faults, words, now)
-        if after is not None and worth_writing(before, after):
+        if after is not None and after != before:
             changes.append(RecordChange(name=record, node=name, status=after, known=known))
     return tuple(changes)
 
@@ -127,7 +124,7 @@ def records_by_now(
 
 
 def aged(records: Iterable[RecordView], now: float) -> tuple[RecordChange | DeleteRecord, ...]:
-    """What time alone does to records: verdicts that change, people's words, and the end."""
+    """What time alone does to records: faults leave the window, and old records end."""
     due: list[RecordChange | DeleteRecord] = []
     for record in records:
         if record.doubt:
@@ -137,12 +134,8 @@ def aged(records: Iterable[RecordView], now: float) -> tuple[RecordChange | Dele
                 DeleteRecord(name=record.name, node=record.status.node, uid=record.metadata.uid)
             )
             continue
-        after = rejudged(record.status, now)
-        told = updated(
-            record.status, RecordIdentity(scope=after.scope), (), _words_of(record), now
-        )
-        after = told or after
-        if worth_writing(record.status, after):
+        after = told(record.status, now)
+        if after != record.status:
             node = record.status.node
             due.append(RecordChange(name=record.name, node=node, status=after, known=record))
     return tuple(due)
@@ -171,7 +164,7 @@ def _found(
     gpus = {gpu.uuid: gpu for gpu in status.gpus if gpu.uuid}
     by_incident = _sessions_by_incident(sessions)
     found: dict[str, _Found] = {}
-    faults: defaultdict[str, list[RecordedFault]] = defaultdict(list)
+    faults: defaultdict[str, list[RecordEvent]] = defaultdict(list)
     seen = set()
     for incident in status.incidents:
         if severity_rank(incident.severity) < Severity.DEGRADED.rank:
@@ -199,7 +192,7 @@ def _found(
         replaced = _replaced(name, uuid, sessions)
         identity = _identity(name, uuid, gpus.get(uuid), status, replaced)
         if uuid in listed and not identity.serial:
-            identity = replace(identity, serial=listed[uuid].serial)
+            identity = dataclasses.replace(identity, serial=listed[uuid].serial)
         record = gpu_record_name(uuid) if uuid else node_record_name(name)
         found[record] = _Found(identity, its)
     return found
@@ -243,7 +236,7 @@ def _replaced(name: str, uuid: str, sessions: list[QuarantineView]) -> RecordRep
     )
 
 
-def _credited(fault: RecordedFault, session: QuarantineView | None, uuid: str) -> RecordedFault:
+def _credited(fault: RecordEvent, session: QuarantineView | None, uuid: str) -> RecordEvent:
     """The fault with the steps that mended it: where its GPU was replaced, that did, and not the
     step under way nor one that came after it. Replacing the node is that very step.
     """
@@ -267,7 +260,6 @@ def _identity(
             scope=NODE_SCOPE,
             node=name,
             driver=status.driver_version[:64],
-            rules=status.rules_version[:64],
         )
     return RecordIdentity(
         scope=GPU_SCOPE,
@@ -278,7 +270,6 @@ def _identity(
         node=name if gpu is not None else "",
         slot=gpu.pci if gpu is not None else "",
         driver=status.driver_version[:64],
-        rules=status.rules_version[:64],
         replaced=replaced,
     )
 
@@ -294,11 +285,9 @@ def _sessions_by_incident(sessions: list[QuarantineView]) -> dict[str, Quarantin
     }
 
 
-def _fault_of(
-    name: str, incident: IncidentStatus, session: QuarantineView | None
-) -> RecordedFault:
+def _fault_of(name: str, incident: IncidentStatus, session: QuarantineView | None) -> RecordEvent:
     outcome, ended = _ended(session, incident.closed_at, active=incident.active)
-    return RecordedFault(
+    return RecordEvent(
         at=incident.first_seen,
         reason=incident.reason,
         severity=incident.severity,
@@ -315,7 +304,7 @@ def _kept_by(
     session: QuarantineView,
     by_incident: Mapping[str, QuarantineView],
     seen: set[str],
-) -> list[tuple[str, RecordedFault]]:
+) -> list[tuple[str, RecordEvent]]:
     """Faults that only the session still knows: its verdict is gone or has forgotten them."""
     evidence = session.status.evidence
     kept: Any = evidence.get("incidents")
@@ -327,7 +316,7 @@ def _kept_by(
         if not known or str(one.get("id")) in seen:
             continue
         outcome, ended = _ended(session, "", active=True)
-        fault = RecordedFault(
+        fault = RecordEvent(
             at=str(one.get("firstSeen", "")),
             reason=str(one.get("reason", "")),
             severity=str(one.get("severity", "")),
@@ -379,24 +368,15 @@ def _taken(attempts: Iterable[RepairAttempt]) -> tuple[str, ...]:
 
 def _words_on(node: NodeView | None) -> list[RecordWord]:
     said = node.annotations.get(ANNOTATION_REPAIRED, "") if node is not None else ""
-    return _word("repaired", said)
+    when, _, reason = said.partition(" ")
+    at = parse_time(when)
+    if at is None:
+        return []
+    why = shortened(" ".join(reason.split()), 256)
+    return [RecordWord(at=format_time(at), word=REPAIRED, reason=why)]
 
 
 def _of_its_successor(word: RecordWord, out: RecordReplaced | None) -> bool:
     """Whether it was said of the part in its place: one that was taken out keeps its past."""
     said, went = parse_time(word.at), parse_time(out.at) if out is not None else None
     return said is not None and went is not None and said >= went
-
-
-def _words_of(record: RecordView) -> list[RecordWord]:
-    return _word("keep", record.metadata.annotations.get(ANNOTATION_KEEP, ""))
-
-
-def _word(word: str, said: str) -> list[RecordWord]:
-    when, _, reason = said.partition(" ")
-    at = parse_time(when)
-    if at is None:
-        return []
-    return [
-        RecordWord(at=format_time(at), word=word, reason=shortened(" ".join(reason.split()), 256))
-    ]

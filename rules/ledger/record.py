@@ -1,8 +1,7 @@
 """GPURecord as it travels: what happened to one GPU, wherever it was plugged in, or to one node.
 
-The remediator's leader writes `status` (`rules.ledger.update`); people add the annotation
-`gpuward.io/keep`. RecordIdentity is the GPU's UUID, not the node: a record outlives the Node, a
-re-image and a move to another slot.
+The remediator's leader writes `status` (`rules.ledger.update`). A GPU's record is named after its
+UUID and not after its node: it outlives the Node, a re-image and a move to another slot.
 """
 
 from __future__ import annotations
@@ -14,12 +13,10 @@ from typing import Any, Final
 
 from rules.api.health import Wire, plain
 from rules.api.metadata import DOUBT_FIELD, ObjectMeta, View
-from rules.api.names import PREFIX
 from rules.api.object_name import is_object_name, name_from
 from rules.api.timestamps import parse_time
 
-ANNOTATION_KEEP: Final = f"{PREFIX}/keep"
-"""A person's word on a record: what was before it makes no lemon. `<RFC 3339 time> <reason>`."""
+DAY_S: Final = 86_400.0
 MAX_EVENTS: Final = 64
 MAX_PLACES: Final = 8
 MAX_SAID: Final = 8
@@ -102,10 +99,6 @@ class RecordCounters(Wire, frozen=True):
     """Over the whole life of the record, also of events that it no longer lists."""
 
     faults: int = 0
-    fatal: int = 0
-    sessions: int = 0
-    came_back: int = 0
-    undone: int = 0
 
 
 class RecordStatus(Wire, frozen=True):
@@ -119,14 +112,8 @@ class RecordStatus(Wire, frozen=True):
     events: tuple[RecordEvent, ...] = ()
     forgotten_until: str = ""
     counters: RecordCounters = RecordCounters()
-    driver_version: str = ""
-    rules_version: str = ""
-    baseline_at: str = ""
     said: tuple[RecordWord, ...] = ()
     replaced: RecordReplaced | None = None
-    score: int = 0
-    lemon: bool = False
-    lemon_since: str = ""
     message: str = ""
 
     @property
@@ -160,15 +147,6 @@ class RecordView(View, frozen=True, kw_only=True):
     def name(self) -> str:
         """The object's name."""
         return self.metadata.name
-
-
-def came_in_for(records: Iterable[RecordView], uuid: str) -> list[RecordStatus]:
-    """The records of GPUs in whose place this one came."""
-    return [
-        record.status
-        for record in records
-        if uuid and record.status.replaced is not None and record.status.replaced.uuid == uuid
-    ]
 
 
 def record_patch(status: RecordStatus) -> dict[str, Any]:

@@ -7,20 +7,20 @@ that was lost all come to the same record. A fault is known by its reason and it
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
 from rules.api.timestamps import format_micro_time, format_time, parse_time
 from rules.ledger.record import (
+    DAY_S,
     GPU_SCOPE,
     MAX_EVENTS,
     MAX_PLACES,
     MAX_SAID,
     MAX_STEPS,
     FaultOutcome,
-    RecordCounters,
     RecordEvent,
     RecordPlace,
     RecordReplaced,
@@ -28,17 +28,14 @@ from rules.ledger.record import (
     RecordView,
     RecordWord,
 )
-from rules.ledger.score import DAY_S
-from rules.ledger.verdict import FATAL, judge_record
+from rules.ledger.verdict import FATAL, REPEAT_DAYS, faults_said
 
-KEPT_S: Final = 90 * DAY_S
+KEPT_S: Final = REPEAT_DAYS * DAY_S
 """How long a record outlives its last event."""
 FORGOTTEN_S: Final = 365 * DAY_S
 """A fault that never ended (its node is gone) is kept so long."""
 SAME_S: Final = 3600.0
 """The same reason again within this time, nothing done meanwhile, is the same fault flapping."""
-STEP_POINTS: Final = 10
-"""The score moves with time; it is written when it moved so far, in points of percent."""
 MOVED_S: Final = 3600.0
 """Nobody carries a GPU about faster: two nodes that both claim it would else take turns."""
 _REASON_CHARS, _TEXT_CHARS, _LONGEST_TIME = 63, 256, 40
@@ -55,29 +52,14 @@ class RecordIdentity:
     node: str = ""
     slot: str = ""
     driver: str = ""
-    rules: str = ""
     replaced: RecordReplaced | None = None
     """What came in its place, where a session of its node saw that."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedFault:
-    """One fault as verdicts and sessions tell it; `at` as it is spelled there."""
-
-    at: str
-    reason: str
-    severity: str
-    node: str = ""
-    session: str = ""
-    steps: tuple[str, ...] = ()
-    ended_at: str = ""
-    outcome: str = FaultOutcome.ACTIVE
 
 
 def updated(
     status: RecordStatus | None,
     identity: RecordIdentity,
-    faults: Iterable[RecordedFault],
+    faults: Iterable[RecordEvent],
     words: Iterable[RecordWord],
     now: float,
 ) -> RecordStatus | None:
@@ -91,21 +73,13 @@ def updated(
     if result.events and not result.places:
         last = result.events[-1]
         here = RecordPlace(node=last.node, since=last.at)
-        result = msgspec.structs.replace(result, places=(here,) if last.node else ())
-    return _judged(_with_words(_bounded(result), words), now)
+        result = replace(result, places=(here,) if last.node else ())
+    return told(_with_words(_bounded(result), words), now)
 
 
-def rejudged(status: RecordStatus, now: float) -> RecordStatus:
-    """The record with time gone by: score and verdict move without any event."""
-    return _judged(status, now)
-
-
-def worth_writing(before: RecordStatus | None, after: RecordStatus) -> bool:
-    """Whether the difference is more than a score that moved a little."""
-    if before is None or abs(after.score - before.score) >= STEP_POINTS:
-        return True
-    same = msgspec.structs.replace(after, score=before.score, message=before.message)
-    return same != before
+def told(status: RecordStatus, now: float) -> RecordStatus:
+    """The record with its sentence as of now: faults leave its window without any event."""
+    return replace(status, message=faults_said(status, now))
 
 
 def outlived_record(record: RecordView, now: float) -> bool:
@@ -118,32 +92,13 @@ def outlived_record(record: RecordView, now: float) -> bool:
     return now - last > (FORGOTTEN_S if active else KEPT_S)
 
 
-def _judged(status: RecordStatus, now: float) -> RecordStatus:
-    found = judge_record(status, now)
-    since = status.lemon_since if status.lemon else format_time(now)
-    return msgspec.structs.replace(
-        status,
-        score=found.score,
-        lemon=found.lemon,
-        lemon_since=since if found.lemon else "",
-        message=found.message,
-    )
-
-
 def _identified(status: RecordStatus, identity: RecordIdentity, now: float) -> RecordStatus:
-    driver = identity.driver or status.driver_version
-    rules = identity.rules or status.rules_version
-    before = (status.driver_version, status.rules_version)
-    changed = any(before) and before != (driver, rules)
-    return msgspec.structs.replace(
+    return replace(
         status,
         serial=identity.serial or status.serial,
         product=identity.product or status.product,
         places=_placed(status, identity, now),
         replaced=_replaced(status, identity),
-        driver_version=driver,
-        rules_version=rules,
-        baseline_at=format_time(now) if changed else status.baseline_at,
     )
 
 
@@ -169,14 +124,14 @@ def _placed(status: RecordStatus, identity: RecordIdentity, now: float) -> tuple
         if not identity.slot or last.slot == identity.slot:
             return places
         if not last.slot:
-            return (*places[:-1], msgspec.structs.replace(last, slot=identity.slot))
+            return (*places[:-1], replace(last, slot=identity.slot))
     if last is not None and now - (parse_time(last.since) or 0.0) < MOVED_S:
         return places
     return (*places, here)[-MAX_PLACES:]
 
 
 def _with_fault(
-    status: RecordStatus, fault: RecordedFault, identity: RecordIdentity, now: float
+    status: RecordStatus, fault: RecordEvent, identity: RecordIdentity, now: float
 ) -> RecordStatus:
     at = parse_time(fault.at)
     if at is None or at > now + DAY_S:
@@ -210,7 +165,7 @@ def _ended_by_now(ended: str, known: str, now: float) -> str:
     return ended if len(ended) <= _LONGEST_TIME else format_micro_time(at)
 
 
-def _index_of(events: tuple[RecordEvent, ...], fault: RecordedFault, at: float) -> int | None:
+def _index_of(events: tuple[RecordEvent, ...], fault: RecordEvent, at: float) -> int | None:
     """The event that holds this fault already, or a later one of the same flapping."""
     for index, event in enumerate(events):
         began, last = parse_time(event.at), parse_time(event.last_at or event.at)
@@ -221,7 +176,7 @@ def _index_of(events: tuple[RecordEvent, ...], fault: RecordedFault, at: float) 
     return None
 
 
-def _flapping(events: tuple[RecordEvent, ...], fault: RecordedFault, at: float) -> int | None:
+def _flapping(events: tuple[RecordEvent, ...], fault: RecordEvent, at: float) -> int | None:
     for index in reversed(range(len(events))):
         event = events[index]
         if event.reason != fault.reason[:_REASON_CHARS]:
@@ -235,20 +190,20 @@ def _flapping(events: tuple[RecordEvent, ...], fault: RecordedFault, at: float) 
     return None
 
 
-def _flapped(status: RecordStatus, index: int, fault: RecordedFault) -> RecordStatus:
+def _flapped(status: RecordStatus, index: int, fault: RecordEvent) -> RecordStatus:
     event = status.events[index]
-    again = msgspec.structs.replace(event, last_at=fault.at, times=event.times + 1)
+    again = replace(event, last_at=fault.at, times=event.times + 1)
     return _told_more(_put(status, index, again), index, fault)
 
 
-def _told_more(status: RecordStatus, index: int, fault: RecordedFault) -> RecordStatus:
+def _told_more(status: RecordStatus, index: int, fault: RecordEvent) -> RecordStatus:
     """What became of a known fault, where this is its latest sight."""
     event = status.events[index]
     if (event.last_at or event.at) != fault.at:
         return status
     # What sessions told is not forgotten when history forgets the session.
     forgets = bool(event.session) and not fault.session
-    new = msgspec.structs.replace(
+    new = replace(
         event,
         session=fault.session or event.session,
         steps=fault.steps[-MAX_STEPS:] or event.steps,
@@ -256,37 +211,22 @@ def _told_more(status: RecordStatus, index: int, fault: RecordedFault) -> Record
         ended_at=event.ended_at if forgets else fault.ended_at,
         severity=FATAL if FATAL in {event.severity, fault.severity} else fault.severity,
     )
-    if new == event:
-        return status
-    counters = status.counters
-    return msgspec.structs.replace(
-        _put(status, index, new),
-        counters=msgspec.structs.replace(
-            counters,
-            sessions=counters.sessions + (bool(new.session) and new.session != event.session),
-            fatal=counters.fatal + (new.severity == FATAL != event.severity),
-            undone=counters.undone + (new.outcome == FaultOutcome.UNDONE != event.outcome),
-        ),
-    )
+    return _put(status, index, new)
 
 
 def _added(
-    status: RecordStatus, fault: RecordedFault, at: float, identity: RecordIdentity
+    status: RecordStatus, fault: RecordEvent, at: float, identity: RecordIdentity
 ) -> RecordStatus:
-    event = RecordEvent(
-        at=fault.at,
+    event = replace(
+        fault,
         last_at=fault.at,
         node=fault.node or identity.node,
         reason=fault.reason[:_REASON_CHARS],
         severity=fault.severity[:32],
         driver=identity.driver[:64],
-        session=fault.session,
         steps=fault.steps[-MAX_STEPS:],
-        ended_at=fault.ended_at,
-        outcome=fault.outcome,
     )
     events = list(status.events)
-    came_back = 0
     before = max(
         (i for i, e in enumerate(events) if _ended_before(e, at)),
         key=lambda i: parse_time(events[i].ended_at) or 0.0,
@@ -294,21 +234,10 @@ def _added(
     )
     if before is not None and events[before].came_back_after is None:
         after_s = int(at - (parse_time(events[before].ended_at) or at))
-        events[before] = msgspec.structs.replace(events[before], came_back_after=after_s)
-        came_back = 1
+        events[before] = replace(events[before], came_back_after=after_s)
     events = sorted([*events, event], key=lambda e: (parse_time(e.at) or 0.0, e.reason))
-    counters = status.counters
-    return msgspec.structs.replace(
-        status,
-        events=tuple(events),
-        counters=RecordCounters(
-            faults=counters.faults + 1,
-            fatal=counters.fatal + (fault.severity == FATAL),
-            sessions=counters.sessions + bool(fault.session),
-            came_back=counters.came_back + came_back,
-            undone=counters.undone + (fault.outcome == FaultOutcome.UNDONE),
-        ),
-    )
+    counters = replace(status.counters, faults=status.counters.faults + 1)
+    return replace(status, events=tuple(events), counters=counters)
 
 
 def _ended_before(event: RecordEvent, at: float) -> bool:
@@ -319,7 +248,7 @@ def _ended_before(event: RecordEvent, at: float) -> bool:
 
 def _put(status: RecordStatus, index: int, event: RecordEvent) -> RecordStatus:
     events = (*status.events[:index], event, *status.events[index + 1 :])
-    return msgspec.structs.replace(status, events=events)
+    return replace(status, events=events)
 
 
 def _bounded(status: RecordStatus) -> RecordStatus:
@@ -328,7 +257,7 @@ def _bounded(status: RecordStatus) -> RecordStatus:
     dropped, kept = status.events[:-MAX_EVENTS], status.events[-MAX_EVENTS:]
     ends = [status.forgotten_until, *(e.last_at or e.at for e in dropped)]
     last = max(ends, key=lambda text: parse_time(text) or 0.0)
-    return msgspec.structs.replace(status, events=kept, forgotten_until=last)
+    return replace(status, events=kept, forgotten_until=last)
 
 
 def _with_words(status: RecordStatus, words: Iterable[RecordWord]) -> RecordStatus:
@@ -336,7 +265,7 @@ def _with_words(status: RecordStatus, words: Iterable[RecordWord]) -> RecordStat
     first = min((parse_time(e.at) or 0.0 for e in status.events), default=0.0)
     known = {(said.at, said.word) for said in status.said}
     new = [
-        msgspec.structs.replace(word, reason=word.reason[:_TEXT_CHARS])
+        replace(word, reason=word.reason[:_TEXT_CHARS])
         for word in words
         if (word.at, word.word) not in known
         and (at := parse_time(word.at)) is not None
@@ -345,4 +274,4 @@ def _with_words(status: RecordStatus, words: Iterable[RecordWord]) -> RecordStat
     if not new:
         return status
     said = sorted([*status.said, *new], key=lambda one: parse_time(one.at) or 0.0)
-    return msgspec.structs.replace(status, said=tuple(said[-MAX_SAID:]))
+    return replace(status, said=tuple(said[-MAX_SAID:]))

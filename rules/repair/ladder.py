@@ -128,8 +128,8 @@ def climb(
 
     `adapters` names who takes a step; `taken` are the steps of this session, `tried` counts each
     step of this node in the window, this session's included, `attempts` bounds them. `failed` are
-    steps that did not hold on this very part before: a lemon's ladder begins above them. `named`
-    are the highest numbers that requests of this session have, so that no name comes twice.
+    steps that did not hold on this very part before: the ladder begins above them. `named` are
+    the highest numbers that requests of this session have, so that no name comes twice.
     `unfit` says of steps why nobody can be asked for them here, whoever chose them.
     """
 

@@ -111,13 +111,13 @@ def _with_replace(case: Case, status: QuarantineStatus) -> QuarantineStatus:
 
 
 def _repaired_in_vain(case: Case) -> str | None:
-    """What to say of a lemon that every repair there is was tried on; None where that is not
-    so.
+    """What to say of a repeat offender that every repair there is was tried on; None where that
+    is not so.
     """
-    if not case.learnt.lemons or not (led := led_to(case)).in_vain:
+    if not case.learnt.offenders or not (led := led_to(case)).in_vain:
         return None
     return (
-        f"{some(case.learnt.lemons)} came back after every repair there is ({led.clause}); "
+        f"{some(case.learnt.offenders)} came back after every repair there is ({led.clause}); "
         f"replace the hardware, then release it: "
         f'kubectl gpuward release {case.node.name} --reason "..."'
     )

@@ -13,9 +13,7 @@ from aiohttp.test_utils import TestServer
 from hack.bench.browser import CHROMIUM, Browser
 from remediator.page.runbook_page import runbooks
 from remediator.page.site import mount
-from remediator.view.state import PageState
-from rules.api.nodes import HealthView
-from tests.support.remediator.page_fleet import state
+from tests.support.remediator.page_fleet import FixedSource, state
 
 pytestmark = [
     pytest.mark.slow,
@@ -23,20 +21,10 @@ pytestmark = [
 ]
 
 
-class EmptyFleet:
-    """A source of the page without nodes."""
-
-    async def state(self) -> PageState:
-        return state()
-
-    async def verdict(self, node: str) -> HealthView | None:
-        return None
-
-
 @pytest_asyncio.fixture
 async def server() -> AsyncIterator[TestServer]:
     app = web.Application()
-    mount(app, EmptyFleet())
+    mount(app, FixedSource(state()))
     opened = TestServer(app)
     async with opened:
         yield opened

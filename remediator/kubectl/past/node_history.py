@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from typing import Final
+from typing import Final, NoReturn
 
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.look import nearest, wire_list
 from remediator.kubectl.node_look import RECORDS, NodeLook, look_at, readable_records
 from remediator.kubectl.past.fleet_history import fleet_history
-from remediator.kubectl.past.gpu_named import looks_like_a_gpu
-from remediator.kubectl.past.ledger_look import gpu_history
 from remediator.kubectl.terminal import Terminal
 from remediator.view.session_view import gpu_ids
 from remediator.view.session_words import askers, leading_reason, opened_words, phase_words
-from remediator.view.shapes import NodeTimeline, TimelineItem
+from remediator.view.shapes import TimelineItem
 from remediator.view.text import NONE, document, span, table
-from remediator.view.timeline import Lane, lasted, node_timeline
+from remediator.view.timeline import SHOWN_ITEMS, Lane, lasted, node_timeline
 from rules.api.health import HealthStatus
 from rules.api.nodes import QuarantineView
 from rules.api.timestamps import parse_time, utc_of
@@ -35,8 +33,8 @@ _SHOWN: Final = 40
 
 
 async def history(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
-    """All sessions of one node, oldest first, and its timeline; of a GPU, by UUID or serial
-    number, its record; without either what was done to the fleet of late.
+    """All sessions of one node, oldest first, and its timeline; without a node what was done to
+    the fleet of late.
     """
     if not options.node:
         return await fleet_history(cluster, options)
@@ -44,14 +42,10 @@ async def history(cluster: Cluster, options: argparse.Namespace, _: Terminal) ->
         raise CommandError(
             "--since goes without NODE: of one node all that is kept is shown", exit_code=64
         )
-    if options.uuid:
-        if options.node != "gpu":
-            raise CommandError("history takes one NODE or GPU, or: gpu UUID", exit_code=64)
-        return await gpu_history(cluster, options, options.uuid)
     if options.output in {"json", "yaml"}:
         found = await cluster.sessions(options.node)
         if not found and await cluster.node(options.node) is None:
-            return await _of_a_gpu(cluster, options)
+            await _unknown(cluster, options.node)
         return document(wire_list(found), options.output)
     look = await look_at(cluster, options.node, namespace=options.namespace)
     sessions = list(look.sessions)
@@ -63,32 +57,23 @@ async def history(cluster: Cluster, options: argparse.Namespace, _: Terminal) ->
         look.now,
         (*look.pauses_over, *(look.pauses if look.node is not None else ())),
     )
-    if not sessions and not timeline.items:
+    if not sessions and not timeline:
         if look.node is None and not look.node_hidden:
-            return await _of_a_gpu(cluster, options)
+            await _unknown(cluster, options.node)
         return f"{look.name} has no session on record"
     wide = options.output == "wide"
     parts = [_sessions(sessions, look.now, wide=wide)] if sessions else []
-    parts += [_timeline(timeline, wide=wide)] if timeline.items else []
-    if look.stale and any(item.lane == Lane.FAULT and not item.until for item in timeline.items):
+    parts += [_timeline(timeline, wide=wide)] if timeline else []
+    if look.stale and any(item.lane == Lane.FAULT and not item.until for item in timeline):
         parts.append(f"whether the faults go on is not known: {look.stale}")
     if RECORDS in look.unseen:
         parts.append(f"unseen: {RECORDS}")
     return "\n\n".join(parts)
 
 
-async def _of_a_gpu(cluster: Cluster, options: argparse.Namespace) -> str:
-    """No node is called so: perhaps a GPU is."""
-    name = options.node
-    if name == "gpu":
-        wanted = "history of one GPU needs its UUID or serial number: history gpu UUID"
-        raise CommandError(wanted, exit_code=64)
+async def _unknown(cluster: Cluster, name: str) -> NoReturn:
     near = await nearest(cluster, name)
-    nobody = f"there is no node {name}, and no session of one"
-    if not looks_like_a_gpu(name):
-        raise CommandError(f"{nobody}{near}")
-    nothing = f"{nobody}, and no GPU whose UUID or serial number begins so{near}"
-    return await gpu_history(cluster, options, name, nothing)
+    raise CommandError(f"there is no node {name}, and no session of one{near}")
 
 
 async def _records(cluster: Cluster, look: NodeLook) -> tuple[RecordView, ...]:
@@ -131,13 +116,13 @@ def _lasted(session: QuarantineView, now: float) -> str:
     return span(end - began) if end is not None and began else NONE
 
 
-def _timeline(timeline: NodeTimeline, *, wide: bool) -> str:
+def _timeline(timeline: list[TimelineItem], *, wide: bool) -> str:
     """One line for each thing that happened, oldest first."""
-    shown = timeline.items if wide else timeline.items[-_SHOWN:]
-    left_out = timeline.earlier + len(timeline.items) - len(shown)
+    shown = timeline[-SHOWN_ITEMS if wide else -_SHOWN :]
+    left_out = len(timeline) - len(shown)
     header = ["AT", "KIND", "FOR", "WHAT", *(["SAID"] if wide else [])]
     told = table(header, [_line(item, wide=wide) for item in shown], wide=wide)
-    more = "; -o wide shows more" if len(shown) < len(timeline.items) else ""
+    more = "" if wide else "; -o wide shows more"
     return f"{told}\n{count(left_out, 'older line')} left out{more}" if left_out else told
 
 

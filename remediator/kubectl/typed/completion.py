@@ -33,7 +33,6 @@ _WANTED: Final = {
     "plan": "nodes",
     "history": "nodes",
     "evidence": "evidence",
-    "keep": "records",
 }
 """What commands name that take no nodes as the others do."""
 
@@ -212,8 +211,6 @@ async def _named(options: argparse.Namespace, wanted: str) -> list[str]:
             return [one.name for one in found if is_open(one)] or [one.name for one in found]
         if wanted == "evidence":
             return [one.metadata.name for one in await cluster.evidences()]
-        if wanted == "records":
-            return [one.status.uuid or one.name for one in await cluster.records()]
         if wanted == "pauses":
             pauses = await cluster.pauses()
             return [one.metadata.name for one in pauses if not pause_over(one, cluster.now())]

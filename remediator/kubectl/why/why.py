@@ -33,6 +33,7 @@ from rules.api.quarantine import Mode, Phase, TimelineEntry
 from rules.api.sentences import blocked_clause, let_go_by
 from rules.api.timestamps import parse_time, utc, utc_of
 from rules.fleet.health_now import UNKNOWN
+from rules.ledger.verdict import faults_said
 from rules.policy.policy import Policy
 from rules.session.causes import open_causes
 from rules.session.observation import OF_THE_AGENT, is_open
@@ -41,7 +42,6 @@ from rules.session.people.said import word_in_force
 from rules.session.repair.rungs import rungs
 from rules.session.status import LET_GO, NEW_BOOT, is_true
 from rules.text.counted import count
-from rules.text.pasted import is_pasteable
 from rules.text.printable import printable
 
 SHOWN_STEPS = 8
@@ -320,10 +320,8 @@ def _ladder(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
 
 
 def _history(look: NodeLook) -> Iterator[str]:
-    for record in look.lemons:
-        known = is_pasteable(record.uuid)
-        about = f"kubectl gpuward history gpu {record.uuid}" if known else ""
-        yield f"lemon: {record.message}" + (f" {about}" if about else "")
+    for record in look.repeat_offenders:
+        yield faults_said(record, look.now)
     for moved in look.moved:
         yield f"{moved.clause}: kubectl gpuward why {moved.node}"
     past = [session for session in look.sessions if not is_open(session)]

@@ -51,7 +51,7 @@ def next_step(
 ) -> Climb:
     """Where the ladder leads now for the causes that hold; it passes over steps that did not hold.
 
-    Of what is no lemon they are taken all the same where nothing else is left.
+    Of what is no repeat offender they are taken all the same where nothing else is left.
     """
     repair = policy.repair
     causes = tuple(causes)
@@ -70,7 +70,7 @@ def next_step(
         unfit=unfit(session, health, policy),
     )
     found = led(failed=learnt.failed)
-    return led() if found.in_vain and not learnt.lemons else found
+    return led() if found.in_vain and not learnt.offenders else found
 
 
 NOBODY_ACCUSED: Final = "would have to name its GPUs, and no cause accuses one that is there"

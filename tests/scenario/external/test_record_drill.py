@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rules.api.timestamps import format_time
-from rules.ledger.record import ANNOTATION_KEEP, RecordStatus, node_record_name
+from rules.ledger.record import RecordStatus, node_record_name
 from tests.support.scenario.record_world import RecordWorld
 from tests.support.scenario.repair_world import NODE
 from tests.support.scenario.session_world import ROOMY, policy_of
@@ -34,16 +34,15 @@ def record(world: RecordWorld) -> RecordStatus:
     return world.snapshot().records[node_record_name(NODE)].status
 
 
-def test_a_drill_is_on_the_record_of_the_node_until_a_person_says_keep() -> None:
+def test_a_drill_is_on_the_record_of_the_node_until_a_person_says_repaired() -> None:
     world = drilled()
     assert "1 fault in 90 days (FireDrill)" in record(world).message
-    assert record(world).score > 0
     world.run(60, step=30)
     said = f"{format_time(world.now)} fire drill (ann)"
-    world.records[node_record_name(NODE)]["metadata"]["annotations"] = {ANNOTATION_KEEP: said}
+    world.annotate(NODE, "gpuward.io/repaired", said)
+    world.run(60, step=30)
     world.keep_records()
-    assert record(world).score == 0
-    assert "nothing on record counts against it" in record(world).message
+    assert "no fault in 90 days counts against it" in record(world).message
     (event,) = record(world).events
     assert event.reason == "FireDrill", "what happened stays to be read"
 

@@ -11,7 +11,7 @@ from remediator.page.rendering import render_page
 from remediator.view.fleet_view import fleet_page
 from remediator.view.history_view import history_page
 from remediator.view.node_view import node_page
-from remediator.view.shapes import FleetFilter, NodePage, SessionDetail
+from remediator.view.shapes import FleetFilter, NodePage, ReplicaShown, SessionDetail
 from remediator.view.state import PageState, sessions_by_node
 from rules.api.health import (
     GpuStatus,
@@ -167,6 +167,9 @@ def state(
     pauses: Iterable[PauseView] = (),
     *,
     policy: Policy | None = None,
+    problem: str = "",
+    leader_problem: str = "",
+    policy_problem: str = "",
     **changes: Any,
 ) -> PageState:
     quarantines = {one.name: one for one in sessions}
@@ -183,11 +186,33 @@ def state(
         snapshot=snapshot,
         verdict=judge_fleet(snapshot, memory),
         common=common_causes_among(memory.census.labels, snapshot.healths),
-        identity="replica-a",
-        leading=True,
+        replica=ReplicaShown(
+            identity="replica-a",
+            leading=True,
+            mode=str(snapshot.policy.mode),
+            problem=problem,
+            leader_problem="" if problem else leader_problem,
+            policy_problem=policy_problem,
+            at=format_time(NOW),
+        ),
         by_node=sessions_by_node(quarantines),
         **changes,
     )
+
+
+class FixedSource:
+    """A source that never changes and keeps what was asked of it."""
+
+    def __init__(self, of: PageState) -> None:
+        self.of = of
+        self.asked: list[str] = []
+
+    async def state(self) -> PageState:
+        return self.of
+
+    async def health(self, node: str) -> HealthView | None:
+        self.asked.append(node)
+        return verdict(node, message="Read just now.")
 
 
 def fleet_html(of: PageState, **wanted: str) -> str:

@@ -45,7 +45,7 @@ class RecordWorld(RepairWorld):
                 listed.append({"uuid": uuid, "health": "Unhealthy"})
         return name
 
-    def lemon(self) -> None:
+    def fail_five_times(self) -> None:
         """A fault on each of five days, each mended by a restart."""
         for _ in range(5):
             self.fault(days_later=1)

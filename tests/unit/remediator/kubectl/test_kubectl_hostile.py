@@ -14,7 +14,7 @@ from hack.sim.cluster import resource as r
 from hack.sim.cluster.http.threaded import HostedServer
 from remediator.view.text import coloured, wants_colour
 from rules.text.printable import printable
-from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load, run_command
+from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
 from tests.support.remediator.kubectl_objects import (
     HEALTHS,
     PAUSES,
@@ -24,7 +24,7 @@ from tests.support.remediator.kubectl_objects import (
     sick,
 )
 from tests.support.remediator.kubectl_objects import node as node_of
-from tests.support.remediator.record_objects import LEMON, RECORDS, records
+from tests.support.remediator.record_objects import RECORDS, records
 
 EVIL = "\x1b[2J\x1b]0;owned\x07\r\nroot# \u202egnp.exe\u2028\U000e0041{0}%s[red]"
 NAME = "gpu-evil"
@@ -33,8 +33,7 @@ COMMANDS = (
     ("why", NAME), ("why", NAME, "-o", "wide"), ("list", "-o", "wide"), ("fleet", "-o", "wide"),
     ("history", NAME, "-o", "wide"), ("plan",), ("plan", "-o", "wide"), ("why", "gone"),
     ("resume", "--yes"), ("list",), ("fleet",), ("repaired", NAME, "--reason", "x"),
-    ("hold", "held", "--reason", "x"), ("lemons", "--all", "-o", "wide"), ("stats",),
-    ("history", "gpu", LEMON),
+    ("hold", "held", "--reason", "x"),
 )  # fmt: skip
 ANSWERS_OF_OURS = frozenset({"plan", "fleet", "hold"})
 """What shows little or nothing of what others wrote."""
@@ -53,7 +52,7 @@ KEPT = frozenset(
     {"phase", "mode", "phaseSince", "level", "severity", "source", "nodeName", "at", "status",
      "health", "firstSeen", "lastSeen", "observedAt", "publisher", "bootID", "type"}
 )  # fmt: skip
-KEPT_OF_RECORDS = KEPT | {"scope", "since", "lastAt", "endedAt", "outcome", "lemonSince"}
+KEPT_OF_RECORDS = KEPT | {"scope", "since", "lastAt", "endedAt", "outcome"}
 
 
 def fill(hosted: HostedServer) -> None:
@@ -230,10 +229,8 @@ def test_no_word_of_an_agent_stands_in_a_command_to_paste(tmp_path: Path, words:
 
     with cluster(tmp_path, fill) as kubectl:
         code, out, _ = kubectl("why", NAME, "-o", "wide")
-        place = ("--kubeconfig", str(kubectl.kubeconfig))
-        _, offered, _ = run_command("__complete", *place, "keep", "")
     shown = printable(words)
-    assert (code, offered.strip()) == (0, "")
+    assert code == 0
     assert f"Xid95UncontainedMemoryError{shown}" in out, "it is said, only not as a command"
     commands = re.findall(r"(?:gpuward-agent explain|nvidia-smi|kubectl) .*", out)
     assert [command for command in commands if shown.strip() in command] == []

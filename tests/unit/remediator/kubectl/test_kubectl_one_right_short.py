@@ -34,6 +34,7 @@ FOR_PLAIN_KUBECTL = {
     ("get", "gpuward.io/gpuwardpauses"): "kubectl get gpuwardpause NAME",
     ("list", "coordination.k8s.io/leases"): "kubectl get lease -A, which messages advise",
     ("delete", "gpuward.io/gpuwardpauses"): "kubectl delete gpuwardpause",
+    ("list", "gpuward.io/gpurecords"): "kubectl get gpurecords, which documents name",
 }
 """What no command asks for, beside every `watch` (kubectl get -w), and when it is needed."""
 NEEDLESS = {

@@ -15,7 +15,6 @@ from remediator.kubectl.commands import COMMANDS
 from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluster, load, viewer
 from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY
-from tests.support.remediator.record_objects import LEMON
 
 BASE = REPOSITORY / "daemonset" / "base"
 INSTALLED = [BASE / "viewer-operator-roles.yaml", BASE / "remediator-rbac.yaml"]
@@ -28,9 +27,6 @@ LINES = {
     "why": (BLOCKED,),
     "show": (SESSION,),
     "history": (BLOCKED,),
-    "lemons": (),
-    "stats": (),
-    "keep": (LEMON, *BECAUSE),
     "plan": (),
     "preflight": (),
     "quarantine": (HEALTHY, *BECAUSE, "--yes"),
@@ -59,8 +55,6 @@ LOOKS = {
     "why",
     "show",
     "history",
-    "lemons",
-    "stats",
     "completion",
     "evidence",
 }

@@ -159,14 +159,6 @@ def test_a_pause_takes_labels_as_kubectl_does(fleet, tmp_path: Path):
     assert "nodes with gpuward.io/health in (unknown,none),!rack: fan noise" in listed
 
 
-def test_several_records_are_kept_or_none(tmp_path: Path):
-    with cluster(tmp_path, load_fleet) as kubectl:
-        assert "no record of GPU-9" in kubectl("keep", "GPU-0badcafe", "GPU-9", *REASON)[2]
-        assert "lemons: 1" in kubectl("stats")[1]
-        code, out, _ = kubectl("keep", "GPU-0badcafe", "gpu-0badcafe", *REASON)
-    assert (code, out.count("no lemon")) == (0, 2)
-
-
 def everything(kubectl: Kubectl) -> str:
     client = kubectl.hosted.server.client
     kinds = (r.NODES, QUARANTINES, r.PODS)
@@ -214,7 +206,7 @@ def test_a_dry_run_changes_nothing(fleet, words, form):
 
 def test_every_command_that_writes_takes_a_dry_run():
     looks = {"fleet", "list", "why", "show", "history", "plan", "preflight", "completion",
-             "lemons", "stats", "evidence"}  # fmt: skip
+             "evidence"}  # fmt: skip
     assert {one.name for one in COMMANDS if not one.writes} <= looks
 
 

@@ -33,7 +33,7 @@ def test_weeks_begin_on_monday_and_end_with_this_one() -> None:
     # NOW is a Thursday: two days ago is this week, four days ago the one before.
     found = weeks([past("a", "n", days=2), past("b", "n", days=4), past("c", "n", days=400)], NOW)
 
-    assert [week.start for week in found][-2:] == ["2026-02-23", "2026-03-02"]
+    assert [week.name for week in found][-2:] == ["2026-02-23", "2026-03-02"]
     assert [week.sessions for week in found] == [0] * 10 + [1, 1]
 
 
@@ -80,12 +80,12 @@ def test_repeat_offenders_by_node_and_by_gpu_wherever_it_was_plugged() -> None:
         )
     )
 
-    assert [(one.node, one.sessions, one.replace) for one in found.nodes] == [("b", 2, True)]
+    assert [(one.name, one.sessions, one.replace) for one in found.nodes] == [("b", 2, True)]
     (gpu,) = found.gpus
-    assert (gpu.gpu.uuid, gpu.gpu.serial, gpu.nodes, gpu.sessions) == (
+    assert (gpu.name, gpu.serial, gpu.nodes, gpu.sessions) == (
         "GPU-b-3", "S3", ("a", "b"), 2,
     )  # fmt: skip
-    assert [(one.reason, one.sessions) for one in found.reasons] == [
+    assert [(one.name, one.sessions) for one in found.reasons] == [
         ("Xid79GPUFallenOffBus", 3),
         ("RowRemapFailure", 1),
     ]
@@ -137,7 +137,7 @@ def test_the_serial_of_a_gpu_that_no_verdict_shows_comes_from_its_record() -> No
     known = dataclasses.replace(of, snapshot=snapshot)
 
     (gpu,) = history_page(known).gpus
-    assert gpu.gpu.serial == "S9"
+    assert gpu.serial == "S9"
     assert "S9" in history_html(known)
     assert "serial S9" in node_html(known, "b")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remediator.page.hosts import hosts_of, may_ask
+from remediator.page.site import hosts_of, may_ask
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def test_every_text_is_bounded_and_spelled_out(text: str, seen: str) -> None:
     ("phase", "command"),
     [
         pytest.param("Quarantined", "kubectl gpuward release a --reason", id="open"),
-        pytest.param("Released", "kubectl gpuward history a", id="ended"),
+        pytest.param("Released", "kubectl gpuward quarantine a --reason", id="ended"),
     ],
 )
 def test_the_page_says_what_a_person_can_do(phase: str, command: str) -> None:

@@ -8,11 +8,12 @@ from remediator.page.service import serve_page
 from remediator.serve.server import ListenError
 from remediator.settings import make_parser, run_settings
 from remediator.view.grouping import GroupKeys
-from remediator.view.live import KEPT_S, VERDICT_KEPT_S, LiveSource, VerdictReader
+from remediator.view.live import HEALTH_KEPT_S, KEPT_S, HealthReader, LiveSource
+from remediator.view.shapes import ReplicaShown
 from rules.api.nodes import HealthView
 from rules.policy.policy import Policy
 from rules.session.snapshot import FleetSnapshot
-from tests.support.remediator.page_fleet import NOW, node, session, verdict
+from tests.support.remediator.page_fleet import NOW, ago, node, session, verdict
 from tests.support.remediator.virtual_clock import VirtualClock
 
 
@@ -49,16 +50,14 @@ class Caches:
 
 
 def live(caches: Caches, clock: VirtualClock) -> LiveSource:
-    return LiveSource(
-        caches.snapshot,
-        clock,
-        VerdictReader(Reads(), clock),
-        identity="replica-b",
-        leading=lambda: False,
-        problem=lambda: "The first list of nodes is under way.",
-        policy_problem=lambda: "policy.yaml: mode is wrong; this replica goes on.",
-        keys=GroupKeys(),
-    )
+    def replica(of: FleetSnapshot) -> ReplicaShown:
+        problem = "The first list of nodes is under way."
+        return ReplicaShown(
+            identity="replica-b", leading=False, mode=of.policy.mode, problem=problem, at=ago(0)
+        )
+
+    reader = HealthReader(Reads(), clock)
+    return LiveSource(caches.snapshot, replica, clock, reader, GroupKeys())
 
 
 async def test_a_standby_replica_shows_the_same_judgement_and_says_what_it_is() -> None:
@@ -66,9 +65,8 @@ async def test_a_standby_replica_shows_the_same_judgement_and_says_what_it_is() 
 
     assert [line.total for line in shown.verdict.lines] == [1]
     assert [s.name for s in shown.by_node["a"]] == ["a-1"]
-    replica = shown.replica()
-    assert (replica.identity, replica.leading) == ("replica-b", False)
-    assert replica.problem == "The first list of nodes is under way."
+    assert (shown.replica.identity, shown.replica.leading) == ("replica-b", False)
+    assert shown.replica.problem == "The first list of nodes is under way."
 
 
 async def test_many_visitors_cost_one_state() -> None:
@@ -115,29 +113,29 @@ async def test_what_ill_nodes_share_follows_every_node_that_changes() -> None:
 
 async def test_a_verdict_is_kept_for_a_while() -> None:
     reads, clock = Reads(), VirtualClock()
-    reader = VerdictReader(reads, clock)
+    reader = HealthReader(reads, clock)
 
-    assert await reader.verdict("a") is reads.found
-    clock.at += VERDICT_KEPT_S - 1
-    assert await reader.verdict("a") is reads.found
+    assert await reader.health("a") is reads.found
+    clock.at += HEALTH_KEPT_S - 1
+    assert await reader.health("a") is reads.found
     assert reads.of == ["a"]
     clock.at += 2
     reads.found = None
-    assert await reader.verdict("a") is None
+    assert await reader.health("a") is None
     assert reads.of == ["a", "a"]
 
 
 async def test_a_crawler_cannot_load_the_api_server() -> None:
     reads, clock = Reads(), VirtualClock()
-    reader = VerdictReader(reads, clock)
+    reader = HealthReader(reads, clock)
 
-    found = [await reader.verdict(f"n{i}") for i in range(500)]
+    found = [await reader.health(f"n{i}") for i in range(500)]
 
     assert len(reads.of) == 10
     assert found[10:] == [None] * 490
     clock.at += 1.0
     for i in range(500, 600):
-        await reader.verdict(f"n{i}")
+        await reader.health(f"n{i}")
     assert len(reads.of) == 12
 
 

@@ -190,7 +190,6 @@ def example() -> str:
     metrics.correlated_cause.labels("Xid79GPUFallenOffBus", "driver=580.65.06").set(4)
     metrics.node_common_cause.labels("gpu-5", "ThermalSlowdown", "example.com/rack=r7").set(1)
     metrics.records.labels("GPU").set(3)
-    metrics.lemon_since.labels("gpu-0badcafe", "n1").set(1.8e9)
     metrics.pause_created.labels("drill").set(1_800_000_000)
     metrics.node_held.labels("gpu-7").set(1)
     metrics.node_left_alone.labels("gpu-8", "OptOut").set(1)

@@ -14,7 +14,7 @@ from rules.api.metadata import ObjectMeta
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, QuarantineSpec, QuarantineStatus
 from rules.api.timestamps import format_time
-from rules.ledger.record import ANNOTATION_KEEP, RecordEvent, RecordStatus, RecordView
+from rules.ledger.record import RecordEvent, RecordStatus, RecordView
 from rules.policy.policy import Policy
 from tests.support.remediator.edge import edge
 from tests.support.remediator.edge_world import edge_world
@@ -170,24 +170,18 @@ async def test_walk_what_one_record_is_refused_for_keeps_no_other_waiting(cluste
         assert 'gpuward_writes_total{kind="CreateRecord",result="done"} 1.0' in sent
 
 
-def a_record(index, **annotations):
-    status = RecordStatus(uuid=f"GPU-{index}", score=99)
-    meta = ObjectMeta(name=f"gpu-{index}", uid="u", resource_version="1", annotations=annotations)
+def a_record(index):
+    status = RecordStatus(uuid=f"GPU-{index}")
+    meta = ObjectMeta(name=f"gpu-{index}", uid="u", resource_version="1")
     return RecordView(metadata=meta, status=status)
 
 
-async def test_a_start_tells_of_no_record_and_a_sweep_judges_few(cluster, monkeypatch):
+async def test_a_sweep_looks_at_a_few_records_for_what_time_does_to_them(cluster, monkeypatch):
     monkeypatch.setattr("remediator.upkeep.records._AGED_PER_SWEEP", 3)
     async with edge_world(cluster, Policy()) as setting:
         keeper = keeping(setting)
-        for index in range(20):
-            keeper.record_changed(None, a_record(index))
-        await keeper.sweep()
-        assert cluster.writes() == []
         for index in range(8):
-            one = a_record(index, **{ANNOTATION_KEEP: "2026-01-01T00:00:00Z sound"})
-            setting.caches.records.learn(one)
-            keeper.record_changed(None, one)
+            setting.caches.records.learn(a_record(index))
         for left in (5, 2, 0):
             # None of them is stored: each is found to be deleted, and held no longer.
             await keeper.sweep()
@@ -199,7 +193,7 @@ async def test_a_record_that_was_deleted_is_not_written_at_again(cluster):
         now = format_time(cluster.clock.now())
         event = RecordEvent(at=now, reason="GPULost", severity="Fatal", node="n1")
         one = a_record(1)
-        status = RecordStatus(uuid="GPU-1", events=(event,), score=99)
+        status = RecordStatus(uuid="GPU-1", events=(event,))
         setting.caches.records.learn(RecordView(metadata=one.metadata, status=status))
         await keeping(setting).sweep()
         assert not setting.caches.records.items

@@ -203,7 +203,7 @@ def test_an_ended_session_offers_what_can_be_done_about_its_node_now(phase: str)
     gone = state([], [ended])
     assert node_of(gone, "b").acts == ()
     offered = set(re.findall(r"kubectl gpuward (\w+) b\b", node_html(gone, "b")))
-    assert offered == {"why", "history"}
+    assert offered == {"why"}
 
 
 @pytest.mark.parametrize("held", [False, True])

@@ -5,32 +5,41 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from remediator.view.shapes import NodeTimeline, TimelineItem
+from remediator.view.shapes import TimelineItem
 from remediator.view.timeline import SHOWN_ITEMS, lasted, node_timeline
 from rules.api.health import HealthStatus, IncidentStatus
 from rules.api.quarantine import Cause, ReleaseRequest, TimelineEntry
 from rules.api.timestamps import format_time, parse_time
 from tests.support.remediator.eventful_node import DAY, NODE, eventful
-from tests.support.remediator.page_fleet import NOW, ago, node_html, node_of, session
+from tests.support.remediator.page_fleet import (
+    NOW,
+    ago,
+    node,
+    node_html,
+    node_of,
+    session,
+    state,
+    verdict,
+)
 
 
-def timeline() -> NodeTimeline:
+def timeline() -> tuple[TimelineItem, ...]:
     return node_of(eventful(), NODE).timeline
 
 
 def of(lane: str) -> list[TimelineItem]:
-    return [item for item in timeline().items if item.lane == lane]
+    return [item for item in timeline() if item.lane == lane]
 
 
 def test_everything_is_told_once_and_in_order() -> None:
-    times = [int(parse_time(item.at) or 0) for item in timeline().items]
+    times = [int(parse_time(item.at) or 0) for item in timeline()]
     assert times == sorted(times)
     faults = [(item.what, item.at) for item in of("fault")]
     assert len(set(faults)) == len(faults)
     assert ("Xid95UncontainedMemoryError", ago(3 * DAY)) in faults
     # Of the record: older than what verdict and sessions remember.
     assert ("Xid79GPUFallenOffBus", ago(70 * DAY)) in faults
-    assert not [item for item in timeline().items if item.what.startswith("RepairAsked")]
+    assert not [item for item in timeline() if item.what.startswith("RepairAsked")]
 
 
 def test_repairs_tests_and_people_stand_in_their_lanes() -> None:
@@ -54,7 +63,7 @@ def test_who_let_each_step_go_and_why_stands_in_the_lane_of_people() -> None:
     there = msgspec.structs.replace(
         there, status=msgspec.structs.replace(there.status, timeline=entries)
     )
-    items = node_timeline(NODE, [there], None, (), NOW).items
+    items = node_timeline(NODE, [there], None, (), NOW)
     assert [(i.at, i.what, i.by, i.said) for i in items if i.lane == "person"] == [
         (first, "ResetGPU let go", "ann", "vendor: on site"),
         (second, "RestartNode let go", "a person", ""),
@@ -72,7 +81,7 @@ def test_only_who_opened_a_session_is_said_to_have_asked_at_its_beginning() -> N
         there = msgspec.structs.replace(
             there, spec=msgspec.structs.replace(there.spec, causes=causes)
         )
-        items = node_timeline(NODE, [there], None, (), NOW).items
+        items = node_timeline(NODE, [there], None, (), NOW)
         assert [i.what for i in items if i.lane == "person"] == said
 
 
@@ -87,9 +96,7 @@ def test_who_asked_later_is_dated_by_when_they_said_it_within_the_session() -> N
     ):
         ben = Cause(source="Human", by="ben", message="fan noise", at=at)
         spec = msgspec.structs.replace(there.spec, causes=(fault, ben))
-        items = node_timeline(
-            NODE, [msgspec.structs.replace(there, spec=spec)], None, (), NOW
-        ).items
+        items = node_timeline(NODE, [msgspec.structs.replace(there, spec=spec)], None, (), NOW)
         said = [(i.at, i.what, i.by) for i in items if i.lane == "person"]
         assert said == [(when, "quarantine asked for", "ben")]
 
@@ -98,7 +105,7 @@ def test_a_release_that_is_asked_for_has_its_moment_while_the_session_goes_on() 
     there = session("n-1", NODE)
     asked = ReleaseRequest(by="ben", reason="mine", at=ago(10))
     spec = msgspec.structs.replace(there.spec, release=asked)
-    items = node_timeline(NODE, [msgspec.structs.replace(there, spec=spec)], None, (), NOW).items
+    items = node_timeline(NODE, [msgspec.structs.replace(there, spec=spec)], None, (), NOW)
     said = [(i.at, i.what, i.by, i.said) for i in items if i.lane == "person"]
     assert said == [(ago(10), "release asked for", "ben", "mine")]
 
@@ -122,7 +129,7 @@ def test_a_fault_does_not_go_on_after_its_node() -> None:
     )
     health = HealthStatus(incidents=(again,))
     for seen in (None, health):
-        items = node_timeline(NODE, [there], seen, (), NOW).items
+        items = node_timeline(NODE, [there], seen, (), NOW)
         faults = {i.what: lasted(i) for i in items if i.lane == "fault"}
         assert faults.pop("Xid79GPUFallenOffBus") == "4m"
         assert set(faults.values()) <= {"goes on"}, "the namesake is judged by itself"
@@ -132,7 +139,7 @@ def test_the_page_has_every_item_as_a_row() -> None:
     page = node_html(eventful(), NODE)
     table = page[page.index('class="rows happened"') :]
     table = table[: table.index("</table>")]
-    assert table.count("<tr>") == 1 + len(timeline().items)
+    assert table.count("<tr>") == 1 + len(timeline())
     for lane in ("fault", "session", "repair", "test", "node", "person"):
         assert f'<span class="lane">{lane}</span>' in table
     assert "drill is over" in table
@@ -142,7 +149,7 @@ def test_the_page_has_every_item_as_a_row() -> None:
 def test_a_time_that_is_none_breaks_nothing(at: str) -> None:
     incidents = (IncidentStatus(id="i", reason="X", first_seen=at, closed_at=at, active=True),)
     found = node_timeline("n", [], HealthStatus(incidents=incidents), [], NOW)
-    assert found.items == ()
+    assert found == []
 
 
 def test_of_too_many_the_latest_are_kept_and_that_is_said() -> None:
@@ -150,6 +157,6 @@ def test_of_too_many_the_latest_are_kept_and_that_is_said() -> None:
         IncidentStatus(id=str(n), reason=f"R{n}", first_seen=ago(5000 - n), closed_at=ago(4000))
         for n in range(SHOWN_ITEMS + 7)
     )
-    found = node_timeline("n", [], HealthStatus(incidents=incidents), [], NOW)
-    assert (len(found.items), found.earlier) == (SHOWN_ITEMS, 7)
-    assert found.items[-1].what == f"R{SHOWN_ITEMS + 6}"
+    page = node_of(state([node("n")], (), [verdict("n", incidents=incidents)]), "n")
+    assert (len(page.timeline), page.earlier) == (SHOWN_ITEMS, 7)
+    assert page.timeline[-1].what == f"R{SHOWN_ITEMS + 6}"

@@ -1,4 +1,4 @@
-"""A part is a lemon to a session only by what happened on the session's own node."""
+"""A part is a repeat offender to a session only by what happened on the session's own node."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import msgspec
 import pytest
 
 from rules.api.timestamps import format_time
-from rules.ledger.record import FaultOutcome, RecordEvent, RecordStatus, RecordWord
-from rules.ledger.score import DAY_S
-from rules.ledger.verdict import counting, judge_record, lessons_of
+from rules.ledger.record import DAY_S, FaultOutcome, RecordEvent, RecordStatus, RecordWord
+from rules.ledger.verdict import counted, is_repeat_offender, lessons_of
 
 T0 = 1_750_000_000.0
 
@@ -29,20 +28,20 @@ def events(node: str, *days_ago: float) -> tuple[RecordEvent, ...]:
     )
 
 
-def test_what_another_node_says_makes_no_lemon_here() -> None:
+def test_what_another_node_says_makes_no_repeat_offender_here() -> None:
     told = (*events("b", 9), *events("evil", 5, 4, 3, 2, 1))
-    record = RecordStatus(uuid="GPU-victim", events=told, lemon=True)
-    assert judge_record(record, T0).lemon
+    record = RecordStatus(uuid="GPU-victim", events=told)
+    assert is_repeat_offender(record, T0)
     found = lessons_of([record], "b", T0)
-    assert (found.lemons, found.failed) == ((), frozenset())
-    assert lessons_of([record], "evil", T0).lemons == ("GPU-victim",)
+    assert (found.offenders, found.failed) == ((), frozenset())
+    assert lessons_of([record], "evil", T0).offenders == ("GPU-victim",)
 
 
 @pytest.mark.parametrize("later", [0, 30])
-def test_a_lemon_of_the_node_stays_one_until_it_was_quiet(later: int) -> None:
-    record = RecordStatus(uuid="GPU-1", events=events("b", 9, 7, 5, 3, 1), lemon=True)
+def test_a_repeat_offender_is_one_while_its_faults_count(later: int) -> None:
+    record = RecordStatus(uuid="GPU-1", events=events("b", 9, 7, 5, 3, 1))
     found = lessons_of([record], "b", T0 + later * DAY_S)
-    assert found.lemons == ("GPU-1",)
+    assert found.offenders == ("GPU-1",)
     assert "ResetGPU" in found.failed
 
 
@@ -66,15 +65,15 @@ def test_a_word_that_it_was_repaired_holds_until_the_same_fault_is_back(
     before = events("b", 24, 22, 21, 20)
     after = events("b", 18 - back_after_days) if back_after_days is not None else ()
     record = with_word(word, 18, *before, *after)
-    assert len(counting(record)) == counts
-    assert judge_record(record, T0).lemon == (counts >= 5)
+    assert len(counted(record)) == counts
+    assert is_repeat_offender(record, T0) == (counts >= 5)
 
 
 def test_another_fault_after_a_repair_is_not_that_one() -> None:
     other = msgspec.structs.replace(events("b", 16)[0], reason="Xid95UncontainedMemoryError")
     undone = msgspec.structs.replace(events("b", 15)[0], outcome=FaultOutcome.UNDONE)
     record = with_word("repaired", 18, *events("b", 24, 22), other, undone)
-    assert [event.reason for event in counting(record)] == ["Xid95UncontainedMemoryError"]
+    assert [event.reason for event in counted(record)] == ["Xid95UncontainedMemoryError"]
 
 
 def test_a_fault_that_flaps_over_the_word_was_not_repaired() -> None:
@@ -82,4 +81,4 @@ def test_a_fault_that_flaps_over_the_word_was_not_repaired() -> None:
         events("b", 18)[0], times=2, last_at=format_time(T0 - 18 * DAY_S + 900)
     )
     record = with_word("repaired", 18 - 600 / DAY_S, *events("b", 24, 22), flaps)
-    assert len(counting(record)) == 3
+    assert len(counted(record)) == 3

@@ -110,25 +110,3 @@ def test_a_session_that_nobody_looked_at_yet_is_in_the_timeline(tmp_path: Path) 
     begun = {**session(f"{NAME}-1", NAME, "", ""), "status": {}}
     found = said(tmp_path, NAME, health=sick(NAME), sessions=(begun,))
     assert re.search(r"session +goes on +opened Pending", found)
-
-
-@pytest.mark.parametrize("typed", [GPU, GPU.lower(), "GPU-gpu-7"])
-@pytest.mark.parametrize("written", [(), (record(),)], ids=["no record yet", "an old record"])
-@pytest.mark.parametrize("phase", ["Pending", "Released"])
-def test_the_history_of_a_gpu_names_the_session_that_just_began_or_ended(
-    tmp_path: Path, typed: str, written: tuple[Object, ...], phase: str
-) -> None:
-    opened = session(f"{NAME}-1", NAME, phase, "So it stands.", steps=("Pending", "Marked"))
-    found = said(tmp_path, "gpu", typed, health=sick(NAME), sessions=(opened,), records=written)
-    outcome = "Active" if phase == "Pending" else "Released"
-    assert re.search(rf"{REASON} +Fatal +\d +\S+ +{outcome} .* {NAME}-1\n", found)
-
-
-def test_a_gpu_that_never_failed_is_no_guess(tmp_path: Path) -> None:
-    def fill(hosted: HostedServer) -> None:
-        load(hosted, NODES, node(NAME))
-        load(hosted, HEALTHS, sick(NAME))
-
-    with cluster(tmp_path, fill) as kubectl:
-        code, _, err = kubectl("history", "gpu", "GPU-other")
-    assert (code, "there is no GPU called GPU-other: " in err) == (1, True)

@@ -137,11 +137,11 @@ def test_history_tells_of_those_that_were_in_force_at_that_time() -> None:
 def test_the_timeline_of_a_node_says_who_paused_it_and_who_ended_that() -> None:
     ended = PauseEnded(by="ben", until="")
     one = pause("p", -60.0, by="ann", reason="upgrade", ended=ended)
-    items = node_timeline("a", [], None, (), NOW, [one]).items
+    items = node_timeline("a", [], None, (), NOW, [one])
     assert [(i.at, i.what, i.by, i.said) for i in items] == [
         (format_time(NOW - 9 * DAY_S), "paused", "ann", "p: upgrade"),
         (format_time(NOW - 60.0), "pause ended", "ben", "p"),
     ]
     expired = msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, ended=None))
-    last = node_timeline("a", [], None, (), NOW, [expired]).items[-1]
+    last = node_timeline("a", [], None, (), NOW, [expired])[-1]
     assert (last.what, last.by, last.said) == ("pause ended", "gpuward", "p, its time was over")

@@ -1,16 +1,10 @@
-"""What a GPU's record does to its repairs: it is never a cause, and it teaches (issue 14)."""
+"""What a GPU's record does to its repairs: it is never a cause, and it teaches."""
 
 from __future__ import annotations
 
-import pytest
-
 from rules.api.timestamps import format_time
 from rules.ledger.record import (
-    ANNOTATION_KEEP,
     FaultOutcome,
-    RecordEvent,
-    RecordStatus,
-    gpu_record_name,
 )
 from tests.support.scenario.record_world import DAY, RecordWorld
 from tests.support.scenario.repair_world import NODE
@@ -18,6 +12,10 @@ from tests.support.scenario.repair_world import NODE
 GPU = f"GPU-{NODE}-0"
 LOOKED_AT_AGAIN_S = 60.0
 """One node is not looked at more often than this for its records."""
+
+
+def repeats(world: RecordWorld) -> bool:
+    return "repeat offender" in world.record().message
 
 
 def test_a_fault_and_its_repair_are_one_line_of_the_record() -> None:
@@ -28,7 +26,8 @@ def test_a_fault_and_its_repair_are_one_line_of_the_record() -> None:
     assert (event.reason, event.severity, event.node) == ("Xid79GPUFallenOffBus", "Fatal", NODE)
     assert (event.outcome, event.steps) == (FaultOutcome.RELEASED, ("RestartNode",))
     assert event.session == world.session(NODE).name
-    assert (record.uuid, record.node, record.lemon) == (GPU, NODE, False)
+    assert (record.uuid, record.node) == (GPU, NODE)
+    assert "repeat offender" not in record.message
     assert world.keep_records() == 0, "the same facts again write nothing"
 
 
@@ -39,7 +38,6 @@ def test_a_fault_that_comes_back_says_after_how_long() -> None:
     first, second = world.record().events
     assert 2 * DAY <= (first.came_back_after or 0) < 2.1 * DAY
     assert second.came_back_after is None
-    assert world.record().counters.came_back == 1
 
 
 def test_the_ladder_begins_above_what_did_not_hold() -> None:
@@ -47,8 +45,8 @@ def test_the_ladder_begins_above_what_did_not_hold() -> None:
     for _ in range(3):
         world.fault(days_later=1)
     record = world.record()
-    assert not record.lemon, "a bad repair is not yet a bad part"
     assert "3 faults in 90 days" in record.message
+    assert not repeats(world), "a bad repair is not yet a bad part"
     world.now += DAY
     world.incident(NODE)
     world.run_until(NODE, "Repairing", limit=600, step=5)
@@ -57,13 +55,13 @@ def test_the_ladder_begins_above_what_did_not_hold() -> None:
     assert any("RestartNode did not hold before" in said.message for said in world.said)
 
 
-def test_a_lemon_is_never_a_cause() -> None:
+def test_a_repeat_offender_is_never_a_cause() -> None:
     world = RecordWorld()
-    world.lemon()
+    world.fail_five_times()
     ended = len(world.sessions(NODE))
     world.run(3600, step=60)
     world.keep_records()
-    assert world.record().lemon
+    assert repeats(world)
     assert len(world.sessions(NODE)) == ended
     assert not world.is_marked(NODE)
 
@@ -79,17 +77,17 @@ def test_what_another_node_says_of_a_gpu_costs_this_one_nothing() -> None:
     assert attempt.step == "RestartNode"
 
 
-def test_what_is_no_lemon_is_repaired_all_the_same_where_nothing_else_is_left() -> None:
+def test_what_is_no_repeat_offender_is_repaired_all_the_same_where_nothing_else_is_left() -> None:
     world = RecordWorld("RestartNode")
     for _ in range(4):
         world.fault(days_later=1)
-    assert not world.record().lemon
+    assert not repeats(world)
     assert [event.steps for event in world.record().events] == [("RestartNode",)] * 4
 
 
 def test_where_no_step_held_it_asks_for_a_replacement() -> None:
     world = RecordWorld("ResetGPU", "RestartNode")
-    world.lemon()
+    world.fail_five_times()
     world.now += DAY
     world.incident(NODE)
     world.run(1200, step=10)
@@ -98,22 +96,18 @@ def test_where_no_step_held_it_asks_for_a_replacement() -> None:
     assert world.session(NODE).status.repair == ()
 
 
-@pytest.mark.parametrize("word", ["keep", "repaired"])
-def test_a_persons_word_ends_the_verdict(word: str) -> None:
+def test_a_persons_word_ends_it() -> None:
     world = RecordWorld()
-    world.lemon()
-    assert world.record().lemon
+    world.fail_five_times()
+    assert repeats(world)
     said = f"{format_time(world.now)} board looks fine, ticket 4711"
-    if word == "keep":
-        world.records[gpu_record_name(GPU)]["metadata"]["annotations"] = {ANNOTATION_KEEP: said}
-    else:
-        world.annotate(NODE, "gpuward.io/repaired", said)
-        world.run(LOOKED_AT_AGAIN_S, step=30)
+    world.annotate(NODE, "gpuward.io/repaired", said)
+    world.run(LOOKED_AT_AGAIN_S, step=30)
     world.keep_records()
     record = world.record()
-    assert not record.lemon
+    assert not repeats(world)
     assert [(one.word, one.reason) for one in record.said] == [
-        (word, "board looks fine, ticket 4711")
+        ("repaired", "board looks fine, ticket 4711")
     ]
 
 
@@ -134,16 +128,13 @@ def test_the_record_goes_with_the_gpu_to_another_node() -> None:
     assert world.keep_records() == 0, "two nodes that know it do not fight"
 
 
-def test_quiet_weeks_end_the_verdict_and_90_days_the_record() -> None:
+def test_90_days_end_the_record() -> None:
     world = RecordWorld()
-    world.lemon()
+    world.fail_five_times()
     world.healths[NODE]["status"]["incidents"] = []
-    world.now += 20 * DAY
+    world.now += 50 * DAY
     world.keep_records()
-    assert world.record().lemon, "hysteresis: not yet"
-    world.now += 30 * DAY
-    world.keep_records()
-    assert not world.record().lemon
+    assert repeats(world)
     world.quarantines.clear()
     world.now += 60 * DAY
     world.keep_records()
@@ -164,15 +155,4 @@ def test_what_a_person_undid_counts_nothing() -> None:
         world.keep_records()
     record = world.record()
     assert {event.outcome for event in record.events} == {FaultOutcome.UNDONE}
-    assert record.counters.undone == 5
-    assert (record.lemon, record.score) == (False, 0)
-
-
-def known_lemon(now: float) -> RecordStatus:
-    faults = tuple(
-        RecordEvent(at=format_time(now - days * DAY), severity="Fatal", reason="GPULost",
-                    node=NODE,
-                    ended_at=format_time(now - days * DAY + 3600), outcome=FaultOutcome.RELEASED)
-        for days in (20, 16, 12, 8, 4)
-    )  # fmt: skip
-    return RecordStatus(uuid=GPU, events=faults, lemon=True)
+    assert "no fault in 90 days counts against it" in record.message
