@@ -53,7 +53,3 @@ async def test_which_part_was_put_in_for_which_is_said_by_the_session_and_by_his
             return " ".join(out.split())
 
         assert "replaced by serial 1654999999" in await history(NODE)
-        assert "replaced by serial 1654999999 (GPU-put-in) in gpu-0000" in await history(
-            old["uuid"]
-        )
-        assert "GPU-put-in: nothing is on record of it" in await history("1654999999")
