@@ -122,10 +122,10 @@ class Repair(Section, frozen=True, kw_only=True):
     """Adapters of this cluster's own, beside those that gpuward ships."""
     steps: dict[Step, RepairStep] = msgspec.field(default_factory=dict)
     """Steps that are not named here have nobody to do them, and the ladder climbs over them."""
-    attempts: int = 2
+    attempts: Annotated[int, Meta(ge=1)] = 2
     """How often one step is tried on one node within `window`, over all its sessions."""
     window_s: Seconds = msgspec.field(name="window", default=Seconds(7 * DAY))
-    concurrent: int = 2
+    concurrent: Annotated[int, Meta(ge=1)] = 2
     """How many nodes are under repair at once, besides the budget for quarantines."""
     per: tuple[str, ...] = ()
     """Node label keys: no two nodes with the same value of one are under repair at once."""
