@@ -25,7 +25,7 @@ from remediator.view.text import age, duration
 from remediator.view.timeline import lasted
 from rules.api.object_name import is_object_name
 from rules.api.quarantine import DrainStatus
-from rules.api.sentences import let_go_by, listed, still_leaving, total
+from rules.api.sentences import let_go_by, still_leaving
 from rules.api.timestamps import parse_time, utc_of
 from rules.catalog.device import places
 from rules.session.status import PROPOSED
@@ -162,9 +162,9 @@ def blocked_reason(detail: shapes.SessionDetail) -> str:
 
 def drain_progress(drain: DrainStatus) -> tuple[str, list[tuple[str, float]]]:
     """How far a drain has come: in words, and as shares of the pods for a bar."""
-    waiting, left = total(drain.waiting), total(drain.left_by_failure)
-    stuck = sum(total(block.pods) for block in drain.blocked)
-    leaving = still_leaving(drain.evicted, drain.recent, drain.waiting)
+    waiting, left = drain.waiting.total, drain.left_by_failure.total
+    stuck = sum(block.pods.total for block in drain.blocked)
+    leaving = still_leaving(drain)
     gone = drain.evicted - len(leaving or ())
     whole = max(1, gone + waiting + stuck + left)
     on_it = f"{waiting} leaving or waiting, {stuck} blocked, {left} left by failure"
@@ -211,10 +211,10 @@ _ENVIRONMENT.filters |= {
     "broken": broken, "commands": commands, "degraded": degraded_of, "described": described,
     "drain_progress": drain_progress, "duration": duration, "headline": headline,
     "kind": lambda word: _KIND_OF.get(word, "dim"), "lasted": lasted, "let_go_by": let_go_by,
-    "listed": listed, "not_first": _not_first, "number": "{:,}".format,
+    "not_first": _not_first, "number": "{:,}".format,
     "path": functools.partial(quote, safe=""), "runbook": runbook_of, "sentence": sentence,
     "spelled": lambda word: _SPELLED.get(word, word), "square_class": square_class,
-    "squares": squares, "total": total, "utc": utc_of,
+    "squares": squares, "utc": utc_of,
 }  # fmt: skip
 _ENVIRONMENT.globals |= {"count": count, "identifier": identifier, "places": places}
 _template = functools.cache(_ENVIRONMENT.get_template)

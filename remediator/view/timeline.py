@@ -167,8 +167,8 @@ def _entries(session: QuarantineView) -> Iterator[TimelineItem]:
             if Phase(entry.step).ended and entry.by and entry.by != BY_GPUWARD:
                 yield _ended_by_person(session, entry, by)
         elif entry.step == LET_GO:
-            step, _, why = entry.message.partition(": ")
-            yield _moment(Lane.PERSON, entry.at, f"{step} let go", why, session.name, by)
+            what = f"{entry.subject} let go"
+            yield _moment(Lane.PERSON, entry.at, what, entry.message, session.name, by)
         elif entry.step == PAUSED_BY:
             yield _moment(Lane.PERSON, entry.at, _PAUSED, entry.message, session.name, by)
         elif not entry.step.startswith(_ELSEWHERE):

@@ -18,7 +18,8 @@ from rules.catalog.gravity import asks_for
 from rules.catalog.reason import severity_rank
 
 MAX_TIMELINE = 100
-MAX_RECENT = 20
+MAX_NAMED = 20
+MAX_NAME = 512
 MAX_MESSAGE = 1024
 
 
@@ -127,11 +128,43 @@ class Condition(Wire, frozen=True):
     last_transition_time: str = ""
 
 
+class PodNote(Wire, frozen=True):
+    """One pod as `namespace/name`, or one volume, and why it is on the node."""
+
+    name: str
+    why: str = ""
+
+
+class Pods(Wire, frozen=True):
+    """At most `MAX_NAMED` pods by name, and how many more there are."""
+
+    named: tuple[PodNote, ...] = ()
+    more: int | None = None
+    """None where all are named."""
+
+    @property
+    def total(self) -> int:
+        """How many there are in all."""
+        return len(self.named) + (self.more or 0)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names alone."""
+        return tuple(note.name for note in self.named)
+
+
+def pods_of(notes: Iterable[PodNote], most: int = MAX_NAMED) -> Pods:
+    """All of them counted, at most `most` by name, each cut to what the definition allows."""
+    ordered = sorted(notes, key=lambda note: note.name)
+    named = (PodNote(name=n.name[:MAX_NAME], why=n.why[:MAX_NAME]) for n in ordered[:most])
+    return Pods(named=tuple(named), more=max(0, len(ordered) - most) or None)
+
+
 class BlockedBy(Wire, frozen=True):
     """One thing that keeps pods on the node, with what a person can do about it."""
 
     pdb: str = ""
-    pods: tuple[str, ...] = ()
+    pods: Pods = Pods()
     owner: str = ""
     why: str = ""
     permanent: bool = False
@@ -143,10 +176,12 @@ class DrainStatus(Wire, frozen=True):
 
     evicted: int = 0
     recent: tuple[str, ...] = ()
-    waiting: tuple[str, ...] = ()
+    waiting: Pods = Pods()
     blocked: tuple[BlockedBy, ...] = ()
-    left_by_policy: tuple[str, ...] = ()
-    left_by_failure: tuple[str, ...] = ()
+    left_by_policy: Pods = Pods()
+    left_by_failure: Pods = Pods()
+    force_refused: str = ""
+    """Why the API server refused to delete pods past the drain's time, as a reason."""
     started_at: str = ""
     suspended_seconds: int = 0
 
@@ -156,6 +191,8 @@ class TimelineEntry(Wire, frozen=True):
 
     at: str
     step: str
+    subject: str = ""
+    """What it is about, where the step needs one: the repair step let go, the pod deleted."""
     message: str = ""
     by: str = ""
 

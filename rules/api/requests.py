@@ -11,6 +11,8 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from rules.api import names
 from rules.api import writes as d
 from rules.api.health import plain
@@ -144,11 +146,16 @@ def _delete(path: str, uid: str, **more: Any) -> Request:
 
 def status_patch(status: QuarantineStatus) -> dict[str, Any]:
     """The whole status as a merge patch: what is empty is removed by null."""
-    patch: dict[str, Any] = dict.fromkeys(status.__struct_encode_fields__)
-    patch.update(plain(status))
-    if status.drain is not None:
-        drain: dict[str, Any] = dict.fromkeys(status.drain.__struct_encode_fields__)
-        patch["drain"] = {**drain, **plain(status.drain)}
+    return _whole(status)
+
+
+def _whole(part: msgspec.Struct) -> dict[str, Any]:
+    patch: dict[str, Any] = dict.fromkeys(part.__struct_encode_fields__)
+    patch.update(plain(part))
+    for field in msgspec.structs.fields(part):
+        value = getattr(part, field.name)
+        if isinstance(value, msgspec.Struct):
+            patch[field.encode_name] = _whole(value)
     return patch
 
 

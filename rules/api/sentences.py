@@ -6,15 +6,22 @@ grows with the number of pods, only counts do. Used for `status.message`, condit
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from rules.api.quarantine import MAX_MESSAGE, BlockedBy, Cause, DrainStatus, RepairRequest
+from rules.api.quarantine import (
+    MAX_MESSAGE,
+    BlockedBy,
+    Cause,
+    DrainStatus,
+    PodNote,
+    Pods,
+    RepairRequest,
+    pods_of,
+)
 from rules.api.timestamps import parse_time, utc
 from rules.text.printable import printable
 
-_MORE: Final = re.compile(r"and (\d+) more")
 _MINUTE_S: Final = 60.0
 """What is told apart where moments are told to the minute."""
 _NAMED: Final = 3
@@ -29,32 +36,17 @@ def some(names: Iterable[str], limit: int = _NAMED) -> str:
     return f"{shown} and {rest} more" if rest > 0 else shown
 
 
-def listed_names(names: Iterable[str], shown: int) -> tuple[str, ...]:
-    """Sorted names for a list of the status; of more than `shown` the last entry counts the
-    rest.
-    """
-    ordered = tuple(sorted(names))
-    more = len(ordered) - shown
-    return (*ordered[:shown], f"and {more} more") if more > 0 else ordered
-
-
-def total(names: Sequence[str]) -> int:
-    """How many a bounded list of names stands for: its last entry may count the rest."""
-    rest = _MORE.fullmatch(names[-1]) if names else None
-    return len(names) - 1 + int(rest[1]) if rest else len(names)
-
-
-def listed(names: Sequence[str]) -> list[str]:
-    """The names of a bounded list, without the entry that counts the rest."""
-    return [name for name in names if not _MORE.fullmatch(name)]
-
-
-def these(names: Sequence[str]) -> str:
-    """A bounded list in short: a few names, and how many more there are."""
-    named = sorted(listed(names))[:_NAMED]
-    rest = total(names) - len(named)
-    shown = ", ".join(name[:120] for name in named)
+def these(pods: Pods) -> str:
+    """`team/a, team/b (DaemonSet), team/c and 4 more`: a few by name, and how many more."""
+    named = pods.named[:_NAMED]
+    rest = pods.total - len(named)
+    shown = ", ".join(named_pod(note)[:120] for note in named)
     return f"{shown} and {rest} more" if rest > 0 else shown
+
+
+def named_pod(note: PodNote) -> str:
+    """`team/a (DaemonSet)`."""
+    return f"{note.name} ({note.why})" if note.why else note.name
 
 
 def bounded(text: str) -> str:
@@ -126,21 +118,21 @@ def shadowed(causes: Sequence[Cause], since: float, would: str, nobody: str = ""
 
 def would_drain(drain: DrainStatus) -> str:
     """What the dry runs of a Shadow session answered, in counts."""
-    blocked = sum(total(block.pods) for block in drain.blocked)
+    blocked = sum(block.pods.total for block in drain.blocked)
     return (
-        f"{total(drain.waiting)} would leave, {blocked} blocked, "
-        f"{total(drain.left_by_policy)} left by policy"
+        f"{drain.waiting.total} would leave, {blocked} blocked, "
+        f"{drain.left_by_policy.total} left by policy"
     )
 
 
-def still_leaving(evicted: int, recent: Sequence[str], waiting: Sequence[str]) -> list[str] | None:
-    """Of the pods that were `evicted` (the last `recent` by name) those that are not gone yet, so
-    that nobody counts them twice; None where the lists were cut short and do not say it.
+def still_leaving(drain: DrainStatus) -> list[PodNote] | None:
+    """Of the pods that were evicted those that are not gone yet, so that nobody counts them twice;
+    None where not every pod is named.
     """
-    named = listed(waiting)
-    if named and (evicted > len(recent) or len(named) < len(waiting)):
+    waiting = drain.waiting
+    if waiting.total and (drain.evicted > len(drain.recent) or waiting.more):
         return None
-    return [name for name in named if name in recent]
+    return [note for note in waiting.named if note.name in drain.recent]
 
 
 def draining(
@@ -158,23 +150,23 @@ def draining(
     parts = [f"Draining since {utc(since)}: {drain.evicted} evicted"]
     then = " when last looked at" if halted else ""
     until = f", those with a long grace until {utc(leaves_by)}" if leaves_by is not None else ""
-    leaving = still_leaving(drain.evicted, drain.recent, drain.waiting)
+    leaving = still_leaving(drain)
     if leaving is None:
-        pods = f"{total(drain.waiting)} still on it, leaving or waiting{then}"
+        pods = f"{drain.waiting.total} still on it, leaving or waiting{then}"
         parts.append(f"{pods} ({these(drain.waiting)}){until}")
     else:
-        others = [name for name in drain.waiting if name not in leaving]
+        others = pods_of(note for note in drain.waiting.named if note not in leaving)
         if leaving:
-            of_them = f"{len(leaving)} of them still leaving{then} ({these(leaving)}){until}"
-            parts.append(of_them)
+            of_them = f"{len(leaving)} of them still leaving{then} ({these(pods_of(leaving))})"
+            parts.append(f"{of_them}{until}")
             until = ""
-        if others:
-            parts.append(f"{total(others)} leaving or waiting{then} ({these(others)}){until}")
-    if drain.left_by_policy:
-        parts.append(f"{total(drain.left_by_policy)} left by policy")
-    if drain.left_by_failure:
+        if others.total:
+            parts.append(f"{others.total} leaving or waiting{then} ({these(others)}){until}")
+    if drain.left_by_policy.total:
+        parts.append(f"{drain.left_by_policy.total} left by policy")
+    if drain.left_by_failure.total:
         parts.append(
-            f"{total(drain.left_by_failure)} left by failure ({these(drain.left_by_failure)})"
+            f"{drain.left_by_failure.total} left by failure ({these(drain.left_by_failure)})"
         )
     text = ", ".join(parts)
     return bounded(f"{text}; {blocked_by}." if blocked_by else f"{text}.")
@@ -186,7 +178,7 @@ def blocked_clause(blocked: Sequence[BlockedBy]) -> str:
         return ""
     first = min(blocked, key=lambda block: (not block.permanent, block.pdb, block.why))
     lasting = "permanent" if first.permanent else "for now"
-    what = f"PDB {first.pdb}" if first.pdb else some(first.pods)
+    what = f"PDB {first.pdb}" if first.pdb else these(first.pods)
     more = f" and {len(blocked) - 1} more" if len(blocked) > 1 else ""
     owner = f", owner {first.owner}" if first.owner else ""
     remedy = f": {first.remedy}" if first.remedy else ""
@@ -194,19 +186,28 @@ def blocked_clause(blocked: Sequence[BlockedBy]) -> str:
 
 
 def quarantined(
-    causes: Sequence[Cause], since: float, drain: DrainStatus | None, then: str
+    causes: Sequence[Cause],
+    since: float,
+    drain: DrainStatus | None,
+    then: str,
+    also: Sequence[str] = (),
 ) -> str:
-    """Drained; `then` is what is next: the step of the repair ladder, or whose turn it is."""
+    """Drained; `then` is what is next: the step of the repair ladder, or whose turn it is. `also`
+    are further clauses.
+    """
     counts = ""
     if drain is not None:
         counts = (
-            f" ({drain.evicted} evicted, {total(drain.left_by_policy)} left by policy, "
-            f"{total(drain.left_by_failure)} left by failure)"
+            f" ({drain.evicted} evicted, {drain.left_by_policy.total} left by policy, "
+            f"{drain.left_by_failure.total} left by failure)"
         )
     # No verdict closes what a person asked for.
     people = bool(causes) and all(cause.source == "Human" for cause in causes)
     waits = "waiting for a person to release the node" if people else then
-    return bounded(f"Drained at {utc(since)}{counts} for {causes_clause(causes)}; {waits}.")
+    clauses = "; ".join(
+        [f"Drained at {utc(since)}{counts} for {causes_clause(causes)}", waits, *also]
+    )
+    return bounded(f"{clauses}.")
 
 
 def arrived(pods: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rules.api.pods import PodView
-from rules.api.quarantine import MAX_RECENT, DrainStatus
+from rules.api.quarantine import MAX_NAMED, DrainStatus
 from rules.api.writes import EvictPod
 from rules.catalog.why_not import Refusal
 from rules.drain.eviction import EvictionKind, EvictionOutcome
@@ -60,14 +60,15 @@ class DrainMemory:
         """Go on from what the session's status says.
 
         Who was about to go is on record before anybody is asked (`announced`), so that the next
-        list tells what became of them. Past `MAX_RECENT` the record does not say any more who
+        list tells what became of them. Past `MAX_NAMED` the record does not say any more who
         was counted, and nobody is counted twice.
         """
         if drain is None:
             return cls()
         expected = frozenset[str]()
         if drain.evicted <= len(drain.recent):
-            named = {*drain.waiting, *(pod for block in drain.blocked for pod in block.pods)}
+            blocked = (name for block in drain.blocked for name in block.pods.names)
+            named = {*drain.waiting.names, *blocked}
             expected = frozenset(named - set(drain.recent))
         return cls(evicted=drain.evicted, recent=drain.recent, expected=expected)
 
@@ -76,7 +77,7 @@ def announced(drain: DrainStatus | None) -> bool:
     """Whether the stored status says who is to go: evictions that nobody will remember are not
     sent.
     """
-    return drain is not None and bool(drain.waiting or drain.blocked)
+    return drain is not None and bool(drain.waiting.total or drain.blocked)
 
 
 def answered(memory: DrainMemory, eviction: EvictPod, outcome: EvictionOutcome) -> DrainMemory:
@@ -92,15 +93,14 @@ def answered(memory: DrainMemory, eviction: EvictPod, outcome: EvictionOutcome) 
 
 
 def _counted(memory: DrainMemory, pods: Sequence[str]) -> DrainMemory:
-    recent = (*memory.recent, *pods)[:MAX_RECENT]
+    recent = (*memory.recent, *pods)[:MAX_NAMED]
     return replace(memory, evicted=memory.evicted + len(pods), recent=recent)
 
 
 def _caught_up(memory: DrainMemory, pods: Iterable[PodView]) -> DrainMemory:
     """Count whom an earlier process evicted without living to write it down."""
     still = {pod.key for pod in pods if not _evicted(pod)}
-    # A list that was cut short ends with a count instead of a name.
-    left = sorted(name for name in memory.expected if "/" in name and name not in still)
+    left = sorted(name for name in memory.expected if name not in still)
     return _counted(replace(memory, expected=frozenset()), left)
 
 
@@ -114,7 +114,7 @@ def _evicted(pod: PodView) -> bool:
 def forced(memory: DrainMemory, eviction: EvictPod) -> DrainMemory:
     """Book a pod that was deleted by force (policy `onTimeout: Force`)."""
     accepted = EvictionOutcome(kind=EvictionKind.ACCEPTED, message="force")
-    names = (*memory.forced, f"{eviction.namespace}/{eviction.name}")[-MAX_RECENT:]
+    names = (*memory.forced, f"{eviction.namespace}/{eviction.name}")[-MAX_NAMED:]
     unforced = {uid: why for uid, why in memory.unforced.items() if uid != eviction.uid}
     return replace(answered(memory, eviction, accepted), forced=names, unforced=unforced)
 

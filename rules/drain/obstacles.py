@@ -8,8 +8,7 @@ from typing import Final
 
 from rules.api.budgets import PdbView
 from rules.api.pods import OwnerView, PodView
-from rules.api.quarantine import BlockedBy
-from rules.api.sentences import listed_names
+from rules.api.quarantine import BlockedBy, PodNote, pods_of
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.budget import judge
 from rules.drain.eviction import EvictionKind, EvictionOutcome
@@ -142,7 +141,7 @@ def grouped(refusals: list[tuple[PodView, Refusal]]) -> tuple[BlockedBy, ...]:
     return tuple(
         BlockedBy(
             pdb=pdb,
-            pods=listed_names(pods, _POD_NAMES),
+            pods=pods_of((PodNote(name=name) for name in pods), _POD_NAMES),
             owner=owner,
             why=why[:512],
             permanent=not for_now,

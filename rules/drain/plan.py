@@ -14,8 +14,7 @@ from typing import Final
 
 from rules.api.budgets import PdbView
 from rules.api.pods import PodView
-from rules.api.quarantine import BlockedBy, DrainStatus
-from rules.api.sentences import listed_names
+from rules.api.quarantine import MAX_NAMED, BlockedBy, DrainStatus, PodNote, pods_of
 from rules.api.timestamps import parse_time
 from rules.api.writes import DeletePod, EvictPod, SetDisruptionTarget
 from rules.catalog.reason import Severity
@@ -32,8 +31,6 @@ from rules.policy.policy import Policy
 VOLUME_DETACH_S: Final = 360.0
 """Seconds for which volumes of pods that left may stay attached before the drain counts as over:
 after six minutes Kubernetes detaches them by force itself."""
-_LISTED: Final = 20
-"""How many names a list in the status holds; the last entry counts the rest."""
 _SECOND_LOOK_S: Final = 1.0
 """How soon an empty node is listed again where `settle` asks for less."""
 
@@ -72,9 +69,9 @@ class DrainPlan:
     """How many pods are on their way out."""
     leaves_by: float | None = None
     """When the last of them must have gone, where one has a long grace of its own."""
-    stuck: tuple[str, ...] = ()
-    left_by_policy: tuple[str, ...] = ()
-    left_by_failure: tuple[str, ...] = ()
+    stuck: tuple[PodNote, ...] = ()
+    left_by_policy: tuple[PodNote, ...] = ()
+    left_by_failure: tuple[PodNote, ...] = ()
     drained: bool = False
     probed: bool = False
     """Dry run: every pod that would be evicted has its answer."""
@@ -97,15 +94,20 @@ class DrainPlan:
     """To look up before the next plan. A node is not drained before its DaemonSets are known; one
     that may not be read counts as existing (put any `OwnerView` under its UID)."""
 
+    @property
+    def _force_refused(self) -> str:
+        return str(self.force_refused.reason) if self.force_refused and not self.unseen else ""
+
     def status(self, drain: DrainStatus) -> DrainStatus:
         """`drain` with this plan's progress; its clock stays."""
         return DrainStatus(
             evicted=self.memory.evicted,
             recent=self.memory.recent,
-            waiting=_names(self.waiting),
-            blocked=self.blocked[:_LISTED],
-            left_by_policy=_names(self.left_by_policy),
-            left_by_failure=_names(self.left_by_failure),
+            waiting=pods_of(PodNote(name=name) for name in self.waiting),
+            blocked=self.blocked[:MAX_NAMED],
+            left_by_policy=pods_of(self.left_by_policy),
+            left_by_failure=pods_of(self.left_by_failure),
+            force_refused=self._force_refused,
             started_at=drain.started_at,
             suspended_seconds=drain.suspended_seconds,
         )
@@ -168,9 +170,9 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
                 waiting.append(pod.key)
             if asks:
                 evict.append(_evict(pod, look, budgets[pod.uid]))
-    stuck = [f"{p.key}: {v.why}" for p, v in verdicts if v.fate is Fate.STUCK]
+    stuck = [PodNote(name=p.key, why=v.why) for p, v in verdicts if v.fate is Fate.STUCK]
     worst = worst_of(obstacles)
-    over = [f"{p.key}: {v.why}" for p, v in verdicts if v.fate is Fate.OVER]
+    over = [PodNote(name=p.key, why=v.why) for p, v in verdicts if v.fate is Fate.OVER]
     remaining = [p for p, v in verdicts if v.fate not in {Fate.STAYS, Fate.OVER}]
     memory, drained, wake_at, attached = _settled(memory, pods, remaining, look, policy, now)
     wanted = _unknown_owners(verdicts, obstacles, look)
@@ -192,7 +194,7 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
         leaving=sum(verdict.fate is Fate.LEAVING for _, verdict in verdicts),
         leaves_by=max((v.leaves_by for _, v in verdicts if v.leaves_by), default=None),
         stuck=tuple(stuck),
-        left_by_policy=tuple(f"{p.key} ({v.why})" for p, v in verdicts if _by_policy(v)),
+        left_by_policy=tuple(PodNote(name=p.key, why=v.why) for p, v in verdicts if _by_policy(v)),
         left_by_failure=(*stuck, *over, *attached),
         drained=drained and not look.dry_run,
         probed=look.dry_run and not unasked,
@@ -344,7 +346,7 @@ def _settled(
     look: DrainInput,
     policy: Policy,
     now: float,
-) -> tuple[DrainMemory, bool, float | None, tuple[str, ...]]:
+) -> tuple[DrainMemory, bool, float | None, tuple[PodNote, ...]]:
     """Whether the node is drained; when to look again; attachments past their time."""
     if remaining:
         cleared = replace(memory, clear_since=None, clear_uids=frozenset(), pods_gone_at=None)
@@ -363,24 +365,19 @@ def _settled(
     return memory, settled, again_at, attached
 
 
-def _attached(memory: DrainMemory, pods: list[PodView], look: DrainInput) -> tuple[str, ...]:
+def _attached(memory: DrainMemory, pods: list[PodView], look: DrainInput) -> tuple[PodNote, ...]:
     """Volumes of pods that left and are still attached; those of pods that stay do not count."""
     staying = {claim for pod in pods for claim in claims(pod) if not pod.finished}
     known = look.claims
     volumes = {
         known[claim].spec.volume_name for claim in memory.volumes - staying if claim in known
     }
-    return tuple(
-        sorted(
-            f"volume {attachment.spec.source.persistent_volume_name} is still attached"
-            for attachment in look.attachments
-            if attachment.spec.node_name == look.node
-            and attachment.spec.source.persistent_volume_name in volumes
-        )
-    )
+    here = (one.spec for one in look.attachments if one.spec.node_name == look.node)
+    attached = {spec.source.persistent_volume_name for spec in here} & volumes
+    return tuple(PodNote(name=f"volume {name}", why="still attached") for name in sorted(attached))
 
 
-def _needs_human(worst: Refusal | None, stuck: list[str], late: bool) -> WhyNot | None:
+def _needs_human(worst: Refusal | None, stuck: list[PodNote], late: bool) -> WhyNot | None:
     if worst is not None and worst.permanent:
         return worst.reason
     if stuck:
@@ -412,8 +409,3 @@ def _unknown_owners(
                 uid=controller.uid,
             )
     return tuple(found.values())
-
-
-def _names(names: tuple[str, ...]) -> tuple[str, ...]:
-    short = [name[:253] for name in sorted(names)]
-    return listed_names(short, _LISTED if len(short) <= _LISTED else _LISTED - 1)

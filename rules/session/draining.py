@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from rules.api.quarantine import BlockedBy, DrainStatus, Phase, QuarantineStatus
-from rules.api.sentences import blocked_clause, some
+from rules.api.quarantine import BlockedBy, DrainStatus, Phase, Pods, QuarantineStatus, pods_of
+from rules.api.sentences import blocked_clause, these
 from rules.api.sentences import draining as draining_sentence
 from rules.api.sentences import quarantined as quarantined_sentence
 from rules.api.timestamps import format_time
@@ -24,9 +24,6 @@ from rules.session.repair.beginning import awaited
 
 _MAX_GANGS: Final = 16
 _TIME_OVER: Final = "the drain's time is over"
-_SAYS_FORCE: Final = "and the policy says Force, which"
-_FORCE_REFUSED: Final = frozenset({WhyNot.MISSING_PERMISSION, WhyNot.EVICTION_REFUSED})
-"""What `rules.drain.obstacles.force_refusal` calls it."""
 
 
 def begin_drain(case: Case, status: QuarantineStatus) -> Decision:
@@ -89,17 +86,17 @@ def draining(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
 
 def _with_forced(status: QuarantineStatus, plan: DrainPlan, now: float) -> QuarantineStatus:
     """Every pod that a policy deleted past its PDB is on record, by name."""
-    known = {entry.message for entry in status.timeline if entry.step == "Forced"}
+    known = {entry.subject for entry in status.timeline if entry.step == "Forced"}
     for pod in plan.memory.forced:
-        message = f"{pod[:200]} deleted by policy (drain.onTimeout: Force)"
-        if message not in known:
-            status = st.noted(status, "Forced", message, now)
+        if pod not in known:
+            message = f"{pod[:200]} deleted by policy (drain.onTimeout: Force)"
+            status = st.noted(status, "Forced", message, now, subject=pod)
     return status
 
 
 def _drained(case: Case, status: QuarantineStatus, drain: DrainStatus) -> Decision:
     status = st.with_refusal(status, case.now, None)
-    drain = msgspec.structs.replace(drain, waiting=(), blocked=())
+    drain = msgspec.structs.replace(drain, waiting=Pods(), blocked=())
     sentence = quarantined_sentence(case.causes, case.now, drain, awaited(case))
     status = st.enter(touched(status, drain=drain), Phase.QUARANTINED, sentence, case.now)
     return case.decision("Drained", status, because="two equal lists with nothing left to evict")
@@ -116,15 +113,18 @@ def _blocked_or_going(
         case.seen.last_active_at,
     )
     refusal = _obstacle(plan, late, case.policy.drain.on_timeout)
-    if _awaits_answer(case.status, plan, refusal):
+    stored = case.session.status
+    if _awaits_answer(stored, plan, refusal):
         # Who has just taken over has not asked yet; what was answered before is known until then.
-        before = case.status.drain
-        drain = msgspec.structs.replace(drain, blocked=before.blocked if before else ())
+        before = stored.drain or DrainStatus()
+        drain = msgspec.structs.replace(
+            drain, blocked=before.blocked, force_refused=before.force_refused
+        )
         return case.decision(
             "Drain",
             touched(status, drain=drain),
             because=case.severity,
-            blocked_by=WhyNot(st.blocked_by(case.status)),
+            blocked_by=WhyNot(st.blocked_by(stored)),
             evicting=Evicting.GO,
             wake_at=plan.wake_at,
         )
@@ -149,14 +149,12 @@ def _blocked_or_going(
 
 def _awaits_answer(stored: QuarantineStatus, plan: DrainPlan, refusal: Refusal | None) -> bool:
     """Whether all that is known of a deletion by force is that an earlier leader's was refused."""
-    said = st.condition(stored, "Blocked")
     return (
         refusal is not None
         and refusal.reason is WhyNot.DRAIN_TIMEOUT
         and (bool(plan.force) or plan.force_due)
-        and st.blocked_by(stored) in _FORCE_REFUSED
-        and said is not None
-        and _SAYS_FORCE in said.message
+        and stored.drain is not None
+        and stored.drain.force_refused == st.blocked_by(stored) != ""
     )
 
 
@@ -189,7 +187,7 @@ def _kept_by(plan: DrainPlan) -> Refusal | None:
     if plan.blocked_reason is not None:
         return Refusal(reason=plan.blocked_reason, why=blocked_clause(plan.blocked))
     if plan.stuck:
-        why = f"{len(plan.stuck)} stuck ({some(plan.stuck)})"
+        why = f"{len(plan.stuck)} stuck ({these(pods_of(plan.stuck))})"
         return Refusal(reason=WhyNot.POD_STUCK, why=why)
     return None
 
@@ -197,6 +195,7 @@ def _kept_by(plan: DrainPlan) -> Refusal | None:
 def _not_forced(blocked_by: tuple[BlockedBy, ...], refused: Refusal) -> Refusal:
     """`drain.onTimeout: Force`, and the API server lets nobody do it: what blocks is told, too."""
     blocked = blocked_clause(blocked_by)
-    why = f"{_TIME_OVER} {_SAYS_FORCE} {refused.why}, {refused.remedy}"
+    forced = "and the policy says Force, which"
+    why = f"{_TIME_OVER} {forced} {refused.why}, {refused.remedy}"
     why = f"{blocked}; {why}" if blocked else why
     return replace(refused, why=why, remedy="")

@@ -9,13 +9,13 @@ from dataclasses import replace
 import msgspec
 
 from rules.api.mark import MarkState, mark_patch, marked, read_note
-from rules.api.quarantine import Cause, DrainStatus, Phase, QuarantineStatus
+from rules.api.quarantine import Cause, DrainStatus, Phase, Pods, QuarantineStatus
 from rules.api.refusal import NodeWrite
 from rules.api.sentences import arrived as arrived_clause
-from rules.api.sentences import bounded, settled_clause, some, would_drain
 from rules.api.sentences import marked as marked_sentence
 from rules.api.sentences import pending as pending_sentence
 from rules.api.sentences import quarantined as quarantined_sentence
+from rules.api.sentences import settled_clause, some, would_drain
 from rules.api.sentences import shadowed as shadowed_sentence
 from rules.api.writes import Decision, Evicting, MarkNode
 from rules.catalog.reason import is_reason_code
@@ -328,7 +328,7 @@ def _stop_draining(case: Case, status: QuarantineStatus, why: str) -> Decision:
     """Who is still there stays for now, the mark as well."""
     status = st.with_refusal(status, case.now, None)
     if status.drain is not None:
-        drain = msgspec.structs.replace(status.drain, waiting=(), blocked=())
+        drain = msgspec.structs.replace(status.drain, waiting=Pods(), blocked=())
         status = touched(status, drain=drain)
     status = st.enter(status, Phase.MARKED, _sentence(case, case.now, ""), case.now)
     return case.decision("StopDraining", status, because=why)
@@ -344,19 +344,20 @@ def _quarantined(
     arrived = case.seen.plan.arrived if case.seen.plan is not None else None
     entered = case.phase_since if case.phase is Phase.QUARANTINED else case.now
     since = st.drained_at(status) or entered
-    sentence = quarantined_sentence(case.causes, since, status.drain, outlook.then)
     kept = outlook.refusal if step is not None else _failed_test(case)
     message = f"Not repaired: {kept.why}." if kept is not None else ""
+    also = []
     if arrived and (came := _arrived(arrived)) is not None:
         kept, message = came, f"Not empty: {came.why}."
-        sentence = bounded(f"{sentence[:-1]}; {came.why}.")
+        also.append(came.why)
     unseen = arrived is None and st.blocked_by(status) == WhyNot.POD_ARRIVED
     if not unseen:
         status = st.with_refusal(status, case.now, kept, message)
     proposal = st.sentence(outlook.then) if outlook.proposes else ""
     status = st.with_condition(status, st.PROPOSED, case.now, outlook.proposes, proposal)
     if case.blind:
-        sentence = bounded(f"{sentence[:-1]}; {case.blind}, so nothing is released.")
+        also.append(f"{case.blind}, so nothing is released")
+    sentence = quarantined_sentence(case.causes, since, status.drain, outlook.then, also)
     if unseen:
         # Until somebody has looked again, what was said of them stands.
         sentence = status.message

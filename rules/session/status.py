@@ -67,12 +67,16 @@ def enter(
 
 
 def noted(
-    status: QuarantineStatus, step: str, message: str, now: float, by: str = BY_GPUWARD
+    status: QuarantineStatus,
+    step: str,
+    message: str,
+    now: float,
+    by: str = BY_GPUWARD,
+    subject: str = "",
 ) -> QuarantineStatus:
     """Add a timeline entry."""
-    entry = TimelineEntry(
-        at=format_time(now), step=step, message=shortened(bounded(message), 256), by=by
-    )
+    said = shortened(bounded(message), 256)
+    entry = TimelineEntry(at=format_time(now), step=step, subject=subject, message=said, by=by)
     timeline = (*status.timeline, entry)
     if len(timeline) > MAX_TIMELINE:
         timeline = timeline[:_FIRST_KEPT] + timeline[_FIRST_KEPT - MAX_TIMELINE :]

@@ -88,7 +88,7 @@ async def node_plan(
         repair=_repair(snapshot, session),
         evictable=sum(outcome.kind is EvictionKind.ACCEPTED for outcome in outcomes),
         blocked=tuple(
-            f"{b.pdb or ', '.join(b.pods)}: {b.why}; {b.remedy}" for b in result.blocked
+            f"{b.pdb or ', '.join(b.pods.names)}: {b.why}; {b.remedy}" for b in result.blocked
         ),
         left=len(result.left_by_policy),
         untolerating=untolerating(node, await around.daemon_sets()),

@@ -10,7 +10,7 @@ from remediator.kubectl.why.remedies import LET_GO, REMEDIES, Remedy
 from remediator.view.acts import heeds_repaired, proposed_step, resume_command
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import BlockedBy, Cause, Condition, Mode, Phase, RepairState
-from rules.api.sentences import some, these, total
+from rules.api.sentences import some, these
 from rules.catalog.reason import Level
 from rules.catalog.why_not import FLEET_WIDE, WhyNot, runbook
 from rules.policy.policy import Policy
@@ -86,8 +86,8 @@ def _block(block: BlockedBy) -> Iterator[str]:
     owner = f", owner {block.owner}" if block.owner else ""
     lasting = "waiting cannot help" if block.permanent else "may clear by itself"
     yield f"{what}{owner}: {block.why} ({lasting})"
-    if block.pdb and block.pods:
-        yield f"  {count(total(block.pods), 'pod')}: {these(block.pods)}"
+    if block.pdb and block.pods.total:
+        yield f"  {count(block.pods.total, 'pod')}: {these(block.pods)}"
     if block.remedy:
         yield f"  remedy: {block.remedy}"
 

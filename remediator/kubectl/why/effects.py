@@ -7,6 +7,7 @@ from typing import Final
 
 from rules.api.health import IncidentStatus
 from rules.api.nodes import QuarantineView
+from rules.api.quarantine import pods_of
 from rules.api.sentences import some, these
 from rules.catalog.reason import Action
 from rules.drain.fate import LeftBy
@@ -14,7 +15,6 @@ from rules.session.causes import EVIDENCE_GANGS
 
 _REACH: Final = (Action.RESTART_NODE, Action.POWER_CYCLE, Action.REPLACE_NODE)
 """Repairs of the whole node, each of which does what a reset and the ones before it would."""
-_DAEMON: Final = f"({LeftBy.NATURE_DAEMON})"
 
 
 def evicted_lines(session: QuarantineView | None) -> Iterator[str]:
@@ -24,8 +24,8 @@ def evicted_lines(session: QuarantineView | None) -> Iterator[str]:
     drain = session.status.drain if session is not None else None
     if session is None or drain is None:
         return
-    if left := [pod for pod in drain.left_by_policy if not pod.endswith(_DAEMON)]:
-        yield f"left on it by policy: {these(left)}"
+    if left := [note for note in drain.left_by_policy.named if note.why != LeftBy.NATURE_DAEMON]:
+        yield f"left on it by policy: {these(pods_of(left))}"
     if not drain.evicted:
         return
     more = ", the last" if drain.evicted > len(drain.recent) else ""

@@ -87,9 +87,9 @@ def pods_named(session: QuarantineView) -> frozenset[str]:
     drain = session.status.drain
     if drain is None:
         return frozenset()
-    told = (*drain.recent, *drain.waiting, *drain.left_by_policy, *drain.left_by_failure)
-    blocked = (pod for one in drain.blocked for pod in one.pods)
-    return frozenset(entry.split(" ", 1)[0] for entry in (*told, *blocked))
+    told = (drain.waiting, drain.left_by_policy, drain.left_by_failure)
+    blocked = (block.pods for block in drain.blocked)
+    return frozenset(drain.recent).union(*(pods.names for pods in (*told, *blocked)))
 
 
 def pod_lines(look: PodLook) -> list[str]:
@@ -129,7 +129,7 @@ def _session(look: PodLook, session: QuarantineView) -> str:
     since = age(session.status.phase_since or session.metadata.creation_timestamp, look.now)
     drain = session.status.drain
     blocked = drain.blocked if drain is not None else ()
-    holds = next((one for one in blocked if look.called in one.pods), None)
+    holds = next((one for one in blocked if look.called in one.pods.names), None)
     kept = f"; it cannot leave: {holds.pdb or holds.owner} ({holds.why})" if holds else ""
     return (
         f"{session.name} of node {session.spec.node_name} names it: {phase_words(session)} for "

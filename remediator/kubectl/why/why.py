@@ -277,8 +277,9 @@ def _done(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iter
     for number, step in enumerate(shown, start=len(timeline) - len(shown)):
         short = _again(step.step, timeline[:number]) or words.get(step.step, step.message)
         text = step.message if wide else short
+        about = f" {step.subject}" if step.step == LET_GO else ""
         said = f": {text}" if text else ""
-        yield f"{utc_of(step.at, seconds=True)} {step.step} by {step.by or '?'}{said}"
+        yield f"{utc_of(step.at, seconds=True)} {step.step}{about} by {step.by or '?'}{said}"
     if (word := session.spec.repair) is not None and not _begun(timeline, word.step):
         over = word_in_force(session, open_causes(session, look.sight)) is None
         yield f"{word.step}: {let_go_by(word)}{_WORD_OVER if over and is_open(session) else ''}"
@@ -291,8 +292,7 @@ def _done(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iter
 
 def _begun(timeline: Sequence[TimelineEntry], step: str) -> bool:
     """Whether the timeline tells already who let the step go."""
-    entries = [entry.message.partition(":")[0] for entry in timeline if entry.step == LET_GO]
-    return step in entries
+    return any(entry.step == LET_GO and entry.subject == step for entry in timeline)
 
 
 def _again(step: str, before: Sequence[TimelineEntry]) -> str:

@@ -196,10 +196,10 @@ def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call:
     status = noted_without(case, status, Step(attempt.step))
     if (asked := word_for(case.session, case.causes, attempt.step)) is not None:
         # The session keeps the word on one step only; its timeline that on each.
-        said = f"{attempt.step}: {asked.reason}" if asked.reason else attempt.step
         at = said_at(asked.at, case.session, case.now)
         when = case.now if at is None else at
-        status = st.noted(status, st.LET_GO, said, when, asked.by or st.BY_PERSON)
+        by = asked.by or st.BY_PERSON
+        status = st.noted(status, st.LET_GO, asked.reason, when, by, subject=attempt.step)
     status = touched(status, repair=(*with_room(status.repair), attempt))
     status = st.with_condition(status, st.PROPOSED, case.now)
     sentence = (

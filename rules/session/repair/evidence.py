@@ -29,7 +29,6 @@ WITHOUT: Final = "WithoutEvidence"
 _KEY: Final = "gpuEvidence"
 """In `status.evidence`: digest and time of the GPUEvidence."""
 _NOTED: Final = "Evidence"
-_NOTED_AS: Final = "kept as GPUEvidence, SHA-256 "
 """Timeline entry of what is on record."""
 _FIRST_LOOK_S: Final = 5.0
 """An agent that can ask its GPUs keeps it within 2 to 4 s (`agent/publish/evidence.py`)."""
@@ -41,19 +40,7 @@ def recorded(status: QuarantineStatus) -> str:
     """The digest on record; "" where there is none."""
     kept = status.evidence.get(_KEY)
     found = kept.get("sha256") if isinstance(kept, dict) else None
-    return found if isinstance(found, str) else _in_timeline(status)
-
-
-def _in_timeline(status: QuarantineStatus) -> str:
-    """The digest as the timeline has it since the mark, where a definition of an older release
-    kept nothing else of it: it would be noted again at every look.
-    """
-    for entry in reversed(status.timeline):
-        if entry.step == Phase.MARKED:
-            break
-        if entry.step == _NOTED and entry.message.startswith(_NOTED_AS):
-            return entry.message.removeprefix(_NOTED_AS)
-    return ""
+    return found if isinstance(found, str) else ""
 
 
 def wanted_of(session: QuarantineView, now: float) -> bool:
@@ -100,7 +87,7 @@ def with_evidence(case: Case, status: QuarantineStatus) -> QuarantineStatus:
     if kept is None or case.shadow or recorded(status) or not _is_of(kept, case):
         return status
     sha256 = kept.says("sha256")
-    noted = st.noted(status, _NOTED, f"{_NOTED_AS}{sha256}", case.now)
+    noted = st.noted(status, _NOTED, f"kept as GPUEvidence, SHA-256 {sha256}", case.now)
     record = {"sha256": sha256, "takenAt": kept.says("takenAt")[:40]}
     return touched(noted, evidence={**noted.evidence, _KEY: record})
 

@@ -149,7 +149,9 @@ async def test_a_permanently_blocking_pdb_is_named_on_the_first_pass_and_kept(fl
         found = session["status"]["drain"]["blocked"][0]
         assert found["pdb"] == "serving/solo"
         assert found["permanent"] is True
-        assert found["pods"] == [f"serving/{pod['metadata']['name']}"]
+        assert [one["name"] for one in found["pods"]["named"]] == [
+            f"serving/{pod['metadata']['name']}"
+        ]
         assert "Deployment" in found["owner"]
         assert "solo" in found["owner"]
         assert condition_of(session, "NeedsHuman")["status"] == "True"

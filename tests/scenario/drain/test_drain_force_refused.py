@@ -18,7 +18,7 @@ def test_force_without_its_component_says_so_and_goes_on_naming_what_blocks() ->
     assert ("team-a", "worker") in world.pods
     drain = world.session(NODE).status.drain
     assert drain is not None
-    assert [(b.pdb, b.pods, b.permanent) for b in drain.blocked] == [
+    assert [(b.pdb, b.pods.names, b.permanent) for b in drain.blocked] == [
         ("team-a/keep", ("team-a/worker",), True)
     ]
     assert world.condition(NODE, "Blocked") == "MissingPermission"

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from rules.api import writes as d
+from rules.api.quarantine import PodNote, pods_of
 from rules.api.timestamps import format_time
 from tests.support.scenario.drain_fleet import NODE, evicted, fleet
 from tests.support.scenario.server.border import EVICTION_S
@@ -37,7 +38,7 @@ def test_stuck_pods_are_not_gone() -> None:
     assert world.condition(NODE, "NeedsHuman") == "PodStuck"
     drain = world.session(NODE).status.drain
     assert drain is not None
-    assert "main still runs" in drain.left_by_failure[0]
+    assert "main still runs" in drain.left_by_failure.named[0].why
 
 
 def test_a_pod_that_only_a_finalizer_holds_is_listed_and_holds_nothing_up() -> None:
@@ -50,9 +51,8 @@ def test_a_pod_that_only_a_finalizer_holds_is_listed_and_holds_nothing_up() -> N
     world.run_until(NODE, "Quarantined", limit=60)
     drain = world.session(NODE).status.drain
     assert drain is not None
-    assert drain.left_by_failure == (
-        "team-a/held: its containers have ended, finalizer example.com/keep holds the object",
-    )
+    said = "its containers have ended, finalizer example.com/keep holds the object"
+    assert drain.left_by_failure == pods_of([PodNote(name="team-a/held", why=said)])
     assert "1 left by failure" in world.message(NODE)
     world.run(120, step=10)
     assert world.condition(NODE, "NeedsHuman") == "", "it is no arrival either"
@@ -83,7 +83,7 @@ def test_unmanaged_pods_by_policy(unmanaged: str) -> None:
     if unmanaged == "Report":
         drain = world.session(NODE).status.drain
         assert drain is not None
-        assert drain.left_by_policy == ("team-a/bare (unmanaged)",)
+        assert drain.left_by_policy == pods_of([PodNote(name="team-a/bare", why="unmanaged")])
 
 
 def test_counts_stay_true_where_the_names_are_bounded() -> None:
@@ -94,7 +94,7 @@ def test_counts_stay_true_where_the_names_are_bounded() -> None:
     world.run_until(NODE, "Quarantined", limit=60)
     drain = world.session(NODE).status.drain
     assert drain is not None
-    assert (len(drain.left_by_policy), drain.left_by_policy[-1]) == (20, "and 11 more")
+    assert (len(drain.left_by_policy.named), drain.left_by_policy.total) == (20, 30)
     assert "(0 evicted, 30 left by policy, 0 left by failure)" in world.message(NODE)
 
 
@@ -128,7 +128,7 @@ def test_skip_leaves_pods_and_names_them() -> None:
     world.run_until(NODE, "Quarantined", limit=60)
     drain = world.session(NODE).status.drain
     assert drain is not None
-    assert drain.left_by_policy == ("team-a/kept (policy Skip)",)
+    assert drain.left_by_policy == pods_of([PodNote(name="team-a/kept", why="policy Skip")])
 
 
 def test_s48_a_missing_permission_is_named() -> None:
@@ -193,7 +193,7 @@ def test_s49_the_message_is_stable_and_does_not_grow_with_the_pods() -> None:
         lengths.append(len(world.message(NODE)))
         drain = world.session(NODE).status.drain
         assert drain is not None
-        assert len(drain.waiting) <= 20
+        assert len(drain.waiting.named) <= 20
     assert abs(lengths[0] - lengths[1]) < 20
 
 

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from rules.api import writes as d
+from rules.api.quarantine import PodNote
 from tests.support.scenario.drain_fleet import NODE, evicted, fleet
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
@@ -128,10 +129,10 @@ def test_s19_daemonsets_mirrors_and_orphans() -> None:
     assert evicted(world) == ["orphan"]
     drain = world.session(NODE).status.drain
     assert drain is not None
-    assert drain.left_by_policy == (
-        "team-a/ds (DaemonSet)",
-        "team-a/foreign (DaemonSet)",
-        "team-a/static (static pod)",
+    assert drain.left_by_policy.named == (
+        PodNote(name="team-a/ds", why="DaemonSet"),
+        PodNote(name="team-a/foreign", why="DaemonSet"),
+        PodNote(name="team-a/static", why="static pod"),
     )
 
 
@@ -276,7 +277,7 @@ def test_s26_volumes_must_detach_for_a_while_and_are_then_reported() -> None:
     world.run_until(NODE, "Quarantined", limit=60)
     drain = world.session(NODE).status.drain
     assert drain is not None
-    assert drain.left_by_failure == ("volume pv-data is still attached",)
+    assert drain.left_by_failure.named == (PodNote(name="volume pv-data", why="still attached"),)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,8 @@ def test_a_full_budget_is_asked_for_each_of_its_pods_in_turn() -> None:
     assert len(evicted(world)) <= 10, "one question at a time, less and less often"
     drain = world.session(NODE).status.drain
     assert drain is not None
-    assert drain.blocked[0].pods == ("team-a/a0", "team-a/a1", "team-a/a2", "and 1 more")
+    assert drain.blocked[0].pods.names == ("team-a/a0", "team-a/a1", "team-a/a2")
+    assert drain.blocked[0].pods.total == 4
 
 
 def test_a_pod_that_a_webhook_keeps_does_not_hold_back_its_neighbours() -> None:

@@ -269,8 +269,8 @@ def test_who_let_a_step_go_and_why_is_told_and_changes_nothing() -> None:
     let_go(world, "RestartNode", reason="vendor\n on site\x07 {node} ResetGPU " + "w" * 990)
     world.run(30)
     (entry,) = [e for e in world.session(NODE).status.timeline if e.step == "LetGo"]
-    assert entry.by == "ada"
-    assert entry.message.startswith(r"RestartNode: vendor\x0a on site\x07 {node} ResetGPU www")
+    assert (entry.by, entry.subject) == ("ada", "RestartNode")
+    assert entry.message.startswith(r"vendor\x0a on site\x07 {node} ResetGPU www")
     said = next(e for e in world.session(NODE).status.timeline if e.step == "Repairing").message
     assert r"; ada let it go, vendor\x0a on site\x07 {node} ResetGPU…" in said
     assert len(said) <= 256

@@ -57,7 +57,7 @@ class TestShadow:
         assert sorted(asked) == sorted({*asked, "free", "last"})
         drain = world.session(NODE).status.drain
         assert drain is not None
-        assert (drain.evicted, drain.waiting) == (0, ("team-a/free", "team-a/last"))
+        assert (drain.evicted, drain.waiting.names) == (0, ("team-a/free", "team-a/last"))
         assert "drained (2 would leave, 1 blocked, 1 left by policy)" in world.message(NODE)
 
     def test_its_virtual_marks_count_in_a_shadow_budget(self) -> None:

@@ -19,7 +19,7 @@ import msgspec
 
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import NodeView, QuarantineView
-from rules.api.quarantine import QuarantineStatus
+from rules.api.quarantine import Pods, QuarantineStatus
 from rules.api.timestamps import format_time, parse_time
 from rules.session.causes import EVIDENCE_GANGS, session_name
 from rules.session.halts import EVIDENCE_PART_TAKEN
@@ -181,10 +181,10 @@ def slim(status: QuarantineStatus) -> QuarantineStatus:
             drain,
             evicted=min(2, drain.evicted),
             recent=(),
-            waiting=(),
+            waiting=Pods(),
             blocked=(),
-            left_by_policy=(),
-            left_by_failure=(),
+            left_by_policy=Pods(),
+            left_by_failure=Pods(),
             suspended_seconds=min(OLDEST_S, drain.suspended_seconds),
         )
     return change(

@@ -63,7 +63,7 @@ class Setting(EdgeWorld):
         }
         session = await self.client.create(QUARANTINES, body)
         # The look at the node writes down that somebody is to go.
-        drain = {"startedAt": started_at, "waiting": ["and 1 more"] if on_record else []}
+        drain = {"startedAt": started_at, "waiting": {"more": 1} if on_record else {}}
         session["status"] = {"mode": "Enforce", "phase": "Draining", "drain": drain}
         await self.client.update_status(QUARANTINES, session)
         view = await self.cluster.api.get(

@@ -134,7 +134,8 @@ def _sessions() -> list[Object]:
             drain={
                 "evicted": 11,
                 "blocked": [{
-                    "pdb": "serving/solo", "pods": ["serving/solo-0"], "permanent": True,
+                    "pdb": "serving/solo", "pods": {"named": [{"name": "serving/solo-0"}]},
+                    "permanent": True,
                     "owner": "Deployment serving/solo", "why": never, "remedy": remedy,
                 }],
             },

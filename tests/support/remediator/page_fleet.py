@@ -27,9 +27,11 @@ from rules.api.quarantine import (
     Condition,
     DrainStatus,
     Mode,
+    PodNote,
     QuarantineSpec,
     QuarantineStatus,
     TimelineEntry,
+    pods_of,
 )
 from rules.api.timestamps import format_time, parse_time
 from rules.fleet.common import common_causes_among
@@ -103,7 +105,7 @@ def verdict(name: str, *, line: str = XID_79, **changes: Any) -> HealthView:
 
 BLOCK = BlockedBy(
     pdb="serving/solo",
-    pods=("serving/solo-0",),
+    pods=pods_of([PodNote(name="serving/solo-0")]),
     owner="Deployment serving/solo",
     why="minAvailable 1 keeps 1 of 1 expected",
     permanent=True,
@@ -153,7 +155,8 @@ def blocked_session(name: str, on: str, **changes: Any) -> QuarantineView:
             Condition(type="NeedsHuman", reason="BudgetNeverAllows", message="ask the owner"),
         ),
         drain=DrainStatus(
-            evicted=3, recent=("a/b", "a/c", "a/d"), waiting=("a/b",), blocked=(BLOCK,),
+            evicted=3, recent=("a/b", "a/c", "a/d"), blocked=(BLOCK,),
+            waiting=pods_of([PodNote(name="a/b")]),
             started_at=ago(600),
         ),
         **changes,

@@ -48,7 +48,7 @@ async def test_a_pod_that_is_not_understood_hides_no_other(cluster):
         plan = setting.drains.plan("n1")
         assert [e.name for e in plan.evict] == ["alpha"], "a field nobody needs is no doubt"
         assert plan.blocked_reason == "PodUnreadable"
-        assert any("default/bad" in block.pods for block in plan.blocked)
+        assert any("default/bad" in block.pods.names for block in plan.blocked)
         assert not plan.drained
 
 

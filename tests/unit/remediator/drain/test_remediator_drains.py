@@ -284,4 +284,4 @@ async def test_force_deletes_nothing_whose_condition_could_not_be_set(cluster):
         assert "no pods/status" in plan.force_refused.why
         await until(lambda: setting.drains.plan("n1").blocked)
         (block,) = setting.drains.plan("n1").blocked
-        assert (block.pdb, block.pods) == ("default/web", ("default/web",))
+        assert (block.pdb, block.pods.names) == ("default/web", ("default/web",))

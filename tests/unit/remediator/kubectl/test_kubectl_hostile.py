@@ -63,7 +63,13 @@ def fill(hosted: HostedServer) -> None:
     health = sick(NAME, line=EVIL)
     health["status"] = poisoned(health["status"], KEPT)
     load(hosted, HEALTHS, health)
-    block = {"pdb": "a/b", "pods": ["a/c"], "owner": "Job a/d", "why": "w", "remedy": "r"}
+    block = {
+        "pdb": "a/b",
+        "pods": {"named": [{"name": "a/c"}]},
+        "owner": "Job a/d",
+        "why": "w",
+        "remedy": "r",
+    }
     one = session(
         SESSION, NAME, "Draining", "m", steps=("Pending", "Marked"),
         conditions=[{"type": "Blocked", "status": "True", "reason": "R", "message": "m"}],

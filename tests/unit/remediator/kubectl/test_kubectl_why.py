@@ -191,7 +191,9 @@ def test_a_flood_of_incidents_gpus_and_steps_stays_readable() -> None:
         {**incident, "id": f"i-{n}", "gpus": [f"GPU-{m}" for m in range(16)]} for n in range(64)
     ]
     flood["status"]["incidents"] = many
-    blocked = [{"pdb": f"a/{n}", "why": "w", "pods": ["a/b"] * 50} for n in range(50)]
+    blocked = [
+        {"pdb": f"a/{n}", "why": "w", "pods": {"named": [{"name": "a/b"}] * 50}} for n in range(50)
+    ]
     one = session("s", NAME, "Draining", "m", steps=("Draining",) * 100,
                   drain={"evicted": 1, "blocked": blocked})  # fmt: skip
     lines = why(look(flood, one))

@@ -57,8 +57,10 @@ def test_who_let_each_step_go_and_why_stands_in_the_lane_of_people() -> None:
     there = session("n-1", NODE)
     first, second = ago(300), ago(60)
     entries = (
-        TimelineEntry(at=first, step="LetGo", message="ResetGPU: vendor: on site", by="ann"),
-        TimelineEntry(at=second, step="LetGo", message="RestartNode", by="person"),
+        TimelineEntry(
+            at=first, step="LetGo", subject="ResetGPU", message="vendor: on site", by="ann"
+        ),
+        TimelineEntry(at=second, step="LetGo", subject="RestartNode", by="person"),
     )
     there = msgspec.structs.replace(
         there, status=msgspec.structs.replace(there.status, timeline=entries)

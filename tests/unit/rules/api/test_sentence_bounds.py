@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as change
 
-from rules.api.quarantine import BlockedBy, Cause, DrainStatus
+from rules.api.quarantine import BlockedBy, Cause, DrainStatus, PodNote, Pods, pods_of
 from rules.api.sentences import (
     blocked_clause,
     bounded,
@@ -17,6 +18,12 @@ from rules.api.sentences import (
     shortened,
     some,
 )
+
+
+def pods(*names: str) -> Pods:
+    """As a status lists them."""
+    return pods_of(PodNote(name=name) for name in names)
+
 
 names = st.lists(st.text(max_size=300), max_size=300)
 
@@ -42,7 +49,8 @@ def test_walk3_what_steers_a_terminal_is_spelled_as_everywhere_else() -> None:
 
 @given(names, st.text(max_size=2000))
 def test_whatever_the_pods_are_called_the_sentence_is_bounded(items: list[str], why: str) -> None:
-    drain = DrainStatus(waiting=tuple(items), left_by_failure=tuple(items))
+    left = pods(*items)
+    drain = DrainStatus(waiting=left, left_by_failure=left)
     assert len(draining(drain, 0.0, why)) <= 1024
     assert len(pending([Cause(reason=item) for item in items], 0.0, why)) <= 1024
 
@@ -83,14 +91,14 @@ def test_shadow_says_what_would_be_and_that_nothing_is() -> None:
 
 
 def test_a_long_grace_is_said_of_those_that_have_one_not_of_all_that_wait():
-    drain = DrainStatus(evicted=1, waiting=("a/told", "a/next"))
+    drain = DrainStatus(evicted=1, waiting=pods("a/told", "a/next"))
     said = draining(drain, 0.0, "", leaves_by=3600.0)
     assert "(a/next, a/told), those with a long grace until " in said
     assert "grace" not in draining(drain, 0.0, "")
 
 
 def test_a_pod_that_was_evicted_and_has_not_left_is_counted_once():
-    waiting = ("a/going", "a/next")
+    waiting = pods("a/going", "a/next")
     drain = DrainStatus(evicted=2, recent=("a/gone", "a/going"), waiting=waiting)
     said = draining(drain, 0.0, "")
     assert said.endswith(
@@ -98,7 +106,7 @@ def test_a_pod_that_was_evicted_and_has_not_left_is_counted_once():
     )
     told = draining(drain, 0.0, "", leaves_by=3600.0)
     assert "still leaving (a/going), those with a long grace until 1970-01-01 01:00 UTC" in told
-    cut = DrainStatus(evicted=30, recent=("a/going",), waiting=(*waiting, "and 7 more"))
+    cut = DrainStatus(evicted=30, recent=("a/going",), waiting=change(waiting, more=7))
     assert ": 30 evicted, 9 still on it, leaving or waiting (" in draining(cut, 0.0, "")
 
 

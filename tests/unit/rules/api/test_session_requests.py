@@ -176,7 +176,7 @@ def test_a_status_patch_removes_what_became_empty() -> None:
     assert body["metadata"] == {"resourceVersion": "5"}
     assert body["status"]["message"] is None
     assert body["status"]["conditions"] is None
-    assert body["status"]["drain"]["waiting"] is None
+    assert body["status"]["drain"]["waiting"] == {"named": None, "more": None}
     assert body["status"]["drain"]["evicted"] == 1
 
 

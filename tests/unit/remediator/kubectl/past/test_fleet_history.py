@@ -90,7 +90,7 @@ def test_a_line_says_who_let_its_repair_go(tmp_path: Path) -> None:
     """Whoever audits a week asks who approved what was done, not only who began and ended it."""
     made = ended("s", "b", "Released", 60, "gpuward")
     for step, by in (("RestartNode", "ann"), ("ReplaceNode", "bob"), ("PowerCycle", "ann")):
-        let_go = {"at": ago(90), "step": "LetGo", "by": by, "message": f"{step}: ticket 7"}
+        let_go = {"at": ago(90), "step": "LetGo", "by": by, "subject": step, "message": "ticket 7"}
         made["status"]["timeline"].insert(1, let_go)
     line = said(tmp_path, sessions=(made,)).splitlines()[-1]
     assert line.endswith("gpuward, repair let go by ann, bob")

@@ -190,7 +190,9 @@ def test_what_came_after_the_evidence_is_written_beside_it_and_said_to_be_missin
 
 
 def test_a_pod_that_the_policy_leaves_is_named_and_a_daemon_s_is_not() -> None:
-    left = ["gpuward/gpuward-agent-x (DaemonSet)", "research/notebook (unmanaged)"]
+    agent = {"name": "gpuward/gpuward-agent-x", "why": "DaemonSet"}
+    notebook = {"name": "research/notebook", "why": "unmanaged"}
+    left = {"named": [agent, notebook]}
     opened = session(SESSION, NAME, "Draining", "x", drain={"leftByPolicy": left})
     said = told(sick(NAME), opened=opened)
     assert "left on it by policy: research/notebook (unmanaged)" in said

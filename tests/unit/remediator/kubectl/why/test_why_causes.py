@@ -134,7 +134,7 @@ def test_of_many_lines_the_first_is_shown_too() -> None:
 
 def test_the_pods_that_a_budget_blocks_are_counted_whole() -> None:
     """The status names three of them and counts the rest in the list's last entry."""
-    pods = ["s/c", "s/a", "s/b", "and 9 more"]
+    pods = {"more": 9, "named": [{"name": f"s/{name}"} for name in "abc"]}
     block = {"pdb": "s/web", "pods": pods, "why": "nothing may go", "remedy": "relax it"}
     of_this = session("gpu-7-1", NAME, "Draining", "Draining.", drain={"blocked": [block]})
     said = "\n".join(why(look(sick(NAME), of_this)))
