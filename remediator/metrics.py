@@ -169,7 +169,8 @@ class Metrics:
     def _calls(self) -> None:
         self.api_requests = self._counter(
             "gpuward_api_requests_total",
-            "Calls to the API server, by method, lane and status code (0: no answer).",
+            "Calls to the API server and watches opened, by method, lane and status code (0: no "
+            "answer).",
             "method lane code",
         )
         self.api_duration = self._histogram(

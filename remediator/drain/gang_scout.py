@@ -11,8 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import structlog
-
 from remediator.drain.kueue import KueueWorkloads
 from remediator.drain.look import DrainLook
 from remediator.edge import Edge, EdgePart
@@ -23,8 +21,6 @@ from rules.catalog.reason import Level
 from rules.drain.gangs import Gang, gangs_of
 from rules.session.causes import drains_now
 from rules.session.snapshot import FleetSnapshot
-
-_LOG = structlog.get_logger()
 
 _SWEEP_S = 5.0
 # A turn waits 10 s for a node's gangs: more than one failed read must fit into that.
@@ -97,7 +93,7 @@ class GangScout(EdgePart):
             found = gangs_of(pods, owners)
             replacing = await self._kueue.unhealthy(found)
         except ApiError as error:
-            _LOG.warning("gangs", node=name, why=str(error))
+            self._isolation.note("gangs", f"node {name}", error)
             return False
         if self._replaced(found, replacing) or found != self._world.gangs.get(name):
             self._world.gangs[name] = found

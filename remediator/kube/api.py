@@ -62,7 +62,7 @@ _BODY_LIMIT = 256 * 1024 * 1024
 
 
 Observer = Callable[[str, PaceLane, int, float], None]
-"""Called after every call with (method, lane, code, seconds)."""
+"""Called after every call, and once a watch is open, with (method, lane, code, seconds)."""
 
 
 class Api:
@@ -74,7 +74,7 @@ class Api:
         self._access = access
         self._clock = clock
         self._pace = pace
-        self._observe = observe
+        self._observe = observe or (lambda *_: None)
         self._agent = user_agent()
         self._session: aiohttp.ClientSession | None = None
         self._exchange: Exchange | None = None
@@ -226,7 +226,7 @@ class Api:
         self, path: str, query: Mapping[str, str], silence_s: float
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """A watch; its body is to be read to the end. Silence over `silence_s` is an error."""
-        headers = await self._headers()
+        headers, began = await self._headers(), self._clock.elapsed()
         request = self._opened().get(
             self._access.host + path,
             params=dict(query),
@@ -237,13 +237,15 @@ class Api:
         try:
             response = await request
         except EXCHANGE_ERRORS as error:
-            self.rejection.failed(error, self._clock.elapsed())
+            self.rejection.failed(error, now := self._clock.elapsed())
+            self._observe("GET", PaceLane.READ, NO_ANSWER, now - began)
             if is_tls_failure(error):
                 await self._renew_credentials()
             raise
         async with response:
             self.last_answer_at = now = self._clock.elapsed()
             self.rejection.answered(response.status, now)
+            self._observe("GET", PaceLane.READ, response.status, now - began)
             yield response
 
     async def read_answer(self, response: aiohttp.ClientResponse) -> Answer:
@@ -301,8 +303,7 @@ class Api:
             self.rejection.failed(error, local.elapsed())
             untrusted = isinstance(error, aiohttp.ClientSSLError)
             answer = Answer(code=NO_ANSWER, failure=why(error), untrusted=untrusted)
-        if self._observe is not None:
-            self._observe(method, lane, answer.code, local.elapsed() - began)
+        self._observe(method, lane, answer.code, local.elapsed() - began)
         return answer
 
     async def _read(

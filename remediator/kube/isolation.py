@@ -29,6 +29,7 @@ PARTS: Final = (
     "look",
     "drain",
     "eviction",
+    "owners",
     "fleet",
     "gangs",
     "housekeeping",
@@ -51,16 +52,18 @@ _FRAMES = 12
 
 
 def expected(error: BaseException) -> bool:
-    """Whether every client of an API server meets this: it refused, or could not be reached.
+    """Whether every client of an API server meets this: it refused (410, 429, 5xx and the like),
+    was silent for too long, or broke the connection. This is the only place that decides it: who
+    catches such an error elsewhere does so for what it means there.
 
     An answer that it gave and that cannot be read is not expected.
     """
     # Imported here: `policy check` and `policy show` need no client.
-    import aiohttp
+    from remediator.kube.wire.exchange import NO_ANSWER_ERRORS
 
     if isinstance(error, ApiError):
         return not error.answer.ok
-    return isinstance(error, aiohttp.ClientError | TimeoutError | ConnectionError)
+    return isinstance(error, NO_ANSWER_ERRORS)
 
 
 class Guard:

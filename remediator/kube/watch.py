@@ -22,6 +22,7 @@ from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.isolation import Isolation
 from remediator.kube.pace import PaceLane
+from remediator.kube.wire.exchange import EXCHANGE_ERRORS
 from remediator.kube.wire.watch_lines import (
     MAX_VERSION_CHARS,
     Named,
@@ -152,7 +153,7 @@ class Reflector(Generic[T]):
                 if error.answer.code == 404:
                     self.missing_at = self._clock.elapsed()
                 asked_s = min(error.answer.retry_after_s or 0.0, _LONGEST_ASKED_S)
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            except EXCHANGE_ERRORS as error:
                 # A watch that ends on the way is normal: go on from the last version heard.
                 ended = isinstance(error, TimeoutError)
                 if self._failures > 1 or not self.synced:

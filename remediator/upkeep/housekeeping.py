@@ -10,10 +10,7 @@ next to nothing.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from http import HTTPStatus
-
-import structlog
 
 from remediator.edge import Edge, EdgePart
 from remediator.kube.answer import ApiError
@@ -29,8 +26,6 @@ from rules.fleet.agent_silence import mark_unknown, say_silent, silent_since
 from rules.session.history import outlived
 from rules.session.observation import HEARTBEAT_FRESH_S
 from rules.session.repair.evidence import outlived_evidence
-
-_LOG = structlog.get_logger()
 
 _SWEEP_S = 20.0
 _LOOK_AGAIN_S = 60.0
@@ -105,14 +100,15 @@ class Housekeeping(EdgePart):
         now = self._clock.now()
         if ready and not self._remembered:
             # Of nodes whose agent is not ready each verdict is looked at anyway.
-            with self._isolation.guard("housekeeping", "silent verdicts"), suppress(ApiError):
+            with self._isolation.guard("housekeeping", "silent verdicts"):
                 await self._remember()
         quiet = {n for n in nodes if n not in ready}
         due = {n for n in quiet if self._look_at.get(n, 0.0) <= now}
         # Back again: its verdict has to stop saying otherwise, if the agent has not replaced it.
         due |= self._said & nodes.keys() & ready
         if len(due) > _ONE_BY_ONE:
-            await self._listed(due)
+            with self._isolation.guard("housekeeping", "the list of verdicts"):
+                await self._listed(due)
         else:
             for name in sorted(due):
                 with self._isolation.guard("housekeeping", f"node {name}"):
@@ -129,17 +125,13 @@ class Housekeeping(EdgePart):
         now = self._clock.now()
         self._look_at.update(dict.fromkeys(due, now + _LOOK_AGAIN_S))
         left = set(due)
-        try:
-            async for page in self._api.pages(HEALTHS, HealthView, limit=_PAGE):
-                left.difference_update(page.unread)
-                for health in page.items:
-                    if (name := health.metadata.name) in left:
-                        left.discard(name)
-                        with self._isolation.guard("housekeeping", f"node {name}"):
-                            await self._agent(name, health)
-        except ApiError as error:
-            _LOG.warning("agent sweep", why=str(error))
-            return
+        async for page in self._api.pages(HEALTHS, HealthView, limit=_PAGE):
+            left.difference_update(page.unread)
+            for health in page.items:
+                if (name := health.metadata.name) in left:
+                    left.discard(name)
+                    with self._isolation.guard("housekeeping", f"node {name}"):
+                        await self._agent(name, health)
         self._look_at.update(dict.fromkeys(left, now + _NOTHING_NEW_S))
 
     async def _asked(self, name: str) -> None:
@@ -149,20 +141,15 @@ class Housekeeping(EdgePart):
         try:
             health = await self._api.get(api_path(HEALTHS, name), HealthView)
         except ApiError as error:
-            if error.answer.code == 404:
-                self._look_at[name] = now + _NOTHING_NEW_S
-            else:
-                _LOG.warning("agent sweep", node=name, why=str(error))
+            if error.answer.code != 404:
+                raise
+            self._look_at[name] = now + _NOTHING_NEW_S
             return
         await self._agent(name, health)
 
     async def _agent(self, name: str, health: HealthView) -> None:
         now = self._clock.now()
-        try:
-            await self._publishers.look(health)
-        except ApiError as error:
-            _LOG.warning("agent sweep", node=name, why=str(error))
-            return
+        await self._publishers.look(health)
         beat = parse_time(health.status.publisher.heartbeat)
         if beat is not None:
             # A heartbeat of the future must not put the next look off for ever.

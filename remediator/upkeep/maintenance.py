@@ -10,16 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import structlog
-
 from remediator.edge import Edge, EdgePart
 from remediator.kube.answer import ApiError
 from remediator.kube.api_groups import ApiGroups
 from rules.api.nodes import LeaseView
 from rules.session.owners import MAINTENANCE_NAMESPACE, leases_by_node
 from rules.session.view_age import too_old
-
-_LOG = structlog.get_logger()
 
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{MAINTENANCE_NAMESPACE}/leases"
 _GROUP = ".medik8s.io"
@@ -64,7 +60,7 @@ class MaintenanceLeases(EdgePart):
             found = await self._list()
         except ApiError as error:
             # What was known stays: a lease that cannot be read has not ended.
-            _LOG.warning("maintenance leases", why=str(error))
+            self._isolation.note("maintenance", "leases of other operators", error)
             self._problem = str(error)
             if self._failing_since is None:
                 self._failing_since = self._clock.elapsed()

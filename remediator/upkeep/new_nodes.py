@@ -5,18 +5,13 @@
 
 from __future__ import annotations
 
-import structlog
-
 from remediator.edge import Edge, EdgePart
-from remediator.kube.answer import ApiError
 from rules.api.nodes import NodeView
 from rules.api.object_name import api_path
 from rules.api.pods import PodView
 from rules.api.repair.writes import SetValidated
 from rules.fleet.new_nodes import asks_for_pods, due, follow, making
 from rules.validate.jobs import LABEL_JOB, LABEL_NEW_NODE, JobSeen, JobView, PodTemplateView
-
-_LOG = structlog.get_logger()
 
 # A pod that does not start soon found its node busy, so a sweep must not be much rarer.
 _SWEEP_S = 30.0
@@ -40,10 +35,7 @@ class NewNodeTests(EdgePart):
             if not self._may_act() or not self._policy().validate.tests_new_nodes:
                 continue
             with self._isolation.guard("new_nodes", "the tests of new nodes"):
-                try:
-                    await self._sweep()
-                except ApiError as error:
-                    _LOG.warning("new_nodes", why=str(error))
+                await self._sweep()
 
     async def _sweep(self) -> None:
         jobs = await self._jobs()

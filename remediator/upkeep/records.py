@@ -82,25 +82,24 @@ class RecordKeeping(EdgePart):
             self._due.pop(name, None)
             self._looked[name] = now
             with self._isolation.guard("records", f"node {name}"):
-                await self._node(name)
+                if await self._node(name):
+                    continue
+            self.node_changed(name)
         self._looked = {n: at for n, at in self._looked.items() if now - at < _LOOK_AGAIN_S}
         with self._isolation.guard("records", "records that grow old"):
             await self._aged()
 
-    async def _node(self, name: str) -> None:
+    async def _node(self, name: str) -> bool:
+        """Whether the records of the node are as they should be."""
         world = self._world
-        try:
-            health = world.healths.get(name) or await self._read(name)
-        except ApiError as error:
-            _LOG.warning("record keeping", node=name, why=str(error))
-            self.node_changed(name)
-            return
+        health = world.healths.get(name) or await self._read(name)
         sessions = world.sessions.get(name, [])
         records = world.caches.records.items
         node = world.caches.nodes.items.get(name)
         changes = record_changes(name, node, health, sessions, records, self._clock.now())
         opens = any(change.known is None for change in changes)
         room = room_for_records(name, records.values()) if opens else 0
+        done = True
         for change in changes:
             if change.known is None and len(records) >= MOST_RECORDS:
                 _LOG.warning("record keeping", node=name, why=f"{MOST_RECORDS} records are kept")
@@ -112,8 +111,8 @@ class RecordKeeping(EdgePart):
                     _LOG.warning("record keeping", node=name, record=change.name, why=why)
                     continue
                 room -= 1
-            if not await self._write(change):
-                self.node_changed(name)
+            done = await self._write(change) and done
+        return done
 
     async def _read(self, name: str) -> HealthView | None:
         """The verdict of a node that is well again; None where there is none."""
@@ -191,7 +190,7 @@ class RecordKeeping(EdgePart):
                 # Deleted: what is still held of it would be written at again and again.
                 self._world.caches.records.items.pop(name, None)
             else:
-                _LOG.warning("record keeping", record=name, why=str(error))
+                self._isolation.note("records", f"record {name}", error)
         return False
 
 

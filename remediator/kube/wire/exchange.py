@@ -24,7 +24,9 @@ from remediator.version import release_version
 from rules.api.names import COMPONENT_REMEDIATOR
 
 EXCHANGE_ERRORS = (aiohttp.ClientError, HttpProcessingError, OSError)
-"""What `Exchange.send` raises when there is no answer, TimeoutError apart."""
+"""What `Exchange.send` raises when there is no answer; TimeoutError is an OSError."""
+NO_ANSWER_ERRORS = (aiohttp.ClientError, HttpProcessingError, ConnectionError, TimeoutError)
+"""The same where another OSError may come from a file."""
 
 _CONNECT_S = 10.0
 _PROXY_AUTHORIZATION = "Proxy-Authorization"

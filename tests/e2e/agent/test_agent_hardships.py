@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,9 @@ from hack.sim.cluster.resource import EVENTS, NODES
 from hack.sim.driver import NODES as DESCRIPTIONS
 from hack.sim.driver import set_node
 from hack.sim.manifests import post_manifests, read_manifests
+from hack.sim.proxy.faults import Fault
 from rules.api.metadata import ObjectMeta
+from rules.api.names import ANNOTATION_SESSION
 from rules.api.nodes import HealthView, NodeView
 from rules.session.observation import staleness
 from tests.support.agent.agent_process import REPOSITORY, XID79, AgentAfresh, AgentProcess, running
@@ -138,6 +143,49 @@ def test_a_fault_during_an_outage_is_published_after_it(
         faults.clear()
         until(lambda: healthy(hosted) == "False", "the verdict after the outage")
         assert [i["reason"] for i in incidents(hosted, 1)] == [LOST]
+
+
+ORDINARY = {
+    **{str(code): Fault(status=code, body=b"{}") for code in (410, 429, 500, 502, 503, 504)},
+    "a proxy's page": Fault(status=503, body=b"<html>", content_type="text/html"),
+    "reset": Fault(action="reset"),
+    "410 for watches": None,
+}
+
+
+def test_ordinary_answers_of_the_api_server_are_waited_out_in_every_part(
+    hosted: HostedServer, tmp_path: Path
+) -> None:
+    server = hosted.server
+    with running(agent_of(hosted, tmp_path, workloads="api")) as agent:
+        until(lambda: healthy(hosted) == "Unknown", "the first verdict")
+        for number, (name, fault) in enumerate(ORDINARY.items(), 1):
+            if fault is not None:
+                server.faults.add(replace(fault, agent="gpuward-agent", times=None))
+                hosted.run(_in_loop(server.faults.drop_watches))
+            else:
+                hosted.run(_in_loop(server.faults.expire_watches))
+            enough = len(server.requests.all) + 3
+            agent.kernel_line(XID79.format(pci=f"0000:{number:02x}:00"))
+            until(partial(_asked, hosted, enough), f"calls that met {name}")
+            server.faults.clear()
+            mark = {ANNOTATION_SESSION: json.dumps({"session": f"session-{number}"})}
+            patch = {"metadata": {"annotations": mark}}
+            hosted.run(server.client.patch(NODES, NODE, patch))
+            incidents(hosted, number)
+        until(lambda: "evidence of session session-9 is kept" in agent.log.read_text(), "evidence")
+    said = agent.log.read_text()
+    assert "nobody foresaw" not in said
+    assert "a defect of gpuward" not in said
+    assert "Traceback" not in said
+
+
+def _asked(hosted: HostedServer, calls: int) -> bool:
+    return len(hosted.server.requests.all) >= calls
+
+
+async def _in_loop(change: Callable[[], object]) -> None:
+    change()
 
 
 def test_the_past_is_not_erased_by_an_agent_that_started_during_an_outage(
