@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.timestamps import utc_of
-from rules.catalog.device import device_at
+from rules.catalog.explanations import device_at
 from rules.text.printable import padded, printable, width_of
 
 COLUMN_GAP = 2

@@ -22,10 +22,9 @@ from agent.commands.decode_choice import Choice, Chosen, Read, since_of
 from agent.commands.decode_json import json_reader
 from agent.commands.terminal import add_output, silence
 from agent.kernel_log.whole import WholeLog, blocks_of
-from rules.catalog.driver_branch import driver_branch
-from rules.catalog.line_reason import reason_for_kernel_line, waits_for
 from rules.catalog.reason import Severity
-from rules.catalog.xid import applies_to, nearest_architecture
+from rules.catalog.signals import driver_branch
+from rules.catalog.xid import applies_to, nearest_architecture, reason_for_kernel_line, waits_for
 from rules.kernel_log.parse import parse
 from rules.kernel_log.record import KIND_MEANINGS, KernelLine
 from rules.kernel_log.stamps import stamp_of

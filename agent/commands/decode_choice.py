@@ -13,8 +13,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from rules.catalog.line_reason import reason_for_kernel_line
 from rules.catalog.reason import Severity
+from rules.catalog.xid import reason_for_kernel_line
 from rules.kernel_log.parse import parse
 from rules.kernel_log.stamps import Stamp, stamp_of
 

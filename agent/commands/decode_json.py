@@ -12,8 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from agent.commands.decode_template import Templates
-from rules.catalog.line_reason import reason_for_kernel_line, waits_for
-from rules.catalog.xid import nvidia_buckets
+from rules.catalog.xid import nvidia_buckets, reason_for_kernel_line, waits_for
 from rules.kernel_log.parse import parse_message
 from rules.kernel_log.record import KernelLine
 from rules.kernel_log.stamps import stamp_of

@@ -13,13 +13,23 @@ import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.commands.terminal import print_out
-from rules.catalog.driver_branch import driver_branch
-from rules.catalog.plain_words import closes, repair, repeats_needed
+from rules.catalog.explanations import (
+    BUCKETS,
+    PEERS,
+    closes,
+    peer_sentence,
+    repair,
+    repeats_needed,
+)
 from rules.catalog.reason import Reason, ReasonClass
-from rules.catalog.reasons import REASONS, reason_for_recovery_action
-from rules.catalog.sxid import reason_for_sxid, sxid_catalog
+from rules.catalog.reasons import (
+    REASONS,
+    reason_for_recovery_action,
+    reason_for_sxid,
+    sxid_catalog,
+)
+from rules.catalog.signals import driver_branch
 from rules.catalog.thresholds import DEFAULT_RULES
-from rules.catalog.words import BUCKETS, PEERS, peer_sentence
 from rules.catalog.xid import (
     GPU_LOST_XID,
     RECOVERY_ACTION_XID,

@@ -16,8 +16,7 @@ from msgspec import structs
 from rules.api.health import HealthStatus
 from rules.catalog.thresholds import Thresholds
 from rules.judge import observation as facts
-from rules.judge.change import Change
-from rules.judge.judge import judge, next_deadline, wants_another_look, wants_reread
+from rules.judge.judge import Change, judge, next_deadline, wants_another_look, wants_reread
 from rules.judge.restore import restore
 from rules.judge.state import NodeState, initial
 

@@ -23,10 +23,10 @@ from agent.publish.publish import Accepted, Known, Trouble
 from agent.settings import USAGE_ERROR
 from rules.catalog.xid import REPEATING_XIDS
 from rules.judge import observation as facts
-from rules.judge.change import Change, ChangeKind
+from rules.judge.judge import Change, ChangeKind
 from rules.judge.state import NodeState
-from rules.publish.events import NodeEvent, events_for
 from rules.publish.publication import Difference, Publication, differs
+from rules.publish.sentences import NodeEvent, events_for
 
 LONGEST_WAIT_S = 10.0
 """The loop turns at least this often: its heartbeat, and the check of timers."""

@@ -45,9 +45,9 @@ from rules.api.evidence.whose import session_of
 from rules.catalog.thresholds import RulesError
 from rules.judge import observation as facts
 from rules.judge.state import NodeState
-from rules.publish.events import NodeEvent
 from rules.publish.evidence import KernelExcerpt, evidence
 from rules.publish.publication import Publication
+from rules.publish.sentences import NodeEvent
 from rules.publish.verdict import verdict
 
 LAST_PUBLISH_S = 5.0

@@ -22,8 +22,7 @@ from agent.nvml.return_codes import GPU_NOT_FOUND, NO_ACCESS, UNKNOWN_ERROR
 from agent.nvml.schedule import Schedule
 from agent.nvml.table import CONFIRMED
 from agent.nvml.topology import topology
-from rules.catalog.driver_branch import driver_branch
-from rules.catalog.signals import Signal
+from rules.catalog.signals import Signal, driver_branch
 
 EXIT_INIT_FAILED = 3
 SLICE_S = 0.5

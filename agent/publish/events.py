@@ -17,7 +17,7 @@ from agent.kube.objects import NodeObject
 from agent.publish.plan import PublishLane
 from rules.api.names import COMPONENT_AGENT
 from rules.api.timestamps import format_time
-from rules.publish.events import NodeEvent
+from rules.publish.sentences import NodeEvent
 
 NAMESPACE: Final = "default"
 """Where Kubernetes keeps Events about objects without a namespace."""

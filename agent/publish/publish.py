@@ -22,7 +22,7 @@ from agent.publish.lanes import HealthLane, NodeLane
 from agent.publish.plan import FIRST_RETRY_S, LONGEST_RETRY_S, Wanted
 from rules.api.backoff import backoff_s
 from rules.api.health import HealthStatus
-from rules.publish.events import NodeEvent
+from rules.publish.sentences import NodeEvent
 from rules.text.surprise import place_of
 
 LONGEST_WAIT_S = 3600.0

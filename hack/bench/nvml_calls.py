@@ -29,7 +29,7 @@ from agent.nvml.poller import Poller
 from agent.nvml.table import PERIODS_S
 from hack.sim.driver import install
 from hack.sim.record.reading import ReadError, initialised
-from rules.catalog.driver_branch import driver_branch
+from rules.catalog.signals import driver_branch
 
 HOUR_S = 3600.0
 WRONG_USE = 64

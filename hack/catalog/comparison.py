@@ -11,9 +11,9 @@ from typing import Any, Final
 import yaml
 
 from hack.catalog.peers import COLUMNS, NONE, PEERS_FILE
+from rules.catalog.explanations import PEERS
 from rules.catalog.reason import Action, Level, Reason, ReasonClass
 from rules.catalog.reasons import REASONS, RECOVERY_REASONS
-from rules.catalog.words import PEERS
 from rules.catalog.xid import XidRow, catalog, reason_for_xid
 
 WORDS: Final = Path(__file__).parent / "comparison.yaml"

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from agent.commands.explain import WHY
 from hack.catalog import comparison
+from rules.catalog.explanations import BUCKETS
 from rules.catalog.nvlink import nvlink5_rules
 from rules.catalog.reason import Action, ReasonClass
-from rules.catalog.sxid import sxid_catalog
-from rules.catalog.words import BUCKETS
+from rules.catalog.reasons import sxid_catalog
 from rules.catalog.xid import XidRow, catalog, catalog_version, reason_for_xid
 from rules.kernel_log.record import KIND_MEANINGS
 

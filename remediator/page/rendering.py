@@ -27,7 +27,7 @@ from rules.api.object_name import is_object_name
 from rules.api.quarantine import DrainStatus
 from rules.api.sentences import let_go_by, still_leaving
 from rules.api.timestamps import parse_time, utc_of
-from rules.catalog.device import places
+from rules.catalog.explanations import places
 from rules.session.status import PROPOSED
 from rules.text.counted import count
 from rules.text.printable import printable

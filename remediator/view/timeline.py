@@ -18,7 +18,7 @@ from rules.api.health import HealthStatus
 from rules.api.nodes import PauseView, QuarantineView
 from rules.api.quarantine import Phase, TimelineEntry
 from rules.api.timestamps import format_time, parse_time, utc_of
-from rules.catalog.device import places
+from rules.catalog.explanations import places
 from rules.ledger.record import FaultOutcome, RecordView
 from rules.repair.parts import GPU_REPLACED, kept_replacements
 from rules.session.causes import DELETED_BY

@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from rules.api.health import Wire
-from rules.catalog.gravity import asks_for
 from rules.catalog.reason import severity_rank
+from rules.catalog.xid import asks_for
 
 MAX_TIMELINE = 100
 MAX_NAMED = 20

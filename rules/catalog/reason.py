@@ -133,11 +133,15 @@ class ClosesOn(msgspec.Struct, frozen=True):
         if self.kind is ClosesKind.STATE and not 1 <= self.count <= self.window:
             raise ValueError(f"State needs 1 <= N <= M, not {self.count} of {self.window}")
 
+    @property
+    def silence(self) -> str:
+        """`silence_s` in the largest unit that divides it: `3m`."""
+        unit = next(unit for unit in ("h", "m", "s") if self.silence_s % _UNIT_S[unit] == 0)
+        return f"{self.silence_s // _UNIT_S[unit]}{unit}"
+
     def __str__(self) -> str:
         if self.kind is ClosesKind.SILENCE:
-            for unit in ("h", "m", "s"):
-                if self.silence_s % _UNIT_S[unit] == 0:
-                    return f"Silence({self.silence_s // _UNIT_S[unit]}{unit})"
+            return f"Silence({self.silence})"
         if self.kind is ClosesKind.STATE:
             return f"State({self.signal}, {self.count} of {self.window})"
         return str(self.kind)
@@ -193,6 +197,33 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not is_reason_code(self.reason):
             raise ValueError(f"{self.reason!r} is not 1 to 63 letters and digits")
+
+
+ACTIONS: Final = (
+    Action.NONE,
+    Action.RESTART_APP,
+    Action.INVESTIGATE,
+    Action.RUN_DIAGNOSTICS,
+    Action.CHECK_MECHANICALS,
+    Action.UPDATE_FIRMWARE,
+    Action.RESTART_FABRIC_MANAGER,
+    Action.RECOVER_IMEX_DOMAIN,
+    Action.DRAIN_P2P,
+    Action.RESET_GPU,
+    Action.RESTART_NODE,
+    Action.POWER_CYCLE,
+    Action.REPLACE_NODE,
+)
+"""From the mildest repair to the heaviest."""
+
+
+def strength(row: Reason) -> tuple[int, int, int]:
+    """Order of rows: severity, then level, then how heavy the repair is.
+
+    The one rule for whoever has room for one reason: the verdict, and of a session the lists, the
+    page and the metrics that alerts name.
+    """
+    return row.severity.rank, row.level.rank, ACTIONS.index(row.action)
 
 
 class ReasonRow(msgspec.Struct, frozen=True, kw_only=True, rename={"klass": "class"}):

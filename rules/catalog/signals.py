@@ -208,3 +208,9 @@ def signal_table() -> dict[Signal, SignalInfo]:
 def dcgm_signals() -> dict[str, Signal]:
     """Every dcgm-exporter field name, old and new spelling, with the signal it carries."""
     return {name: signal for signal, info in signal_table().items() for name in info.dcgm}
+
+
+def driver_branch(version: str | None) -> int | None:
+    """Return 580 for `580.82.07`; None for anything that does not start with a number."""
+    head = (version or "").lstrip("rRvV").partition(".")[0]
+    return int(head) if head.isascii() and head.isdigit() and len(head) <= 4 else None

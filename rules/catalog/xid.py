@@ -8,9 +8,10 @@ number that the catalog does not know reports and never acts.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -26,14 +27,15 @@ from rules.catalog.reason import (
     ReasonClass,
     ReasonRow,
     Severity,
+    strength,
 )
-from rules.catalog.reasons import reason_for_recovery_action
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rules.kernel_log.record import KernelLine
-
+from rules.catalog.reasons import (
+    REASONS,
+    RECOVERY_REASONS,
+    reason_for_recovery_action,
+    reason_for_sxid,
+)
+from rules.kernel_log.record import KernelLine, LineKind
 
 _SOURCE: Final = "NVIDIA Xid catalog"
 _CONTEXT_SWITCH_TIMEOUT_BRANCH: Final = 570
@@ -267,3 +269,77 @@ def applies_to(xid: int, architecture: str) -> bool | None:
     if row is None or (not row.architectures and row.used):
         return None
     return architecture in row.architectures
+
+
+REASON_OF_KIND: Final = {
+    LineKind.GPU_LOST: "GPULost",
+    LineKind.RM_INIT_FAILED: "RmInitFailed",
+    LineKind.PROBE_FAILED: "ProbeFailed",
+    LineKind.RESET_REQUIRED: "ResetRequiredAssertion",
+    LineKind.GSP_ERROR: "GspError",
+    LineKind.VERSION_MISMATCH: "ClientVersionMismatch",
+    LineKind.NVLINK_DETECT: "NVLinkDetectFailed",
+    LineKind.PEERMEM: "PeermemError",
+    LineKind.DPC: "PcieContainment",
+    LineKind.PCIE_BANDWIDTH: "PcieBandwidthLimited",
+    LineKind.D3COLD: "DeviceInaccessible",
+    LineKind.NIC_POWER: "NicPower",
+    LineKind.NIC_TEMPERATURE: "NicTemperature",
+    LineKind.NIC_MODULE: "NicModule",
+    LineKind.NIC_HEALTH: "NicHealth",
+    LineKind.NIC_COMMAND: "NicCommandFailed",
+    LineKind.NCCL_SEGFAULT: "NcclSegfault",
+    LineKind.HUNG_TASK: "HungNvidiaTask",
+}
+"""The reason of each kind of line that has one whatever else it says."""
+
+
+def reason_for_kernel_line(line: KernelLine, driver: int | None = None) -> Reason | None:
+    """Return what `line` alone proves; None for a record. `driver` is the branch (580).
+
+    Where more has to agree (`waits_for`), it is Info until then.
+    """
+    row = _of_line(line, driver)
+    if row is None or not waits_for(line, row, driver):
+        return row
+    return replace(row, severity=Severity.INFO, level=Level.REPORT, action=Action.NONE)
+
+
+def waits_for(line: KernelLine, row: Reason, driver: int | None) -> str:
+    """Return what the agent waits for before the row's severity stands; "" for nothing.
+
+    The driver answers some Xids with a recovery action; lines of other drivers and of the kernel
+    may be about another device; some lines of the driver are printed by healthy GPUs, too.
+    """
+    if line.kind is LineKind.XID:
+        entry = catalog().get(line.xid) if line.xid in ANSWERED_XIDS else None
+        answered = entry is not None and line.asks is None and entry.linked(driver)
+        return row.needs if answered else ""
+    if line.kind in (LineKind.SXID, LineKind.FABRIC_MANAGER):
+        return ""
+    return row.needs if row.klass is ReasonClass.NEEDS_CONTEXT else ""
+
+
+def _of_line(line: KernelLine, driver: int | None) -> Reason | None:
+    if line.kind is LineKind.XID:
+        return reason_for_line(line, driver)
+    if line.kind is LineKind.SXID or line.kind is LineKind.FABRIC_MANAGER:
+        return reason_for_sxid(line.sxid_fatal)
+    if line.kind is LineKind.AER:
+        return REASONS["PcieAerCorrected" if line.detail == "corrected" else "PcieAerUncorrected"]
+    code = REASON_OF_KIND.get(line.kind)
+    return None if code is None else REASONS[code]
+
+
+def asks_for(reason: str) -> tuple[int, int]:
+    """How much a fault asks for of which only the reason is known: level and repair of its row;
+    nothing where no row has the name, as of what others say on a node.
+    """
+    row = REASONS.get(reason) or RECOVERY_REASONS.get(reason) or _xids().get(reason)
+    return strength(row)[1:] if row is not None else (0, 0)
+
+
+@cache
+def _xids() -> dict[str, Reason]:
+    rows = (row.reason() for row in catalog().values())
+    return {row.reason: row for row in rows}

@@ -26,10 +26,9 @@ from rules.judge.incident import (
     held_still,
     with_conclusion,
 )
-from rules.judge.judging import Judging, close_where
 from rules.judge.observation import SourceName
 from rules.judge.recording import BEFORE_START, CONTAINED_ERROR, surroundings
-from rules.judge.state import NodeState, find_gpu
+from rules.judge.state import Judging, NodeState, close_where, find_gpu
 from rules.text.counted import count
 
 _CLOSED: Final = "closed "

@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from rules.catalog.gravity import ACTIONS, strength
 from rules.catalog.reason import (
+    ACTIONS,
     BY_HUMAN,
     ON_REBOOT,
     ON_RESET,
@@ -24,6 +24,7 @@ from rules.catalog.reason import (
     ReasonClass,
     Severity,
     closes_on_state,
+    strength,
 )
 from rules.catalog.reasons import RECOVERY_REASONS, reason_for_recovery_action
 from rules.catalog.signals import Signal

@@ -24,11 +24,18 @@ from rules.judge.incident import (
     held_still,
     without_gpu,
 )
-from rules.judge.judging import Judging
 from rules.judge.observation import SourceName, SourceState
 from rules.judge.present import Present, gpu_now, present_of
 from rules.judge.recording import BEFORE_START, rests, surroundings
-from rules.judge.state import MAX_GPUS, START_GRACE_S, Checks, GpuView, NodeState, find_gpu
+from rules.judge.state import (
+    MAX_GPUS,
+    START_GRACE_S,
+    Checks,
+    GpuView,
+    Judging,
+    NodeState,
+    find_gpu,
+)
 
 _GPU_STATES: Final = frozenset({Signal.PRESENCE, Signal.RECOVERY_ACTION})
 """What nothing compares with an earlier boot's: a sound GPU of the new one ends it."""

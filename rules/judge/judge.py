@@ -7,6 +7,9 @@ and never forgets to bound what it keeps.
 
 from __future__ import annotations
 
+from enum import StrEnum
+
+import msgspec
 from msgspec.structs import replace
 
 from rules.catalog.reason import ClosesKind, Severity
@@ -14,12 +17,9 @@ from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Thresholds
 from rules.judge import observation as facts
 from rules.judge.adding_up import add_up
-from rules.judge.change import Change, changes_between
 from rules.judge.closing import LINKS_DOWN, close_what_ended, grace_end, mark_reboot
-from rules.judge.facts.aer import judge_aer
 from rules.judge.facts.common import merge_common
-from rules.judge.facts.compare import end_comparison
-from rules.judge.facts.dcgm import judge_exported, judge_page
+from rules.judge.facts.dcgm import end_comparison, judge_exported, judge_page
 from rules.judge.facts.events import judge_event, mature_events, name_unavailable
 from rules.judge.facts.kernel import judge_line
 from rules.judge.facts.presence import (
@@ -30,7 +30,7 @@ from rules.judge.facts.presence import (
     take_functions,
     take_inventory,
 )
-from rules.judge.facts.readings import judge_readings
+from rules.judge.facts.readings import judge_aer, judge_readings
 from rules.judge.facts.repeats import judge_repeats, take_workload
 from rules.judge.facts.sources import (
     LONGEST_STAND_DOWN_S,
@@ -46,11 +46,83 @@ from rules.judge.facts.sources import (
 from rules.judge.facts.standing import WHOLE
 from rules.judge.gauge import Gauge, Latch, unconfirmed
 from rules.judge.incident import Incident, IncidentPhase
-from rules.judge.judging import Judging
+from rules.judge.observation import SourceName, SourceState
 from rules.judge.present import none_missing
 from rules.judge.recording import rests
-from rules.judge.state import START_GRACE_S, NodeState, identify
+from rules.judge.state import START_GRACE_S, Judging, NodeState, identify
 from rules.judge.topology import better
+
+
+class ChangeKind(StrEnum):
+    """What happened to it."""
+
+    OPENED = "Opened"
+    RAISED = "Raised"
+    LOWERED = "Lowered"
+    CLOSED = "Closed"
+    SOURCE = "Source"
+    STAND_DOWN = "StandDown"
+    STAND_DOWN_EXPIRED = "StandDownExpired"
+    STAND_DOWN_ENDED = "StandDownEnded"
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One change; `incident` is set for the first four kinds, `source` for Source."""
+
+    kind: ChangeKind
+    incident: Incident | None = None
+    source: SourceName | None = None
+    state: SourceState | None = None
+    reason: str = ""
+
+
+def changes_between(old: NodeState, new: NodeState) -> tuple[Change, ...]:
+    """Everything a person may want to hear about."""
+    if old is new:
+        return ()
+    found: list[Change] = []
+    if old.incidents is not new.incidents:
+        found += _incidents(old, new)
+    if old.sources is not new.sources:
+        found += [
+            Change(kind=ChangeKind.SOURCE, source=name, state=view.state, reason=view.reason)
+            for name, view in new.sources.items()
+            if (before := old.sources.get(name)) is None
+            or (before.state, before.reason) != (view.state, view.reason)
+        ]
+    return (*found, *_stand_down(old, new))
+
+
+def _incidents(old: NodeState, new: NodeState) -> list[Change]:
+    before = {incident.id: incident for incident in old.incidents}
+    found = []
+    for incident in new.incidents:
+        was = before.get(incident.id)
+        if was is incident:
+            continue
+        kind = None
+        if was is None:
+            kind = ChangeKind.OPENED
+        elif was.active and not incident.active:
+            kind = ChangeKind.CLOSED
+        elif incident.row.severity > was.row.severity or incident.row.level > was.row.level:
+            kind = ChangeKind.RAISED
+        elif incident.row.severity < was.row.severity or incident.row.level < was.row.level:
+            kind = ChangeKind.LOWERED
+        if kind is not None:
+            found.append(Change(kind=kind, incident=incident, reason=incident.row.reason))
+    return found
+
+
+def _stand_down(old: NodeState, new: NodeState) -> tuple[Change, ...]:
+    was, now = old.stand_down, new.stand_down
+    if was == now:
+        return ()
+    if now is None:
+        return (Change(kind=ChangeKind.STAND_DOWN_ENDED, reason=was.reason if was else ""),)
+    if now.expired:
+        return (Change(kind=ChangeKind.STAND_DOWN_EXPIRED, reason=now.reason),)
+    return (Change(kind=ChangeKind.STAND_DOWN, reason=now.reason),)
 
 
 def judge(

@@ -14,20 +14,20 @@ from msgspec.structs import replace
 
 from rules.api.health import MAX_SEEN_RUNNING, GpuStatus, HealthStatus
 from rules.api.timestamps import parse_time
-from rules.catalog.driver_branch import driver_branch
 from rules.catalog.reason import Action, ClosesKind, Level, Reason, ReasonClass
 from rules.catalog.reasons import HOST_SIGNAL, REASONS, RECOVERY_REASONS, recovery_action_of
+from rules.catalog.signals import driver_branch
 from rules.catalog.thresholds import DEFAULT_RULES, Thresholds
 from rules.catalog.xid import ANSWERED_XIDS, REPEATING_XIDS, reason_for_line, reason_for_xid
 from rules.judge import ledger
 from rules.judge.burst import REASON_LOST, being_judged
 from rules.judge.closing import mark_reboot
 from rules.judge.expected_gpus import learned_from
-from rules.judge.facts.compare import REASON as SOURCES_DIFFER
 from rules.judge.facts.dcgm import FROZEN
+from rules.judge.facts.dcgm import REASON as SOURCES_DIFFER
 from rules.judge.facts.events import WAITING_XIDS
+from rules.judge.facts.host import KINDS
 from rules.judge.facts.presence import MISMATCH
-from rules.judge.facts.processes import KINDS
 from rules.judge.facts.sources import RESET_REQUIRED
 from rules.judge.facts.standing import WHOLE
 from rules.judge.gauge import Gauge, Latch

@@ -1,12 +1,13 @@
 """Everything judgement remembers about a node: one frozen value, bounded in size.
 
-Made by `initial` or `judge_restore.restore`, changed only by `judge.judge`. The published
-object plus a fresh look at the node rebuild it, so nothing of it is kept on the host.
+Made by `initial` or `judge.restore.restore`, changed only by `judge.judge`, which hands a
+`Judging` (state, time, thresholds) from judge to judge. The published object plus a fresh look at
+the node rebuild it, so nothing of it is kept on the host.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 import msgspec
@@ -15,11 +16,11 @@ from msgspec import field as kept
 
 from rules.api.health import Topology
 from rules.api.timestamps import parse_time
-from rules.catalog.driver_branch import driver_branch
-from rules.catalog.signals import Signal
+from rules.catalog.signals import Signal, driver_branch
+from rules.catalog.thresholds import Thresholds
 from rules.judge.expected_gpus import Learned
 from rules.judge.gauge import Gauge, Memory
-from rules.judge.incident import Finding, Incident, Named
+from rules.judge.incident import Finding, Incident, Named, closed, without_gpu
 from rules.judge.ledger import Ledger
 from rules.judge.observation import (
     AerCounters,
@@ -327,3 +328,64 @@ def replace_incident(state: NodeState, changed: Incident) -> NodeState:
         state,
         incidents=tuple(changed if i.id == changed.id else i for i in state.incidents),
     )
+
+
+class Judging(msgspec.Struct, frozen=True):
+    """The state so far, the time of judgement (wall seconds) and the numbers it rests on."""
+
+    state: NodeState
+    now: float
+    thresholds: Thresholds
+
+    def then(self, state: NodeState) -> Judging:
+        """The same look after a change."""
+        return Judging(state, self.now, self.thresholds)
+
+    def with_gpu(self, view: GpuView) -> Judging:
+        """The same look with another view of one GPU."""
+        return self.then(with_gpu(self.state, view))
+
+    def current(self, view: GpuView) -> GpuView:
+        """The view of the same GPU as it is by now."""
+        return self.state.gpus.get(view.seen.uuid or view.pci, view)
+
+    def remember(
+        self, reason: str, memory: Mapping[str, Memory], view: GpuView | None = None
+    ) -> Judging:
+        """The same look with what a check remembers, of a GPU or of the node."""
+        old = self.state.checks if view is None else view.checks
+        others = {key: kept for key, kept in old.items() if key[0] != reason}
+        checks = {**others, **{(reason, what): kept for what, kept in memory.items()}}
+        if view is None:
+            return self.then(structs.replace(self.state, checks=checks))
+        return self.with_gpu(structs.replace(view, checks=checks))
+
+
+def close_where(on: Judging, wanted: Callable[[Incident], bool], by: str) -> Judging:
+    """Close every active incident that `wanted` picks."""
+    if not any(incident.active and wanted(incident) for incident in on.state.incidents):
+        return on
+    incidents = tuple(
+        closed(incident, on.now, by) if incident.active and wanted(incident) else incident
+        for incident in on.state.incidents
+    )
+    return on.then(structs.replace(on.state, incidents=incidents))
+
+
+def close_for(
+    on: Judging,
+    who: Named,
+    wanted: Callable[[Incident], bool],
+    by: str,
+    at: float | None = None,
+) -> Judging:
+    """Close what `wanted` picks for one GPU: an incident that others share goes on without it."""
+
+    def leave(incident: Incident) -> Incident:
+        if not incident.active or not incident.concerns(who) or not wanted(incident):
+            return incident
+        return without_gpu(incident, who) or closed(incident, on.now if at is None else at, by)
+
+    incidents = tuple(map(leave, on.state.incidents))
+    same = all(new is old for new, old in zip(incidents, on.state.incidents, strict=True))
+    return on if same else on.then(structs.replace(on.state, incidents=incidents))

@@ -8,10 +8,189 @@ does I/O, keeps state or decides what a line means.
 
 from __future__ import annotations
 
-from rules.kernel_log.record import KernelLine
+import re
+from typing import Final
+
+from rules.kernel_log.record import KernelLine, LineKind
 from rules.kernel_log.shapes import NVRM, OTHER
-from rules.kernel_log.text import BARE, MAX_LINE, split_prefix
-from rules.kernel_log.xid_reports import parse_fabric_manager, parse_sxid, parse_xid
+from rules.kernel_log.text import BARE, MAX_LINE, printable, split_prefix
+from rules.text.pci_address import normal_pci
+
+ADDRESS: Final = rb"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)?"
+"""A PCI address; drivers of 2007 print two parts only."""
+
+_NAME: Final = rb"[^,]{0,100}+(?:,(?! )[^,]{0,100}+){0,3}+"
+"""Up to the driver's own bound; it ends at a comma and a blank, which is how the driver goes on.
+"""
+
+_XID_LINE: Final = re.compile(
+    rb"NVRM: Xid \((?:PCI:)?(" + ADDRESS + rb")"
+    rb"(?: GPU-I:(\d{1,3})(?: GPU-CI:(\d{1,3}))?)?\): (\d{1,5})(?![^,\s])"
+    rb"(?:, pid=([^,]{0,64}+))?(?:, {1,4}name=(" + _NAME + rb"))?,?\s?"
+)
+_SXID: Final = re.compile(
+    rb"nvidia-nvswitch\d{0,3}: SXid \(PCI:(" + ADDRESS + rb")\): (\d{1,6})(?![^,\s]),?\s?"
+)
+_FABRIC_MANAGER: Final = re.compile(rb"detected NVSwitch (non-)?fatal error (\d{1,6})(?![^,\s])")
+_SXID_WORD: Final = re.compile(rb"(Fatal|Non-fatal)\b(?:, Link (\d{1,3})(?![^,\s]))?")
+_RECOVERY: Final = re.compile(
+    rb"GPU recovery action changed from 0x([0-9a-fA-F]{1,8})\b[^\n"
+    rb"]{0,64}? to 0x([0-9a-fA-F]{1,8})\b"
+)
+_CAUSED_BY: Final = re.compile(rb" caused by previous Xid (\d{1,5})$")
+_NVLINK_OLD: Final = re.compile(
+    rb"NVLink: [a-zA-Z ]{1,48}? (?:link (\d{1,3})|links(?: 0x[0-9a-fA-F]{1,16})?)\b"
+)
+_NVLINK_NEW: Final = re.compile(
+    rb"([A-Z][A-Za-z0-9_/]{1,48}+(?: "
+    rb"(?!Fatal|Nonfatal)[A-Za-z]\w{1,20})?+)\s+(Fatal|Nonfatal)\s+XC ?\d{1,2} i ?\d{1,2} "
+    rb"Link (-?\d{1,3})"
+    rb"(?: [(\[]0x([0-9a-fA-F]{1,8})(?: 0x([0-9a-fA-F]{1,8}))?)?"
+)
+_WORDS: Final = re.compile(rb"[(\[](0x[0-9a-fA-F]{1,8}(?:[, ]+0x[0-9a-fA-F]{1,8}){0,8})[)\]]")
+_PLACE: Final = re.compile(rb"on \(GPC (\d{1,3}), TPC (\d{1,3})")
+_POISON: Final = re.compile(
+    rb"(?:Uncontained|Contained): [^\n]{1,240}?\bRST: (Yes|No), D-RST: (Yes|No)"
+    rb"(?: caused by previous Xid \d{1,5})?$|GSP-RISCV instance \d{1,2} [^\n]{0,120}?fatal error\b"
+)
+"""The two flags of a memory error that was or was not contained, always at the end of the line;
+and what the GPU's system processor reports under the same number, after which the driver asks for
+a reset without a flag. Source: open GPU kernel modules 595.45.04.
+"""
+
+_SHAPES: Final = {
+    b"13": _PLACE,
+    b"74": _NVLINK_OLD,
+    b"94": _POISON,
+    b"95": _POISON,
+    b"136": _NVLINK_OLD,
+    b"154": _RECOVERY,
+    **dict.fromkeys((b"%d" % xid for xid in (*range(144, 151), 155)), _NVLINK_NEW),
+}
+"""The Xids whose text is read further, by the digits in the line."""
+
+# NVML's recovery actions that the flags of a line amount to. Source: NVML reference.
+NO_ACTION: Final = 0
+RESET_ACTION: Final = 1
+DRAIN_AND_RESET_ACTION: Final = 4
+
+_HEX: Final = 16
+_MINUS: Final = ord("-")
+
+
+def parse_xid(message: bytes, user: bool) -> KernelLine | None:
+    """Read an Xid report; None when the message is not one."""
+    found = _XID_LINE.match(message)
+    if found is None:
+        return None
+    address, gi, ci, number, pid, name = found.groups()
+    body = found.end()
+    link = unit = fatal = gpc = tpc = recovery_from = recovery_to = caused_by = asks = None
+    words: tuple[int, ...] = ()
+    shape = _SHAPES.get(number)
+    if shape is None:
+        pass
+    elif shape is _NVLINK_NEW:
+        if new := _NVLINK_NEW.match(message, body):
+            raw_unit, word, raw_link, info, status = new.groups()
+            unit = raw_unit.decode("ascii")
+            fatal = word == b"Fatal"
+            link = None if raw_link[0] == _MINUS else int(raw_link)
+            if info is not None:
+                words = (int(info, _HEX), int(status, _HEX)) if status else (int(info, _HEX),)
+    elif shape is _NVLINK_OLD:
+        if old := _NVLINK_OLD.match(message, body):
+            unit = "NVLink"
+            link = int(old[1]) if old[1] else None
+            words = _registers(message, body)
+    elif shape is _RECOVERY:
+        if recovery := _RECOVERY.match(message, body):
+            recovery_from, recovery_to = int(recovery[1], _HEX), int(recovery[2], _HEX)
+    elif shape is _POISON:
+        asks = _asked_for(message, body)
+    elif place := shape.search(message, body):
+        gpc, tpc = int(place[1]), int(place[2])
+    if message.find(b"caused by", body) > 0 and (cause := _CAUSED_BY.search(message, body)):
+        caused_by = int(cause[1])
+    return KernelLine(
+        LineKind.XID,
+        int(number),
+        None,
+        None,
+        normal_pci(address.decode("ascii")),
+        None,
+        int(gi) if gi else None,
+        int(ci) if ci else None,
+        int(pid) if pid and pid.isdigit() and len(pid) < 11 else None,
+        _process(name) if name else None,
+        link,
+        unit,
+        caused_by,
+        recovery_from,
+        recovery_to,
+        user,
+        printable(message),
+        fatal,
+        words,
+        gpc,
+        tpc,
+        asks=asks,
+    )
+
+
+def parse_sxid(message: bytes, user: bool) -> KernelLine | None:
+    """Read an NVSwitch report or one of the lines that follow it; None when it is neither."""
+    found = _SXID.match(message)
+    if found is None:
+        return None
+    body = found.end()
+    detail = message.startswith((b"Severity ", b"Data {"), body)
+    word = None if detail else _SXID_WORD.match(message, body)
+    return KernelLine(
+        LineKind.SXID_DETAIL if detail else LineKind.SXID,
+        user=user,
+        text=printable(message),
+        sxid=int(found[2]),
+        sxid_fatal=word[1] == b"Fatal" if word else None,
+        pci=normal_pci(found[1].decode("ascii")),
+        link=int(word[2]) if word and word[2] else None,
+    )
+
+
+def parse_fabric_manager(message: bytes, user: bool) -> KernelLine | None:
+    """Read a line of the fabric manager's log; the kernel's own SXid line names the switch."""
+    found = _FABRIC_MANAGER.match(message)
+    if found is None:
+        return None
+    return KernelLine(
+        LineKind.FABRIC_MANAGER,
+        user=user,
+        text=printable(message),
+        sxid=int(found[2]),
+        sxid_fatal=found[1] is None,
+    )
+
+
+def _asked_for(message: bytes, body: int) -> int | None:
+    """The recovery action that the flags at the end of a line come to; None without flags."""
+    flags = _POISON.match(message, body) or _POISON.search(message, body)
+    if flags is None:
+        return None
+    if flags[1] is None or flags[1] == b"Yes":
+        return RESET_ACTION
+    return DRAIN_AND_RESET_ACTION if flags[2] == b"Yes" else NO_ACTION
+
+
+def _registers(message: bytes, body: int) -> tuple[int, ...]:
+    found = _WORDS.search(message, body)
+    if found is None:
+        return ()
+    return tuple(int(word, _HEX) for word in found[1].replace(b",", b" ").split())
+
+
+def _process(name: bytes) -> str | None:
+    plain = name.strip(b"' \r")
+    return printable(plain) if plain and plain not in (b"<unknown>", b"<n/a>") else None
 
 
 def parse(line: bytes) -> KernelLine | None:

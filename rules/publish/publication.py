@@ -1,7 +1,9 @@
 """From state and verdict to what is written: status, conditions, labels, and when.
 
-The agent's edge calls `publish` after each change and asks `differs` how
-urgent it is. Every string is cut to what the CRD takes, so that no odd name can lose a verdict.
+The agent's edge calls `publish` after each change and asks `differs` how urgent it is. Every
+string is cut to what the CRD takes, every label passes one gate, and an object over 60 KiB loses
+the least telling first: evidence of closed incidents, the oldest of them, evidence of active ones,
+records of Info. `dropped` counts what went.
 """
 
 from __future__ import annotations
@@ -12,12 +14,14 @@ from typing import Final
 
 import msgspec
 
+from rules.api import names
 from rules.api.health import (
     MAX_SEEN_RUNNING,
     Cursor,
     ExpectedGpus,
     GpuStatus,
     HealthStatus,
+    IncidentStatus,
     PublisherPod,
     SourceStatus,
     Topology,
@@ -32,8 +36,6 @@ from rules.judge.observation import SourceState
 from rules.judge.state import MAX_PORT_CHARS, GpuView, NodeState, SourceView
 from rules.judge.topology import describe
 from rules.judge.wire import to_wire
-from rules.publish.labels import labels
-from rules.publish.size import fitted
 from rules.publish.verdict import (
     ALL_PASSING,
     STARTING,
@@ -42,7 +44,103 @@ from rules.publish.verdict import (
     Verdict,
     not_looked_yet,
 )
-from rules.text.label_value import RefusedLabel
+from rules.text.label_value import RefusedLabel, checked_labels, product_label
+
+MIXED = "mixed"
+
+
+def labels(
+    state: NodeState, judged: Verdict, topology: Topology
+) -> tuple[dict[str, str | None], tuple[RefusedLabel, ...]]:
+    """Every label of ours with its value, None to remove it; and what was refused."""
+    wanted = {names.LABEL_HEALTH: judged.health.value.lower()}
+    if judged.gpus_expected:
+        wanted[names.LABEL_GPUS] = str(judged.gpus_expected)
+        if judged.gpus_healthy is not None:
+            wanted[names.LABEL_GPUS_HEALTHY] = str(judged.gpus_healthy)
+    facts = {
+        names.LABEL_INTERCONNECT: topology.interconnect,
+        names.LABEL_NVLINK_DOMAIN: topology.nvlink_domain,
+        names.LABEL_NUMA: topology.numa,
+        names.LABEL_MIG: mig_label(state),
+        names.LABEL_PRODUCT: _product(state),
+        names.LABEL_DRIVER: state.driver,
+    }
+    wanted |= {name: value for name, value in facts.items() if value}
+    kept, refused = checked_labels(wanted)
+    return {name: kept.get(name) for name in names.AGENT_LABELS}, refused
+
+
+def mig_label(state: NodeState) -> str:
+    """`none`, `mixed` or `all`; empty while no GPU says whether MIG is on."""
+    modes = {view.seen.mig_mode for view in state.gpus.values()} - {None}
+    if not modes:
+        return ""
+    if modes == {True}:
+        return "all"
+    return MIXED if True in modes else "none"
+
+
+def _product(state: NodeState) -> str:
+    products = {view.seen.product for view in state.gpus.values() if view.seen.product}
+    if len(products) > 1:
+        return MIXED
+    return product_label(products.pop()) if products else ""
+
+
+SOFT_LIMIT_BYTES: Final = 60 * 1024
+"""Leaves room below the object's limit for metadata and managed fields."""
+
+_FEW_ENTRIES: Final = 16
+
+
+def fitted(status: HealthStatus, limit: int = SOFT_LIMIT_BYTES) -> HealthStatus:
+    """The status within `limit` bytes; unchanged where it fits."""
+    if _size(status) <= limit:
+        return status
+    status = _with(status, tuple(i if i.active else _one_line(i) for i in status.incidents))
+    status = _without_last(status, limit, closed_only=True)
+    if _size(status) <= limit:
+        return status
+    status = _with(status, tuple(_one_line(i) for i in status.incidents))
+    if _size(status) > limit:
+        status = _with(status, tuple(_no_line(i) for i in status.incidents))
+    if _size(status) > limit:
+        status = msgspec.structs.replace(status, ledger=status.ledger[:_FEW_ENTRIES])
+    return _without_last(status, limit, closed_only=False)
+
+
+def _without_last(status: HealthStatus, limit: int, *, closed_only: bool) -> HealthStatus:
+    """Drop incidents from the end (oldest closed, then mildest) until it fits."""
+    incidents = list(status.incidents)
+    sizes = [len(msgspec.json.encode(incident)) + 1 for incident in incidents]
+    excess = _size(status) - limit
+    gone = 0
+    while incidents and excess > 0 and not (closed_only and incidents[-1].active):
+        incidents.pop()
+        excess -= sizes.pop()
+        gone += 1
+    if not gone:
+        return status
+    kept = _with(status, tuple(incidents))
+    return msgspec.structs.replace(kept, dropped=status.dropped + gone)
+
+
+def _with(status: HealthStatus, incidents: tuple[IncidentStatus, ...]) -> HealthStatus:
+    return msgspec.structs.replace(status, incidents=incidents)
+
+
+def _one_line(incident: IncidentStatus) -> IncidentStatus:
+    return msgspec.structs.replace(incident, evidence=incident.evidence[:1])
+
+
+def _no_line(incident: IncidentStatus) -> IncidentStatus:
+    return msgspec.structs.replace(incident, evidence=())
+
+
+def _size(status: HealthStatus) -> int:
+    return len(msgspec.json.encode(status))
+
 
 NOT_DEGRADED: Final = "NotDegraded"
 RIDE_ALONG_S: Final = 60.0

@@ -1,8 +1,8 @@
 """The one gate for what goes into a Kubernetes label value.
 
-Called by `publish.labels` for every label, so that one odd value (a vendor string, a UUID
-with a colon) costs that label only and never the whole patch. It never raises: what it refuses
-it returns, for the caller to log and count.
+Called by `rules.publish.publication` for every label, so that one odd value (a vendor string, a
+UUID with a colon) costs that label only and never the whole patch. It never raises: it returns
+what it refuses, for the caller to log and count.
 """
 
 from __future__ import annotations

@@ -23,8 +23,7 @@ from agent.nvml.inventory import (
 from agent.nvml.messages import NvmlTopology, Tier, Value
 from agent.nvml.poller import Poller
 from agent.nvml.topology import topology
-from rules.catalog.driver_branch import driver_branch
-from rules.catalog.signals import Signal
+from rules.catalog.signals import Signal, driver_branch
 from rules.text.pci_address import full_address
 
 CLOCKS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}

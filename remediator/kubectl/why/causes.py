@@ -15,8 +15,7 @@ from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause
 from rules.api.timestamps import parse_time
-from rules.catalog.device import device_at
-from rules.catalog.plain_words import closes, repair, repair_command, repeats_needed
+from rules.catalog.explanations import closes, device_at, repair, repair_command, repeats_needed
 from rules.catalog.reason import Action, Severity
 from rules.catalog.signals import SourceState
 from rules.catalog.thresholds import DEFAULT_RULES

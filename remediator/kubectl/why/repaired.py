@@ -9,7 +9,7 @@ from remediator.view.text import age
 from rules.api.health import HealthStatus, IncidentStatus
 from rules.api.names import ANNOTATION_EXPECTED_GPUS, ANNOTATION_REPAIRED
 from rules.api.timestamps import parse_time
-from rules.catalog.plain_words import closes
+from rules.catalog.explanations import closes
 from rules.catalog.reason import Severity
 from rules.catalog.signals import SourceState
 from rules.text.counted import count

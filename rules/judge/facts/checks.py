@@ -15,8 +15,7 @@ from rules.catalog.reasons import REASONS
 from rules.catalog.signals import LOWEST_COMPUTE_STATE, Signal
 from rules.catalog.thresholds import Threshold
 from rules.judge.facts.checks_heat import clocks, margin_left, memory_temperature, power_limit
-from rules.judge.facts.sample import Sample, number_of
-from rules.judge.facts.standing import Check, Look, Renewed, above, flag
+from rules.judge.facts.standing import Check, Look, Renewed, Sample, above, flag, number_of
 from rules.judge.gauge import Latch
 from rules.judge.incident import Scope
 from rules.judge.observation import Value

@@ -11,8 +11,7 @@ from typing import Final
 
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Threshold
-from rules.judge.facts.sample import Sample
-from rules.judge.facts.standing import Look, below, flag
+from rules.judge.facts.standing import Look, Sample, below, flag
 
 _NANOSECONDS: Final = 1e9
 

@@ -12,8 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from rules.api.health import MAX_EVIDENCE
-from rules.catalog.gravity import strength
-from rules.catalog.reason import Severity
+from rules.catalog.reason import Severity, strength
 from rules.catalog.thresholds import Thresholds
 from rules.catalog.xid import REPEATING_XIDS
 from rules.judge.burst import FABRIC_XIDS, settled
@@ -28,9 +27,8 @@ from rules.judge.incident import (
     closed,
     replace_all,
 )
-from rules.judge.judging import Judging
 from rules.judge.recording import surroundings
-from rules.judge.state import MAX_GPUS, NodeState, find_gpu
+from rules.judge.state import MAX_GPUS, Judging, NodeState, find_gpu
 
 COMMON: Final = "CommonCause"
 FABRIC_FAILED: Final = "FabricStateFailed"

@@ -18,13 +18,14 @@ from rules.catalog.reason import Severity
 from rules.catalog.reasons import REASONS
 from rules.catalog.xid import RECOVERY_ACTION_XID, reason_for_xid
 from rules.judge.incident import Finding, Member, Named
-from rules.judge.judging import Judging, close_where
 from rules.judge.observation import EventKind, GpuEvent, SourceName
 from rules.judge.recording import SUPERSEDED, record
 from rules.judge.state import (
     MAX_PENDING_EVENTS,
+    Judging,
     NodeState,
     PendingEvent,
+    close_where,
     find_gpu,
     identify,
 )

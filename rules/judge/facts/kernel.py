@@ -13,22 +13,25 @@ from msgspec.structs import replace
 
 from rules.api.health import MigInstance, NvidiaAction
 from rules.catalog.reason import SILENCE_3M, Reason
-from rules.catalog.reasons import REASONS
+from rules.catalog.reasons import REASONS, reason_for_sxid
 from rules.catalog.signals import Signal
-from rules.catalog.sxid import reason_for_sxid
-from rules.catalog.xid import RECOVERY_ACTION_XID, nvidia_buckets, reason_for_line, reason_for_xid
-from rules.judge.bridges import about_gpus_below
+from rules.catalog.xid import (
+    REASON_OF_KIND,
+    RECOVERY_ACTION_XID,
+    nvidia_buckets,
+    reason_for_line,
+    reason_for_xid,
+)
 from rules.judge.burst import NO_ACTION, being_judged
 from rules.judge.closing import mark_reset
 from rules.judge.expected_gpus import GPU_CLASSES, NVIDIA_VENDOR
 from rules.judge.facts.events import hint_to_look, take_event
-from rules.judge.facts.links import count_link_fault
+from rules.judge.facts.readings import count_link_fault
 from rules.judge.facts.repeats import count_repeat
 from rules.judge.incident import NOBODY, PAST_CLOCK_S, Finding, Named, Scope
-from rules.judge.judging import Judging
 from rules.judge.observation import KernelLineSeen, SourceName
-from rules.judge.recording import finding_for_action, record, take_answer
-from rules.judge.state import MAX_ADDRESSES, NodeState, find_gpu, identify, with_gpu
+from rules.judge.recording import about_gpus_below, finding_for_action, record, take_answer
+from rules.judge.state import MAX_ADDRESSES, Judging, NodeState, find_gpu, identify, with_gpu
 from rules.kernel_log.record import KernelLine, LineKind
 from rules.text.pci_address import plain_address
 
@@ -37,26 +40,6 @@ ROW_REMAP_XIDS: Final = frozenset({63, 177})
 
 _REMAP_XIDS: Final = frozenset({63, 64})
 
-_REASON_OF_KIND: Final = {
-    LineKind.GPU_LOST: "GPULost",
-    LineKind.RM_INIT_FAILED: "RmInitFailed",
-    LineKind.PROBE_FAILED: "ProbeFailed",
-    LineKind.RESET_REQUIRED: "ResetRequiredAssertion",
-    LineKind.GSP_ERROR: "GspError",
-    LineKind.VERSION_MISMATCH: "ClientVersionMismatch",
-    LineKind.NVLINK_DETECT: "NVLinkDetectFailed",
-    LineKind.PEERMEM: "PeermemError",
-    LineKind.DPC: "PcieContainment",
-    LineKind.PCIE_BANDWIDTH: "PcieBandwidthLimited",
-    LineKind.D3COLD: "DeviceInaccessible",
-    LineKind.NIC_POWER: "NicPower",
-    LineKind.NIC_TEMPERATURE: "NicTemperature",
-    LineKind.NIC_MODULE: "NicModule",
-    LineKind.NIC_HEALTH: "NicHealth",
-    LineKind.NIC_COMMAND: "NicCommandFailed",
-    LineKind.NCCL_SEGFAULT: "NcclSegfault",
-    LineKind.HUNG_TASK: "HungNvidiaTask",
-}
 _NO_PROOF: Final = frozenset(
     {
         LineKind.RM_INIT_FAILED,
@@ -187,7 +170,7 @@ def _judge_other(on: Judging, seen: KernelLineSeen) -> Judging:
     if line.kind is LineKind.AER:
         reason = "PcieAerCorrected" if line.detail == "corrected" else "PcieAerUncorrected"
     else:
-        reason = _REASON_OF_KIND.get(line.kind, "")
+        reason = REASON_OF_KIND.get(line.kind, "")
     if not reason:
         return on
     row = REASONS[reason]

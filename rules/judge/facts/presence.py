@@ -17,7 +17,6 @@ from rules.api.health import ExpectedGpus
 from rules.catalog.reason import ON_RESET, ClosesKind
 from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
-from rules.judge.bridges import CONTAINMENT, learn_bridges
 from rules.judge.burst import REASON_LOST, is_lost
 from rules.judge.expected_gpus import (
     ANNOTATION,
@@ -31,14 +30,16 @@ from rules.judge.expected_gpus import (
 from rules.judge.facts.standing import record_standing
 from rules.judge.gauge import Gauge
 from rules.judge.incident import Finding, Incident, Named, Scope
-from rules.judge.judging import Judging, close_for, close_where
 from rules.judge.ledger import noted, whose
 from rules.judge.observation import GpuSeen, Inventory, PciSeen, SourceName, SourceState
-from rules.judge.recording import SUPERSEDED
+from rules.judge.recording import CONTAINMENT, SUPERSEDED, learn_bridges
 from rules.judge.state import (
     MAX_GPUS,
     GpuView,
+    Judging,
     NodeState,
+    close_for,
+    close_where,
     find_gpu,
     just_told,
 )

@@ -1,33 +1,42 @@
-"""Judge one poll of one GPU: presence, recovery action, flags, counters, gauges and rates.
+"""Judge what is read of one GPU: polls, the return of its NVLinks, the kernel's AER counters.
 
-Called by `judge` for NVML readings, and for a dcgm-exporter page where NVML is off. Absent
-values are neither good nor bad. What each check looks at stands in `judge.facts.checks`.
+Called by `judge` for NVML readings, for a dcgm-exporter page where NVML is off, and for AER
+counters; by `judge.facts.kernel` for lines about a link. Absent values are neither good nor bad.
+What each check measures stands in `judge.facts.checks`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Final
 
 from msgspec.structs import replace
 
-from rules.catalog.reason import ClosesKind
+from rules.catalog.reason import ClosesKind, Level, Reason, Severity
 from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
+from rules.judge import ledger
 from rules.judge.closing import mark_reset
 from rules.judge.facts.checks import FLAGS, GAUGES, RECOVERY_FAILED, RETRAINS, VOLATILE
-from rules.judge.facts.links import links_returned
-from rules.judge.facts.sample import Sample, number_of
-from rules.judge.facts.standing import judge_check, judge_checks, looked, memory_of
+from rules.judge.facts.standing import (
+    Sample,
+    is_known,
+    judge_check,
+    judge_checks,
+    looked,
+    memory_of,
+    number_of,
+)
 from rules.judge.gauge import Latch
-from rules.judge.judging import Judging
+from rules.judge.incident import Finding, Incident, Named
 from rules.judge.ledger import noted, whose
-from rules.judge.observation import GpuSeen, Readings, SourceName, Value
-from rules.judge.present import links_down
-from rules.judge.recording import finding_for_action, note_no_need, take_answer
-from rules.judge.state import Counter, GpuView, find_gpu, just_told
+from rules.judge.observation import AerCounters, AerSeen, GpuSeen, Readings, SourceName, Value
+from rules.judge.present import all_links_up, links_down
+from rules.judge.recording import finding_for_action, note_no_need, record, take_answer
+from rules.judge.state import Counter, GpuView, Judging, close_for, find_gpu, just_told
 from rules.judge.topology import outside_partition
+from rules.kernel_log.record import KernelLine
 
 LINK_ERRORS: Final = "NVLink errors"
 _PENDING_REASONS: Final = frozenset({"RowRemapPending", "RepairPending", "RetiredPagesPending"})
@@ -246,3 +255,118 @@ def _keep_counters(
     if not fresh:
         return on
     return on.with_gpu(replace(on.current(view), counters={**before, **fresh}))
+
+
+LINK_XID: Final = 74
+LINK_XIDS: Final = frozenset({LINK_XID, *range(144, 151)})
+"""Errors of NVLinks, before and from NVLink 5."""
+
+_ON_LINK: Final = f"Xid {LINK_XID} on link "
+
+_MANY_LINKS: Final = 3
+"""Links of one GPU that had an error within the day, each at another time: then it is the GPU's.
+Source: gpuward, as many as bursts of 13 at one place."""
+
+_RETURNED_LOOKS: Final = 3
+"""Looks that find all links up after the last error. Source: gpuward, as for NVLinkDown."""
+
+
+def count_link_fault(
+    on: Judging, line: KernelLine, row: Reason, who: Named, at: float
+) -> tuple[Judging, Reason]:
+    """Note an error of a link; its row is heavier when the same link, or two other links of the
+    same GPU, had one within the day.
+
+    What the registers call harmless, or the consequence of another error, does not count.
+    """
+    if line.xid in LINK_XIDS and (view := find_gpu(on.state, *who)) is not None:
+        on = on.with_gpu(replace(view, links_up=0))
+    if line.xid != LINK_XID or line.link is None or row.severity is Severity.INFO:
+        return on, row
+    window_s = on.thresholds["RepeatWindow"].value
+    apart_s = on.thresholds["IncidentGrouping"].value
+    what = f"{_ON_LINK}{line.link}"
+    erred_at = _erred_at(on, who, at - window_s)
+    noted = ledger.noted(on.state.ledger, ledger.whose(*who), what, at, window_s, family=_ON_LINK)
+    on = on.then(replace(on.state, ledger=noted))
+    again = at - erred_at.get(what, at) > apart_s
+    if not again and _bursts((*erred_at.values(), at), apart_s) < _MANY_LINKS:
+        return on, row
+    heavier = replace(
+        row,
+        severity=max(row.severity, Severity.DEGRADED),
+        level=max(row.level, Level.CORDON),
+    )
+    return on, heavier
+
+
+def _erred_at(on: Judging, who: Named, since: float) -> dict[str, float]:
+    """When each link of a GPU last had an error after `since`, under either of its names."""
+    found: dict[str, float] = {}
+    for (owner, what), entry in on.state.ledger.items():
+        if owner in who and what.startswith(_ON_LINK) and entry.last_at >= since:
+            found[what] = max(entry.last_at, found.get(what, since))
+    return found
+
+
+def _bursts(times: Iterable[float], apart_s: float) -> int:
+    """How many of these times are more than `apart_s` after the one before, the first included."""
+    ordered = sorted(times)
+    return 1 + sum(later - earlier > apart_s for earlier, later in pairwise(ordered))
+
+
+def links_returned(on: Judging, view: GpuView) -> Judging:
+    """Take one look at a GPU's links: what waits for their return ends when it lasts."""
+    looks = view.links_up + 1 if all_links_up(on.state, view) else 0
+    on = on.with_gpu(replace(view, links_up=min(looks, _RETURNED_LOOKS)))
+    if looks < _RETURNED_LOOKS:
+        return on
+    return close_for(on, view.who, _waits_for_links, ClosesKind.STATE)
+
+
+def _waits_for_links(incident: Incident) -> bool:
+    waits = incident.row.closes_on.signal == Signal.NVLINK_STATES
+    return waits and not LINK_XIDS.isdisjoint(incident.xids)
+
+
+UNCORRECTED: Final = "PcieAerUncorrected"
+_MAX_FUNCTIONS: Final = 64
+
+
+def judge_aer(on: Judging, seen: AerSeen) -> Judging:
+    """Take one look at the counters; those of a function that is no known GPU are left out."""
+    for counters in seen.functions[:_MAX_FUNCTIONS]:
+        view = find_gpu(on.state, "", counters.address)
+        if view is not None:
+            on = _look(on, view, counters, seen.at)
+    return on
+
+
+def _look(on: Judging, view: GpuView, counters: AerCounters, at: float) -> Judging:
+    base, last = view.aer_base, view.aer
+    fresh = replace(view, aer=counters, aer_base=counters)
+    if base is None or last is None or base.address != counters.address:
+        return on.with_gpu(fresh)
+    if _uncorrected(counters) < _uncorrected(last):
+        return on.with_gpu(fresh)
+    limit = on.thresholds[UNCORRECTED].value
+    grown = _uncorrected(last) - _uncorrected(base)
+    if grown < limit:  # more since this look waits for the confirming one
+        return on.with_gpu(replace(view, aer=counters))
+    on = on.with_gpu(replace(fresh, aer_base=last))
+    finding = Finding(
+        at=at,
+        row=REASONS[UNCORRECTED],
+        gpu=view.seen.uuid,
+        pci=view.pci,
+        source=SourceName.PCI,
+        evidence=(
+            f"sysfs: {grown} uncorrected PCIe errors more "
+            f"(nonfatal={last.nonfatal or 0} fatal={last.fatal or 0})"
+        ),
+    )
+    return record(on, replace(finding, counts=not is_known(on.state, finding)))
+
+
+def _uncorrected(counters: AerCounters) -> int:
+    return (counters.nonfatal or 0) + (counters.fatal or 0)

@@ -17,11 +17,10 @@ from rules.catalog.reason import BY_HUMAN, SILENCE_3M, Action, Level, Severity
 from rules.catalog.thresholds import Thresholds
 from rules.catalog.xid import PLACED_XID, REPEATING_XIDS, reason_for_xid
 from rules.judge.incident import Finding, Named, with_conclusion
-from rules.judge.judging import Judging
 from rules.judge.ledger import Ledger, noted, total, whose
 from rules.judge.observation import SourceName, SourceState, WorkloadSeen
 from rules.judge.recording import record
-from rules.judge.state import MAX_BURSTS, Burst, identify, replace_incident
+from rules.judge.state import MAX_BURSTS, Burst, Judging, identify, replace_incident
 from rules.judge.workload import Workload, programs_among
 from rules.kernel_log.record import KernelLine
 

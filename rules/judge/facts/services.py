@@ -1,6 +1,6 @@
 """The driver's services and modules on the host: which of them is missing where it is needed.
 
-Called by `judge_sources.take_host`. Absence alone is never a finding: a service may run in a
+Called by `judge.facts.sources.take_host`. Absence alone is never a finding: a service may run in a
 container, on another machine of the rack, or not be needed. It takes a service that ran earlier in
 this boot, or GPUs that show what its absence does. Nothing here is above Degraded, Report.
 """
@@ -17,7 +17,6 @@ from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Threshold
 from rules.judge.expected_gpus import NVIDIA_VENDOR
 from rules.judge.facts.checks import LINK_DOWN
-from rules.judge.facts.sample import number_of
 from rules.judge.facts.standing import (
     WHOLE,
     Check,
@@ -28,13 +27,13 @@ from rules.judge.facts.standing import (
     is_raised,
     judge_check,
     looked,
+    number_of,
     remembered,
 )
 from rules.judge.gauge import Gauge
 from rules.judge.incident import Scope
-from rules.judge.judging import Judging, close_where
 from rules.judge.observation import HostSeen, Service, SourceName, SourceState
-from rules.judge.state import GpuView, NodeState, ServiceView
+from rules.judge.state import GpuView, Judging, NodeState, ServiceView, close_where
 from rules.judge.topology import FABRIC_COMPLETED, Interconnect, interconnect, nvlink_domain
 
 PROPRIETARY: Final = "P"

@@ -17,10 +17,8 @@ from rules.catalog.thresholds import Threshold
 from rules.judge import observation as facts
 from rules.judge.closing import mark_reset, without_looks
 from rules.judge.expected_gpus import expected_gpus
-from rules.judge.facts.network import judge_ports
-from rules.judge.facts.port_errors import judge_port_errors
+from rules.judge.facts.host import judge_port_errors, judge_ports, judge_processes
 from rules.judge.facts.presence import lost_poll
-from rules.judge.facts.processes import judge_processes
 from rules.judge.facts.services import judge_services
 from rules.judge.facts.standing import (
     Check,
@@ -33,10 +31,10 @@ from rules.judge.facts.standing import (
 )
 from rules.judge.gauge import Latch
 from rules.judge.incident import Finding, Named
-from rules.judge.judging import Judging
 from rules.judge.recording import record
 from rules.judge.state import (
     START_GRACE_S,
+    Judging,
     SourceView,
     StandDown,
     find_gpu,

@@ -15,7 +15,7 @@ from rules.api.quarantine import (
 from rules.api.sentences import bounded, causes_clause, let_go_by, some
 from rules.api.timestamps import format_time, utc
 from rules.api.writes import Decision, Evicting
-from rules.catalog.plain_words import NO_REPAIR, repair
+from rules.catalog.explanations import NO_REPAIR, repair
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.repair.ladder import Climb, Rung, Step
 from rules.session import status as st

@@ -19,8 +19,7 @@ from agent.nvml.topology import topology
 from hack.sim.driver import NODES, functions_of
 from hack.sim.driver.node import parse
 from hack.sim.driver.store import load
-from rules.catalog.driver_branch import driver_branch
-from rules.catalog.signals import Signal
+from rules.catalog.signals import Signal, driver_branch
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.judge.observation import PciSeen, SourceChanged, SourceName, SourceState
 from rules.publish.verdict import verdict

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import DEFAULT_RULES, Thresholds
-from rules.judge.change import Change
 from rules.judge.incident import Incident
-from rules.judge.judge import judge, next_deadline
+from rules.judge.judge import Change, judge, next_deadline
 from rules.judge.observation import (
     CallFailed,
     DcgmSeen,

@@ -9,7 +9,7 @@ import pytest
 from agent.kube.objects import Metadata, NodeObject
 from agent.publish.events import event_body
 from rules.api import names
-from rules.publish.events import NodeEvent
+from rules.publish.sentences import NodeEvent
 
 pytest.importorskip("celpy", reason="cel-python is not installed")
 

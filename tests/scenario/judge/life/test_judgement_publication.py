@@ -9,9 +9,8 @@ from msgspec.structs import replace
 from rules.api.health import MAX_OBJECT_BYTES, HealthStatus, IncidentStatus
 from rules.judge.incident import in_order
 from rules.judge.observation import SourceName, SourceState
-from rules.publish.events import events_for
-from rules.publish.publication import Difference, Publication, differs
-from rules.publish.size import SOFT_LIMIT_BYTES, fitted
+from rules.publish.publication import SOFT_LIMIT_BYTES, Difference, Publication, differs, fitted
+from rules.publish.sentences import events_for
 from tests.support.scenario.judgement_world import World
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from agent.cli import main
 from agent.commands.explain import explanation
-from rules.catalog.sxid import sxid_catalog
-from rules.catalog.words import BUCKETS, PEERS, peer_sentence
+from rules.catalog.explanations import BUCKETS, PEERS, peer_sentence
+from rules.catalog.reasons import sxid_catalog
 from rules.catalog.xid import RECOVERY_ACTION_XID, catalog, reason_for_xid
 
 

@@ -24,8 +24,8 @@ from rules.judge.observation import KernelGap, KernelLineSeen, NodeSeen, Workloa
 from rules.judge.state import NodeState
 from rules.judge.workload import Workload
 from rules.kernel_log.parse import parse
-from rules.publish.events import NodeEvent
 from rules.publish.publication import Publication
+from rules.publish.sentences import NodeEvent
 from tests.support.agent.kernel_log_parts import XID79
 
 END = Stop(0, "the test is over")

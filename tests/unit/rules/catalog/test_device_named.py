@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rules.catalog.device import device_at, places
+from rules.catalog.explanations import device_at, places
 from rules.catalog.reasons import REASONS
 
 PCI = "0000:0a:00"

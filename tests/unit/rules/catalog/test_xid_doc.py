@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from hack.catalog import generate, peers, xid_doc
-from rules.catalog.reasons import REASONS, RECOVERY_REASONS
-from rules.catalog.sxid import reason_for_sxid, sxid_catalog
+from rules.catalog.reasons import REASONS, RECOVERY_REASONS, reason_for_sxid, sxid_catalog
 from rules.catalog.xid import catalog
 
 SHARED = Path(__file__).resolve().parents[5] / "shared" / "data" / "catalog"

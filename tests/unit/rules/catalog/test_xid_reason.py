@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from rules.catalog.driver_branch import driver_branch
-from rules.catalog.line_reason import reason_for_kernel_line
 from rules.catalog.reason import (
     Action,
     ClosesKind,
@@ -17,11 +15,13 @@ from rules.catalog.reason import (
     Severity,
     is_reason_code,
 )
+from rules.catalog.signals import driver_branch
 from rules.catalog.xid import (
     applies_to,
     catalog,
     nearest_architecture,
     nvidia_buckets,
+    reason_for_kernel_line,
     reason_for_xid,
 )
 from rules.kernel_log.parse import parse

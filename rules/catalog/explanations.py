@@ -1,15 +1,20 @@
-"""Codes of a verdict in plain words: what would close an incident and what would repair it.
+"""Codes of the catalog in plain English: what ends or repairs a fault, where it is.
 
-For `why` and `explain`; data and small functions only.
+For `explain`, `check`, `why` and the pages. What the short codes of the Xid catalog mean stands in
+`rules/data/words.json`; they are facts about other programs at the time of the catalog.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
+from rules.catalog.data_file import data_file
 from rules.catalog.reason import Action, ClosesKind, ClosesOn
 from rules.catalog.thresholds import DEFAULT_RULES
-from rules.catalog.xid import PLACED_XID
+from rules.catalog.xid import PLACED_XID, XidRow
 from rules.text.pasted import is_pasteable
 
 _CLOSES: Final = {
@@ -46,7 +51,7 @@ def closes(text: str) -> str:
     except ValueError:
         return f"closes on {text}" if text else ""
     if ends.kind is ClosesKind.SILENCE:
-        return f"closes by itself {str(ends)[8:-1]} after it was last seen"
+        return f"closes by itself {ends.silence} after it was last seen"
     if ends.kind is ClosesKind.STATE:
         return (
             f"closes when {ends.count} of the last {ends.window} readings of {ends.signal} are "
@@ -87,3 +92,54 @@ def repair_command(action: str, pci: str = "") -> str:
     """The command on the node that repairs; "" where none does, or the address is none."""
     command = next((text for known, text in _COMMANDS.items() if known == action), "")
     return "" if "{pci}" in command and not is_pasteable(pci) else command.format(pci=pci)
+
+
+GPU: Final = "GPU"
+NVSWITCH: Final = "NVSwitch"
+
+_OTHERS: Final = (
+    ("SXid", NVSWITCH),
+    ("Nic", "network adapter"),
+    ("PcieAer", "PCI device"),  # a GPU, or a port above it
+    ("PcieContainment", "PCI device"),
+)
+"""How reasons begin whose lines name something else (`rules.judge.facts.kernel`)."""
+
+
+def device_kind(reason: str) -> str:
+    """What an incident of this reason is about, as far as its address alone is known."""
+    return next((kind for start, kind in _OTHERS if reason.startswith(start)), GPU)
+
+
+def device_at(reason: str, address: str) -> str:
+    """A device that is known by its address alone: `NVSwitch at 0000:0a:00`."""
+    return f"{device_kind(reason)} at {address}"
+
+
+def places(reason: str, pci: Sequence[str], gpus: Sequence[str]) -> tuple[str, ...]:
+    """Where an incident is: addresses and UUIDs of GPUs, or what else the addresses are of."""
+    return (*pci, *gpus) if gpus else tuple(device_at(reason, address) for address in pci)
+
+
+class _WordsFile(msgspec.Struct, frozen=True):
+    buckets: dict[str, str]
+    peers: dict[str, dict[str, str]]
+    """By column of the catalog."""
+
+
+_FILE: Final = msgspec.json.decode(data_file("words.json"), type=_WordsFile)
+BUCKETS: Final = _FILE.buckets
+
+PEERS: Final = (
+    ("device_plugin", "device plugin"),
+    ("eks", "EKS agent"),
+    ("dcgm", "DCGM health"),
+    ("nvsentinel", "NVSentinel"),
+)
+"""Column of the catalog and name of the peer, in the order shown."""
+
+
+def peer_sentence(row: XidRow, peer: str) -> str:
+    """Return what `peer` (a column of the catalog) does with the Xid."""
+    code: str = getattr(row, peer)
+    return _FILE.peers.get(peer, {}).get(code, code) + "."
