@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = as_parsed(words or ["--help"], known)
     if given[:1] == ["--version"]:
         # Imported here: the daemon's start has no use for it.
-        from agent.version import VERSION
+        from agent.settings import VERSION
 
         sys.stdout.write(f"gpuward {VERSION}\n")
         return 0

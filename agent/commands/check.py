@@ -18,11 +18,8 @@ import msgspec
 
 from agent.commands.check_table import plain_text, rich_text
 from agent.commands.terminal import add_output, print_out
-from agent.daemon.composer import Composer, Pod
-from agent.daemon.judgement import Judgement, Who
-from agent.daemon.nvml_facts import observation_of
-from agent.daemon.rules_file import load_rules
-from agent.daemon.senses import Senses, SensesError
+from agent.daemon.judgement import Composer, Judgement, Pod, Who, load_rules
+from agent.daemon.senses import Senses, SensesError, observation_of
 from agent.inbox import Inbox, Item, NvmlSaid
 from agent.nvml import messages
 from agent.settings import (

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from agent.commands.terminal import add_output, print_out
-from agent.repair.result import EXIT_STATUS, RepairResult, for_kubernetes
+from agent.repair.host import EXIT_STATUS, RepairResult, for_kubernetes
 from agent.settings import Option
 from rules.text.printable import printable
 

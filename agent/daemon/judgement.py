@@ -7,18 +7,66 @@ while it was still being read are judged again on top of it.
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import msgspec
 from msgspec import structs
 
+from agent.settings import VERSION, SettingsError
 from rules.api.health import HealthStatus
-from rules.catalog.thresholds import Thresholds
+from rules.catalog.thresholds import DEFAULT_RULES, RulesError, Thresholds, parse_rules
 from rules.judge import observation as facts
 from rules.judge.judge import Change, judge, next_deadline, wants_another_look, wants_reread
 from rules.judge.restore import restore
 from rules.judge.state import NodeState, initial
+from rules.publish.publication import Identity, Publication, publish
+from rules.publish.verdict import verdict
+from rules.text.yaml_keys import duplicate_keys
+
+
+class LoadedRules(msgspec.Struct, frozen=True):
+    """The rules in force and the version that is published with verdicts made by them."""
+
+    rules: Thresholds
+    version: str
+
+
+def load_rules(path: str) -> LoadedRules:
+    """The built-in rules, or with the changes of a file.
+
+    Nodes with different files publish different versions, so that the remediator counts what
+    each of them finds apart. Raises SettingsError for an unreadable file, RulesError for a bad
+    one.
+    """
+    if not path:
+        return LoadedRules(DEFAULT_RULES, VERSION)
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        raise SettingsError(
+            f"--rules {path} cannot be read ({error.strerror}): name a readable file"
+        ) from error
+    _refuse_duplicates(text)
+    return LoadedRules(parse_rules(text), f"{VERSION}+{hashlib.sha256(text).hexdigest()[:12]}")
+
+
+def _refuse_duplicates(text: bytes) -> None:
+    # Imported here: only who gives a file pays for the YAML parser.
+    import yaml
+
+    try:
+        twice = duplicate_keys(yaml.compose(text, Loader=yaml.SafeLoader))
+    except yaml.YAMLError:
+        # `parse_rules` says it better.
+        return
+    except RecursionError:
+        raise RulesError("rules file: is nested too deeply; it is a page of YAML.") from None
+    if twice:
+        raise RulesError(f"rules file: {twice[0].sentence}.")
+
 
 KEPT_LINES = 4096
 KEPT_OTHERS = 512
@@ -117,3 +165,48 @@ def _judged_before(published: HealthStatus, observation: facts.Observation) -> b
         and observation.boot_id == published.cursor.boot_id
         and 0 <= observation.sequence <= published.cursor.kmsg_seq
     )
+
+
+HEARTBEAT_EVERY_S = 300.0
+"""An agent without a pod says this often that it is alive; the remediator allows 12 minutes."""
+
+
+class Pod(msgspec.Struct, frozen=True, kw_only=True):
+    """The pod this process runs in; empty outside one."""
+
+    name: str = ""
+    uid: str = ""
+
+
+def pod_of(environ: Mapping[str, str]) -> Pod:
+    """The pod that the downward API names, if any."""
+    name, namespace = environ.get("POD_NAME", ""), environ.get("POD_NAMESPACE", "")
+    uid = environ.get("POD_UID", "")
+    return Pod(name=f"{namespace}/{name}", uid=uid) if name and namespace and uid else Pod()
+
+
+class Composer:
+    """Keeps the heartbeat; all else is a function of the state."""
+
+    def __init__(self, pod: Pod, loaded: LoadedRules) -> None:
+        self._pod = pod
+        self._rules = loaded.rules
+        self._rules_version = loaded.version
+        self._beat_at: float | None = None
+
+    def compose(self, state: NodeState, now: float) -> Publication:
+        """What is to be published at `now` (wall seconds)."""
+        identity = Identity(
+            agent_version=VERSION,
+            rules_version=self._rules_version,
+            pod=self._pod.name,
+            pod_uid=self._pod.uid,
+            heartbeat_at=None if self._pod.uid else self._heartbeat(now),
+        )
+        return publish(state, verdict(state, now, self._rules), now, identity)
+
+    def _heartbeat(self, now: float) -> float:
+        """The last beat; a clock that went back beats at once, since readers would wait for it."""
+        if self._beat_at is None or not 0 <= now - self._beat_at < HEARTBEAT_EVERY_S:
+            self._beat_at = now
+        return self._beat_at

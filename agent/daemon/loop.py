@@ -13,8 +13,8 @@ from typing import Protocol
 
 from agent.daemon.judgement import Judgement
 from agent.daemon.log import Logger
-from agent.daemon.nvml_facts import observation_of
-from agent.daemon.stats import Latencies, XidCounts
+from agent.daemon.metrics import Latencies, XidCounts
+from agent.daemon.senses import observation_of
 from agent.inbox import Inbox, Item, Log, NvmlSaid, Stop
 from agent.nvml.messages import Event as NvmlEvent
 from agent.nvml.messages import EventKind, Note, NvmlStatus, SourceReason

@@ -20,16 +20,13 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from agent.daemon import log as logging
-from agent.daemon.composer import Composer, pod_of
 from agent.daemon.http import MetricsListenError, Server
-from agent.daemon.judgement import Judgement, Who
+from agent.daemon.judgement import Composer, Judgement, Who, load_rules, pod_of
 from agent.daemon.loop import JudgingLoop
-from agent.daemon.metrics import AgentCollector, Snapshot, exposition
-from agent.daemon.rules_file import load_rules
+from agent.daemon.metrics import AgentCollector, Latencies, Snapshot, XidCounts, exposition
 from agent.daemon.senses import Senses, SensesError
-from agent.daemon.stats import Latencies, XidCounts
 from agent.inbox import Inbox, Item, Log, Stop
-from agent.kernel_log.reread import NoRereadError, messages
+from agent.kernel_log.follow import NoRereadError, messages
 from agent.kube.client import Kube
 from agent.kube.config import KubeConfigError
 from agent.kube.config import load as load_kube_config
@@ -38,9 +35,15 @@ from agent.kube.objects import NodeObject
 from agent.publish.evidence import EvidenceKeeper
 from agent.publish.plan import Wanted
 from agent.publish.publish import Publisher
-from agent.settings import USAGE_ERROR, AgentSettings, SettingsError, add_options, settings_of
-from agent.version import USER_AGENT
-from agent.workloads.workloads import WorkloadLookup
+from agent.senses.workloads import WorkloadLookup
+from agent.settings import (
+    USAGE_ERROR,
+    USER_AGENT,
+    AgentSettings,
+    SettingsError,
+    add_options,
+    settings_of,
+)
 from rules.api.evidence.whose import session_of
 from rules.catalog.thresholds import RulesError
 from rules.judge import observation as facts

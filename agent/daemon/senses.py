@@ -11,24 +11,28 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
 
 from agent.inbox import Inbox, Item, Log, NvmlSaid
 from agent.kernel_log.follow import DEFAULT_PATH, OFF, SYSLOG, OpenedLog, boot_id, open_kernel_log
 from agent.kernel_log.record import RecordCounts, Sieve
+from agent.nvml import messages
 from agent.nvml.link import NvmlLink
 from agent.nvml.messages import Message as NvmlMessage
 from agent.senses.dcgm import DcgmScraper
 from agent.senses.machine import REAL, Machine, MachineSense, simulated
 from agent.senses.udev import UdevError, UdevMonitor
-from agent.settings import AgentSettings
-from agent.version import USER_AGENT
+from agent.settings import USER_AGENT, AgentSettings
 from rules.judge import observation as facts
+from rules.judge.observation import Observation, SourceName
 from rules.kernel_log.parse import parse
 from rules.kernel_log.scan import worth_parsing
 
 if TYPE_CHECKING:
-    from agent.kernel_log.past import PastLog
+    from agent.kernel_log.whole import PastLog
+
 
 SIMULATED = "sim:"
 
@@ -120,7 +124,7 @@ class Senses:
         if kmsg in (OFF, SYSLOG, DEFAULT_PATH):
             return None
         # Imported here: the daemon reads no whole log.
-        from agent.kernel_log.past import NotUnderstoodError, PastLog, is_another_format
+        from agent.kernel_log.whole import NotUnderstoodError, PastLog, is_another_format
 
         try:
             if not is_another_format(kmsg):
@@ -243,3 +247,37 @@ def _machine(nvml: str) -> Machine:
     except ValueError as error:
         said = " ".join(str(error).split())
         raise SensesError(f"--nvml {nvml} is no node description: {said}") from error
+
+
+_Likeness: TypeAlias = facts.Inventory | facts.TopologySeen | facts.GpuEvent | facts.CallFailed
+
+_FACTS: Final[dict[type[messages.Message], type[_Likeness]]] = {
+    messages.Hello: facts.Inventory,
+    messages.NvmlTopology: facts.TopologySeen,
+    messages.Event: facts.GpuEvent,
+    messages.Fault: facts.CallFailed,
+}
+"""Facts that have the fields of their message."""
+
+
+def observation_of(message: messages.Message, at: float) -> Observation | None:
+    """The fact in a message; None for what only a log wants to know."""
+    match message:
+        case messages.NvmlStatus(state=state, reason=reason):
+            return facts.SourceChanged(
+                at=at, source=SourceName.NVML, state=state, reason=str(reason)
+            )
+        case messages.NvmlReadings():
+            values = {signal: _reading(value) for signal, value in message.values.items()}
+            return facts.Readings(at=at, gpu=message.gpu, pci=message.pci, values=values)
+        case messages.Hello() | messages.NvmlTopology() | messages.Event() | messages.Fault():
+            said = {**msgspec.structs.asdict(message), "at": at}
+            return msgspec.convert(said, _FACTS[type(message)], from_attributes=True)
+        case _:
+            return None
+
+
+def _reading(value: messages.Value) -> facts.Value:
+    if isinstance(value, messages.Absent):
+        return None
+    return tuple(value) if isinstance(value, list) else value

@@ -11,8 +11,33 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from typing import Any
 
+GROUP = "gpuward.simulator"
+"""Entry points under which a checkout offers a simulated driver; a wheel and the image none."""
+SIMULATED = "sim:"
+"""How the name of a description begins where a driver may be named."""
 ORDERS, REPORTS, ERRORS = 0, 1, 2
+
+
+def simulated_driver() -> Any:
+    """The module that simulates the driver.
+
+    It has `install(path)` for the calls of NVML, `NodeFile(path)` for the description, and
+    `functions_of`, `minors_of` and `host_of` for the machine around it. Raises ImportError where
+    there is none.
+    """
+    # Imported here: entry points cost a child that meets a real driver a megabyte for nothing.
+    from importlib.metadata import entry_points
+    from pathlib import Path
+
+    # A console script has its own folder on the path, and not the checkout it was installed from.
+    checkout = Path(__file__).parents[2]
+    if (checkout / "pyproject.toml").is_file() and str(checkout) not in sys.path:
+        sys.path.append(str(checkout))
+    for found in entry_points(group=GROUP):
+        return found.load()
+    raise ImportError(f"nothing is installed under the entry points {GROUP}")
 
 
 def main(mode: str, poll_s: float) -> int:
@@ -32,8 +57,8 @@ def main(mode: str, poll_s: float) -> int:
     jitter = int.from_bytes(os.urandom(4), "big") / (1 << 32)
     child = Child(orders=ORDERS, reports=reports, jitter=jitter, poll_s=poll_s)
     try:
-        if mode.startswith("sim:"):
-            trouble = _simulate(mode.removeprefix("sim:"))
+        if mode.startswith(SIMULATED):
+            trouble = _simulate(mode.removeprefix(SIMULATED))
             if trouble:
                 child.send(Note(trouble))
                 return EXIT_UNUSABLE
@@ -45,9 +70,6 @@ def main(mode: str, poll_s: float) -> int:
 
 def _simulate(path: str) -> str:
     """Put the simulated driver in place of the library; a sentence if that cannot be done."""
-    # Imported here: entry points cost a child that meets a real driver a megabyte for nothing.
-    from agent.simulator import simulated_driver
-
     try:
         driver = simulated_driver()
     except ImportError:

@@ -10,10 +10,9 @@ from typing import Any
 
 import pynvml as nvml
 
-from agent.nvml.caller import Caller, Failed
-from agent.nvml.inventory import Gpu, handle_value
+from agent.nvml.inventory import Caller, Failed, Gpu, handle_value
 from agent.nvml.messages import Event, EventKind
-from agent.nvml.table import EVENTS, SYSTEM_EVENTS, SYSTEM_EVENTS_BRANCH, EventRow
+from agent.nvml.schedule import EVENTS, SYSTEM_EVENTS, SYSTEM_EVENTS_BRANCH, EventRow
 
 REBUILD_AFTER_S = 1.0
 NO_INSTANCE = 0xFFFFFFFF

@@ -14,14 +14,20 @@ import msgspec
 import pynvml as nvml
 
 from agent.nvml import messages
-from agent.nvml.caller import Caller, DriverGoneError, Failed
 from agent.nvml.events import GpuEvents, SystemEvents
-from agent.nvml.inventory import Gpu, enumerate_gpus, excluded, virtualization
+from agent.nvml.inventory import (
+    Caller,
+    DriverGoneError,
+    Failed,
+    Gpu,
+    enumerate_gpus,
+    excluded,
+    virtualization,
+)
+from agent.nvml.messages import GPU_NOT_FOUND, NO_ACCESS, UNKNOWN_ERROR
 from agent.nvml.poller import MISSING, PRESENCE, Poller
-from agent.nvml.return_codes import GPU_NOT_FOUND, NO_ACCESS, UNKNOWN_ERROR
-from agent.nvml.schedule import Schedule
-from agent.nvml.table import CONFIRMED
-from agent.nvml.topology import topology
+from agent.nvml.reads import topology
+from agent.nvml.schedule import CONFIRMED, Schedule
 from rules.catalog.signals import Signal, driver_branch
 
 EXIT_INIT_FAILED = 3

@@ -22,6 +22,7 @@ import msgspec
 
 from agent.nvml import statuses
 from agent.nvml.messages import Calling, Framer, FromChild, Message, Note, Tier, ToChild, frame
+from agent.nvml.schedule import PERIODS_S
 from agent.nvml.supervisor import (
     Close,
     Emit,
@@ -43,7 +44,6 @@ from agent.nvml.supervisor import (
     next_deadline,
     step,
 )
-from agent.nvml.table import PERIODS_S
 
 READ_BYTES = 1 << 16
 NOTE_BYTES = 2048

@@ -11,12 +11,10 @@ from typing import Any, NamedTuple
 
 import pynvml as nvml
 
-from agent.nvml.caller import Caller, Failed
-from agent.nvml.inventory import Gpu
-from agent.nvml.messages import Absent, Fault, NvmlReadings, Tier, Value
+from agent.nvml.inventory import Caller, Failed, Gpu
+from agent.nvml.messages import Absent, Fault, Meaning, NvmlReadings, Tier, Value, meaning
 from agent.nvml.reads import READS
-from agent.nvml.return_codes import Meaning, meaning
-from agent.nvml.table import CALLS, FIELDS, CallRow, FieldRow
+from agent.nvml.schedule import CALLS, FIELDS, CallRow, FieldRow
 from rules.catalog.signals import BIT_ERROR_RATIOS, Signal, bit_error_ratio
 
 NOT_IN_THIS_DRIVER = Absent(13)

@@ -5,8 +5,7 @@ Pure; used by `supervisor`. Each message says what happened and what is next.
 
 from __future__ import annotations
 
-from agent.nvml.messages import Fault, NvmlStatus, SourceReason, SourceState
-from agent.nvml.return_codes import INIT_FAILURES
+from agent.nvml.messages import INIT_FAILURES, Fault, NvmlStatus, SourceReason, SourceState
 
 
 def up(message: str) -> NvmlStatus:

@@ -6,9 +6,10 @@ write per turn, remembers how that went, and turns every failure into a sentence
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -30,7 +31,10 @@ from agent.publish.plan import (
     node_step,
 )
 from rules.api.health import HealthStatus
+from rules.api.names import COMPONENT_AGENT
+from rules.api.timestamps import format_time
 from rules.publish.publication import Publication
+from rules.publish.sentences import NodeEvent
 
 FORBIDDEN_ATTEMPTS: Final = 6
 """Some 20 s: an installation may bring the rights a little later than the agent, and a past that
@@ -287,3 +291,73 @@ def sentence(what: str, error: KubeError) -> str:
     """What failed, why, and what a person can do."""
     remedy = REMEDY.get(error.status, "it is tried again")
     return f"{what} could not be written ({error}): {remedy}"
+
+
+NAMESPACE: Final = "default"
+"""Where Kubernetes keeps Events about objects without a namespace."""
+MAX_WAITING: Final = 64
+MAX_ATTEMPTS: Final = 5
+MAX_MESSAGE_CHARS: Final = 1024
+
+
+class _WaitingEvent(msgspec.Struct, frozen=True):
+    """An Event and when it happened (wall)."""
+
+    event: NodeEvent
+    at: float
+
+
+class EventLane:
+    """The Events that wait to be created; `add` may be called from another thread."""
+
+    def __init__(self, api: Kube, *, luck: Callable[[], float]) -> None:
+        self._api = api
+        self._luck = luck
+        self._lane = PublishLane()
+        self._waiting: deque[_WaitingEvent] = deque(maxlen=MAX_WAITING)
+
+    def add(self, event: NodeEvent, at: float) -> None:
+        """Queue an Event of wall time `at`; of too many the oldest goes."""
+        self._waiting.append(_WaitingEvent(event, at))
+
+    def turn(self, node: NodeObject, now: float) -> float:
+        """Create the next Event if one is due; when to call again (monotonic seconds)."""
+        while self._waiting:
+            if self._lane.not_before > now:
+                return self._lane.not_before
+            waiting = self._waiting[0]
+            try:
+                self._api.create_event(NAMESPACE, event_body(node, waiting.event, waiting.at))
+            except KubeError as error:
+                self._lane = self._lane.refused(now, self._luck(), at_least_s=error.retry_after_s)
+                if self._lane.failures < MAX_ATTEMPTS:
+                    return self._lane.not_before
+            self._lane = PublishLane()
+            self._waiting.popleft()
+        return float("inf")
+
+
+def event_body(node: NodeObject, event: NodeEvent, at: float) -> dict[str, Any]:
+    """The Event as the API server takes it, about the node's real UID."""
+    name = node.metadata.name
+    when = format_time(at)
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{name[:220]}.{int(at * 1e9):x}", "namespace": NAMESPACE},
+        "involvedObject": {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "name": name,
+            "uid": node.metadata.uid,
+        },
+        "type": event.type,
+        "reason": event.reason,
+        "message": event.message[:MAX_MESSAGE_CHARS],
+        "source": {"component": COMPONENT_AGENT, "host": name},
+        "reportingComponent": COMPONENT_AGENT,
+        "reportingInstance": name,
+        "firstTimestamp": when,
+        "lastTimestamp": when,
+        "count": 1,
+    }

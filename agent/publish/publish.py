@@ -17,8 +17,7 @@ import msgspec
 
 from agent.kube.client import Kube
 from agent.kube.objects import NodeObject
-from agent.publish.events import EventLane
-from agent.publish.lanes import HealthLane, NodeLane
+from agent.publish.lanes import EventLane, HealthLane, NodeLane
 from agent.publish.plan import FIRST_RETRY_S, LONGEST_RETRY_S, Wanted
 from rules.api.backoff import backoff_s
 from rules.api.health import HealthStatus

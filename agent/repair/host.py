@@ -10,10 +10,13 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from agent.senses.host_processes import sees_host_processes
+import msgspec
+
+from agent.senses.host import sees_host_processes
 
 _SHOWN: Final = 400
 _DIES_S: Final = 1.0
@@ -119,3 +122,49 @@ def _run(command: Sequence[str], timeout_s: float) -> Ran:
 
 def _text(said: bytes) -> str:
     return said[-65_536:].decode(errors="backslashreplace")
+
+
+MAX_BYTES: Final = 4096
+"""What a kubelet keeps of a termination message."""
+MAX_WORDS: Final = 1024
+
+
+class Outcome(StrEnum):
+    """How it ended."""
+
+    DONE = "done"
+    """Asked, and not refused by whoever does it."""
+    NEEDLESS = "needless"
+    """The node has booted since: there was nothing to do."""
+    UNKNOWN = "unknown"
+    """Asked, and whether it was heard is not known: it may happen yet."""
+    FAILED = "failed"
+    """It was begun and did not succeed."""
+    REFUSED = "refused"
+    """Something stands against it; nothing was begun."""
+
+
+EXIT_STATUS: Final = {
+    Outcome.DONE: 0,
+    Outcome.NEEDLESS: 0,
+    Outcome.UNKNOWN: 2,
+    Outcome.FAILED: 1,
+    Outcome.REFUSED: 3,
+}
+
+
+class RepairResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One JSON object, on standard output with `--json` and for Kubernetes."""
+
+    outcome: Outcome
+    message: str
+    gpus: tuple[str, ...] = ()
+
+
+def for_kubernetes(result: RepairResult) -> bytes:
+    """The result within what a kubelet keeps."""
+    short = msgspec.structs.replace(result, message=result.message[:MAX_WORDS])
+    text = msgspec.json.encode(short)
+    if len(text) > MAX_BYTES:
+        text = msgspec.json.encode(msgspec.structs.replace(short, gpus=()))
+    return text

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from agent.repair.host import Host, HostError, TooLateError
-from agent.repair.result import Outcome, RepairResult
+from agent.repair.host import Host, HostError, Outcome, RepairResult, TooLateError
 
 SYNC_S: Final = 30.0
 """How long file systems may take to write what they hold; a dead one never ends."""

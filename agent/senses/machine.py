@@ -14,11 +14,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from agent.senses.aer import aer_counters
-from agent.senses.devnodes import nvidia_minors
-from agent.senses.exhausted import is_exhausted
 from agent.senses.host import host_identity, host_seen
-from agent.senses.pci import pci_functions
+from agent.senses.sysfs import aer_counters, is_exhausted, nvidia_minors, pci_functions
 from rules.judge import observation as facts
 
 MachineFact = (
@@ -59,7 +56,7 @@ def simulated(path: str) -> Machine:
     Raises ImportError outside a checkout, OSError and ValueError for a file that is no such node.
     """
     # Imported here: a real machine has no use for it.
-    from agent.simulator import simulated_driver
+    from agent.nvml.child import simulated_driver
 
     driver = simulated_driver()
     file = driver.NodeFile(path)

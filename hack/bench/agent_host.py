@@ -21,7 +21,7 @@ from contextlib import contextmanager
 
 import psutil
 
-from agent.senses.host_processes import host_processes
+from agent.senses.host import host_processes
 from hack.bench.agent_processes import BURST_WINDOW_S
 
 LOOKS_PER_SECOND = 1 / 60

@@ -22,11 +22,10 @@ from typing import Any
 
 import pynvml
 
-from agent.nvml.caller import Caller, Failed
-from agent.nvml.inventory import Gpu, enumerate_gpus
+from agent.nvml.inventory import Caller, Failed, Gpu, enumerate_gpus
 from agent.nvml.messages import Tier
 from agent.nvml.poller import Poller
-from agent.nvml.table import PERIODS_S
+from agent.nvml.schedule import PERIODS_S
 from hack.sim.driver import install
 from hack.sim.record.reading import ReadError, initialised
 from rules.catalog.signals import driver_branch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.kernel_log.followed import Lines
+from agent.kernel_log.file import Lines
 from agent.kernel_log.record import MAX_RECORD_BYTES, parse_record
 from agent.kernel_log.ring import kept, news
 

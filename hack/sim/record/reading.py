@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 
 import pynvml as nvml
 
-from agent.nvml.caller import Caller, DriverGoneError, Failed
 from agent.nvml.inventory import (
+    Caller,
+    DriverGoneError,
+    Failed,
     Gpu,
     enumerate_gpus,
     excluded,
@@ -22,7 +24,7 @@ from agent.nvml.inventory import (
 )
 from agent.nvml.messages import NvmlTopology, Tier, Value
 from agent.nvml.poller import Poller
-from agent.nvml.topology import topology
+from agent.nvml.reads import topology
 from rules.catalog.signals import Signal, driver_branch
 from rules.text.pci_address import full_address
 

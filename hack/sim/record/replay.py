@@ -13,7 +13,7 @@ import yaml
 
 from agent.nvml.messages import Absent, Value
 from agent.nvml.poller import applies
-from agent.nvml.table import CALLS, FIELDS
+from agent.nvml.schedule import CALLS, FIELDS
 from hack.sim.driver import install
 from hack.sim.record.reading import GpuRead, NodeRead, initialised, read_node
 from rules.catalog.signals import Signal

@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from agent.kube.objects import Metadata, NodeObject
-from agent.publish.events import event_body
+from agent.publish.lanes import event_body
 from hack.sim.cluster.clients.client import ApiError, Object
 from hack.sim.cluster.clients.http_client import HttpClient
 from hack.sim.cluster.fleet.fleet_health import GPU_EVIDENCES, GPU_NODE_HEALTHS

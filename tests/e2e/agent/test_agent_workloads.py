@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from agent.senses.host_processes import sees_host_processes
+from agent.senses.host import sees_host_processes
 from hack.sim.cluster.clients.client import ApiError, Object
 from hack.sim.cluster.controllers.pods import node_of
 from hack.sim.cluster.fleet.fleet import Pool, Serving

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from agent.daemon.metrics import AgentCollector, Snapshot, exposition
-from agent.daemon.stats import Latencies, XidCounts
+from agent.daemon.metrics import AgentCollector, Latencies, Snapshot, XidCounts, exposition
 from agent.kernel_log.record import RecordCounts
 from agent.publish.publish import PublishReport
 from hack.sim.driver import NODES, install

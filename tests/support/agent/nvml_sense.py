@@ -8,14 +8,14 @@ import pynvml
 import pytest
 
 from agent.daemon.judgement import Judgement, Who
-from agent.daemon.nvml_facts import observation_of
-from agent.nvml.caller import Caller
+from agent.daemon.senses import observation_of
 from agent.nvml.inventory import (
+    Caller,
     enumerate_gpus,
 )
 from agent.nvml.messages import Calling, Fault, Hello, Tier
 from agent.nvml.poller import Poller
-from agent.nvml.topology import topology
+from agent.nvml.reads import topology
 from hack.sim.driver import NODES, functions_of
 from hack.sim.driver.node import parse
 from hack.sim.driver.store import load

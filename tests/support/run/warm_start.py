@@ -35,7 +35,7 @@ _CWD, _ENVIRONMENT, _STREAMS, _SESSION = 4, 5, slice(9, 15), -2
 """Where `Popen` has them in what it gives to a start, after the command."""
 
 IMPORTED: Final = {
-    "agent": (*("agent.daemon.run", "agent.nvml.life", "agent.simulator", "hack.sim.driver"),),
+    "agent": (*("agent.daemon.run", "agent.nvml.life", "agent.nvml.child", "hack.sim.driver"),),
     "remediator": (
         *("remediator.cli", "remediator.run", "remediator.serve.server"),
         *("remediator.kubectl.commands", "remediator.kubectl.cluster"),

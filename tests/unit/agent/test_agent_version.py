@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from pathlib import Path
 
-from agent.version import VERSION, version_in
+from agent.settings import VERSION, version_in
 
 
 def test_it_is_what_is_installed() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.daemon.stats import XidCounts
+from agent.daemon.metrics import XidCounts
 from hack.dashboards.__main__ import DASHBOARDS
 from hack.sim.driver import set_gpu
 from rules.judge.state import NodeState

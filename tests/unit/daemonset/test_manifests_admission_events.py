@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.kube.objects import Metadata, NodeObject
-from agent.publish.events import event_body
+from agent.publish.lanes import event_body
 from rules.api import names
 from rules.publish.sentences import NodeEvent
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.senses.dcgm_page import read_page
+from agent.senses.dcgm import read_page
 from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal, signal_table
 from rules.catalog.thresholds import DEFAULT_RULES, parse_rules

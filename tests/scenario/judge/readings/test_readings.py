@@ -8,8 +8,7 @@ import subprocess
 import pytest
 from prometheus_client import CollectorRegistry
 
-from agent.daemon.metrics import AgentCollector, Snapshot, exposition
-from agent.daemon.stats import XidCounts
+from agent.daemon.metrics import AgentCollector, Snapshot, XidCounts, exposition
 from agent.kernel_log.record import RecordCounts
 from agent.publish.publish import PublishReport
 from rules.catalog.reasons import RECOVERY_REASONS

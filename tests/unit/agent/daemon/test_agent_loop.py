@@ -9,11 +9,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from agent.daemon import log
-from agent.daemon.composer import Composer, Pod
-from agent.daemon.judgement import Judgement, Who
+from agent.daemon.judgement import Composer, Judgement, LoadedRules, Pod, Who
 from agent.daemon.loop import JudgingLoop
-from agent.daemon.rules_file import LoadedRules
-from agent.daemon.stats import Latencies, XidCounts
+from agent.daemon.metrics import Latencies, XidCounts
 from agent.inbox import Inbox, Item, NvmlSaid, Stop
 from agent.nvml.messages import Event, EventKind, Hello, NvmlStatus, SourceReason, SourceState
 from agent.publish.plan import Wanted

@@ -14,9 +14,8 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.daemon.metrics import AgentCollector, Snapshot, exposition
-from agent.daemon.metrics_table import FAMILIES, ROWS
-from agent.daemon.stats import Latencies, XidCounts
+from agent.daemon.gpu_metrics import FAMILIES, ROWS
+from agent.daemon.metrics import AgentCollector, Latencies, Snapshot, XidCounts, exposition
 from agent.kernel_log.record import RecordCounts
 from agent.publish.publish import PublishReport
 from rules.catalog.signals import Signal, SignalKind, SignalShape, signal_table

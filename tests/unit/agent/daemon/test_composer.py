@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from agent.daemon.composer import HEARTBEAT_EVERY_S, Composer, Pod, pod_of
-from agent.daemon.rules_file import LoadedRules, load_rules
-from agent.settings import SettingsError
-from agent.version import VERSION
+from agent.daemon.judgement import (
+    HEARTBEAT_EVERY_S,
+    Composer,
+    LoadedRules,
+    Pod,
+    load_rules,
+    pod_of,
+)
+from agent.settings import VERSION, SettingsError
 from rules.catalog.thresholds import DEFAULT_RULES, RulesError
 from rules.judge.state import initial
 

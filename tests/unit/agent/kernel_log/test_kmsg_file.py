@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.kernel_log.file import KmsgFile
-from agent.kernel_log.followed import FollowedFile, Lines
+from agent.kernel_log.file import FollowedFile, KmsgFile, Lines
 from agent.kernel_log.record import MAX_RECORD_BYTES, RecordCounts
 from tests.support.agent.kernel_log_parts import Facts, record, sieve
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.kernel_log.reread import NoRereadError, messages
+from agent.kernel_log.follow import NoRereadError, messages
 
 KMSG = (
     b"4,1,1000000,-;NVRM: first\n SUBSYSTEM=pci\n"

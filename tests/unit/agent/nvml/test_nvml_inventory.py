@@ -10,7 +10,7 @@ from agent.nvml.inventory import (
     excluded,
     virtualization,
 )
-from agent.nvml.topology import topology
+from agent.nvml.reads import topology
 from hack.sim.driver import set_gpu, set_node
 from rules.text.pci_address import full_address
 from tests.support.agent.nvml_sense import Sense, on

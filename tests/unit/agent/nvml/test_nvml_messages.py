@@ -12,12 +12,13 @@ from agent.nvml.messages import (
     Fault,
     Framer,
     FromChild,
+    Meaning,
     NvmlReadings,
     Tier,
     frame,
+    meaning,
 )
-from agent.nvml.return_codes import Meaning, meaning
-from agent.nvml.table import CALLS, EVENTS, FIELDS, SYSTEM_EVENTS
+from agent.nvml.schedule import CALLS, EVENTS, FIELDS, SYSTEM_EVENTS
 from rules.catalog.signals import Signal, SignalShape, dcgm_signals, signal_table
 
 MESSAGES: list[Calling | Fault | NvmlReadings] = [

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.nvml.caller import DriverGoneError
 from agent.nvml.events import GpuEvents
+from agent.nvml.inventory import DriverGoneError
 from agent.nvml.messages import Absent, Tier
-from agent.nvml.topology import topology
+from agent.nvml.reads import topology
 from hack.sim.driver import NODES, install, set_gpu, set_node
 from hack.sim.driver.library import CALLS
 from hack.sim.driver.since import SYMBOLS

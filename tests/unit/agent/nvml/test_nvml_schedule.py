@@ -7,8 +7,7 @@ import itertools
 import pytest
 
 from agent.nvml.messages import Tier
-from agent.nvml.schedule import Schedule
-from agent.nvml.table import PERIODS_S
+from agent.nvml.schedule import PERIODS_S, Schedule
 
 
 def taken(schedule, now):

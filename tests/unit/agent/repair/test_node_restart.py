@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agent.repair import restart
+from agent.repair.host import EXIT_STATUS, Outcome, RepairResult
 from agent.repair.restart import NodeRestart
-from agent.repair.result import EXIT_STATUS, Outcome, RepairResult
 from rules.repair.ladder import Step
 from rules.repair.shipped import ADAPTERS
 from tests.support.agent.fake_host import BOOT, FakeHost

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.senses.dcgm import DcgmScraper
-from agent.senses.dcgm_page import read_page
+from agent.senses.dcgm import DcgmScraper, read_page
 from rules.catalog.signals import Signal
 from rules.judge.observation import DcgmSeen, SourceChanged, SourceState
 

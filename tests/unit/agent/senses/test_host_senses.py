@@ -11,10 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.senses.host import host_seen
-from agent.senses.host_modules import kernel_modules
-from agent.senses.host_processes import MAX_LOOKED_AT, SLICE, host_processes
+from agent.senses.host import MAX_LOOKED_AT, SLICE, host_processes, host_seen
 from agent.senses.machine import simulated
+from agent.senses.sysfs import kernel_modules
 from hack.sim.driver import NODES, set_node
 from rules.judge.observation import HostProcess, Service
 
@@ -99,7 +98,7 @@ def test_a_long_walk_pauses_and_an_endless_one_is_not_begun(
     pauses: list[float] = []
     assert host_processes(proc, pauses.append) is not None
     assert len(pauses) == 2
-    monkeypatch.setattr("agent.senses.host_processes.MAX_LOOKED_AT", 2 * SLICE)
+    monkeypatch.setattr("agent.senses.host.MAX_LOOKED_AT", 2 * SLICE)
     assert MAX_LOOKED_AT > 5_000
     crowd = host_processes(proc, pauses.append)
     assert crowd is not None
@@ -111,7 +110,7 @@ def test_a_long_walk_pauses_and_an_endless_one_is_not_begun(
 def test_what_was_not_looked_at_is_none_and_not_nothing(
     proc: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.senses.host_processes.MAX_LOOKED_AT", 1)
+    monkeypatch.setattr("agent.senses.host.MAX_LOOKED_AT", 1)
     monkeypatch.setattr("agent.senses.host.host_processes", lambda: host_processes(proc))
     seen = host_seen(5.0)
     assert seen.processes is None

@@ -12,13 +12,9 @@ from typing import Any, NoReturn
 
 import pytest
 
-from agent.senses.aer import aer_counters
-from agent.senses.devnodes import nvidia_minors
-from agent.senses.host import host_seen
-from agent.senses.host_processes import host_processes
+from agent.senses.host import host_processes, host_seen
 from agent.senses.machine import Machine, MachineSense, simulated
-from agent.senses.network import network_ports
-from agent.senses.pci import pci_functions
+from agent.senses.sysfs import aer_counters, network_ports, nvidia_minors, pci_functions
 from agent.senses.udev import UdevError, UdevMonitor, concerns_gpus
 from hack.sim.driver import NODES, set_gpu
 from rules.judge.observation import (

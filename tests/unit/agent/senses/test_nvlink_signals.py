@@ -8,8 +8,8 @@ import pytest
 
 from agent.nvml.messages import Tier
 from agent.nvml.poller import applies
-from agent.nvml.table import FIELDS
-from agent.senses.dcgm_page import read_page
+from agent.nvml.schedule import FIELDS
+from agent.senses.dcgm import read_page
 from rules.catalog.signals import Signal, bit_error_ratio
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.judge.judge import judge

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.senses.host_processes import sees_host_processes
-from agent.workloads.pod_process import pod_in, pod_of_process
+from agent.senses.host import sees_host_processes
+from agent.senses.workloads import pod_in, pod_of_process
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
 OTHER = "ffffffff-1111-2222-3333-444455556666"

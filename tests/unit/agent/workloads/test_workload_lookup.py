@@ -14,8 +14,8 @@ import pytest
 from agent.inbox import Log
 from agent.kube.client import Kube
 from agent.kube.config import from_file
-from agent.workloads import workloads
-from agent.workloads.workloads import WorkloadLookup
+from agent.senses import workloads
+from agent.senses.workloads import WorkloadLookup
 from hack.sim.cluster.calls import Caller
 from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
 from hack.sim.cluster.resource import NAMESPACES, PODS

@@ -1,1 +1,0 @@
-"""A process ID in a kernel line comes in; the workload it belongs to goes out, or nothing."""
