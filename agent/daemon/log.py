@@ -9,82 +9,55 @@ import contextlib
 import json
 import sys
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 
-class Logger(Protocol):
-    """Takes a sentence and named values."""
+class Logger:
+    """Writes to standard error: one JSON object a line, or a line for people on a terminal.
+
+    Standard error may be full or gone: then a line is lost, not the agent.
+    """
+
+    def __init__(self, *, for_people: bool = False) -> None:
+        self._for_people = for_people
 
     def info(self, sentence: str, **values: Any) -> None:
         """What happened."""
-
-    def warning(self, sentence: str, **values: Any) -> None:
-        """What a person should look at."""
-
-    def error(self, sentence: str, **values: Any) -> None:
-        """What went wrong here."""
-
-
-class _StandardError:
-    """Standard error that may be full or gone: then a log line is lost, not the agent."""
-
-    def write(self, text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(text)
-
-    def flush(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.flush()
-
-
-class _JsonLogger:
-    """One JSON object a line, as structlog writes it, without its four megabytes."""
-
-    def __init__(self) -> None:
-        self._to = _StandardError()
-
-    def info(self, sentence: str, **values: Any) -> None:
         self._say("info", sentence, values)
 
     def warning(self, sentence: str, **values: Any) -> None:
+        """What a person should look at."""
         self._say("warning", sentence, values)
 
     def error(self, sentence: str, **values: Any) -> None:
+        """What went wrong here."""
         self._say("error", sentence, values)
 
     def _say(self, level: str, sentence: str, values: dict[str, Any]) -> None:
-        at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        said = {**values, "level": level, "timestamp": at, "message": sentence}
-        self._to.write(json.dumps(said, default=repr) + "\n")
-        self._to.flush()
+        now = datetime.now(UTC)
+        if self._for_people:
+            said = "".join(f" {name}={value}" for name, value in values.items())
+            line = f"{now:%H:%M:%S} UTC [{level:<7}] {sentence}{said}"
+        else:
+            at = now.isoformat(timespec="microseconds").replace("+00:00", "Z")
+            fields = {**values, "level": level, "timestamp": at, "message": sentence}
+            line = json.dumps(fields, default=repr)
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
 
 
-_logger: Logger = _JsonLogger()
+_logger = Logger()
 
 
 def configure(style: str) -> None:
-    """`json`, `console`, or `auto`: console on a terminal, else JSON. Writes to standard error."""
+    """`json`, `console`, or `auto`: console on a terminal, else JSON."""
     global _logger
     if style == "auto":
         style = "console" if sys.stderr.isatty() else "json"
-    _logger = _JsonLogger() if style == "json" else _for_people()
+    _logger = Logger(for_people=style == "console")
 
 
 def get() -> Logger:
     """The logger that was configured last."""
     return _logger
-
-
-def _for_people() -> Logger:
-    # Imported here: a daemon in a cluster never draws for a terminal.
-    import structlog
-
-    logger: Logger = structlog.wrap_logger(
-        structlog.WriteLogger(_StandardError()),  # type: ignore[arg-type]  # writes and flushes
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="%H:%M:%S UTC", utc=True),
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
-        ],
-    )
-    return logger

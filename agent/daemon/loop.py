@@ -9,24 +9,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
 
-from agent.daemon.judgement import Judgement
+from agent.daemon.judgement import Composer, Judgement
 from agent.daemon.log import Logger
 from agent.daemon.metrics import Latencies, XidCounts
-from agent.daemon.senses import observation_of
+from agent.daemon.senses import Senses, observation_of
 from agent.inbox import Inbox, Item, Log, NvmlSaid, Stop
 from agent.nvml.messages import Event as NvmlEvent
 from agent.nvml.messages import EventKind, Note, NvmlStatus, SourceReason
 from agent.publish.plan import Wanted
-from agent.publish.publish import Accepted, Known, Trouble
+from agent.publish.publish import Accepted, Known, Publisher, Trouble
+from agent.senses.workloads import WorkloadLookup
 from agent.settings import USAGE_ERROR
 from rules.catalog.xid import REPEATING_XIDS
 from rules.judge import observation as facts
 from rules.judge.judge import Change, ChangeKind
-from rules.judge.state import NodeState
 from rules.publish.publication import Difference, Publication, differs
-from rules.publish.sentences import NodeEvent, events_for
+from rules.publish.sentences import events_for
 
 LONGEST_WAIT_S = 10.0
 """The loop turns at least this often: its heartbeat, and the check of timers."""
@@ -56,40 +55,6 @@ _STAND_DOWN = {
 }
 
 
-class Outside(Protocol):
-    """What the loop asks of the rest of the agent."""
-
-    def submit(self, wanted: Wanted) -> None:
-        """Publish this verdict."""
-
-    def compose(self, state: NodeState) -> Publication:
-        """The verdict on this state as it should be published now."""
-
-    def past_known(self) -> None:
-        """The past is restored: sensing of the kernel log may begin behind its cursor."""
-
-    def announce(self, event: NodeEvent) -> None:
-        """Create this Event about the node."""
-
-    def release_nvml(self, reason: str) -> None:
-        """Let go of the driver."""
-
-    def resume_nvml(self) -> None:
-        """Take the driver up again."""
-
-    def refresh_nvml(self) -> None:
-        """Read everything from the driver now."""
-
-    def gsp_timeout_seen(self) -> None:
-        """An Xid 119 or 120 was printed."""
-
-    def read_kernel_log(self) -> None:
-        """The driver says that it printed a line."""
-
-    def find_workload(self, seen: facts.KernelLineSeen) -> None:
-        """Find out whose process this record names, in time or not."""
-
-
 class JudgingLoop:
     """The consumer of the inbox. `clock` is monotonic seconds."""
 
@@ -97,8 +62,11 @@ class JudgingLoop:
         self,
         inbox: Inbox[Item],
         judgement: Judgement,
-        outside: Outside,
         *,
+        composer: Composer,
+        publisher: Publisher,
+        senses: Senses,
+        workloads: WorkloadLookup | None,
         log: Logger,
         latencies: Latencies,
         xids: XidCounts,
@@ -107,7 +75,10 @@ class JudgingLoop:
     ) -> None:
         self._inbox = inbox
         self._judgement = judgement
-        self._outside = outside
+        self._composer = composer
+        self._publisher = publisher
+        self._senses = senses
+        self._workloads = workloads
         self._log = log
         self._latencies = latencies
         self._xids = xids
@@ -164,14 +135,14 @@ class JudgingLoop:
         self._published_at = self._clock()
         if not self._judgement.knows_past:
             return
-        publication = self._outside.compose(self._judgement.state)
+        publication = self._composer.compose(self._judgement.state, self._wall())
         difference = differs(self._published, publication)
         if difference is not Difference.NONE:
             self._serial, self._published = self._serial + 1, publication
             if difference is Difference.NOW:
                 for line_at in self._lines_at:
                     self._latencies.changed_verdict(self._serial, line_at)
-            self._outside.submit(Wanted(serial=self._serial, publication=publication))
+            self._publisher.submit(Wanted(serial=self._serial, publication=publication))
         self._lines_at.clear()
 
     def _wait_s(self) -> float:
@@ -188,7 +159,8 @@ class JudgingLoop:
                 self._stops.append(item)
             case Known():
                 self._judgement.remember(item.status)
-                self._outside.past_known()
+                state = self._judgement.state
+                self._senses.open_log(boot_id=state.cursor_boot, after=state.cursor_seq)
                 self._stale = True
             case Accepted():
                 self._latencies.accepted(item.wanted.serial, item.at)
@@ -216,9 +188,9 @@ class JudgingLoop:
         if line.xid is not None:
             self._xids.add("xid", line.pci or "", line.xid)
             if line.xid in GSP_TIMEOUT_XIDS:
-                self._outside.gsp_timeout_seen()
-            if line.xid in REPEATING_XIDS and not seen.lookback:
-                self._outside.find_workload(seen)
+                self._senses.nvml.gsp_timeout_seen()
+            if line.xid in REPEATING_XIDS and not seen.lookback and self._workloads is not None:
+                self._workloads.ask(seen)
         elif line.sxid is not None:
             self._xids.add("sxid", line.pci or "", line.sxid)
         if not seen.lookback:
@@ -234,7 +206,7 @@ class JudgingLoop:
         if isinstance(message, Note):
             self._log.info(message.text, source="nvml")
         elif isinstance(message, NvmlEvent) and message.kind is EventKind.XID:
-            self._outside.read_kernel_log()
+            self._senses.read_log_now()
         elif isinstance(message, NvmlStatus):
             self._log.info(message.message, source="nvml", state=str(message.state))
             if message.restart_agent:
@@ -255,11 +227,11 @@ class JudgingLoop:
         for change in changes:
             self._say(change)
         for event in events_for(self._judgement.state, changes):
-            self._outside.announce(event)
+            self._publisher.announce(event)
         now = self._clock()
         if self._judgement.wants_reread and now >= self._reread_at:
             self._reread_at = now + REREAD_SPACING_S
-            self._outside.refresh_nvml()
+            self._senses.nvml.request_refresh()
         self._stand_down()
 
     def _stand_down(self) -> None:
@@ -269,9 +241,9 @@ class JudgingLoop:
             return
         self._released = state.standing_down
         if state.stand_down is not None and self._released:
-            self._outside.release_nvml(state.stand_down.reason)
+            self._senses.nvml.release(state.stand_down.reason)
         else:
-            self._outside.resume_nvml()
+            self._senses.nvml.resume()
 
     def _say(self, change: Change) -> None:
         incident = change.incident

@@ -33,7 +33,6 @@ from agent.kube.config import load as load_kube_config
 from agent.kube.node_watch import NodeWatch, as_observation
 from agent.kube.objects import NodeObject
 from agent.publish.evidence import EvidenceKeeper
-from agent.publish.plan import Wanted
 from agent.publish.publish import Publisher
 from agent.senses.workloads import WorkloadLookup
 from agent.settings import (
@@ -47,10 +46,7 @@ from agent.settings import (
 from rules.api.evidence.whose import session_of
 from rules.catalog.thresholds import RulesError
 from rules.judge import observation as facts
-from rules.judge.state import NodeState
 from rules.publish.evidence import KernelExcerpt, evidence
-from rules.publish.publication import Publication
-from rules.publish.sentences import NodeEvent
 from rules.publish.verdict import verdict
 
 LAST_PUBLISH_S = 5.0
@@ -139,7 +135,10 @@ class Agent:
         self._loop = JudgingLoop(
             self._inbox,
             self._judgement,
-            self,
+            composer=self._composer,
+            publisher=self._publisher,
+            senses=self._senses,
+            workloads=self._workloads,
             log=self._log,
             latencies=Latencies(self._registry, full=full),
             xids=self._xids,
@@ -198,50 +197,6 @@ class Agent:
             self._server.close()
         self._kube.close()
         return stop.status
-
-    # What the loop asks for (agent.daemon.loop.Outside).
-
-    def submit(self, wanted: Wanted) -> None:
-        """Publish this verdict."""
-        self._publisher.submit(wanted)
-
-    def compose(self, state: NodeState) -> Publication:
-        """The verdict on this state as it should be published now."""
-        return self._composer.compose(state, time.time())
-
-    def announce(self, event: NodeEvent) -> None:
-        """Create this Event about the node."""
-        self._publisher.announce(event)
-
-    def past_known(self) -> None:
-        """The past is restored."""
-        state = self._judgement.state
-        self._senses.open_log(boot_id=state.cursor_boot, after=state.cursor_seq)
-
-    def release_nvml(self, reason: str) -> None:
-        """Let go of the driver."""
-        self._senses.nvml.release(reason)
-
-    def resume_nvml(self) -> None:
-        """Take the driver up again."""
-        self._senses.nvml.resume()
-
-    def refresh_nvml(self) -> None:
-        """Read everything from the driver now."""
-        self._senses.nvml.request_refresh()
-
-    def gsp_timeout_seen(self) -> None:
-        """An Xid 119 or 120 was printed."""
-        self._senses.nvml.gsp_timeout_seen()
-
-    def read_kernel_log(self) -> None:
-        """The driver says that it printed a line."""
-        self._senses.read_log_now()
-
-    def find_workload(self, seen: facts.KernelLineSeen) -> None:
-        """Find out whose process this record names, in time or not."""
-        if self._workloads is not None:
-            self._workloads.ask(seen)
 
     # What other threads report.
 

@@ -27,8 +27,6 @@ from agent.senses.udev import UdevError, UdevMonitor
 from agent.settings import USER_AGENT, AgentSettings
 from rules.judge import observation as facts
 from rules.judge.observation import Observation, SourceName
-from rules.kernel_log.parse import parse
-from rules.kernel_log.scan import worth_parsing
 
 if TYPE_CHECKING:
     from agent.kernel_log.whole import PastLog
@@ -115,8 +113,6 @@ class Senses:
         return Sieve(
             boot_id=self.boot_id,
             accept_user=self._settings.accept_user_kmsg,
-            worth_parsing=worth_parsing,
-            recognise=parse,
             counts=self.counts,
         )
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from agent.kernel_log.record import MAX_RECORD_BYTES, Reading, Sieve, Sink, parse_record
 from rules.judge.observation import KernelGap, KernelRead
+from rules.kernel_log.scan import worth_parsing
 
 Read = Callable[[int, int], bytes]
 """`os.read`, or a kernel that a test plays."""
@@ -149,7 +150,7 @@ class KmsgDevice:
 
     def _drain(self) -> None:
         """Read until the kernel has no more. The inner loop is the hot path of a log storm."""
-        fd, worth_parsing, size = self._fd, self._sieve.worth_parsing, self._buffer_bytes
+        fd, size = self._fd, self._buffer_bytes
         read = self._read
         count = 0
         raw = self._last
@@ -221,7 +222,7 @@ class KmsgDevice:
                     at=time.time(), lost=lost, boot_id=self._sieve.boot_id, sequence=oldest - 1
                 )
             )
-        if self._sieve.worth_parsing(raw):
+        if worth_parsing(raw):
             self._examine(raw)
 
     def _sequence_of(self, raw: bytes) -> int:

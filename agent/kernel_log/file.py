@@ -16,6 +16,7 @@ import time
 from agent.kernel_log.device import PROGRESS_EVERY_S
 from agent.kernel_log.record import MAX_RECORD_BYTES, Reading, Sieve, Sink, parse_record
 from rules.judge.observation import KernelRead
+from rules.kernel_log.scan import worth_parsing
 
 REMEMBERED_BYTES = 256
 """The end of what was read is compared before more is read: records hold their number and time,
@@ -231,7 +232,7 @@ class KmsgFile:
         if lookback and header.sequence <= self._after:
             return
         self._sequence = header.sequence
-        if not self._sieve.worth_parsing(raw):
+        if not worth_parsing(raw):
             return
         now = time.time()
         at = min(now, self._offset_s + header.since_boot_s) if lookback else now

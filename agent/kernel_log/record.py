@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from rules.judge import observation as facts
-from rules.kernel_log.record import KernelLine
+from rules.kernel_log.parse import parse
 
 Sink = Callable[
     [facts.KernelLineSeen | facts.KernelGap | facts.KernelRead | facts.SourceChanged], None
@@ -61,22 +61,17 @@ class RecordCounts(msgspec.Struct):
 
 
 class Sieve(msgspec.Struct, frozen=True, kw_only=True):
-    """Decides which records matter. `worth_parsing` must be cheap: it sees every record.
-
-    `recognise` is the full parser; records of user space are refused unless `accept_user`.
-    """
+    """Decides which records matter: those of user space are refused unless `accept_user`."""
 
     boot_id: str
     accept_user: bool
-    worth_parsing: Callable[[bytes], object]
-    recognise: Callable[[bytes], KernelLine | None]
     counts: RecordCounts
 
     def fact(
         self, raw: bytes, *, sequence: int, at: float, lookback: bool
     ) -> facts.KernelLineSeen | None:
         """The fact in one raw record or line; `sequence` -1 where the source does not count."""
-        line = self.recognise(raw)
+        line = parse(raw)
         if line is None:
             return None
         if line.user and not self.accept_user:

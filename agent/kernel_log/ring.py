@@ -15,6 +15,7 @@ import time
 
 from agent.kernel_log.record import Reading, Sieve, Sink
 from rules.judge.observation import KernelGap, KernelRead
+from rules.kernel_log.scan import worth_parsing
 
 READ_ALL = 3
 SIZE_BUFFER = 10
@@ -169,7 +170,7 @@ class KernelRing:
                 continue
             self._sieve.counts.read += 1
             # The kernel puts a priority before every line; one without says not who wrote it.
-            if line.startswith(b"<") and self._sieve.worth_parsing(line):
+            if line.startswith(b"<") and worth_parsing(line):
                 self._examine(line, now=now, lookback=lookback)
 
     def _examine(self, line: bytes, *, now: float, lookback: bool) -> None:

@@ -21,16 +21,16 @@ from typing import Final, Generic, TypeVar
 from agent.kernel_log.record import MAX_RECORD_BYTES, Sieve, Sink, parse_record
 from rules.judge.observation import KernelRead
 from rules.kernel_log.containers import (
-    JSON_ANCHORS,
     LONGEST_ENTRY,
     UNWRAP,
     ExportEntries,
     LogContainer,
     container_of,
     understood,
+    worth_unwrapping,
 )
 from rules.kernel_log.parse import parse
-from rules.kernel_log.scan import ANCHORS, LineScanner, Read
+from rules.kernel_log.scan import LineScanner, Read, worth_parsing
 from rules.kernel_log.stamps import stamp_of
 from rules.kernel_log.text import MAX_LINE
 from rules.text.counted import count
@@ -185,11 +185,11 @@ class WholeLog(Generic[T]):
     def _scanner(self, container: LogContainer) -> LineScanner[T]:
         if container is LogContainer.PLAIN:
             return LineScanner(self._read)
-        anchors = JSON_ANCHORS if container is LogContainer.JSON else ANCHORS
+        worth = worth_unwrapping if container is LogContainer.JSON else worth_parsing
         unwrap = UNWRAP.get(container)
         read = self._read
         inner = read if unwrap is None else lambda raw, number: read(unwrap(raw), number)
-        return LineScanner(inner, anchors, LONGEST_ENTRY)
+        return LineScanner(inner, worth, LONGEST_ENTRY)
 
 
 def _is_a_log(sample: bytes, container: LogContainer) -> bool:

@@ -16,33 +16,24 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from agent.nvml import statuses
+from agent.nvml import supervisor
 from agent.nvml.messages import Calling, Framer, FromChild, Message, Note, Tier, ToChild, frame
 from agent.nvml.schedule import PERIODS_S
 from agent.nvml.supervisor import (
-    Close,
     Emit,
-    Exited,
-    GspTimeoutSeen,
-    Input,
     Kill,
     Output,
-    RefreshWanted,
-    ReinitialiseWanted,
-    ReleaseOrder,
-    Resume,
-    Said,
     Send,
     Spawn,
     State,
+    Step,
     StopOrder,
-    SupervisorTick,
     next_deadline,
-    step,
 )
 
 READ_BYTES = 1 << 16
@@ -51,6 +42,9 @@ NOT_STARTED = 1
 """The status of a child that never was: no process, no descriptors or no memory for one."""
 REAP_LOOK_S = 0.1
 """How often a child that closed its pipe is looked at until it is reaped."""
+
+Input = Callable[[State, float], Step]
+"""What happened, of the supervisor's functions the one for it."""
 
 _decode = msgspec.msgpack.Decoder(FromChild).decode
 
@@ -98,21 +92,21 @@ class NvmlLink:
     def start(self) -> None:
         """Start the thread and, unless the mode is `off`, the child."""
         if self._mode == "off":
-            self._on_message(statuses.off())
+            self._on_message(supervisor.off())
         else:
             self._thread.start()
 
     def release(self, reason: str) -> None:
         """Let go of NVML: the child finishes; the source becomes Released. Idempotent."""
-        self._command(ReleaseOrder(reason))
+        self._command(partial(supervisor.release, reason=reason))
 
     def resume(self) -> None:
         """End a release: a new child starts. Idempotent."""
-        self._command(Resume())
+        self._command(supervisor.resume)
 
     def request_refresh(self) -> None:
         """Enumerate again and read every tier now (after a reset, a bind, a person's wish)."""
-        self._command(RefreshWanted())
+        self._command(supervisor.refresh)
 
     def reinitialise(self) -> None:
         """Let a fresh child initialise NVML: it alone counts a GPU that was bound since.
@@ -120,11 +114,11 @@ class NvmlLink:
         Not for a mere refresh: on a node without persistence mode the driver unloads the GPUs
         when its last client goes.
         """
-        self._command(ReinitialiseWanted())
+        self._command(supervisor.reinitialise)
 
     def gsp_timeout_seen(self) -> None:
         """An Xid 119 or 120 was seen: a hung child is not killed for 10 minutes from now."""
-        self._command(GspTimeoutSeen())
+        self._command(supervisor.gsp_timeout_seen)
 
     def close(self, timeout_s: float = 60.0) -> bool:
         """Ask the child to finish and wait; False when it hangs and was left to end by itself.
@@ -132,7 +126,7 @@ class NvmlLink:
         A child that is left behind ends at its next breath: its standard input is closed.
         """
         if self._thread.is_alive():
-            self._command(Close(timeout_s))
+            self._command(partial(supervisor.close, timeout_s=timeout_s))
             self._thread.join()
         return self._clean
 
@@ -144,12 +138,12 @@ class NvmlLink:
                 os.write(self._wake_write, b"\0")
 
     def _run(self) -> None:
-        self._feed(SupervisorTick())
+        self._feed(supervisor.tick)
         while not self._ended:
             self._wait()
             while not self._commands.empty():
                 self._feed(self._commands.get())
-            self._feed(SupervisorTick())
+            self._feed(supervisor.tick)
         os.close(self._wake_read)
         os.close(self._wake_write)
 
@@ -187,7 +181,7 @@ class NvmlLink:
                 child.stdout.close()
         if child.stdout.closed and child.poll() is not None:
             self._forget(child)
-            self._feed(Exited(child.returncode))
+            self._feed(partial(supervisor.exited, status=child.returncode))
 
     def _hear(self, data: bytes) -> bool:
         """Hand on what the child said; False when the stream is garbled, which ends the child."""
@@ -202,7 +196,7 @@ class NvmlLink:
             if not isinstance(message, Calling):
                 # Before the supervisor's own word: an inventory precedes "Up".
                 self._on_message(message)
-            self._feed(Said(message))
+            self._feed(partial(supervisor.said, message=message))
         return True
 
     def _read_notes(self, fd: int, close: Callable[[], None]) -> None:
@@ -214,7 +208,7 @@ class NvmlLink:
                 self._on_message(Note(line))
 
     def _feed(self, event: Input) -> None:
-        self._state, outputs = step(self._state, event, self._clock())
+        self._state, outputs = event(self._state, self._clock())
         for output in outputs:
             self._execute(output)
 
@@ -226,7 +220,7 @@ class NvmlLink:
                     self._child = self._spawn()
                 except OSError as error:
                     self._on_message(Note(f"The NVML child cannot be started: {error}."))
-                    self._feed(Exited(NOT_STARTED))
+                    self._feed(partial(supervisor.exited, status=NOT_STARTED))
             case Kill():
                 if self._child is not None:
                     self._child.kill()

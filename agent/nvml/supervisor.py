@@ -1,8 +1,9 @@
 """When to call the NVML child hung, when to kill it, when to start another: pure.
 
-`step` is a function of (state, input, now); `link` executes its outputs and feeds back what
-happens. A process stuck in the driver cannot be killed, and killing one that is merely slow has
-frozen GPUs: so patience is the rule, and a second child never starts before the first is reaped.
+Each function takes the state, the time and what happened, and returns the state after it and what
+to do; `link` does that. A process stuck in the driver cannot be killed, and killing one that is
+merely slow has frozen GPUs: so a call gets minutes, and a second child never starts before the
+first is reaped.
 """
 
 from __future__ import annotations
@@ -12,8 +13,100 @@ from typing import NamedTuple
 
 import msgspec
 
-from agent.nvml import messages, statuses
+from agent.nvml import messages
+from agent.nvml.messages import INIT_FAILURES, Fault, NvmlStatus, SourceReason, SourceState
 from rules.api.backoff import backoff_s
+
+
+def up_status(message: str) -> NvmlStatus:
+    """NVML answers."""
+    return NvmlStatus(state=SourceState.UP, reason=SourceReason.ANSWERING, message=message)
+
+
+def released_status(reason: str) -> NvmlStatus:
+    """The child let go on request."""
+    return NvmlStatus(
+        state=SourceState.RELEASED,
+        reason=SourceReason.RELEASED,
+        message=f"NVML was let go ({reason}); it is asked again when that ends.",
+    )
+
+
+def hung_status(call: str, gpu: str) -> NvmlStatus:
+    """A call has not returned in its time."""
+    where = f" for {gpu}" if gpu else ""
+    return NvmlStatus(
+        state=SourceState.DOWN,
+        reason=SourceReason.CALL_HUNG,
+        message=f"{call or 'The NVML child'}{where} has not returned; waiting for the driver.",
+        call=call,
+        gpu=gpu,
+    )
+
+
+def will_not_let_go(reason: str, call: str, gpu: str) -> NvmlStatus:
+    """The child was asked to finish and does not."""
+    return NvmlStatus(
+        state=SourceState.DOWN,
+        reason=SourceReason.CALL_HUNG,
+        message=(
+            f"NVML was to be let go ({reason}) but {call or 'the child'} "
+            "does not return; it ends as soon as the driver answers."
+        ),
+        call=call,
+        gpu=gpu,
+    )
+
+
+def unusable(note: str) -> NvmlStatus:
+    """The child cannot use what it was pointed at."""
+    return NvmlStatus(
+        state=SourceState.DOWN,
+        reason=SourceReason.SIMULATOR_UNUSABLE,
+        message=note or "The simulated driver cannot be used.",
+    )
+
+
+def down_status(
+    fault: Fault | None, status: int, killed: bool, wait_s: float, *, came_up: bool
+) -> NvmlStatus:
+    """The child ended by itself or was killed; `fault` is what NVML said, if it said something.
+
+    `came_up`: it was otherwise when this agent began.
+    """
+    again = f"trying again in {wait_s:.0f} s."
+    if fault is not None:
+        failure = INIT_FAILURES.get(fault.code)
+        if failure is not None:
+            return NvmlStatus(
+                state=SourceState.DOWN,
+                reason=failure.reason,
+                message=f"{failure.sentence} ({fault.call} gave {fault.code}); {again}",
+                code=fault.code,
+                call=fault.call,
+                restart_agent=failure.restart_agent and came_up,
+            )
+        return NvmlStatus(
+            state=SourceState.DOWN,
+            reason=SourceReason.NVML_FAILED,
+            message=f"{fault.call} gave {fault.code}; {again}",
+            code=fault.code,
+            call=fault.call,
+        )
+    how = "was killed after a hang" if killed else f"ended with status {status}"
+    return NvmlStatus(
+        state=SourceState.DOWN,
+        reason=SourceReason.CHILD_DIED,
+        message=f"The NVML child {how}; {again}",
+    )
+
+
+def off() -> NvmlStatus:
+    """NVML is not to be asked, by configuration."""
+    return NvmlStatus(
+        state=SourceState.ABSENT, reason=SourceReason.OFF, message="NVML is switched off."
+    )
+
 
 UNKNOWN_AFTER_S = 5.0
 """A call this much over its time makes the source Unknown."""
@@ -76,50 +169,6 @@ class State(NamedTuple):
     status: messages.NvmlStatus | None = None
 
 
-class Said(msgspec.Struct, frozen=True):
-    """The child sent a message."""
-
-    message: messages.FromChild
-
-
-class Exited(msgspec.Struct, frozen=True):
-    """The child ended and was reaped; a negative status is a signal."""
-
-    status: int
-
-
-class ReleaseOrder(msgspec.Struct, frozen=True):
-    """Let go of NVML."""
-
-    reason: str
-
-
-class Resume(msgspec.Struct, frozen=True):
-    """The release is over."""
-
-
-class RefreshWanted(msgspec.Struct, frozen=True):
-    """Enumerate again and read everything now."""
-
-
-class ReinitialiseWanted(msgspec.Struct, frozen=True):
-    """A GPU came or went: only a fresh initialisation counts it."""
-
-
-class GspTimeoutSeen(msgspec.Struct, frozen=True):
-    """An Xid 119 or 120 was seen in the kernel log."""
-
-
-class Close(msgspec.Struct, frozen=True):
-    """The agent ends."""
-
-    timeout_s: float
-
-
-class SupervisorTick(msgspec.Struct, frozen=True):
-    """Time passed."""
-
-
 class Spawn(msgspec.Struct, frozen=True):
     """Start a child."""
 
@@ -146,46 +195,12 @@ class Emit(msgspec.Struct, frozen=True):
     status: messages.NvmlStatus
 
 
-Input = (
-    Said
-    | Exited
-    | ReleaseOrder
-    | Resume
-    | RefreshWanted
-    | ReinitialiseWanted
-    | GspTimeoutSeen
-    | Close
-    | SupervisorTick
-)
 Output = Spawn | Kill | StopOrder | Send | Emit
 Step = tuple[State, list[Output]]
 
 
-def step(state: State, event: Input, now: float) -> Step:
-    """What follows from `event` at `now`."""
-    match event:
-        case Said(message):
-            return _said(state, message, now)
-        case Exited(status):
-            return _exited(state, status, now)
-        case ReleaseOrder(reason):
-            return _release(state, reason, now)
-        case Resume():
-            return _resume(state, now)
-        case RefreshWanted():
-            return state, [Send(messages.Refresh())] if state.phase is ChildPhase.RUNNING else []
-        case ReinitialiseWanted():
-            return _reinitialise(state, now)
-        case GspTimeoutSeen():
-            return state._replace(gsp_seen_at=now), []
-        case Close(timeout_s):
-            return _close(state, timeout_s, now)
-        case SupervisorTick():
-            return _tick(state, now)
-
-
 def next_deadline(state: State) -> float | None:
-    """When `SupervisorTick` is due next; None: nothing is waiting for time."""
+    """When `tick` is due next; None: nothing is waiting for time."""
     times: list[float] = []
     if state.phase is ChildPhase.NONE:
         if state.want is Want.RUN and state.start_at is not None:
@@ -210,7 +225,8 @@ def _kill_at(state: State) -> float:
     return at
 
 
-def _said(state: State, message: messages.FromChild, now: float) -> Step:
+def said(state: State, now: float, message: messages.FromChild) -> Step:
+    """The child sent a message."""
     call, gpu, within_s = "", "", BETWEEN_CALLS_S
     if isinstance(message, messages.Calling):
         call, gpu, within_s = message.call, message.gpu, message.within_s
@@ -229,13 +245,14 @@ def _said(state: State, message: messages.FromChild, now: float) -> Step:
     elif isinstance(message, messages.Hello):
         first = 0 if state.first is None else state.first
         state = state._replace(greeted=True, first=first, fault=None, note="")
-        return _emit(state, statuses.up("NVML answers."))
+        return _emit(state, up_status("NVML answers."))
     if was_hung and state.greeted and state.phase is ChildPhase.RUNNING:
-        return _emit(state, statuses.up("NVML answers again."))
+        return _emit(state, up_status("NVML answers again."))
     return state, []
 
 
-def _exited(state: State, status: int, now: float) -> Step:
+def exited(state: State, now: float, status: int) -> Step:
+    """The child ended and was reaped; a negative status is a signal."""
     lived_s = now - state.started_at
     attempts = 0 if lived_s >= STEADY_AFTER_S else state.attempts
     killed, asked = state.phase is ChildPhase.KILLED, state.phase is ChildPhase.FINISHING
@@ -252,41 +269,54 @@ def _exited(state: State, status: int, now: float) -> Step:
     if state.want is Want.CLOSE:
         return state, [StopOrder(clean=True)]
     if state.want is Want.RELEASE:
-        return _emit(state._replace(attempts=0), statuses.released(state.release_reason))
+        return _emit(state._replace(attempts=0), released_status(state.release_reason))
     if status == messages.EXIT_UNUSABLE:
-        return _emit(state._replace(start_at=None), statuses.unusable(note))
+        return _emit(state._replace(start_at=None), unusable(note))
     if asked:
         # Released and resumed before it had gone: its end is what was asked for.
-        return _tick(state._replace(start_at=now, attempts=0), now)
+        return tick(state._replace(start_at=now, attempts=0), now)
     if status == messages.EXIT_REINITIALISE and (attempts == 0 or fault is None):
-        return _tick(state._replace(start_at=now if attempts == 0 else now + 1.0), now)
+        return tick(state._replace(start_at=now if attempts == 0 else now + 1.0), now)
     wait_s = backoff_s(attempts + 1, 1.0, BACKOFF_MAX_S)
     code = fault.code if fault is not None else None
     # A container that began with this failure gains nothing by another beginning.
     came_up = state.first is not None and state.first != code
     return _emit(
         state._replace(start_at=now + wait_s, first=code if state.first is None else state.first),
-        statuses.down(fault, status, killed, wait_s, came_up=came_up),
+        down_status(fault, status, killed, wait_s, came_up=came_up),
     )
 
 
-def _release(state: State, reason: str, now: float) -> Step:
+def release(state: State, now: float, reason: str) -> Step:
+    """Let go of NVML."""
     if state.want is not Want.RUN:
         return state, []
     state = state._replace(want=Want.RELEASE, release_reason=reason)
     if state.phase is ChildPhase.NONE:
-        return _emit(state, statuses.released(reason))
+        return _emit(state, released_status(reason))
     return _finish(state, now + FINISH_GRACE_S)
 
 
-def _resume(state: State, now: float) -> Step:
+def resume(state: State, now: float) -> Step:
+    """The release is over."""
     if state.want is not Want.RELEASE:
         return state, []
     # A child that is still finishing is waited for: its end starts the next one.
-    return _tick(state._replace(want=Want.RUN, start_at=now, release_reason=""), now)
+    return tick(state._replace(want=Want.RUN, start_at=now, release_reason=""), now)
 
 
-def _reinitialise(state: State, now: float) -> Step:
+def refresh(state: State, _now: float) -> Step:
+    """Enumerate again and read everything now."""
+    return state, [Send(messages.Refresh())] if state.phase is ChildPhase.RUNNING else []
+
+
+def gsp_timeout_seen(state: State, now: float) -> Step:
+    """An Xid 119 or 120 was seen in the kernel log."""
+    return state._replace(gsp_seen_at=now), []
+
+
+def reinitialise(state: State, now: float) -> Step:
+    """A GPU came or went: only a fresh initialisation counts it."""
     if state.phase is ChildPhase.RUNNING:
         return state, [Send(messages.Reinitialise())]
     if state.phase is ChildPhase.NONE and state.start_at is not None:
@@ -296,7 +326,8 @@ def _reinitialise(state: State, now: float) -> Step:
     return state, []
 
 
-def _close(state: State, timeout_s: float, now: float) -> Step:
+def close(state: State, now: float, timeout_s: float) -> Step:
+    """The agent ends."""
     state = state._replace(want=Want.CLOSE)
     if state.phase is ChildPhase.NONE:
         return state, [StopOrder(clean=True)]
@@ -309,7 +340,8 @@ def _finish(state: State, by: float) -> Step:
     return state._replace(phase=phase, finish_by=by), [] if asked else [Send(messages.Finish())]
 
 
-def _tick(state: State, now: float) -> Step:
+def tick(state: State, now: float) -> Step:
+    """Time passed."""
     outputs: list[Output] = []
     if state.phase is ChildPhase.NONE:
         if state.want is Want.RUN and state.start_at is not None and now >= state.start_at:
@@ -324,7 +356,7 @@ def _tick(state: State, now: float) -> Step:
             return state, [Spawn()]
         return state, []
     if not state.hung and now >= state.expected_by + UNKNOWN_AFTER_S:
-        state, outputs = _emit(state._replace(hung=True), statuses.hung(state.call, state.gpu))
+        state, outputs = _emit(state._replace(hung=True), hung_status(state.call, state.gpu))
     if state.hung and state.phase is not ChildPhase.KILLED and now >= _kill_at(state):
         state = state._replace(phase=ChildPhase.KILLED, killed_at=now)
         outputs = [*outputs, Kill()]
@@ -332,9 +364,7 @@ def _tick(state: State, now: float) -> Step:
         state = state._replace(finish_by=None)
         if state.want is Want.CLOSE:
             return state, [*outputs, StopOrder(clean=False)]
-        state, more = _emit(
-            state, statuses.will_not_let_go(state.release_reason, state.call, state.gpu)
-        )
+        state, more = _emit(state, will_not_let_go(state.release_reason, state.call, state.gpu))
         outputs = [*outputs, *more]
     return state, outputs
 

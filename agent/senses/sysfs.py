@@ -14,7 +14,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from rules.judge.observation import AerCounters, NetworkPort, PciFunction
+from rules.judge.observation import (
+    GPU_CLASSES,
+    NVIDIA_VENDOR,
+    NVSWITCH_CLASS,
+    AerCounters,
+    NetworkPort,
+    PciFunction,
+)
 
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Out of file descriptors or of the kernel's memory. Source: open(2), read(2)."""
@@ -32,14 +39,7 @@ def raise_if_exhausted(error: BaseException) -> None:
 
 
 PCI_DEVICES = Path("/sys/bus/pci/devices")
-NVIDIA = 0x10DE
-DISPLAY_CLASSES = (0x0300, 0x0302)
-"""VGA controller and 3D controller, as the PCI code and ID assignment specification names them."""
-
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-
-BRIDGE_CLASS = 0x0680
-"""NVSwitches."""
 
 
 def pci_functions(root: Path = PCI_DEVICES) -> tuple[PciFunction, ...]:
@@ -62,7 +62,7 @@ def _function(device: Path) -> PciFunction | None:
         raise_if_exhausted(error)
         # Unplugged while being read, or not a PCI function.
         return None
-    if vendor != NVIDIA or device_class not in (*DISPLAY_CLASSES, BRIDGE_CLASS):
+    if vendor != NVIDIA_VENDOR or device_class not in {*GPU_CLASSES, NVSWITCH_CLASS}:
         return None
     return PciFunction(
         address=device.name.lower(),
@@ -115,7 +115,7 @@ def aer_counters(
     """The counters of those functions that are GPUs; one without any is left out."""
     found = []
     for function in functions:
-        if function.device_class not in DISPLAY_CLASSES:
+        if function.device_class not in GPU_CLASSES:
             continue
         device = root / function.address
         correctable = _total(device / "aer_dev_correctable")

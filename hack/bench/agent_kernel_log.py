@@ -20,8 +20,6 @@ from pathlib import Path
 from agent.kernel_log.device import KmsgDevice
 from agent.kernel_log.record import RecordCounts, Sieve
 from rules.judge.observation import KernelRead
-from rules.kernel_log.parse import parse
-from rules.kernel_log.scan import worth_parsing
 
 DEVICE = Path("/dev/kmsg")
 
@@ -50,8 +48,6 @@ def read_again(rounds: int) -> tuple[RecordCounts, float]:
     sieve = Sieve(
         boot_id="bench",
         accept_user=False,
-        worth_parsing=worth_parsing,
-        recognise=parse,
         counts=counts,
     )
     before = time.process_time()

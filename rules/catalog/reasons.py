@@ -49,6 +49,9 @@ _BY_WORD: Final = {
     for value, row in enumerate(_RECOVERY_ROWS[:8])
 }
 
+NO_ACTION: Final = 0
+"""The recovery action of a driver that asks for nothing."""
+
 FIRST_IMEX_BRANCH: Final = 595
 """Recovery action 5 means the IMEX domain from this driver branch on, a bus reset before it."""
 

@@ -45,6 +45,10 @@ ANSWERED_XIDS: Final = frozenset({109, 155})
 """The Xids whose meaning is the driver's answer alone, where its branch links them to one."""
 
 GPU_LOST_XID: Final = 79
+CONTAINED_XID: Final = 94
+NVLINK_XID: Final = 74
+NVLINK_XIDS: Final = frozenset({NVLINK_XID, *range(144, 151)})
+"""Errors of NVLinks, before and from NVLink 5."""
 RECOVERY_ACTION_XID: Final = 154
 REPEATING_XIDS: Final = frozenset({13, 31})
 """A program's fault, until one GPU repeats it for different programs."""
@@ -150,7 +154,6 @@ def reason_for_xid(
     asks: int | None = None,
     contained: bool = False,
     remap_failed: bool = False,
-    virtual_machine: bool = False,
 ) -> Reason:
     """Return what an Xid means before the driver has answered.
 
@@ -169,7 +172,7 @@ def reason_for_xid(
         return _like(reason, _bucket_reason(rule.immediate))
     if xid in _NVLINK5 and words and line_fatal is False:
         return _like(reason, _bucket_reason("IGNORE"))
-    if xid == 74 and words:
+    if xid == NVLINK_XID and words:
         verdict = nvlink4_verdict(words)
         if verdict.severity is Severity.INFO:
             return replace(_like(reason, _bucket_reason("IGNORE")), action=verdict.action)
@@ -184,8 +187,6 @@ def reason_for_xid(
             action=Action.REPLACE_NODE,
             closes_on=BY_HUMAN,
         )
-    if xid == GPU_LOST_XID and virtual_machine:
-        return replace(reason, action=Action.REPLACE_NODE)
     if xid == 109 and driver is not None and driver < _CONTEXT_SWITCH_TIMEOUT_BRANCH:
         return replace(reason, klass=ReasonClass.DECISIVE, needs="")
     return reason
@@ -196,7 +197,7 @@ def _as_asked(reason: Reason, asks: int, driver: int | None) -> Reason:
     restart.
     """
     if asks == 0:
-        row = _like(reason, _row_reason(_CONTAINED_XID))
+        row = _like(reason, _row_reason(CONTAINED_XID))
     else:
         row = _like(reason, reason_for_recovery_action(asks, driver))
     return replace(
@@ -204,7 +205,6 @@ def _as_asked(reason: Reason, asks: int, driver: int | None) -> Reason:
     )
 
 
-_CONTAINED_XID: Final = 94
 _NVLINK5: Final = range(144, 151)
 
 

@@ -26,10 +26,10 @@ from rules.catalog.reason import (
     closes_on_state,
     strength,
 )
-from rules.catalog.reasons import RECOVERY_REASONS, reason_for_recovery_action
+from rules.catalog.reasons import NO_ACTION, RECOVERY_REASONS, reason_for_recovery_action
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Thresholds
-from rules.catalog.xid import ANSWERED_XIDS, GPU_LOST_XID, catalog, reason_for_xid
+from rules.catalog.xid import ANSWERED_XIDS, GPU_LOST_XID, NVLINK_XIDS, catalog, reason_for_xid
 from rules.judge.incident import Incident, IncidentPhase, Member, Scope
 
 REASON_LOST: Final = "GPULost"
@@ -54,10 +54,8 @@ _CONSEQUENCES: Final = frozenset({43, 45})
 """A program's channels end because of what came before. Source: NVIDIA Xid catalog."""
 
 FABRIC_XIDS: Final = frozenset(range(145, 151))
-_LINK_XIDS: Final = frozenset({74, *range(144, 151)})
 _LINKS_BACK: Final = closes_on_state(Signal.NVLINK_STATES, 3, 5)
 
-NO_ACTION: Final = 0
 DRAIN_P2P: Final = 3
 
 _CLOSES_ON: Final = {Action.RESTART_NODE: ON_REBOOT, Action.REPLACE_NODE: BY_HUMAN}
@@ -195,7 +193,7 @@ def _of_many(incident: Incident, row: Reason) -> Reason:
             row,
             level=max(row.level, Level.CORDON),
         )
-    if row.severity is Severity.DEGRADED and not xids.isdisjoint(_LINK_XIDS):
+    if row.severity is Severity.DEGRADED and not xids.isdisjoint(NVLINK_XIDS):
         row = replace(row, closes_on=_LINKS_BACK)
     if row.severity is not Severity.INFO and row.closes_on.kind is ClosesKind.SILENCE:
         row = replace(row, closes_on=ON_RESET)

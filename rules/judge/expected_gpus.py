@@ -16,12 +16,8 @@ from msgspec.structs import replace
 
 from rules.api.health import ExpectedGpus
 from rules.api.said_gpus import MAX_GPUS, said_count
-from rules.judge.observation import PciFunction
+from rules.judge.observation import GPU_CLASSES, NVIDIA_VENDOR, PciFunction
 from rules.text.pci_address import plain_address
-
-NVIDIA_VENDOR: Final = 0x10DE
-GPU_CLASSES: Final = frozenset({0x0300, 0x0302})
-"""PCI base class and subclass of a VGA controller and of a 3D controller."""
 
 CONFIG: Final = "Config"
 ANNOTATION: Final = "Annotation"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -27,6 +27,13 @@ Value: TypeAlias = int | float | str | tuple[int | None, ...] | None
 Tuples are per link (None: that link could not be read) or a histogram; see
 `rules.catalog.signals`.
 """
+
+
+NVIDIA_VENDOR: Final = 0x10DE
+GPU_CLASSES: Final = frozenset({0x0300, 0x0302})
+"""PCI class of a VGA controller and of a 3D controller. Source: PCI codes and ids."""
+NVSWITCH_CLASS: Final = 0x0680
+"""The same of an NVSwitch: a bridge to something else."""
 
 
 class SourceName(StrEnum):
@@ -190,8 +197,8 @@ class CallFailed(msgspec.Struct, frozen=True, kw_only=True):
 class PciFunction(msgspec.Struct, frozen=True, kw_only=True):
     """One PCI function of vendor 10de as sysfs shows it.
 
-    `device_class` is the upper 16 bits of the class (0x0300 VGA, 0x0302 3D controller, 0x0680
-    bridge); `config_space_ok` is False when it reads all ones, None when it was not read;
+    `device_class` is the upper 16 bits of the class; `config_space_ok` is False when it reads all
+    ones, None when it was not read;
     `upstream` are the full addresses of the bridges above it, the root port first.
     """
 

@@ -13,11 +13,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from rules.catalog.reason import Action, ClosesKind, ReasonClass, Severity, strength
-from rules.catalog.reasons import RECOVERY_REASONS
+from rules.catalog.reasons import NO_ACTION, RECOVERY_REASONS
 from rules.catalog.signals import Signal
-from rules.catalog.xid import RECOVERY_ACTION_XID
+from rules.catalog.xid import CONTAINED_XID, RECOVERY_ACTION_XID
 from rules.judge.burst import (
-    NO_ACTION,
     SECURITY_FAULT_XID,
     Surroundings,
     asks_driver,
@@ -124,7 +123,6 @@ _NONE_READ: Final = 2
 """A flag takes one confirming re-read. Source: gpuward, as for other flags."""
 
 CONTAINED_ERROR: Final = "Xid 94"
-_CONTAINED_XID: Final = 94
 _GRAVE: Final = (ReasonClass.DECISIVE, ReasonClass.NEEDS_CONTEXT)
 
 
@@ -198,7 +196,7 @@ def _not_repaired(state: NodeState, finding: Finding) -> Iterable[Incident]:
 
 def _tallied(on: Judging, finding: Finding) -> Judging:
     """Note what is harmless once and not every few hours; the lines of one burst are one."""
-    if finding.xid != _CONTAINED_XID or finding.lookback:
+    if finding.xid != CONTAINED_XID or finding.lookback:
         return on
     tallied = noted(
         on.state.ledger,

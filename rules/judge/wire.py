@@ -24,6 +24,7 @@ from rules.catalog.reason import (
     Severity,
     is_reason_code,
 )
+from rules.catalog.reasons import NO_ACTION
 from rules.judge.incident import (
     MAX_LINKS,
     MAX_PORTS,
@@ -40,7 +41,6 @@ _XID_REASON: Final = re.compile(r"Xid(\d{1,5})[A-Za-z]")
 _UNREADABLE: Final = "Unreadable"
 AGENT_RESTART: Final = "AgentRestart"
 """What cut a burst that still waits to be judged: the next agent goes on waiting."""
-_NO_ACTION: Final = 0
 _NOTHING_ASKED: Final = "None"
 """The driver's recovery action of that number."""
 _PORT_CHARS: Final = 64
@@ -76,7 +76,7 @@ def to_wire(incident: Incident) -> IncidentStatus:
         held_since="" if incident.held_at is None else format_micro_time(incident.held_at),
         mended_by=_mended_by(incident),
         interrupted_by=AGENT_RESTART if incident.cut and incident.active else "",
-        driver_answer=_NOTHING_ASKED if incident.answer == _NO_ACTION else "",
+        driver_answer=_NOTHING_ASKED if incident.answer == NO_ACTION else "",
         least_action="" if incident.floor is None else incident.floor.value,
         closes_on=str(row.closes_on),
         closed_at=format_micro_time(incident.closed_at) if not incident.active else "",
@@ -107,7 +107,7 @@ def from_wire(status: IncidentStatus, now: float) -> Incident:
         row=row,
         members=(Member(row, int(named[1]) if named else None),),
         phase=IncidentPhase.SETTLED,
-        answer=_NO_ACTION if status.driver_answer == _NOTHING_ASKED else None,
+        answer=NO_ACTION if status.driver_answer == _NOTHING_ASKED else None,
         scope=_word(Scope, status.scope, Scope.GPU),
         gpus=tuple(clipped(gpu, _UUID_CHARS) for gpu in status.gpus[:64]),
         pci=tuple(plain_address(clipped(pci, _PCI_CHARS)) for pci in status.pci[:64]),

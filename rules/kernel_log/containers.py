@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from rules.kernel_log.scan import ANCHORS
+from rules.kernel_log.scan import worth_parsing
 from rules.kernel_log.text import MAX_LINE, split_prefix
 
 
@@ -27,9 +27,6 @@ class LogContainer(StrEnum):
     EXPORT = "export"
     CRI = "cri"
 
-
-JSON_ANCHORS: Final = (*ANCHORS, b'"MESSAGE":[', b'"MESSAGE" : [')
-"""The journal gives a message with bytes that are no text as a list of numbers."""
 
 LONGEST_ENTRY: Final = 64 * 1024
 """Bytes of one wrapped line that are looked at: a kernel line with the journal's fields is 2 KiB.
@@ -62,6 +59,13 @@ def understood(line: bytes, container: LogContainer) -> bool:
     if container is not LogContainer.PLAIN:
         return True
     return len(split_prefix(line)[0]) < len(line) or _BARE_LINE.match(line) is not None
+
+
+def worth_unwrapping(line: bytes) -> bool:
+    """Return whether a journal entry could hold a line that is recognised: the journal gives a
+    message with bytes that are no text as a list of numbers.
+    """
+    return worth_parsing(line) or b'"MESSAGE":[' in line or b'"MESSAGE" : [' in line
 
 
 def unwrapped_json(line: bytes) -> bytes:

@@ -13,7 +13,7 @@ import msgspec
 
 from rules.catalog.explanations import NVSWITCH, device_at, device_kind
 from rules.catalog.reason import Action, Level, Severity
-from rules.judge.burst import NO_ACTION
+from rules.catalog.reasons import NO_ACTION
 from rules.judge.facts.common import COMMON
 from rules.judge.incident import Incident, Scope
 from rules.judge.judge import Change, ChangeKind

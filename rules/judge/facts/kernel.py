@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from rules.api.health import MigInstance, NvidiaAction
 from rules.catalog.reason import SILENCE_3M, Reason
-from rules.catalog.reasons import REASONS, reason_for_sxid
+from rules.catalog.reasons import NO_ACTION, REASONS, reason_for_sxid
 from rules.catalog.signals import Signal
 from rules.catalog.xid import (
     REASON_OF_KIND,
@@ -22,14 +22,13 @@ from rules.catalog.xid import (
     reason_for_line,
     reason_for_xid,
 )
-from rules.judge.burst import NO_ACTION, being_judged
+from rules.judge.burst import being_judged
 from rules.judge.closing import mark_reset
-from rules.judge.expected_gpus import GPU_CLASSES, NVIDIA_VENDOR
 from rules.judge.facts.events import hint_to_look, take_event
 from rules.judge.facts.readings import count_link_fault
 from rules.judge.facts.repeats import count_repeat
 from rules.judge.incident import NOBODY, PAST_CLOCK_S, Finding, Named, Scope
-from rules.judge.observation import KernelLineSeen, SourceName
+from rules.judge.observation import GPU_CLASSES, NVIDIA_VENDOR, KernelLineSeen, SourceName
 from rules.judge.recording import about_gpus_below, finding_for_action, record, take_answer
 from rules.judge.state import MAX_ADDRESSES, Judging, NodeState, find_gpu, identify, with_gpu
 from rules.kernel_log.record import KernelLine, LineKind

@@ -329,10 +329,6 @@ def _others_answer(on: Judging, view: GpuView) -> bool:
     return not others or any(_answers(other, on.now) for other in others)
 
 
-def _any_answers(on: Judging) -> bool:
-    return any(view.enumerated and _answers(view, on.now) for view in on.state.gpus.values())
-
-
 def _answers(view: GpuView, now: float) -> bool:
     lately = abs(now - view.answered_at) < _ANSWER_AGE_S
     return lately and view.values.get(Signal.PRESENCE, "present") == "present"

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from rules.catalog.reason import ClosesKind, Level, Reason, Severity
 from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
+from rules.catalog.xid import NVLINK_XID, NVLINK_XIDS
 from rules.judge import ledger
 from rules.judge.closing import mark_reset
 from rules.judge.facts.checks import FLAGS, GAUGES, RECOVERY_FAILED, RETRAINS, VOLATILE
@@ -257,11 +258,7 @@ def _keep_counters(
     return on.with_gpu(replace(on.current(view), counters={**before, **fresh}))
 
 
-LINK_XID: Final = 74
-LINK_XIDS: Final = frozenset({LINK_XID, *range(144, 151)})
-"""Errors of NVLinks, before and from NVLink 5."""
-
-_ON_LINK: Final = f"Xid {LINK_XID} on link "
+_ON_LINK: Final = f"Xid {NVLINK_XID} on link "
 
 _MANY_LINKS: Final = 3
 """Links of one GPU that had an error within the day, each at another time: then it is the GPU's.
@@ -279,9 +276,9 @@ def count_link_fault(
 
     What the registers call harmless, or the consequence of another error, does not count.
     """
-    if line.xid in LINK_XIDS and (view := find_gpu(on.state, *who)) is not None:
+    if line.xid in NVLINK_XIDS and (view := find_gpu(on.state, *who)) is not None:
         on = on.with_gpu(replace(view, links_up=0))
-    if line.xid != LINK_XID or line.link is None or row.severity is Severity.INFO:
+    if line.xid != NVLINK_XID or line.link is None or row.severity is Severity.INFO:
         return on, row
     window_s = on.thresholds["RepeatWindow"].value
     apart_s = on.thresholds["IncidentGrouping"].value
@@ -326,7 +323,7 @@ def links_returned(on: Judging, view: GpuView) -> Judging:
 
 def _waits_for_links(incident: Incident) -> bool:
     waits = incident.row.closes_on.signal == Signal.NVLINK_STATES
-    return waits and not LINK_XIDS.isdisjoint(incident.xids)
+    return waits and not NVLINK_XIDS.isdisjoint(incident.xids)
 
 
 UNCORRECTED: Final = "PcieAerUncorrected"

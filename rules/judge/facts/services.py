@@ -15,7 +15,6 @@ from msgspec import structs
 from rules.catalog.reason import ClosesKind
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Threshold
-from rules.judge.expected_gpus import NVIDIA_VENDOR
 from rules.judge.facts.checks import LINK_DOWN
 from rules.judge.facts.standing import (
     WHOLE,
@@ -32,15 +31,20 @@ from rules.judge.facts.standing import (
 )
 from rules.judge.gauge import Gauge
 from rules.judge.incident import Scope
-from rules.judge.observation import HostSeen, Service, SourceName, SourceState
+from rules.judge.observation import (
+    NVIDIA_VENDOR,
+    NVSWITCH_CLASS,
+    HostSeen,
+    Service,
+    SourceName,
+    SourceState,
+)
 from rules.judge.state import GpuView, Judging, NodeState, ServiceView, close_where
 from rules.judge.topology import FABRIC_COMPLETED, Interconnect, interconnect, nvlink_domain
 
 PROPRIETARY: Final = "P"
 """In a module's taint: the proprietary flavour of the driver. Source: Linux, tainted kernels."""
 NOT_SEEN: Final = "NotSeen"
-NVSWITCH_CLASS: Final = 0x0680
-"""The PCI class of an NVSwitch: a bridge to something else. Source: PCI codes and ids."""
 _RAN: Final = "ran earlier in this boot and does not run now"
 _PEER_MEMORY: Final = ("nvidia_peermem", "nv_peer_mem")
 

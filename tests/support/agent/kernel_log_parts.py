@@ -10,7 +10,6 @@ from agent.kernel_log.record import RecordCounts, Sieve
 from rules.judge.observation import KernelGap, KernelLineSeen, KernelRead, SourceChanged
 from rules.kernel_log.parse import parse
 from rules.kernel_log.record import KernelLine
-from rules.kernel_log.scan import worth_parsing
 
 Fact = KernelLineSeen | KernelGap | KernelRead | SourceChanged
 XID79 = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=python, GPU has fallen off the bus."
@@ -24,8 +23,6 @@ def sieve(*, accept_user: bool = False, boot_id: str = "boot-1") -> Sieve:
     return Sieve(
         boot_id=boot_id,
         accept_user=accept_user,
-        worth_parsing=worth_parsing,
-        recognise=parse,
         counts=RecordCounts(),
     )
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from rules.api.health import HealthStatus
-from rules.judge.burst import NO_ACTION
+from rules.catalog.reasons import NO_ACTION
 from rules.judge.observation import NetworkPort
 from rules.judge.restore import restore
 from rules.judge.state import NodeState

@@ -19,10 +19,8 @@ from agent.publish.publish import Accepted, Known
 from rules.api.health import HealthStatus
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.judge.observation import KernelGap, KernelLineSeen, NodeSeen, WorkloadSeen
-from rules.judge.state import NodeState
 from rules.judge.workload import Workload
 from rules.kernel_log.parse import parse
-from rules.publish.publication import Publication
 from rules.publish.sentences import NodeEvent
 from tests.support.agent.kernel_log_parts import XID79
 
@@ -34,39 +32,36 @@ class Recorded:
     """The rest of the agent, which remembers what it was asked."""
 
     def __init__(self) -> None:
-        self.composer = Composer(Pod(name="ns/agent", uid="u"), LoadedRules(DEFAULT_RULES, "test"))
         self.submitted: list[Wanted] = []
         self.events: list[NodeEvent] = []
         self.asked: list[str] = []
+        self.nvml = self
 
     def submit(self, wanted: Wanted) -> None:
         self.submitted.append(wanted)
 
-    def compose(self, state: NodeState) -> Publication:
-        return self.composer.compose(state, time.time())
-
     def announce(self, event: NodeEvent) -> None:
         self.events.append(event)
 
-    def past_known(self) -> None:
+    def open_log(self, boot_id: str, after: int) -> None:
         self.asked.append("past known")
 
-    def release_nvml(self, reason: str) -> None:
+    def release(self, reason: str) -> None:
         self.asked.append(f"release {reason}")
 
-    def resume_nvml(self) -> None:
+    def resume(self) -> None:
         self.asked.append("resume")
 
-    def refresh_nvml(self) -> None:
+    def request_refresh(self) -> None:
         self.asked.append("refresh")
 
     def gsp_timeout_seen(self) -> None:
         self.asked.append("gsp timeout")
 
-    def read_kernel_log(self) -> None:
+    def read_log_now(self) -> None:
         self.asked.append("read kernel log")
 
-    def find_workload(self, seen: KernelLineSeen) -> None:
+    def ask(self, seen: KernelLineSeen) -> None:
         self.asked.append(f"workload of {seen.line.pid}")
 
 
@@ -78,10 +73,14 @@ class Agent:
         self.judgement = Judgement(WHO, DEFAULT_RULES, time.time)
         self.xids = XidCounts()
         self.registry = CollectorRegistry()
+        others: Any = self.outside
         self.loop = JudgingLoop(
             self.inbox,
             self.judgement,
-            self.outside,
+            composer=Composer(Pod(name="ns/agent", uid="u"), LoadedRules(DEFAULT_RULES, "test")),
+            publisher=others,
+            senses=others,
+            workloads=others,
             log=log.get(),
             latencies=Latencies(self.registry, full=True),
             xids=self.xids,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,30 +26,42 @@ from agent.nvml.messages import (
     SourceState,
 )
 from agent.nvml.supervisor import (
-    Close,
     Emit,
-    Exited,
-    GspTimeoutSeen,
     Kill,
-    RefreshWanted,
-    ReinitialiseWanted,
-    ReleaseOrder,
-    Resume,
-    Said,
     Send,
     Spawn,
     State,
     StopOrder,
-    SupervisorTick,
+    close,
+    exited,
+    gsp_timeout_seen,
     next_deadline,
-    step,
+    refresh,
+    reinitialise,
+    release,
+    resume,
+    said,
+    tick,
 )
 from tests.support.scenario.examples import examples
 
-HELLO = Said(Hello(driver="580.1", nvml="13", cuda="13.0", branch=580, gpus=[]))
-CALL = Said(Calling(call="nvmlDeviceGetTemperatureV", gpu="GPU-3"))
-NO_DRIVER = Said(Fault(call=INIT_CALL, code=9, of_driver=True))
-XID_119 = Said(Event(kind=EventKind.XID, data=119, gpu="GPU-3"))
+
+def heard(message):
+    return partial(said, message=message)
+
+
+def ended(status):
+    return partial(exited, status=status)
+
+
+def let_go(reason):
+    return partial(release, reason=reason)
+
+
+HELLO = heard(Hello(driver="580.1", nvml="13", cuda="13.0", branch=580, gpus=[]))
+CALL = heard(Calling(call="nvmlDeviceGetTemperatureV", gpu="GPU-3"))
+NO_DRIVER = heard(Fault(call=INIT_CALL, code=9, of_driver=True))
+XID_119 = heard(Event(kind=EventKind.XID, data=119, gpu="GPU-3"))
 
 
 class Bench:
@@ -58,13 +71,13 @@ class Bench:
         self.state = State()
         self.now = 1000.0
         self.log = []
-        self.feed(SupervisorTick())
+        self.feed(tick)
 
     def feed(self, *inputs):
         """Feed inputs now; what they put out."""
         new = []
         for event in inputs:
-            self.state, outputs = step(self.state, event, self.now)
+            self.state, outputs = event(self.state, self.now)
             new += [(self.now, output) for output in outputs]
         self.log += new
         return [output for _, output in new]
@@ -79,7 +92,7 @@ class Bench:
                 self.now = end
                 return outputs
             self.now = max(self.now, due)
-            outputs += self.feed(SupervisorTick())
+            outputs += self.feed(tick)
 
     def times(self, kind):
         return [at for at, output in self.log if isinstance(output, kind)]
@@ -125,12 +138,12 @@ def test_a_call_that_returns_at_last_makes_it_up_again(bench):
 
 def test_waiting_for_events_is_not_hanging(bench):
     for _ in range(100):
-        bench.feed(Said(Calling(call="nvmlEventSetWait_v2", within_s=2.0)))
+        bench.feed(heard(Calling(call="nvmlEventSetWait_v2", within_s=2.0)))
         assert bench.run(2.1) == []
 
 
 def test_silence_between_calls_is_a_hang_too(bench):
-    bench.feed(Said(Note("hm")))
+    bench.feed(heard(Note("hm")))
     assert words(bench.run(10)) == [DOWN_HUNG]
 
 
@@ -152,21 +165,21 @@ def test_a_hung_child_is_killed_after_two_minutes_and_replaced_only_when_reaped(
     bench.run(600)
     assert bench.times(Kill) == [called + 120.0]
     assert len(bench.times(Spawn)) == 1, "unreaped: it may be stuck in the kernel"
-    assert words(bench.feed(Exited(-9))) == [(SourceState.DOWN, SourceReason.CHILD_DIED)]
+    assert words(bench.feed(ended(-9))) == [(SourceState.DOWN, SourceReason.CHILD_DIED)]
     bench.run(1.1)
     assert len(bench.times(Spawn)) == 2
 
 
 def test_killing_happens_once_an_hour(bench):
     first = bench.run(121) and bench.times(Kill)[0]
-    bench.feed(Exited(-9))
+    bench.feed(ended(-9))
     bench.run(2)
     bench.feed(HELLO, CALL)
     bench.run(3 * 3600)
     assert bench.times(Kill) == [first, first + 3600.0]
 
 
-@pytest.mark.parametrize("seen", [GspTimeoutSeen(), XID_119], ids=["kernel log", "NVML event"])
+@pytest.mark.parametrize("seen", [gsp_timeout_seen, XID_119], ids=["kernel log", "NVML event"])
 def test_after_a_gsp_timeout_it_waits_ten_minutes(bench, seen):
     seen_at = bench.now
     bench.feed(seen, CALL)
@@ -176,7 +189,7 @@ def test_after_a_gsp_timeout_it_waits_ten_minutes(bench, seen):
 
 def test_a_gsp_timeout_seen_during_the_hang_counts(bench):
     bench.run(100)
-    bench.feed(GspTimeoutSeen())
+    bench.feed(gsp_timeout_seen)
     seen_at = bench.now
     bench.run(1200)
     assert bench.times(Kill) == [seen_at + 600.0]
@@ -197,7 +210,7 @@ INIT_CODES = pytest.mark.parametrize(
 
 
 def failed(code):
-    return Said(Fault(call="nvmlInitWithFlags", code=code, of_driver=True)), Exited(3)
+    return heard(Fault(call="nvmlInitWithFlags", code=code, of_driver=True)), ended(3)
 
 
 @INIT_CODES
@@ -213,7 +226,7 @@ def test_a_failed_initialisation_is_told_by_its_reason_and_tried_again(code, rea
 
 
 @pytest.mark.parametrize(
-    "before", [(HELLO, Exited(1)), failed(10)], ids=["worked", "other trouble"]
+    "before", [(HELLO, ended(1)), failed(10)], ids=["worked", "other trouble"]
 )
 @INIT_CODES
 def test_a_trouble_that_came_up_while_the_container_ran_may_need_a_new_one(
@@ -228,7 +241,7 @@ def test_a_trouble_that_came_up_while_the_container_ran_may_need_a_new_one(
 
 def test_a_fault_of_one_gpu_does_not_explain_a_death(bench):
     lost = Fault(call="nvmlDeviceGetFieldValues", code=15, gpu="GPU-3")
-    (told,) = bench.feed(Said(lost), Exited(-11))
+    (told,) = bench.feed(heard(lost), ended(-11))
     assert told.status.reason is SourceReason.CHILD_DIED
 
 
@@ -237,9 +250,9 @@ def test_restarts_back_off_to_a_minute():
     waits = []
     for _ in range(8):
         died = bench.now
-        bench.feed(Exited(1))
+        bench.feed(ended(1))
         bench.now = next_deadline(bench.state) or 0.0
-        bench.feed(SupervisorTick())
+        bench.feed(tick)
         waits.append(bench.now - died)
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
 
@@ -247,41 +260,41 @@ def test_restarts_back_off_to_a_minute():
 def test_a_child_that_lived_a_minute_earns_a_quick_restart():
     bench = Bench()
     for _ in range(5):
-        bench.feed(Exited(1))
+        bench.feed(ended(1))
         bench.now = next_deadline(bench.state) or 0.0
-        bench.feed(SupervisorTick(), HELLO)
+        bench.feed(tick, HELLO)
     bench.now += 60
-    bench.feed(CALL, Exited(1))
+    bench.feed(CALL, ended(1))
     assert next_deadline(bench.state) == bench.now + 1
 
 
 def test_a_driver_that_went_away_is_met_with_a_fresh_child_at_once(bench):
     bench.now += 300
-    outputs = bench.feed(CALL, Exited(EXIT_REINITIALISE))
+    outputs = bench.feed(CALL, ended(EXIT_REINITIALISE))
     assert [type(output) for output in outputs] == [Spawn]
 
 
 def test_an_ordered_fresh_start_is_no_alarm_but_no_storm_either(bench):
-    assert bench.feed(ReinitialiseWanted()) == [Send(Reinitialise())]
-    assert [type(o) for o in bench.feed(Exited(EXIT_REINITIALISE))] == [Spawn]
+    assert bench.feed(reinitialise) == [Send(Reinitialise())]
+    assert [type(o) for o in bench.feed(ended(EXIT_REINITIALISE))] == [Spawn]
     bench.feed(HELLO, CALL)
-    assert bench.feed(Exited(EXIT_REINITIALISE)) == []
+    assert bench.feed(ended(EXIT_REINITIALISE)) == []
     assert [type(o) for o in bench.run(1.0)] == [Spawn]
 
 
 def test_an_arriving_gpu_ends_the_wait_for_an_absent_driver(bench):
     for _ in range(6):
-        bench.feed(NO_DRIVER, Exited(3))
+        bench.feed(NO_DRIVER, ended(3))
         bench.run(next_deadline(bench.state) - bench.now)
-    bench.feed(NO_DRIVER, Exited(3))
+    bench.feed(NO_DRIVER, ended(3))
     assert next_deadline(bench.state) >= bench.now + 30
-    assert bench.feed(ReinitialiseWanted()) == []
+    assert bench.feed(reinitialise) == []
     assert [type(output) for output in bench.run(1.0)] == [Spawn]
 
 
 def test_what_cannot_be_used_is_told_and_not_tried_again():
     bench = Bench()
-    (told,) = bench.feed(Said(Note("sim:x cannot be used: no such file")), Exited(EXIT_UNUSABLE))
+    (told,) = bench.feed(heard(Note("sim:x cannot be used: no such file")), ended(EXIT_UNUSABLE))
     assert told.status.reason is SourceReason.SIMULATOR_UNUSABLE
     assert told.status.message == "sim:x cannot be used: no such file"
     bench.run(86400)
@@ -289,48 +302,48 @@ def test_what_cannot_be_used_is_told_and_not_tried_again():
 
 
 def test_release_and_resume(bench):
-    assert bench.feed(ReleaseOrder("driver upgrade")) == [Send(Finish())]
-    assert bench.feed(ReleaseOrder("again")) == [], "idempotent"
-    assert words(bench.feed(Exited(0))) == [RELEASED]
+    assert bench.feed(let_go("driver upgrade")) == [Send(Finish())]
+    assert bench.feed(let_go("again")) == [], "idempotent"
+    assert words(bench.feed(ended(0))) == [RELEASED]
     assert bench.run(86400) == []
-    assert [type(output) for output in bench.feed(Resume())] == [Spawn]
-    assert bench.feed(Resume()) == []
+    assert [type(output) for output in bench.feed(resume)] == [Spawn]
+    assert bench.feed(resume) == []
 
 
 def test_resume_before_the_child_has_gone_waits_for_its_end_without_alarm(bench):
-    bench.feed(ReleaseOrder("upgrade"), Resume())
+    bench.feed(let_go("upgrade"), resume)
     assert len(bench.times(Spawn)) == 1
-    assert [type(output) for output in bench.feed(Exited(0))] == [Spawn]
+    assert [type(output) for output in bench.feed(ended(0))] == [Spawn]
 
 
 def test_a_child_that_will_not_let_go_is_told_and_released_once_it_ends(bench):
-    bench.feed(ReleaseOrder("upgrade"))
+    bench.feed(let_go("upgrade"))
     assert DOWN_HUNG in words(bench.run(61))
-    assert words(bench.feed(Exited(0))) == [RELEASED]
+    assert words(bench.feed(ended(0))) == [RELEASED]
 
 
 def test_release_of_a_child_that_is_waiting_to_be_started():
     bench = Bench()
-    bench.feed(Exited(1))
-    assert words(bench.feed(ReleaseOrder("upgrade"))) == [RELEASED]
+    bench.feed(ended(1))
+    assert words(bench.feed(let_go("upgrade"))) == [RELEASED]
     assert bench.run(600) == []
 
 
 def test_close_asks_waits_and_stops(bench):
-    assert bench.feed(Close(60.0)) == [Send(Finish())]
-    assert bench.feed(Exited(0)) == [StopOrder(clean=True)]
+    assert bench.feed(partial(close, timeout_s=60.0)) == [Send(Finish())]
+    assert bench.feed(ended(0)) == [StopOrder(clean=True)]
 
 
 def test_close_leaves_a_hung_child_to_itself_and_never_kills_it_early(bench):
-    bench.feed(Close(60.0))
+    bench.feed(partial(close, timeout_s=60.0))
     assert bench.run(61)[-1] == StopOrder(clean=False)
     assert bench.times(Kill) == []
 
 
 def test_refresh_is_passed_on_only_to_a_running_child(bench):
-    assert bench.feed(RefreshWanted()) == [Send(Refresh())]
-    bench.feed(ReleaseOrder("upgrade"))
-    assert bench.feed(RefreshWanted()) == []
+    assert bench.feed(refresh) == [Send(Refresh())]
+    bench.feed(let_go("upgrade"))
+    assert bench.feed(refresh) == []
 
 
 INPUTS = st.one_of(
@@ -339,14 +352,14 @@ INPUTS = st.one_of(
             HELLO,
             CALL,
             XID_119,
-            ReleaseOrder("r"),
-            Resume(),
-            GspTimeoutSeen(),
-            RefreshWanted(),
-            SupervisorTick(),
+            let_go("r"),
+            resume,
+            gsp_timeout_seen,
+            refresh,
+            tick,
         ]
     ),
-    st.sampled_from([0, 3, EXIT_REINITIALISE, -9, -11]).map(Exited),
+    st.sampled_from([0, 3, EXIT_REINITIALISE, -9, -11]).map(ended),
 )
 
 
@@ -371,13 +384,14 @@ def test_never_two_children_never_an_early_or_frequent_kill(steps):
                 seen["killed"] = at
 
     for event, seconds in steps:
-        if isinstance(event, Exited | Said) and not seen["alive"]:
+        what = getattr(event, "func", event)
+        if what in (exited, said) and not seen["alive"]:
             continue
-        if isinstance(event, Exited):
+        if what is exited:
             seen["alive"] = False
-        if isinstance(event, Said):
+        if what is said:
             seen["entered"] = bench.now
-        if isinstance(event, GspTimeoutSeen) or event is XID_119:
+        if what is gsp_timeout_seen or event is XID_119:
             seen["gsp"] = bench.now
         check(bench.feed, event)
         check(bench.run, seconds)
@@ -387,5 +401,5 @@ def test_a_driver_that_fails_for_days_is_still_tried_every_minute():
     """1024 failures a minute apart are 17 hours; no number of them ends the agent."""
     bench = Bench()
     bench.state = bench.state._replace(attempts=5000)
-    assert words(bench.feed(Exited(1)))
+    assert words(bench.feed(ended(1)))
     assert (next_deadline(bench.state) or 0.0) - bench.now == 60.0
