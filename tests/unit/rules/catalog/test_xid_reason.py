@@ -116,9 +116,6 @@ def test_a_latch_of_a_fatal_or_degraded_xid_never_closes_by_silence() -> None:
         pytest.param(
             63, {"remap_failed": True}, ("Fatal", "Drain", "ReplaceNode"), id="63 failed"
         ),
-        pytest.param(
-            79, {"virtual_machine": True}, ("Fatal", "Drain", "ReplaceNode"), id="79 in VM"
-        ),
         pytest.param(154, {"recovery_to": 2}, ("Fatal", "Drain", "RestartNode"), id="154 to 2"),
         pytest.param(154, {"recovery_to": 0}, ("Info", "Report", "None"), id="154 to 0"),
         pytest.param(
