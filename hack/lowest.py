@@ -22,7 +22,10 @@ def pins() -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     found = []
-    for declared in (*project["dependencies"], *extras["remediator"], *extras["terminal"]):
+    programs = (*extras["remediator"], *extras["kubectl"], *extras["terminal"])
+    for declared in (*project["dependencies"], *programs):
+        if declared.startswith("gpuward["):
+            continue  # an extra that holds another
         floor = _FLOOR.match(declared)
         if floor is None:
             raise ValueError(f"{declared} has no lowest version")

@@ -13,14 +13,10 @@ from contextlib import contextmanager, nullcontext
 
 from remediator.kubectl import questions
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
-from remediator.kubectl.command import CommandError
-from remediator.kubectl.joining import join
-from remediator.kubectl.look import existing_node
-from remediator.kubectl.node_look import look_at, open_session
-from remediator.kubectl.planning.capacity import capacity
-from remediator.kubectl.ready.in_the_way import in_the_way
-from remediator.kubectl.ready.policy_said import policy_of
-from remediator.kubectl.terminal import Terminal
+from remediator.kubectl.command import CommandError, Terminal
+from remediator.kubectl.node_look import existing_node, look_at, open_session
+from remediator.kubectl.policy_in_force import in_the_way, policy_of
+from remediator.kubectl.request import capacity, join
 from remediator.kubectl.why.repaired import objections
 from remediator.view.people import faults_over
 from remediator.view.session_words import mark_stays
@@ -49,14 +45,6 @@ from rules.text.counted import count
 from rules.text.printable import printable
 
 HUMAN_REASON = "Requested"
-_ON_RECORD = (
-    "on record your word holds all the same: what was before counts no more, unless "
-    "the same fault is back within a week"
-)
-_UNKEPT = (
-    "your reason was not kept, since the definitions in this cluster are of an older release; "
-    "renew them with kubectl apply -k daemonset/crds"
-)
 
 
 async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
@@ -204,22 +192,14 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
     by = await cluster.who()
     reason = (options.reason or "")[:MAX_MESSAGE]
     word = RepairRequest(step=step, by=by, at=format_time(cluster.now()))
-    written = await cluster.patch(
+    await cluster.patch(
         f"{GROUP_PATH}/gpuquarantines/{session.name}",
-        # Without words of its own a request must not keep those of the one before.
+        # Without a reason of its own a request must not keep that of the one before.
         {"spec": {"repair": plain(word) | {"reason": reason or None}}},
-        in_part=True,
     )
-    if "repair" not in written["spec"]:
-        raise CommandError(
-            f"{step} was not asked for: the definitions in this cluster are older than this "
-            "command; bring them up to date with kubectl apply -k daemonset/crds"
-        )
-    kept = not reason or written["spec"]["repair"].get("reason") == reason
     return (
         f"{name}: {step} may begin {empty}, as {by}{waits}\n"
-        + ("" if kept else f"{_UNKEPT}\n")
-        + f"see how it goes with: kubectl gpuward why {name}"
+        f"see how it goes with: kubectl gpuward why {name}"
     )
 
 
@@ -293,7 +273,6 @@ async def repaired(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
         [
             f"{name}: noted, but so far the agent disagrees:",
             *(f"  {printable(line)}" for line in against),
-            _ON_RECORD,
             f"what it says then: kubectl gpuward why {name}",
         ]
     )

@@ -1,27 +1,218 @@
-"""`kubectl gpuward`: parse, connect, print. Exit 0, 1 (could not be done), 64 (wrong use), 130."""
+"""`kubectl gpuward`: parse, connect, run a command once or for each node, print.
+
+Exit status: 0 done, 1 could not be done, 64 wrong use, 130 interrupted.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
-from functools import partial
+from typing import Any, Final, NoReturn
 
-from remediator.kubectl.command import CommandError, Manner
-from remediator.kubectl.commands import COMMANDS
-from remediator.kubectl.options import PROGRAM, Command, Parser, build, parsed
-from remediator.kubectl.typed.habits import plain_words
-from remediator.view.text import coloured, fitted, wants_colour
+from remediator.kubectl.command import (
+    COMMANDS,
+    DEFAULT_NAMESPACE,
+    Answer,
+    Command,
+    CommandError,
+    Terminal,
+)
+from remediator.view.text import coloured, document, fitted, wants_colour
+from rules.text.counted import count
 from rules.text.printable import printable
-from rules.text.typed import as_parsed, known_options
+from rules.text.typed import CommandParser
 
-INTERRUPTED = 130
-TRACEBACK = "GPUWARD_TRACEBACK"
+PROGRAM: Final = "kubectl gpuward"
+INTERRUPTED: Final = 130
+TRACEBACK: Final = "GPUWARD_TRACEBACK"
+DRY: Final = (
+    "dry run, checked by the API server: nothing was changed; without it this would be said:"
+)
+_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+_EXITS: Final = "Exit status: 0 done, 1 could not be done, 64 wrong use, 130 interrupted."
+_START: Final = f"""\
+Start here:
+  {PROGRAM} fleet        how many GPU nodes are well, and which are not
+  {PROGRAM} why NODE     what happened to one node, what is next
+  {PROGRAM} COMMAND -h   what a command does, with examples
+
+{_EXITS}"""
 
 
-def parser() -> Parser:
-    """Every command with its help."""
-    return build(COMMANDS)
+def object_name(text: str) -> str:
+    """A name that an API object can have: nothing else may become part of an address."""
+    if _NAME.fullmatch(text):
+        return text
+    several = "; several are set apart by blanks" if "," in text else ""
+    raise argparse.ArgumentTypeError(
+        f"{text!r:.80} cannot be a name in Kubernetes (letters, digits, - and . only){several}"
+    )
+
+
+def node_name(text: str) -> str:
+    """A node as kubectl names one: NAME, node/NAME or nodes/NAME."""
+    kind, slash, name = text.partition("/")
+    return object_name(name if slash and kind in {"node", "nodes", "no"} else text)
+
+
+def node_or_pod(text: str) -> str:
+    """As `node_name`, or a pod as NAMESPACE/NAME."""
+    kind, slash, name = text.partition("/")
+    if not slash or kind in {"node", "nodes", "no"}:
+        return node_name(text)
+    return f"{object_name(kind)}/{object_name(name)}"
+
+
+def label_selector(text: str) -> str:
+    """Labels as kubectl takes them: the API server's own grammar."""
+    from rules.api.selectors import parse_selector
+
+    try:
+        parse_selector(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if not text.strip():
+        raise argparse.ArgumentTypeError("is empty; name labels such as rack=a17")
+    return text
+
+
+def seconds(text: str) -> float:
+    """Seconds of 5, 5s or 1m; 0 for no limit, as kubectl has it."""
+    from rules.policy.durations import parse_duration
+
+    try:
+        return 0.0 if text == "0" else parse_duration(f"{text}s" if text.isdigit() else text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def user_name(text: str) -> str:
+    """Whom to act as: an empty one, such as a variable that is not set, must not mean oneself."""
+    if text.strip():
+        return text
+    raise argparse.ArgumentTypeError("is empty; name a user, or leave it out to act as yourself")
+
+
+def sentence(text: str) -> str:
+    """A reason, on one line and not empty."""
+    if text.strip():
+        return " ".join(text.split())
+    raise argparse.ArgumentTypeError("is empty; say in one sentence why, it is kept as the record")
+
+
+def repair_step(text: str) -> str:
+    """A step of the repair ladder."""
+    from rules.repair.ladder import LADDER
+
+    known = tuple(map(str, LADDER))
+    if text in known:
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r:.80} is none of {', '.join(known)}")
+
+
+_TYPES: Final = {"object": object_name, "node": node_name, "step": repair_step}
+"""Types that `commands.json` names."""
+
+
+class Parser(CommandParser):
+    """Says what is wrong in one line, with the nearest right word, and ends with 64."""
+
+    def error(self, message: str) -> NoReturn:
+        """One line, and where the help is."""
+        _, message = self.complaint(message)
+        sys.stderr.write(f"{self.prog}: {message}; see {self.prog} --help\n")
+        raise SystemExit(64)
+
+
+class _Version(argparse.Action):
+    """Print the version: read from the installation only when somebody asks."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from remediator.version import release_version
+
+        sys.stdout.write(f"gpuward {release_version()}\n")
+        parser.exit()
+
+
+def parser() -> argparse.ArgumentParser:
+    """Every command with its options, examples and help."""
+    top = Parser(
+        prog=PROGRAM,
+        description="Which GPU nodes are out of service, why, and what you can do about it.",
+        epilog=_START,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _shared(top, suppress=False)
+    added = top.add_subparsers(metavar="COMMAND", parser_class=Parser)
+    for command in COMMANDS:
+        examples = "\n".join(
+            f"  {PROGRAM} {given}\n      {text}" for given, text in command.examples
+        )
+        one = added.add_parser(
+            command.name,
+            prog=f"{PROGRAM} {command.name}",
+            help=command.brief,
+            description="\n".join(command.about),
+            epilog=f"examples:\n{examples}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        _own(one, command)
+        _shared(one, suppress=True)
+        one.set_defaults(command=command, parser=one)
+    return top
+
+
+def _own(one: argparse.ArgumentParser, command: Command) -> None:
+    """What one command takes beside what all of them take."""
+    if command.node:
+        pods = "; a pod as NAMESPACE/NAME" if command.node == "pod" else ""
+        kind = node_or_pod if command.node == "pod" else node_name
+        about = f"names of nodes, node/NAME too (or --selector){pods}"
+        one.add_argument("nodes", metavar="NODE", nargs="*", type=kind, help=about)
+    if command.node or command.selects:
+        about = "the nodes with these labels, as kubectl takes them: rack=a17,pool!=spare"
+        one.add_argument("-l", "--selector", type=label_selector, metavar="LABELS", help=about)
+    if command.reason:
+        required = command.reason == "required"
+        about = "one sentence, kept as the record"
+        one.add_argument("--reason", required=required, type=sentence, help=about)
+    if command.writes:
+        one.add_argument("-y", "--yes", action="store_true", help="do not ask")
+        about = "let the API server check it and change nothing"
+        one.add_argument("--dry-run", action="store_true", help=about)
+    for option in command.options:
+        given: dict[str, Any] = {key: value for key, value in option.items() if key != "flags"}
+        if "type" in given:
+            given["type"] = _TYPES[given["type"]]
+        one.add_argument(*option["flags"], **given)
+    if command.forms:
+        about = f"another form of the answer: {', '.join(command.forms)}"
+        one.add_argument("-o", "--output", choices=command.forms, default="", help=about)
+
+
+def _shared(one: argparse.ArgumentParser, *, suppress: bool) -> None:
+    """Taken before the command and after it; what is not given after does not undo the former."""
+
+    def add(*flags: str, default: Any = None, **options: Any) -> None:
+        group.add_argument(*flags, default=argparse.SUPPRESS if suppress else default, **options)
+
+    group = one.add_argument_group("options of every command")
+    about = "kubeconfig (default: $KUBECONFIG, then ~/.kube/config)"
+    add("--kubeconfig", metavar="FILE", help=about)
+    add("--context", help="context of the kubeconfig (default: current)")
+    about = "act as this user, as kubectl does (default: what the kubeconfig says)"
+    add("--as", dest="acting", metavar="USER", type=user_name, help=about)
+    about = "and in this group; may be given several times"
+    add("--as-group", dest="acting_groups", metavar="GROUP", action="append", help=about)
+    about = f"where gpuward is installed (default: {DEFAULT_NAMESPACE})"
+    add("-n", "--namespace", type=object_name, default=DEFAULT_NAMESPACE, help=about)
+    about = "how long one request may take: 5s (default: 30s; 0 for no limit)"
+    add("--request-timeout", metavar="TIME", type=seconds, help=about)
+    group.add_argument("--version", action=_Version, nargs=0, help="print the version")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,22 +221,25 @@ def main(arguments: list[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             # A terminal that cannot show a character gets its escape, not a crash.
             stream.reconfigure(errors="backslashreplace")
-    if (sys.argv[1:] if arguments is None else arguments)[:1] == ["__complete"]:
-        return _complete((sys.argv[1:] if arguments is None else arguments)[1:])
+    top = parser()
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks what may come next (docs/cli.md)
+        from remediator.kubectl.completion import complete
+
+        complete(top)
+    # Bytes that the locale cannot read become text: nothing that is sent may hold surrogates.
+    words = sys.argv[1:] if arguments is None else arguments
+    options = top.parse_args([os.fsencode(word).decode(errors="replace") for word in words])
     try:
-        words = plain_words(sys.argv[1:] if arguments is None else arguments)
-        top = build(COMMANDS, spoken_of=frozenset(words))
-        given = as_parsed(words, known_options(top))
-        options = parsed(top, given)
-        if options is None:
+        if not hasattr(options, "command"):
             top.print_help()
             return 0
+        _check(options)
         import asyncio
 
         asyncio.run(_run(options))
     except CommandError as error:
         if error.report:
-            _print(error.report, None)
+            _print(error.report, options)
         print(fitted(f"{PROGRAM}: {printable(str(error))}", sys.stderr), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
@@ -70,86 +264,118 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _complete(words: list[str]) -> int:
-    """At every Tab: never an error, never a trace."""
-    from remediator.kubectl.typed.completion import complete
-
-    try:
-        print("\n".join(printable(word) for word in complete(COMMANDS, words)))
-    except (Exception, SystemExit, KeyboardInterrupt):  # noqa: BLE001 - offers nothing then
-        return 0
-    return 0
+def _check(options: argparse.Namespace) -> None:
+    """SystemExit 64 for options that do not go together."""
+    nodes, selector = getattr(options, "nodes", ()), getattr(options, "selector", None)
+    if nodes and selector:
+        options.parser.error("name nodes or give --selector, not both")
+    if options.command.node and not nodes and not selector:
+        options.parser.error("the following arguments are required: NODE")
+    if options.acting_groups and not options.acting:
+        options.parser.error("--as-group needs --as USER beside it")
 
 
 async def _run(options: argparse.Namespace) -> None:
     # Imported here: help and a mistyped word need none of it.
     from remediator.kube.answer import ApiError
-    from remediator.kube.kubeconfig import Acting
-    from remediator.kubectl.leading import stop_unless_led, without_leader
-    from remediator.kubectl.terminal import Terminal
-    from remediator.kubectl.typed.connection import connect
-    from remediator.kubectl.typed.running import run, watch
+    from remediator.kubectl.cluster import connect
+    from remediator.kubectl.leading import leadership, stop_unless_led
 
+    command: Command = options.command
     dry_run = getattr(options, "dry_run", False)
     terminal = Terminal(agreed=getattr(options, "yes", False), dry_run=dry_run)
-    command: Command = options.command
-    acting = None
-    if options.acting:
-        acting = Acting(user=options.acting, groups=tuple(options.acting_groups or ()))
-    if not command.connects:
-        _print(await command.load()(None, options, terminal), options)  # type: ignore[arg-type]
-        return
-    manner = Manner(
-        role=command.role,
-        least=command.least,
-        dry_run=dry_run,
-        timeout_s=options.request_timeout,
-        attended=sys.stderr.isatty(),
-        say=terminal.say,
-    )
     try:
-        async with connect(options.kubeconfig, options.context, manner, acting) as cluster:
-
-            async def beside() -> str:
-                if not command.leader:
-                    return ""
-                ever = command.leader == "ever"
-                return await without_leader(cluster, options.namespace, ever=ever)
-
+        async with connect(options, terminal.say) as cluster:
             if command.unled != "said":
                 ask = terminal.ask if command.unled == "asked" else None
                 await stop_unless_led(cluster, options.namespace, ask=ask)
-
-            if getattr(options, "watch", False):
-                again = partial(_again, options=options)
-                attended = sys.stdout.isatty()
-                await watch(cluster, options, terminal, again, beside, in_place=attended)
+            failed: CommandError | None = None
             try:
-                _print(await run(cluster, options, terminal), options)
+                answer = await _answer(cluster, options, terminal)
             except CommandError as error:
-                if error.report and (nobody := await beside()):
+                if not error.report:
+                    raise
+                answer, failed = error.report, error
+                error.report = ""
+            _print(_quoted(answer) if dry_run else answer, options)
+            if command.leader:
+                found = await leadership(cluster, options.namespace)
+                if nobody := found.never_said if command.leader == "ever" else found.said:
                     terminal.say(nobody)
-                raise
-            if nobody := await beside():
-                terminal.say(nobody)
+            if failed is not None:
+                raise failed
     except ApiError as error:
         raise CommandError(str(error)) from error
 
 
-def _again(text: str, options: argparse.Namespace) -> None:
-    """What is new while watching: on a terminal in the place of what was there."""
-    if sys.stdout.isatty():
-        sys.stdout.write("\x1b[H\x1b[2J")
-    _print(text if sys.stdout.isatty() else f"{text}\n", options)
+async def _answer(cluster: Any, options: argparse.Namespace, terminal: Terminal) -> Answer:
+    """One answer, or those for each node; what fails on one node does not keep the others."""
+    from asyncio import CancelledError
+
+    command: Command = options.command
+    carry_out = command.load()
+    if not command.node:
+        return await carry_out(cluster, options, terminal)
+    names = list(dict.fromkeys(options.nodes)) or await _selected(cluster, options.selector)
+    answers: list[Answer] = []
+    failed = 0
+    for name in names:
+        options.node = name
+        try:
+            answers.append(await carry_out(cluster, options, terminal))
+        except CommandError as error:
+            if len(names) == 1 or error.exit_code != 1:
+                raise
+            terminal.say(f"{name}: {error}")
+            failed += 1
+        except (KeyboardInterrupt, CancelledError):
+            # Whoever stops in the middle has to know what was asked for until then.
+            for line in _text(_joined(answers), options).split("\n") if answers else ():
+                terminal.say(line)
+            raise
+    if failed:
+        raise CommandError(
+            f"{failed} of {count(len(names), 'node')} failed, the lines above say why",
+            report=_joined(answers),
+        )
+    return _joined(answers)
 
 
-def _print(text: str, options: argparse.Namespace | None) -> None:
-    if not text:
-        # What there is to say is on standard output already (an archive).
-        return
-    if options is None or getattr(options, "output", "") not in {"json", "yaml"}:
-        # The commands escape each hostile text where they place it; this catches a forgotten one.
-        text = fitted("\n".join(printable(line) for line in text.split("\n")), sys.stdout)
+async def _selected(cluster: Any, selector: str) -> list[str]:
+    names = sorted(node.name for node in await cluster.nodes(selector))
+    if not names:
+        raise CommandError(f"no node has the labels {selector}; kubectl get nodes --show-labels")
+    return names
+
+
+def _joined(answers: list[Answer]) -> Answer:
+    if any(not isinstance(one, str) for one in answers):
+        return [item for one in answers if not isinstance(one, str) for item in one]
+    return "\n\n".join(one for one in answers if isinstance(one, str))
+
+
+def _quoted(answer: Answer) -> Answer:
+    """An answer names what was done and what to type next: of a dry run neither is true, so it is
+    quoted as what would be said.
+    """
+    if not isinstance(answer, str) or not answer:
+        return answer
+    return "\n".join([DRY, *(f"  {line}" if line else "" for line in answer.split("\n"))])
+
+
+def _text(answer: Answer, options: argparse.Namespace) -> str:
+    """An answer as it is printed: values as one Kubernetes List, lines escaped."""
+    if not isinstance(answer, str):
+        whole = {"apiVersion": "v1", "kind": "List", "items": answer}
+        return document(whole, options.output)
+    # The commands escape each hostile text where they place it; this catches a forgotten one.
+    return "\n".join(printable(line) for line in answer.split("\n"))
+
+
+def _print(answer: Answer, options: argparse.Namespace) -> None:
+    text = _text(answer, options)
+    if isinstance(answer, str):
+        text = fitted(text, sys.stdout)
         if wants_colour(sys.stdout, os.environ):
             text = coloured(text)
     print(text, flush=True)

@@ -1,33 +1,30 @@
-"""The few calls the commands make, each answer decoded or turned into one clear sentence.
+"""The few calls the commands make; each answer is decoded, or is one sentence with its remedy.
 
-Used by every command of `kubectl gpuward`. It speaks for a person, so it sends what the person
-asked for and nothing else; RBAC of that person decides.
+It speaks for a person, so it sends what the person asked for and nothing else; RBAC of that person
+decides.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
+import msgspec
+
+from remediator.kube.access import Access, AccessError
 from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import CALL_TIMEOUT_S, JSON, MERGE_PATCH, Api
 from remediator.kube.api_groups import ApiGroups
 from remediator.kube.clock import SystemClock
-from remediator.kube.pace import PaceLane
+from remediator.kube.kubeconfig import Acting
+from remediator.kube.pace import Pace, PaceLane, Rates
 from remediator.kube.repair_objects import RepairObjects
 from remediator.kube.resources import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
-from remediator.kubectl.answers import (
-    SelfSubjectReview,
-    checked,
-    decoded,
-    only_record,
-    unreadable,
-    without_record,
-)
-from remediator.kubectl.command import CommandError, Manner
-from remediator.kubectl.typed.patience import NO_LIMIT_S, Patience
+from remediator.kubectl.command import OPERATOR, CommandError
 from rules.api.budgets import PdbView
 from rules.api.evidence.wire import EvidenceView
 from rules.api.names import API_VERSION
@@ -43,6 +40,7 @@ from rules.api.object_name import api_path, field_selector
 from rules.api.pods import DaemonSetView, PodView
 from rules.api.sentences import some
 from rules.ledger.record import RecordView
+from rules.text.kube_status import Told, refused_fields, told
 
 if TYPE_CHECKING:  # what one command does not read it does not wait for
     from rules.api.requests import Request
@@ -57,21 +55,69 @@ NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 """Of pods: what was evicted or has completed is an object alone, and runs no more."""
 MANAGER = "kubectl-gpuward"
 """Who wrote a field, in managedFields: uninstall takes off what these commands put there."""
-_STRICT = {"fieldValidation": "Strict"}
-_MANAGER = {"fieldManager": MANAGER}
+_WRITTEN = {"fieldManager": MANAGER, "fieldValidation": "Strict"}
+"""Strict: what a definition of an older release would drop is refused, and not lost in silence."""
+_NO_LIMIT_S = 86_400.0
+
+
+class _UserInfo(msgspec.Struct, frozen=True):
+    username: str = ""
+
+
+class _Reviewed(msgspec.Struct, frozen=True, rename="camel"):
+    user_info: _UserInfo = _UserInfo()
+
+
+class _SelfSubjectReview(msgspec.Struct, frozen=True):
+    """Whom the API server takes somebody for."""
+
+    status: _Reviewed = _Reviewed()
+
+
+@asynccontextmanager
+async def connect(
+    options: argparse.Namespace, say: Callable[[str], None]
+) -> AsyncIterator[Cluster]:
+    """The API server that the options mean, as kubectl would find it; CommandError 64 for an
+    unusable configuration.
+    """
+    acting = None
+    if options.acting:
+        acting = Acting(user=options.acting, groups=tuple(options.acting_groups or ()))
+    clock = SystemClock(first_agreeing=1)
+    access = Access(options.kubeconfig, options.context, acting)
+    try:
+        await access.load()
+    except AccessError as error:
+        raise CommandError(str(error), exit_code=64) from error
+    api = Api(access, clock, Pace(Rates(per_second={}), clock))
+    await api.open()
+    command = getattr(options, "command", None)
+    wanted_s = options.request_timeout
+    try:
+        yield Cluster(
+            api, clock, say,
+            role=command.role if command is not None else OPERATOR,
+            dry_run=getattr(options, "dry_run", False),
+            timeout_s=CALL_TIMEOUT_S if wanted_s is None else wanted_s or _NO_LIMIT_S,
+        )  # fmt: skip
+    finally:
+        await api.close()
 
 
 class Cluster:
     """One API server on behalf of one person."""
 
-    def __init__(self, api: Api, clock: SystemClock, manner: Manner) -> None:
+    def __init__(
+        self, api: Api, clock: SystemClock, say: Callable[[str], None], *,
+        role: str = OPERATOR, dry_run: bool = False, timeout_s: float = CALL_TIMEOUT_S,
+    ) -> None:  # fmt: skip
         self._api = api
         self._clock = clock
-        self._role, self._least = manner.role, manner.least
-        self.say = manner.say
-        self._timeout_s = manner.timeout_s
-        self._patience = Patience(manner, api.host)
-        self.dry_run = manner.dry_run
+        self._role = role
+        self._timeout_s = timeout_s
+        self.say = say
+        self.dry_run = dry_run
         """Whether the API server only checks what is written."""
         self._left_out: set[str] = set()
         """What was said already of objects that nobody can read."""
@@ -83,10 +129,6 @@ class Cluster:
             self._once[what] = await read()
         found: T = self._once[what]
         return found
-
-    def look_again(self) -> None:
-        """Another command, or another look of one, reads all of it anew."""
-        self._once.clear()
 
     def now(self) -> float:
         """Seconds since the epoch, in the API server's time."""
@@ -103,7 +145,7 @@ class Cluster:
         )
         if not answer.ok:
             return "unknown user"
-        found = decoded(answer, SelfSubjectReview)
+        found = decoded(answer, _SelfSubjectReview)
         return found.status.user_info.username or "unknown user"
 
     async def node(self, name: str) -> FreshNode | None:
@@ -207,7 +249,7 @@ class Cluster:
         answer = await self._call(PaceLane.READ, "POST", path, body=review)
         if answer.code in {403, 404}:
             return None
-        status = decoded(self._read(answer), dict[str, Any]).get("status") or {}
+        status = decoded(self.checked(answer), dict[str, Any]).get("status") or {}
         return bool(status.get("allowed"))
 
     async def policy(self, namespace: str) -> Policy | None:
@@ -251,7 +293,7 @@ class Cluster:
     async def get(self, path: str) -> dict[str, Any] | None:
         """Any object as plain values; None where there is none."""
         answer = await self._call(PaceLane.READ, "GET", path)
-        return None if answer.code == 404 else decoded(self._read(answer), dict[str, Any])
+        return None if answer.code == 404 else decoded(self.checked(answer), dict[str, Any])
 
     async def everything(self, path: str, query: dict[str, str]) -> list[dict[str, Any]]:
         """All items of a list as plain values, page by page."""
@@ -259,17 +301,12 @@ class Cluster:
         token = ""
         while True:
             asked = {**query, "limit": str(PAGE), **({"continue": token} if token else {})}
-            answer = self._read(await self._call(PaceLane.READ, "GET", path, query=asked))
+            answer = self.checked(await self._call(PaceLane.READ, "GET", path, query=asked))
             page = decoded(answer, dict[str, Any])
             found += [item for item in page.get("items") or () if isinstance(item, dict)]
             token = str((page.get("metadata") or {}).get("continue") or "")
             if not token:
                 return found
-
-    async def text(self, path: str, query: dict[str, str]) -> str:
-        """An answer that is no object, such as a log."""
-        answer = self._read(await self._call(PaceLane.READ, "GET", path, query=query))
-        return answer.body.decode("utf-8", "replace")
 
     async def send(self, request: Request) -> Answer:
         """One request of the rules, such as a dry-run eviction; the answer, whatever it is."""
@@ -284,68 +321,48 @@ class Cluster:
 
     async def create(self, plural: str, body: dict[str, Any]) -> dict[str, Any]:
         """POST one of our objects."""
-        return await self._write("POST", f"{GROUP_PATH}/{plural}", body, self._written)
+        return await self._write("POST", f"{GROUP_PATH}/{plural}", body, JSON)
 
-    async def patch(
-        self, path: str, body: dict[str, Any], *, in_part: bool = False
-    ) -> dict[str, Any]:
-        """Merge patch of an object; what the API server made of it. `in_part`: a field that its
-        definition drops stops nothing, the caller looks for it.
-        """
-        query = self._written | ({"fieldValidation": "Ignore"} if in_part else {})
-        return await self._write("PATCH", path, body, query)
+    async def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Merge patch of an object; what the API server made of it."""
+        return await self._write("PATCH", path, body, MERGE_PATCH)
 
     async def _write(
-        self, method: str, path: str, body: dict[str, Any], query: dict[str, str]
+        self, method: str, path: str, body: dict[str, Any], kind: str
     ) -> dict[str, Any]:
-        """The object as written; without what only the record needs where the definition is older
-        than that: preflight names it, and no command fails for it.
-        """
-        kind = JSON if method == "POST" else MERGE_PATCH
-        for last in (False, True):
-            answer = await self._call(
-                PaceLane.STATUS, method, path, body=body, content_type=kind, query=query
-            )
-            if last or not only_record(answer):
-                break
-            body = without_record(body)
-        return decoded(checked(answer, writes=True), dict[str, Any])
+        query = _WRITTEN | ({"dryRun": "All"} if self.dry_run else {})
+        answer = await self._call(
+            PaceLane.STATUS, method, path, body=body, content_type=kind, query=query
+        )
+        return decoded(self.checked(answer), dict[str, Any])
 
     async def delete(self, path: str) -> None:
         """Delete an object; one that is gone already is fine."""
         query = {"dryRun": "All"} if self.dry_run else None
         answer = await self._call(PaceLane.STATUS, "DELETE", path, query=query)
         if answer.code != 404:
-            checked(answer, writes=True)
+            self.checked(answer)
 
     async def _call(
         self, lane: PaceLane, method: str, path: str, *, query: dict[str, str] | None = None,
         body: Any = None, content_type: str = JSON,
     ) -> Answer:  # fmt: skip
-        timeout_s = CALL_TIMEOUT_S if self._timeout_s is None else self._timeout_s or NO_LIMIT_S
-        with self._patience.waiting(timeout_s):
-            return await self._api.call(
-                lane, method, path, query=query, body=body, content_type=content_type,
-                timeout_s=timeout_s,
-            )  # fmt: skip
+        return await self._api.call(
+            lane, method, path, query=query, body=body, content_type=content_type,
+            timeout_s=self._timeout_s,
+        )  # fmt: skip
 
-    @property
-    def _written(self) -> dict[str, str]:
-        """Strict: what a definition of an older release would drop is refused, and not lost
-        while this says that it was asked.
-        """
-        return _MANAGER | _STRICT | ({"dryRun": "All"} if self.dry_run else {})
-
-    def _read(self, answer: Answer) -> Answer:
-        return checked(answer, role=self._role, least=self._least)
+    def checked(self, answer: Answer) -> Answer:
+        """The answer, or CommandError with the remedy."""
+        return checked(answer, self._role)
 
     async def _find(self, path: str, kind: type[T]) -> T | None:
         answer = await self._call(PaceLane.READ, "GET", path)
         if answer.code == 404:
             if answer.status().details is None:
-                checked(answer)
+                self.checked(answer)
             return None
-        return decoded(self._read(answer), kind)
+        return decoded(self.checked(answer), kind)
 
     async def _list(self, path: str, kind: type[T], query: dict[str, str]) -> list[T]:
         found: list[T] = []
@@ -353,7 +370,7 @@ class Cluster:
         token = ""
         while True:
             page_query = {**query, "limit": str(PAGE), **({"continue": token} if token else {})}
-            answer = self._read(await self._call(PaceLane.READ, "GET", path, query=page_query))
+            answer = self.checked(await self._call(PaceLane.READ, "GET", path, query=page_query))
             try:
                 page = answer.page(kind)
             except ApiError as error:
@@ -379,3 +396,67 @@ class Cluster:
         if line not in self._left_out:
             self._left_out.add(line)
             self.say(line)
+
+
+def decoded(answer: Answer, kind: type[T]) -> T:
+    """The object of an answer; CommandError where it is none."""
+    try:
+        return answer.decode(kind)
+    except ApiError as error:
+        raise CommandError(unreadable(error)) from error
+
+
+def unreadable(why: object) -> str:
+    """What to say of an object that nobody understands."""
+    return f"the API server sent an unreadable object: {why}; is it one for this version?"
+
+
+def checked(answer: Answer, role: str = OPERATOR) -> Answer:
+    """The answer, or CommandError with the remedy; `role` is the ClusterRole that allows what was
+    asked, "" for cluster administrators alone.
+    """
+    if answer.ok:
+        return answer
+    said = answer.sentence()
+    match answer.code:
+        case 404 if not answer.from_kubernetes and b"page not found" not in answer.body:
+            raise CommandError(
+                "what answers is not a Kubernetes API server; check the cluster's address in the "
+                "kubeconfig and the proxy settings"
+            )
+        case 404 if answer.status().details is None:
+            remedy = (
+                "install its definitions with kubectl apply -k daemonset/crds; kubectl gpuward "
+                "preflight says what is there"
+            )
+            raise CommandError(f"this cluster does not know gpuward's objects; {remedy}")
+        case 403 if Told.BY_ADMISSION in told(said):
+            raise CommandError(f"{said}; ask who runs this admission policy or webhook")
+        case 403 if Told.IMPERSONATION in told(said):
+            remedy = "ask for the right to impersonate, or leave out --as (`as` of the kubeconfig)"
+            raise CommandError(f"not allowed: {said}; {remedy}")
+        case 403:
+            ask = f"ask for the ClusterRole {role}" if role else _ADMINISTRATORS
+            raise CommandError(f"not allowed: {said}; {ask}", forbidden=True)
+        case 401:
+            raise CommandError(f"not logged in: {said}; renew the credentials of this kubeconfig")
+        case 0:
+            remedy = "check the cluster's address in the kubeconfig, --context and the network"
+            if "CERTIFICATE_VERIFY_FAILED" in said:
+                remedy = "check certificate-authority and tls-server-name of the kubeconfig"
+            raise CommandError(f"{said}; {remedy}")
+        case 400 | 422 if lost := refused_fields(answer.body):
+            raise CommandError(
+                f"the definitions in this cluster are older than this command and do not know "
+                f"{some(lost)}; bring them up to date with kubectl apply -k daemonset/crds"
+            )
+        case 409:
+            raise CommandError(
+                f"somebody else changed it at the same moment ({said}); try again", outrun=True
+            )
+        case code if code >= 500 or code == 429:
+            raise CommandError(f"the API server could not answer ({said}); try again in a moment")
+    raise CommandError(said)
+
+
+_ADMINISTRATORS = "this is for cluster administrators"

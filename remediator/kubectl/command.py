@@ -1,23 +1,42 @@
-"""What every command of `kubectl gpuward` rests on: how it fails, how it speaks with the
-API server, and which role allows it.
+"""What a command of `kubectl gpuward` is: its row of `remediator/data/commands.json`, its errors,
+and the person at the terminal.
 
-Imports nothing of ours: help, completion and a mistyped word are answered before anything heavy is
-read.
+Imports nothing heavy: help and completion are answered before a command is loaded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+import json
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from remediator.view.text import fitted
+from rules.catalog.data_file import data_file
+from rules.text.printable import printable
+
+if TYPE_CHECKING:
+    import argparse
+
+    from remediator.kubectl.cluster import Cluster
 
 VIEWER: Final = "gpuward-viewer"
 OPERATOR: Final = "gpuward-operator"
 PLANNER: Final = "gpuward-planner"
+DEFAULT_NAMESPACE: Final = "gpuward"
+"""Where gpuward is installed, unless `-n` says otherwise."""
+
+Items = list[dict[str, Any]]
+"""What `-o json` and `-o yaml` print as one Kubernetes List: API objects, or values like them."""
+Answer = str | Items
+Run = Callable[["Cluster", "argparse.Namespace", "Terminal"], Awaitable[Answer]]
 
 
 class CommandError(Exception):
-    """A command cannot do what was asked; the text says what and what to do about it."""
+    """A command cannot do what was asked; the text says why and what to do about it."""
 
     def __init__(
         self,
@@ -27,32 +46,94 @@ class CommandError(Exception):
         forbidden: bool = False,
         unusable: bool = False,
         outrun: bool = False,
-        report: str = "",
+        report: Answer = "",
     ) -> None:
         super().__init__(sentence)
         self.exit_code = exit_code
         self.forbidden = forbidden
-        """RBAC refused it: what else may be read is still worth telling."""
+        """RBAC refused it: what else may be read is still worth printing."""
         self.unusable = unusable
         """The policy of the cluster is wrong: what does not rest on it may go on."""
         self.outrun = outrun
-        """Somebody else wrote the object in between: to be read and asked once more."""
+        """Somebody else wrote the object in between: read it and ask once more."""
         self.report = report
         """What was found all the same, for standard output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
-    """How a command speaks with the API server."""
+class Command:
+    """One command: what its help says, what it takes, and the function that carries it out."""
 
+    name: str
+    brief: str
+    about: Sequence[str]
+    run: str
+    """`module.function` in this package, imported when the command runs."""
+    examples: Sequence[tuple[str, str]]
+    """(arguments, what it does)."""
+    forms: Sequence[str] = ()
+    """What `-o` may say; none where the answer is one sentence."""
+    node: Literal["", "many", "pod"] = ""
+    """Takes nodes or `--selector`, and runs once for each; `pod`: a pod as well."""
+    selects: bool = False
+    """Takes `--selector` although it does not run once for each node."""
+    reason: Literal["", "required", "optional"] = ""
+    writes: bool = False
+    """Changes the cluster, so `--dry-run` and `--yes` are taken."""
+    leader: Literal["", "ever", "now"] = ""
+    """Says so where no remediator leads now, or where none ever did, which is a mistyped or
+    forgotten `-n` more often than not.
+    """
+    unled: Literal["said", "asked", "refused"] = "said"
+    """What becomes of it where none ever led: it asks first, or does nothing at all."""
     role: str = OPERATOR
-    """The ClusterRole that a refusal names where a viewer's is not enough."""
-    least: str = VIEWER
-    """The one that it names where a viewer's would do: nobody wants to ask twice."""
-    dry_run: bool = False
-    timeout_s: float | None = None
-    """For one request; None for the usual, 0 for no limit."""
-    attended: bool = False
-    """A person looks on: says so where an answer takes long."""
-    say: Callable[[str], None] = lambda _: None
-    """Takes what a person should know beside the answer."""
+    """The ClusterRole that allows it; "": only administrators have it."""
+    options: Sequence[dict[str, Any]] = field(default_factory=tuple)
+    """Its own options, as `argparse.add_argument` takes them, with their names as `flags`."""
+
+    def load(self) -> Run:
+        """The function that carries the command out."""
+        module, _, function = self.run.rpartition(".")
+        found: Run = getattr(import_module(f"{__package__}.{module}"), function)
+        return found
+
+
+COMMANDS: Final = tuple(
+    Command(**row) for row in json.loads(data_file("commands.json", "remediator"))
+)
+"""In the order of the help: to look, to steer, to operate."""
+
+
+class Terminal:
+    """Standard input and standard error; standard output is for the answer alone."""
+
+    def __init__(self, *, agreed: bool, dry_run: bool = False) -> None:
+        self._agreed = agreed
+        self._dry_run = dry_run
+
+    def say(self, line: str) -> None:
+        """Print a line of progress."""
+        sys.stderr.write(f"{fitted(printable(line), sys.stderr)}\n")
+        sys.stderr.flush()
+
+    def ask(self, question: str) -> None:
+        """Go on only after a yes; CommandError when the answer is no or nobody can answer."""
+        if self._agreed:
+            return
+        if self._dry_run:
+            self.say(question)
+            return
+        if not sys.stdin.isatty():
+            raise CommandError(f"{printable(question)} Nothing was done; agree with --yes")
+        sys.stderr.write(f"{fitted(f'{printable(question)} [y/N]', sys.stderr)} ")
+        sys.stderr.flush()
+        if self._answer() not in {"y", "yes"}:
+            raise CommandError("nothing was done")
+
+    def _answer(self) -> str:
+        # The event loop would swallow the first Ctrl-C while this thread waits for a line.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            return sys.stdin.readline().strip().lower()
+        finally:
+            signal.signal(signal.SIGINT, before)

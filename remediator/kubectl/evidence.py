@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from remediator.kubectl.cluster import Cluster
-from remediator.kubectl.command import CommandError
-from remediator.kubectl.look import is_node, near_name
-from remediator.kubectl.node_look import open_session
-from remediator.kubectl.terminal import Terminal
+from remediator.kubectl.command import CommandError, Terminal
+from remediator.kubectl.node_look import is_node, near_name, open_session
 from remediator.view.rma import RmaFolder, rma_folder
 from rules.api.evidence.wire import EvidenceView
 from rules.api.health import IncidentStatus
@@ -32,7 +30,7 @@ async def evidence(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
     made = rma_folder(found.spec, later or ())
     if made is None:
         raise CommandError(f"GPUEvidence {name} cannot be understood; see it with kubectl get gev")
-    folder = Path(options.written_to or f"gpuward-evidence-{name}")
+    folder = Path(options.folder or f"gpuward-evidence-{name}")
     _write(folder, made)
     told = [_told(folder, found, made)]
     if later is None:
@@ -96,7 +94,7 @@ def _why_none(session: QuarantineView, now: float) -> str:
     if status.mode == Mode.SHADOW:
         return (
             "in Shadow there is no mark and so none; what the session saw stands in its "
-            f"status.evidence: kubectl gpuward show {name}"
+            f"status.evidence: kubectl get gpuquarantine {name} -o yaml"
         )
     if sha256 := recorded(status):
         return f"what was kept for session {name} (SHA-256 {sha256}) was deleted since"

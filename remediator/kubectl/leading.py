@@ -1,4 +1,4 @@
-"""Whether anybody carries out what people ask for: the remediators' Lease, in one sentence."""
+"""Whether a remediator acts on what people ask for: its Lease and what its holder says there."""
 
 from __future__ import annotations
 
@@ -22,65 +22,87 @@ from rules.api.timestamps import parse_time, utc
 UNRENEWED_S: Final = 30.0
 """A Lease that old has no holder: twice its duration, so that a hand-over is never one."""
 
-_HIDDEN: Final = (
-    f"you may not get leases ({COMPONENT_REMEDIATOR}): whether a remediator leads is not known"
-)
-
-
-async def lease_of(cluster: Cluster, namespace: str) -> LeaseView | None:
-    """The Lease by which the remediators agree who leads; None where none ever did. One look of a
-    command reads it once.
-    """
-    return await cluster.once(f"lease {namespace}", lambda: _lease(cluster, namespace))
-
-
-async def leaders_word_of(cluster: Cluster, namespace: str) -> LeadersWord:
-    """What the remediator that leads says of itself; nothing where none leads, and where a person
-    may not read it.
-    """
-    try:
-        lease = await lease_of(cluster, namespace)
-    except CommandError:
-        return WELL
-    if lease is None or _unled(lease, cluster.now()):
-        return WELL
-    return leaders_word(lease.metadata.annotations)
-
-
-def unable_since(word: LeadersWord, now: float) -> str:
-    """`cannot act, since TIME (9m ago): why`, of a leader that says so; else ""."""
-    if not word.unable:
-        return ""
-    at = word.unable_since
-    since = f", since {utc(at)} ({span(now - at)} ago)" if at is not None else ""
-    return f"cannot act{since}: {word.unable}"
-
-
-async def _lease(cluster: Cluster, namespace: str) -> LeaseView | None:
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-    found = await cluster.get(api_path(path, COMPONENT_REMEDIATOR))
-    try:
-        return msgspec.convert(found, LeaseView) if found is not None else None
-    except msgspec.ValidationError as error:
-        raise CommandError(f"the Lease {COMPONENT_REMEDIATOR} is unreadable: {error}") from error
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NeverLed:
-    """No remediator ever led in the namespace that a person means."""
+class Leadership:
+    """Who leads in the namespace that a person means, as far as that person may see it."""
 
     namespace: str
-    spaces: tuple[str, ...] | None
-    """Where pods of one are; None where they cannot be listed."""
+    now: float
+    hidden: bool = False
+    """The Lease cannot be read."""
+    forbidden: bool = False
+    """Because RBAC refuses it."""
+    lease: LeaseView | None = None
+    spaces: tuple[str, ...] | None = None
+    """Without a Lease: where pods of a remediator are; None where they cannot be listed."""
+
+    @property
+    def never(self) -> bool:
+        """No remediator ever led in this namespace."""
+        return self.lease is None and not self.hidden
 
     @property
     def awaited(self) -> bool:
-        """It is installed there and has yet to lead."""
-        return self.namespace in (self.spaces or ())
+        """None ever led, and its pods are there."""
+        return self.never and self.namespace in (self.spaces or ())
 
     @property
-    def sentence(self) -> str:
-        """What that means, and how to find the right namespace."""
+    def lasts(self) -> str:
+        """For how long nobody has led, as `for 31s` or `so far`; "" while somebody does, in
+        whatever namespace, or nobody may know.
+        """
+        if self.never:
+            return "so far" if self.awaited or self.spaces == () else ""
+        renewed = self.led_at
+        if self.lease is None or (renewed is not None and self.now - renewed < UNRENEWED_S):
+            return ""
+        return "so far" if renewed is None else f"for {age(self.lease.spec.renew_time, self.now)}"
+
+    @property
+    def led_at(self) -> float | None:
+        """When somebody last did; None where none ever has."""
+        return parse_time(self.lease.spec.renew_time or "") if self.lease is not None else None
+
+    @property
+    def word(self) -> LeadersWord:
+        """What the remediator that leads says of itself; nothing where none leads."""
+        if self.lease is None or self.lasts:
+            return WELL
+        return leaders_word(self.lease.metadata.annotations)
+
+    @property
+    def cannot_act(self) -> str:
+        """`cannot act, since TIME (9m ago): why`, of a leader that says so; else ""."""
+        if not self.word.unable:
+            return ""
+        at = self.word.unable_since
+        since = f", since {utc(at)} ({span(self.now - at)} ago)" if at is not None else ""
+        return f"cannot act{since}: {self.word.unable}"
+
+    @property
+    def nobody(self) -> str:
+        """The sentence about a Lease that nobody renews; "" of one that is held."""
+        if self.lease is None or not self.lasts:
+            return ""
+        return (
+            f"no remediator has led {self.lasts}: nothing is taken out, repaired or given back, "
+            f"and what is asked for waits; see kubectl -n {self.namespace} get pods "
+            f"-l {REMEDIATOR_SELECTOR}"
+        )
+
+    @property
+    def never_said(self) -> str:
+        """That none ever led here and how to find the right namespace, or that it cannot be seen;
+        "" where one did.
+        """
+        if self.forbidden:
+            return (
+                f"you may not get leases ({COMPONENT_REMEDIATOR}): whether a remediator leads is "
+                "not known"
+            )
+        if not self.never:
+            return ""
         said = f"no remediator has ever led in namespace {self.namespace}"
         if self.awaited:
             look = f"kubectl -n {self.namespace} get pods -l {REMEDIATOR_SELECTOR}"
@@ -98,32 +120,50 @@ class NeverLed:
             f"{find} finds where one leads (-n), --context names another cluster"
         )
 
+    @property
+    def said(self) -> str:
+        """Why what was asked for waits; "" where a remediator leads and can act."""
+        if found := self.never_said or self.nobody:
+            return found
+        if not (cannot := self.cannot_act):
+            return ""
+        return (
+            f"a remediator leads and {cannot}; nothing is taken out, repaired or given back, and "
+            "what is asked for waits; kubectl gpuward preflight looks at its rights, kubectl "
+            "cordon NODE keeps new work off a node that fails"
+        )
 
-async def without_leader(cluster: Cluster, namespace: str, *, ever: bool = False) -> str:
-    """That no remediator leads, or `ever` did, or that the one that leads cannot act, and what
-    that means, or that it may not be seen; "" where one acts or the API server is in trouble.
-    """
+
+NOT_SEEN: Final = Leadership(namespace="", now=0.0, hidden=True)
+"""Nothing is known of who leads."""
+
+
+async def leadership(cluster: Cluster, namespace: str) -> Leadership:
+    """Read once for a command; an API server in trouble is said by the command itself."""
+    return await cluster.once(f"leadership {namespace}", lambda: _read(cluster, namespace))
+
+
+async def _read(cluster: Cluster, namespace: str) -> Leadership:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    now = cluster.now
     try:
-        lease = await lease_of(cluster, namespace)
-        if lease is None:
-            return (await _never_led(cluster, namespace)).sentence
+        found = await cluster.get(api_path(path, COMPONENT_REMEDIATOR))
+        lease = msgspec.convert(found, LeaseView) if found is not None else None
     except CommandError as error:
-        return _HIDDEN if error.forbidden else ""
-    if ever:
-        return ""
-    word = await leaders_word_of(cluster, namespace)
-    return nobody_leads(lease, namespace, cluster.now()) or unable_said(word, cluster.now())
-
-
-def unable_said(word: LeadersWord, now: float) -> str:
-    """The sentence about a leader that cannot act; "" of one that can."""
-    if not (cannot := unable_since(word, now)):
-        return ""
-    return (
-        f"a remediator leads and {cannot}; nothing is taken out, repaired or given back, and what "
-        "is asked for waits; kubectl gpuward preflight looks at its rights, kubectl cordon NODE "
-        "keeps new work off a node that fails"
-    )
+        refused = error.forbidden
+        return Leadership(namespace=namespace, now=now(), hidden=True, forbidden=refused)
+    except msgspec.ValidationError:
+        return Leadership(namespace=namespace, now=now(), hidden=True)
+    if lease is not None:
+        return Leadership(namespace=namespace, now=now(), lease=lease)
+    query = {"labelSelector": REMEDIATOR_SELECTOR, "fieldSelector": NOT_ENDED}
+    try:
+        pods = await cluster.everything("/api/v1/pods", query)
+    except CommandError:
+        return Leadership(namespace=namespace, now=now())
+    spaces = {str((pod.get("metadata") or {}).get("namespace") or "") for pod in pods}
+    named = tuple(sorted(filter(is_object_name, spaces)))
+    return Leadership(namespace=namespace, now=now(), spaces=named)
 
 
 async def stop_unless_led(
@@ -134,74 +174,13 @@ async def stop_unless_led(
 
     A request is of the whole cluster: a remediator in another namespace carries it out, by a
     policy that the person was not told of. A pause holds for that one too, so it is only
-    questioned where there is none at all and whoever gave it would believe that all stands still.
-    Where that cannot be seen nothing is in the way: an API server in trouble is when people pause,
-    and what hinders the write itself, the write says.
+    questioned where there is none at all. Where that cannot be seen nothing is in the way: an API
+    server in trouble is when people pause, and what hinders the write itself, the write says.
     """
-    try:
-        if await lease_of(cluster, namespace) is not None:
-            return
-    except CommandError:
-        return
-    never = await _never_led(cluster, namespace)
-    if never.awaited:
+    found = await leadership(cluster, namespace)
+    if not found.never or found.awaited:
         return
     if ask is None:
-        raise CommandError(f"nothing was asked for: {never.sentence}")
-    if never.spaces == ():
-        ask(f"{never.sentence}. Nobody obeys this now; write it all the same?")
-
-
-async def _never_led(cluster: Cluster, namespace: str) -> NeverLed:
-    query = {"labelSelector": REMEDIATOR_SELECTOR, "fieldSelector": NOT_ENDED}
-    try:
-        pods = await cluster.everything("/api/v1/pods", query)
-    except CommandError:
-        return NeverLed(namespace=namespace, spaces=None)
-    found = {str((pod.get("metadata") or {}).get("namespace") or "") for pod in pods}
-    return NeverLed(namespace=namespace, spaces=tuple(sorted(filter(is_object_name, found))))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unled:
-    """Nobody leads."""
-
-    lasts: str
-    """For how long nobody has, as `for 31s` or `so far`."""
-    led_at: float | None
-    """When somebody last did; None where none ever has."""
-
-
-async def unled_since(cluster: Cluster, namespace: str) -> Unled | None:
-    """Since when nobody has led; None where somebody does, in whatever namespace, or nobody may
-    know.
-    """
-    try:
-        lease = await lease_of(cluster, namespace)
-        if lease is not None:
-            led_at = parse_time(lease.spec.renew_time or "")
-            lasts = _unled(lease, cluster.now())
-            return Unled(lasts=lasts, led_at=led_at) if lasts else None
-        never = await _never_led(cluster, namespace)
-    except CommandError:
-        return None
-    if never.awaited or never.spaces == ():
-        return Unled(lasts="so far", led_at=None)
-    return None
-
-
-def nobody_leads(lease: LeaseView, namespace: str, now: float) -> str:
-    """The sentence about a Lease that nobody renews; "" of one that is held."""
-    if not (since := _unled(lease, now)):
-        return ""
-    return (
-        f"no remediator has led {since}: nothing is taken out, repaired or given back, and what "
-        f"is asked for waits; see kubectl -n {namespace} get pods -l {REMEDIATOR_SELECTOR}"
-    )
-
-
-def _unled(lease: LeaseView, now: float) -> str:
-    renewed = parse_time(lease.spec.renew_time or "")
-    if renewed is None:
-        return "so far"
-    return "" if now - renewed < UNRENEWED_S else f"for {age(lease.spec.renew_time, now)}"
+        raise CommandError(f"nothing was asked for: {found.never_said}")
+    if found.spaces == ():
+        ask(f"{found.never_said}. Nobody obeys this now; write it all the same?")

@@ -5,24 +5,24 @@ What the person's permissions do not show stays unknown and is named; the rest i
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
-from remediator.kubectl.leading import Unled, leaders_word_of, unled_since
-from remediator.kubectl.ready.policy_said import policy_of, unread_said, unusable
+from remediator.kubectl.leading import NOT_SEEN, Leadership, leadership
+from remediator.kubectl.policy_in_force import policy_of, unread_said, unusable
 from remediator.view.people import part_of_people
+from remediator.view.session_words import phase_words
 from rules.api.health import IncidentStatus
-from rules.api.leaders_word import WELL, LeadersWord
 from rules.api.mark import marked
 from rules.api.nodes import AgentPod, FreshNode, HealthView, PauseView, QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.drain.daemon_sets import untolerating
 from rules.fleet.health_now import HealthNow, health_now
 from rules.ledger.places import Moved, came_from
-from rules.ledger.record import RecordStatus, RecordView, gpu_record_name, record_names
+from rules.ledger.record import RecordStatus, RecordView, record_names
 from rules.ledger.verdict import is_repeat_offender
 from rules.policy.policy import Policy
 from rules.policy.shadow import ShadowWords, by_accident, shadow_of
@@ -39,8 +39,7 @@ from rules.session.observation import (
 from rules.session.owners import working_owner
 
 T = TypeVar("T")
-_MOST_GPUS: Final = 16
-RECORDS: Final = "records (get gpurecords): what failed again and again"
+_MOST_GPUS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,22 +58,15 @@ class NodeLook:
     """What failed here again and again: its GPUs, the node itself."""
     moved: tuple[Moved, ...] = ()
     """In which nodes GPUs of this one were before."""
-    accused: tuple[RecordStatus, ...] = ()
-    """The records of GPUs that an active incident names."""
     pauses: tuple[PauseView, ...] = ()
     """Those that cover it now."""
-    pauses_over: tuple[PauseView, ...] = ()
-    """Those that covered it, and are over."""
-    """Those that cover the node now."""
     agents: tuple[AgentPod, ...] | None = None
     """The agent's pods on the node; None where the person may not list pods."""
     policy: Policy | None = None
     untolerating: tuple[str, ...] = ()
     """DaemonSets that could not come back on the marked node."""
-    unled: Unled | None = None
-    """Since when no remediator has led; None while one leads or nobody can tell."""
-    word: LeadersWord = WELL
-    """What the remediator that leads says of itself."""
+    leader: Leadership = NOT_SEEN
+    """Whether a remediator leads, and what it says of itself."""
     unseen: tuple[str, ...] = ()
     """What could not be read, and what to ask for."""
 
@@ -170,44 +162,9 @@ class NodeLook:
         return health_now(self.node, self.health, agents, self.now)
 
 
-def open_session(
-    sessions: tuple[QuarantineView, ...] | list[QuarantineView],
-) -> QuarantineView | None:
+def open_session(sessions: Sequence[QuarantineView]) -> QuarantineView | None:
     """The session that has not ended; the oldest where one is still to join another."""
     return next((session for session in sessions if is_open(session)), None)
-
-
-async def _of_node(
-    cluster: Cluster, name: str, health: HealthView | None
-) -> tuple[RecordView, ...]:
-    """The records of the node and its GPUs."""
-    uuids = [gpu.uuid for gpu in health.status.gpus[:_MOST_GPUS]] if health is not None else []
-    return await readable_records(cluster, record_names(name, uuids))
-
-
-async def readable_records(cluster: Cluster, names: Iterable[str]) -> tuple[RecordView, ...]:
-    """Those of the records that there are; CommandError where this person may not read them.
-
-    What else is wrong with them, such as a release that knew none, keeps no answer back.
-    """
-    try:
-        found = [await cluster.record(name) for name in names]
-    except CommandError as error:
-        if error.forbidden:
-            raise
-        return ()
-    return tuple(one for one in found if one is not None)
-
-
-async def _accused(cluster: Cluster, health: HealthView | None) -> tuple[RecordStatus, ...]:
-    """The records of GPUs that an active incident names and the verdict shows no more."""
-    if health is None:
-        return ()
-    there = {gpu.uuid for gpu in health.status.gpus}
-    named = {uuid for one in health.status.incidents if one.active for uuid in one.gpus}
-    gone = sorted(named - there)[:_MOST_GPUS]
-    found = await readable_records(cluster, map(gpu_record_name, gone))
-    return tuple(one.status for one in found)
 
 
 async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
@@ -235,16 +192,15 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
         policy = None
         said = await unusable(error, cluster, namespace) if error.unusable else ""
         unseen.append(said or f"the policy: {error}")
-    word = await leaders_word_of(cluster, namespace)
-    if unread := unread_said(word):
+    leader = await leadership(cluster, namespace)
+    if unread := unread_said(leader.word):
         unseen.append(unread)
     now = cluster.now()
-    paused = await cluster.once("pauses", cluster.pauses)
-    pauses = [p for p in paused if not pause_over(p, now)]
-    over = [p for p in paused if p not in pauses]
-    if node is not None:
-        pauses = [p for p in pauses if pause_means(p, node)]
-    over = [p for p in over if node is not None and pause_means(p, node)]
+    pauses = [
+        pause
+        for pause in await cluster.once("pauses", cluster.pauses)
+        if not pause_over(pause, now) and (node is None or pause_means(pause, node))
+    ]
     lacking: tuple[str, ...] = ()
     if node is not None and marked(node):
         daemon_sets = await allowed(
@@ -252,8 +208,8 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
             "DaemonSets (list): which could not come back",
         )
         lacking = untolerating(node, daemon_sets or ())
-    kept = await allowed(_of_node(cluster, name, health), RECORDS) or ()
-    accused = await allowed(_accused(cluster, health), RECORDS) or ()
+    records = "records (get gpurecords): what failed again and again"
+    kept = await allowed(_records(cluster, name, health), records) or ()
     return NodeLook(
         name=name,
         now=now,
@@ -263,13 +219,72 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
         sessions=tuple(sessions),
         repeat_offenders=tuple(o.status for o in kept if is_repeat_offender(o.status, now)),
         moved=came_from(name, health, kept),
-        accused=accused,
         pauses=tuple(sorted(pauses, key=lambda pause: pause.metadata.name)),
-        pauses_over=tuple(over),
         agents=None if agents is None else tuple(agents),
         policy=policy,
         untolerating=lacking,
-        word=word,
-        unled=await cluster.once("unled", lambda: unled_since(cluster, namespace)),
+        leader=leader,
         unseen=tuple(dict.fromkeys(unseen)),
     )
+
+
+async def _records(
+    cluster: Cluster, name: str, health: HealthView | None
+) -> tuple[RecordView, ...]:
+    """The records of the node and its GPUs; CommandError where this person may not read them. What
+    else is wrong with them, such as a release that knew none, keeps no answer back.
+    """
+    uuids = [gpu.uuid for gpu in health.status.gpus[:_MOST_GPUS]] if health is not None else []
+    try:
+        found = [await cluster.record(record) for record in record_names(name, uuids)]
+    except CommandError as error:
+        if error.forbidden:
+            raise
+        return ()
+    return tuple(one for one in found if one is not None)
+
+
+async def existing_node(cluster: Cluster, name: str) -> FreshNode:
+    """The node, or CommandError that says so."""
+    node = await cluster.node(name)
+    if node is not None:
+        return node
+    if past := await cluster.sessions(name):
+        # Another node of a like name is not what was meant: this one has been here.
+        known = f"its last session is {phase_words(past[-1])}"
+        raise CommandError(
+            f"there is no node {name} any more, {known}: kubectl gpuward why {name}"
+        )
+    raise CommandError(f"there is no node {name}{await nearest(cluster, name)}")
+
+
+async def nearest(cluster: Cluster, name: str) -> str:
+    """`; did you mean NAME?`, or where to look for names."""
+    try:
+        names = [node.name for node in await cluster.nodes()]
+    except CommandError:
+        names = []
+    return near_name(name, names) or "; kubectl get nodes lists them"
+
+
+async def is_node(cluster: Cluster, name: str) -> bool:
+    """Whether there is one, so that a like name is not what was meant."""
+    try:
+        return await cluster.node(name) is not None
+    except CommandError as error:
+        if not error.forbidden:
+            raise
+    # A node that may not be read and has a verdict is one.
+    return await cluster.health(name) is not None
+
+
+def near_name(wanted: str, names: Iterable[str]) -> str:
+    """`; did you mean NAME?` of names that begin so or are spelled alike; "" where none is."""
+    import difflib
+
+    # Nothing in Kubernetes is told apart by capitals alone.
+    known = {name.lower(): name for name in sorted(names)}
+    begun = wanted.lower()
+    longer = [name for name in known if name.startswith(begun)]
+    near = longer or difflib.get_close_matches(begun, known, n=1, cutoff=0.75)
+    return f"; did you mean {known[near[0]]}?" if near else ""

@@ -1,32 +1,34 @@
-"""`pause` and `resume`: no new harm within a second, on all nodes or some, until a time."""
+"""`pause` and `resume`: no new quarantines or evictions, on all nodes or some, until a time."""
 
 from __future__ import annotations
 
 import argparse
+import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
-from remediator.kubectl.command import CommandError
-from remediator.kubectl.look import existing_node
-from remediator.kubectl.past.pauses import forget_outlived
-from remediator.kubectl.ready.policy_said import readable_policy
-from remediator.kubectl.terminal import Terminal
-from remediator.kubectl.typed.pause_words import moment
+from remediator.kubectl.command import CommandError, Terminal
+from remediator.kubectl.node_look import existing_node
+from remediator.kubectl.policy_in_force import readable_policy
 from remediator.view.people import is_paused, pause_line
 from rules.api.health import plain
 from rules.api.names import API_VERSION
 from rules.api.nodes import FreshNode, NodeView, ObjectMeta, PauseView, QuarantineView
+from rules.api.object_name import segment
 from rules.api.quarantine import MAX_MESSAGE, Mode, PauseEnded, PauseScope, PauseSpec, Phase
+from rules.api.requests import Request
 from rules.api.selectors import as_object
 from rules.api.sentences import some
-from rules.api.timestamps import format_time, utc_of
+from rules.api.timestamps import format_time, parse_time, utc_of
 from rules.catalog.reason import Level
 from rules.policy.durations import parse_duration
 from rules.policy.policy import Policy
 from rules.policy.shadow import by_accident, shadow_of
 from rules.session.causes import has_human, level_in_effect
+from rules.session.history import KEEP_S
 from rules.session.observation import (
     is_open,
     opted_out,
@@ -39,6 +41,12 @@ from rules.text.counted import count
 from rules.text.printable import printable
 
 _MOST_NAMED: Final = 6
+_KEPT: Final = 50
+"""So many pauses that are over are kept at most: every rule about a node passes over them."""
+_AT_ONCE: Final = 20
+"""How many one command deletes at most."""
+_OURS: Final = re.compile(r"pause-[0-9a-f]{8}")
+"""What `pause` calls them; those of other names are for whoever made them to delete."""
 _ON_THE_WAY: Final = frozenset({Phase.MARKED, Phase.DRAINING})
 _NOT_YET: Final = frozenset({"", Phase.PENDING})
 
@@ -67,7 +75,7 @@ async def pause(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     )
     where = await _covered(cluster, options, spec)
     policy, wrong = await readable_policy(cluster, options.namespace)
-    await forget_outlived(cluster)
+    await _forget_outlived(cluster)
     ends = f"until {utc_of(until)}" if until else "until somebody resumes"
     return "\n".join(
         [
@@ -141,15 +149,42 @@ def _scope(nodes: list[str], labels: str | None) -> PauseScope:
 
 
 def _until(text: str | None, now: float) -> str:
-    """The moment; one that is over is a mistake, not a pause."""
+    """A moment (RFC 3339, or as the commands print it) or the end of a duration such as 2h;
+    CommandError for what is neither, and for one that is over: a mistake, not a pause.
+    """
     if not text:
         return ""
-    at = moment(text)
+    printed = text.endswith(" UTC")
+    at = parse_time(f"{text.removesuffix(' UTC')}Z" if printed else text)
     if at is None:
-        at = now + parse_duration(text)
+        try:
+            at = now + parse_duration(text)
+        except ValueError as error:
+            known = "neither a time (2026-01-31T12:00:00Z) nor a duration (2h, 1h30m)"
+            raise CommandError(f"--until {text!r:.80} is {known}", exit_code=64) from error
     if at <= now:
         raise CommandError(f"--until {text} is over already; give a later time", exit_code=64)
     return format_time(at)
+
+
+async def _forget_outlived(cluster: Cluster) -> None:
+    """Delete pauses of ours that are over and too old or too many, as they were seen: one that
+    somebody took up again stays. Whoever may not is stopped by nothing.
+    """
+    with suppress(CommandError):
+        now = cluster.now()
+        over = [
+            (parse_time(one.spec.until) or 0.0, one.metadata.name, one)
+            for one in await cluster.pauses()
+            if pause_over(one, now) and _OURS.fullmatch(one.metadata.name)
+        ]
+        over.sort(key=lambda each: each[:2], reverse=True)
+        gone = [one for i, (at, _, one) in enumerate(over) if i >= _KEPT or now - at > KEEP_S]
+        for pause in gone[-_AT_ONCE:]:
+            seen = {"uid": pause.metadata.uid, "resourceVersion": pause.metadata.resource_version}
+            path = f"{GROUP_PATH}/gpuwardpauses/{segment(pause.metadata.name)}"
+            body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": seen}
+            await cluster.send(Request(method="DELETE", path=path, body=body))
 
 
 async def resume(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:

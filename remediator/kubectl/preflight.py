@@ -5,321 +5,262 @@ Each check is one line: ok, warn or FAIL, what was found, and the remedy. It onl
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+import argparse
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
 
-from remediator.kube.elector import LEASE_NAME
-from remediator.kube.resources import REMEDIATOR_SELECTOR
+from remediator.kube.resources import AGENT_SELECTOR, DAEMON_SETS, REMEDIATOR_SELECTOR
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
-from remediator.kubectl.command import PLANNER, CommandError
-from remediator.kubectl.leading import lease_of, nobody_leads, unable_since
-from remediator.kubectl.ready.adapters import repair_checks, validation_checks
-from remediator.kubectl.ready.check import ADMISSION_PATH, FAIL, OK, WARN, Check
-from remediator.kubectl.ready.definitions import OPENAPI_PATH, unknown_fields
-from remediator.kubectl.ready.installation import (
+from remediator.kubectl.command import Answer, CommandError, Terminal
+from remediator.kubectl.leading import leadership
+from remediator.kubectl.policy_in_force import judged_by, unread_said
+from remediator.kubectl.preflight_needs import (
+    FAIL,
+    OK,
+    OPENAPI_PATH,
+    WARN,
+    Check,
     Installation,
-    agents_check,
-    find_installation,
-    place_check,
+    admission,
+    one,
+    permissions,
+    repair,
+    unknown_fields,
+    validation,
 )
-from remediator.kubectl.ready.nodes_said import left_checks, unheard_checks
-from remediator.kubectl.ready.policy_edited import policy_checks
-from remediator.kubectl.ready.policy_said import unread_said
 from remediator.view.gpu_nodes import has_gpus
-from rules.api.leaders_word import leaders_word
-from rules.api.names import COMPONENT_REMEDIATOR
+from rules.api.mark import marked
+from rules.api.names import API_VERSION, COMPONENT_AGENT
+from rules.api.object_name import api_path
 from rules.api.sentences import some
 from rules.drain.daemon_sets import untolerating
 from rules.fleet.pools import NodePools, control_plane
-from rules.policy.components import FORCE, asked_components
 from rules.policy.policy import Policy
 from rules.policy.reader import unknown_reasons
 from rules.text.printable import printable
 
-MINIMUM_MINOR = 32
-KINDS = ("gpuevidences", "gpunodehealths", "gpuquarantines", "gpurecords", "gpuwardpauses")
-RIVAL_WORKLOADS = {
+MINIMUM_MINOR: Final = 32
+KINDS: Final = (
+    "gpuevidences", "gpunodehealths", "gpuquarantines", "gpurecords", "gpuwardpauses",
+)  # fmt: skip
+OTHER_REMEDIATORS: Final = {
     "fault-quarantine": "NVSentinel",
     "node-drainer": "NVSentinel",
     "draino": "draino",
     "node-healthcheck-controller-manager": "Node Healthcheck Operator",
     "self-node-remediation-controller-manager": "Self Node Remediation",
 }
-RIVAL_GROUPS = {
-    "remediation.medik8s.io": "Node Healthcheck Operator",
-    "healthcheck.nvsentinel.nvidia.com": "NVSentinel",
-}
-NEEDED = (
-    ("", "nodes", "patch"),
-    ("", "pods", "list"),
-    ("", "pods/eviction", "create"),
-    ("policy", "poddisruptionbudgets", "watch"),
-    ("gpuward.io", "gpuquarantines", "create"),
-    ("gpuward.io", "gpuquarantines/status", "patch"),
-)
-"""What the remediator cannot do without in the whole cluster: group, resource, verb. Beside it,
-its lease.
-"""
-FORCE_NEEDS = (("", "pods", "delete"), ("", "pods/status", "patch"))
-"""What `drain.onTimeout: Force` needs beside it."""
-TELLS = {
-    ("", "events", "create"): "no Event tells anybody what it does",
-    ("gpuward.io", "gpurecords", "create"): "no GPURecord is written",
-    ("gpuward.io", "gpurecords/status", "patch"): "no GPURecord is written",
-}
-"""What nodes are treated as ever without, and what happens then, a clause."""
+"""Other remediation controllers, by a part of their workload's name."""
 
 
-ADMISSION_POLICIES = (
-    "gpuward-agent-node-fields",
-    "gpuward-agent-own-events",
-    "gpuward-agent-own-evidence",
-    "gpuward-agent-own-node",
-    "gpuward-node-keeps-mark",
-    "gpuward-remediator-jobs",
-    "gpuward-remediator-mark",
-    "gpuward-remediator-record",
-    "gpuward-remediator-unknown",
-)
-"""What base ships; each has a binding of its own name."""
+async def preflight(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> Answer:
+    """Ready or not; CommandError with the report when not."""
+    wrong: list[Check] = []
+    policy: Policy | None = None
+    try:
+        policy, _source = await judged_by(cluster, options)
+    except CommandError as error:
+        if not error.unusable:
+            raise
+        wrong = [Check(verdict=FAIL, name="policy", found=str(error))]
+    found = [*await checks(cluster, policy or Policy(), options.namespace), *wrong]
+    report: Answer = (
+        [
+            {
+                "apiVersion": API_VERSION, "kind": "PreflightCheck",
+                "metadata": {"name": check.name}, "verdict": check.verdict, "found": check.found,
+            }
+            for check in found
+        ]
+        if options.output
+        else "\n".join(printable(f"{c.verdict:4}  {c.name}: {c.found}") for c in found)
+    )  # fmt: skip
+    if failed := sum(check.verdict == FAIL for check in found):
+        raise CommandError(f"not ready: {failed} of {len(found)} checks failed", report=report)
+    return report
 
 
-async def preflight(cluster: Cluster, policy: Policy, *, namespace: str) -> list[Check]:
+async def checks(cluster: Cluster, policy: Policy, namespace: str) -> list[Check]:
     """Every check; one that could not be made is a warning that says why."""
-    here = await find_installation(cluster, namespace)
-    steps: tuple[tuple[str, Callable[[], Awaitable[list[Check]]]], ...] = (
-        ("API version", lambda: _version(cluster)),
-        ("definitions", lambda: _kinds(cluster)),
-        ("nodes", lambda: _nodes(cluster, policy, here)),
-        ("opt-out", lambda: unheard_checks(cluster)),
-        ("marks left behind", lambda: left_checks(cluster, here)),
-        ("DaemonSets", lambda: _daemon_sets(cluster, policy)),
-        ("other remediators", lambda: _rivals(cluster)),
+    here = await _installation(cluster, namespace)
+    in_cluster: tuple[tuple[str, Callable[[], Awaitable[list[Check]]]], ...] = (
+        ("API version", partial(_version, cluster)),
+        ("definitions", partial(_definitions, cluster)),
+        ("nodes", partial(_nodes, cluster, policy, here)),
+        ("DaemonSets", partial(_daemon_sets, cluster, policy)),
+        ("other remediators", partial(_others, cluster)),
+        ("agents", partial(_agents, cluster, here)),
     )
     in_place: tuple[tuple[str, Callable[[], Awaitable[list[Check]]]], ...] = (
-        ("policy", lambda: policy_checks(cluster, namespace)),
-        ("reasons", lambda: _reasons(policy)),
-        ("leader", lambda: _leader(cluster, here)),
-        ("permissions", lambda: _permissions(cluster, policy, here)),
-        ("admission policies", lambda: _admission(cluster, here)),
-        ("repair", lambda: repair_checks(cluster, policy, namespace)),
-        ("test under load", lambda: validation_checks(cluster, policy, namespace)),
+        ("leader", partial(_leader, cluster, here)),
+        ("permissions", partial(permissions, cluster, policy, here)),
+        ("admission policies", partial(admission, cluster, here)),
+        ("repair", partial(repair, cluster, policy, here)),
+        ("test under load", partial(validation, cluster, policy, here)),
     )
-    checks = await _made(steps)
-    checks += [*place_check(here), *agents_check(here)]
-    return checks if here.elsewhere else checks + await _made(in_place)
-
-
-async def _made(
-    steps: Sequence[tuple[str, Callable[[], Awaitable[list[Check]]]]],
-) -> list[Check]:
-    checks: list[Check] = []
-    for name, step in steps:
+    found = [Check(verdict=WARN, name="policy", found=note) for note in unknown_reasons(policy)]
+    elsewhere = sorted(here.spaces or ()) if namespace not in (here.spaces or ()) else []
+    if elsewhere:
+        at = (
+            f"gpuward is installed in {some(elsewhere)}, not in {namespace}; what depends on that "
+            f"was not looked at, add -n {elsewhere[0]}"
+        )
+        found.append(Check(verdict=FAIL, name="namespace", found=at))
+    for name, check in in_cluster if elsewhere else (*in_cluster, *in_place):
         try:
-            checks += await step()
+            found += await check()
         except CommandError as error:
-            checks.append(Check(verdict=WARN, name=name, found=f"could not look: {error}"))
-    return checks
+            found.append(Check(verdict=WARN, name=name, found=f"could not look: {error}"))
+    return found
 
 
-def report(checks: Sequence[Check]) -> str:
-    """One line for each check."""
-    return "\n".join(printable(f"{c.verdict:4}  {c.name}: {c.found}") for c in checks)
+async def _installation(cluster: Cluster, namespace: str) -> Installation:
+    """Look in all namespaces: a forgotten `-n` must not look like a broken installation."""
+    known = await cluster.get(GROUP_PATH) is not None
+    deployments = "/apis/apps/v1/deployments"
+    try:
+        agents = await cluster.everything(DAEMON_SETS, {"labelSelector": AGENT_SELECTOR})
+        others = await cluster.everything(deployments, {"labelSelector": REMEDIATOR_SELECTOR})
+    except CommandError as error:
+        if not error.forbidden:
+            raise
+        return Installation(namespace=namespace, definitions=known, spaces=None, agents={})
+    by_space = {str(one["metadata"].get("namespace")): one for one in agents}
+    spaces = {*by_space, *(str(one["metadata"].get("namespace")) for one in others)}
+    return Installation(
+        namespace=namespace, definitions=known, spaces=frozenset(spaces),
+        agents=by_space.get(namespace, {}),
+    )  # fmt: skip
 
 
 async def _version(cluster: Cluster) -> list[Check]:
     version = await cluster.get("/version") or {}
     text = f"Kubernetes {version.get('major', '?')}.{version.get('minor', '?')}"
     digits = "".join(c for c in str(version.get("minor", "")) if c.isdigit())
-    good = digits.isdigit() and int(digits) >= MINIMUM_MINOR
-    remedy = "" if good else f"; gpuward needs 1.{MINIMUM_MINOR} or later"
-    return [Check(verdict=OK if good else FAIL, name="API version", found=text + remedy)]
+    if digits and int(digits) >= MINIMUM_MINOR:
+        return one("API version", text, OK)
+    return one("API version", f"{text}; gpuward needs 1.{MINIMUM_MINOR} or later", FAIL)
 
 
-async def _reasons(policy: Policy) -> list[Check]:
-    return [Check(verdict=WARN, name="policy", found=note) for note in unknown_reasons(policy)]
-
-
-async def _kinds(cluster: Cluster) -> list[Check]:
+async def _definitions(cluster: Cluster) -> list[Check]:
     group = await cluster.get(GROUP_PATH) or {}
     served = {r["name"] for r in group.get("resources", ())}
     missing = [kind for kind in KINDS if kind not in served]
-    if not missing:
-        return [_fields(await cluster.get(OPENAPI_PATH) or {})]
     if len(missing) == len(KINDS):
-        found = "not installed yet; kubectl apply -k daemonset brings them"
-        return [Check(verdict=WARN, name="definitions", found=found)]
-    found = (
-        f"older than this release: missing {', '.join(missing)}; before an upgrade that is what "
-        "it brings, after one bring them with kubectl apply -k daemonset/crds"
-    )
-    return [Check(verdict=FAIL, name="definitions", found=found)]
-
-
-def _fields(document: Mapping[str, Any]) -> Check:
-    lost = unknown_fields(document)
-    if not lost:
-        return Check(verdict=OK, name="definitions", found=f"all {len(KINDS)} kinds are served")
-    found = (
-        f"older than this release: they drop {some(lost)}; bring them up to date with "
-        "kubectl apply -k daemonset/crds"
-    )
-    return Check(verdict=FAIL, name="definitions", found=found)
+        return one("definitions", "not installed yet; kubectl apply -k daemonset brings them")
+    lost = () if missing else unknown_fields(await cluster.get(OPENAPI_PATH) or {})
+    if not missing and not lost:
+        return one("definitions", f"all {len(KINDS)} kinds are served", OK)
+    what = f"missing {', '.join(missing)}" if missing else f"they drop {some(lost)}"
+    remedy = "bring them up to date with kubectl apply -k daemonset/crds"
+    return one("definitions", f"older than this release: {what}; {remedy}", FAIL)
 
 
 async def _nodes(cluster: Cluster, policy: Policy, here: Installation) -> list[Check]:
-    selected = await cluster.nodes(policy.node_selector)
+    every, selected = await cluster.nodes(), await cluster.nodes(policy.node_selector)
     chosen = {node.name for node in selected}
-    unseen = sorted(n.name for n in await cluster.nodes() if n.name not in chosen and has_gpus(n))
+    unseen = sorted(n.name for n in every if n.name not in chosen and has_gpus(n))
     if here.fresh and not selected:
         found = f"{len(unseen)} by the labels of others; agents label them once they run"
-        return [Check(verdict=OK if unseen else WARN, name="GPU nodes", found=found)]
-    checks = [
-        Check(
-            verdict=OK if selected else WARN,
-            name="nodes selected",
-            found=f"{len(selected)} by {policy.node_selector!r}"
-            + ("" if selected else "; agents label their nodes once they run"),
-        )
-    ]
+        return one("GPU nodes", found, OK if unseen else WARN)
+    found = f"{len(selected)} by {policy.node_selector!r}"
+    found += "" if selected else "; agents label their nodes once they run"
+    checks = one("nodes selected", found, OK if selected else WARN)
     pools = NodePools.of(selected)
-    spared = sorted(n.name for n in selected if control_plane(n) or pools.alone(n))
-    if spared:
-        found = (
+    if spared := sorted(n.name for n in selected if control_plane(n) or pools.alone(n)):
+        checks += one(
+            "nodes left to people",
             f"{some(spared)}: of the control plane or alone in a pool, so no detector takes them "
-            'out of service; a person does: kubectl gpuward quarantine NODE --reason "..."'
+            'out of service; a person does: kubectl gpuward quarantine NODE --reason "..."',
         )
-        checks.append(Check(verdict=WARN, name="nodes left to people", found=found))
     if unseen:
-        checks.append(
-            Check(
-                verdict=WARN,
-                name="GPU nodes without an agent's label",
-                found=f"{len(unseen)}, such as {unseen[0]}; look at the agent's pods there",
-            )
+        found = f"{len(unseen)}, such as {unseen[0]}; look at the agent's pods there"
+        checks += one("GPU nodes without an agent's label", found)
+    led = (await leadership(cluster, here.namespace)).lease is not None
+    left = sorted(node.name for node in every if marked(node))
+    if left and not led and here.spaces == frozenset():
+        checks += one(
+            "marks left behind",
+            f"{some(left)}: gpuward took them out of service and is not there to give them back; "
+            "an installation takes up from there, kubectl gpuward uninstall takes the marks off",
         )
     return checks
 
 
 async def _daemon_sets(cluster: Cluster, policy: Policy) -> list[Check]:
-    nodes = await cluster.nodes(policy.node_selector)
-    daemon_sets = await cluster.daemon_sets()
+    nodes, daemon_sets = await cluster.nodes(policy.node_selector), await cluster.daemon_sets()
     names = sorted({name for node in nodes for name in untolerating(node, daemon_sets)})
     if not names:
-        found = "every GPU DaemonSet tolerates the quarantine taint"
-        return [Check(verdict=OK, name="DaemonSets", found=found)]
-    found = (
-        f"{', '.join(names[:8])} do not tolerate gpuward.io/quarantine and could not come back on "
-        "a quarantined node; add the toleration (the gpu-operator component shows how)"
+        return one("DaemonSets", "every GPU DaemonSet tolerates the quarantine taint", OK)
+    return one(
+        "DaemonSets",
+        f"{some(names)} do not tolerate gpuward.io/quarantine and could not come back on a "
+        "quarantined node; add the toleration (the gpu-operator component shows how)",
     )
-    return [Check(verdict=WARN, name="DaemonSets", found=found)]
 
 
-async def _rivals(cluster: Cluster) -> list[Check]:
+async def _others(cluster: Cluster) -> list[Check]:
     found = set()
     for plural in ("deployments", "daemonsets"):
         page = await cluster.get(f"/apis/apps/v1/{plural}") or {}
         names = [item["metadata"]["name"] for item in page.get("items", ())]
-        found |= {who for name in names for part, who in RIVAL_WORKLOADS.items() if part in name}
-    groups = await cluster.get("/apis") or {}
-    served = {group["name"] for group in groups.get("groups", ())}
-    found |= {who for group, who in RIVAL_GROUPS.items() if group in served}
+        found |= {who for name in names for part, who in OTHER_REMEDIATORS.items() if part in name}
     if not found:
-        return [Check(verdict=OK, name="other remediators", found="none known is installed")]
+        return one("other remediators", "none known is installed", OK)
     text = f"{', '.join(sorted(found))}; let one of them act on GPU nodes, not two"
-    return [Check(verdict=WARN, name="other remediators", found=text)]
+    return one("other remediators", text)
+
+
+async def _agents(cluster: Cluster, here: Installation) -> list[Check]:
+    """Whether the agents' pods are made and ready."""
+    if not here.agents:
+        return []  # none yet, or outside the cluster: their nodes tell
+    status = here.agents.get("status") or {}
+    wanted, made, ready = (
+        int(status.get(key) or 0)
+        for key in ("desiredNumberScheduled", "currentNumberScheduled", "numberReady")
+    )
+    if not wanted:
+        why = "the DaemonSet finds no node that has GPUs by its labels (docs/install.md)"
+        return one("agents", why)
+    if ready >= wanted:
+        return one("agents", f"{ready} of {wanted} are ready", OK)
+    if made >= wanted:
+        look = f"kubectl -n {here.namespace} get pods -o wide -l {AGENT_SELECTOR}"
+        return one("agents", f"{wanted - ready} of {wanted} are not ready; see {look}")
+    events = api_path("/api/v1/namespaces", here.namespace) + "/events"
+    about = f"involvedObject.name={COMPONENT_AGENT},reason=FailedCreate"
+    refused = [
+        str(e.get("message")) for e in await cluster.everything(events, {"fieldSelector": about})
+    ]
+    why = f": {printable(refused[-1])[:400]}" if refused else ""
+    if "violates PodSecurity" in why:
+        label = "pod-security.kubernetes.io/enforce=privileged"
+        why += f". Run kubectl label --overwrite namespace {here.namespace} {label}"
+    look = f"get events --field-selector involvedObject.name={COMPONENT_AGENT}"
+    lacks = f"{wanted - made} of {wanted} pods are not made{why}"
+    return one("agents", f"{lacks}; see kubectl -n {here.namespace} {look}")
 
 
 async def _leader(cluster: Cluster, here: Installation) -> list[Check]:
     """Whether anybody would act: before the installation nobody does."""
-    namespace = here.namespace
-    lease = await lease_of(cluster, namespace)
-    if lease is None and namespace in (here.spaces or ()):
-        look = f"kubectl -n {namespace} get pods -l {REMEDIATOR_SELECTOR}"
-        found = f"gpuward is installed in {namespace} and none has led yet; see {look}"
-        return [Check(verdict=WARN, name="leader", found=found)]
-    if lease is None:
-        found = f"none has led in namespace {namespace} yet; once installed, one does"
-        return [Check(verdict=WARN, name="leader", found=found)]
-    if nobody := nobody_leads(lease, namespace, cluster.now()):
-        return [Check(verdict=WARN, name="leader", found=nobody)]
-    leader = lease.spec.holder_identity or "a remediator"
-    word = leaders_word(lease.metadata.annotations)
-    if cannot := unable_since(word, cluster.now()):
-        return [Check(verdict=FAIL, name="leader", found=f"{leader} leads and {cannot}")]
-    if unread := unread_said(word):
-        return [Check(verdict=FAIL, name="leader", found=f"{leader} leads: {unread}")]
-    found = f"{leader} leads"
-    return [Check(verdict=OK, name="leader", found=found)]
-
-
-async def _permissions(cluster: Cluster, policy: Policy, here: Installation) -> list[Check]:
-    namespace = here.namespace
-    user = f"system:serviceaccount:{namespace}:{COMPONENT_REMEDIATOR}"
-    lacking = []
-    lease = ("coordination.k8s.io", "leases", "update", namespace, LEASE_NAME)
-    asked = {each.component for each in asked_components(policy)}
-    forces = FORCE_NEEDS if FORCE in asked else ()
-    # No namespace means all of them: a Role in one is not enough for the others.
-    everywhere = [(*each, "", "") for each in (*NEEDED, *forces, *TELLS)]
-    for group, resource, verb, where, name in [*everywhere, lease]:
-        allowed = await cluster.may(user, group, resource, verb, where, name)
-        if allowed is None:
-            found = f"you may not ask for others' permissions; ask for the ClusterRole {PLANNER}"
-            return [Check(verdict=WARN, name="permissions", found=found)]
-        if not allowed:
-            lacking.append(f"{verb} {resource}")
-    if lacking and here.fresh:
-        found = f"none yet for {user}; the installation brings them"
-        return [Check(verdict=WARN, name="permissions", found=found)]
-    by_force = [f"{verb} {resource}" for _, resource, verb in forces]
-    if lacking and set(lacking) <= set(by_force):
-        found = (
-            f"{user} may not {', '.join(lacking)}, so drain.onTimeout: Force forces nothing; "
-            "apply component force, or say Report"
-        )
-        return [Check(verdict=FAIL, name="permissions", found=found)]
-    untold = {f"{verb} {resource}": then for (_, resource, verb), then in TELLS.items()}
-    if lacking and set(lacking) <= set(untold):
-        then = " and ".join(dict.fromkeys(untold[lack] for lack in lacking))
-        found = (
-            f"{user} may not {', '.join(lacking)}, so {then}, nodes are treated as ever; "
-            "apply the manifests of daemonset/base"
-        )
-        return [Check(verdict=WARN, name="permissions", found=found)]
-    if lacking:
-        found = f"{user} may not {', '.join(lacking)}; apply the manifests of daemonset/base"
-        return [Check(verdict=FAIL, name="permissions", found=found)]
-    return [Check(verdict=OK, name="permissions", found=f"{user} may do what it needs")]
-
-
-async def _admission(cluster: Cluster, here: Installation) -> list[Check]:
-    """RBAC alone lets one agent write about every node: the policies hold it to its own."""
-    there: dict[str, dict[str, Any]] = {}
-    for plural in ("validatingadmissionpolicies", "validatingadmissionpolicybindings"):
-        page = await cluster.get(f"{ADMISSION_PATH}/{plural}") or {}
-        there[plural] = {item["metadata"]["name"]: item for item in page.get("items", ())}
-    policies, bindings = there.values()
-    lacking = [name for name in ADMISSION_POLICIES if name not in policies]
-    idle = [
-        name
-        for name in ADMISSION_POLICIES
-        if name in policies and not _denies(bindings.get(name, {}), name)
-    ]
-    if not lacking and not idle:
-        return [Check(verdict=OK, name="admission policies", found="all of base are in force")]
-    if here.fresh and len(lacking) == len(ADMISSION_POLICIES):
-        found = "none yet; the installation brings them"
-        return [Check(verdict=WARN, name="admission policies", found=found)]
-    parts = [f"missing {', '.join(lacking)}"] if lacking else []
-    parts += [f"no binding that denies for {', '.join(idle)}"] if idle else []
-    found = (
-        f"{'; '.join(parts)}; without them a compromised agent or node can write more than its "
-        "own part, apply the manifests of daemonset/base"
-    )
-    return [Check(verdict=WARN, name="admission policies", found=found)]
-
-
-def _denies(binding: dict[str, Any], policy: str) -> bool:
-    spec = binding.get("spec") or {}
-    return spec.get("policyName") == policy and "Deny" in (spec.get("validationActions") or ())
+    found = await leadership(cluster, here.namespace)
+    if found.hidden:
+        return one("leader", found.never_said or "the Lease cannot be read")
+    if found.lease is None:
+        then = "none has led yet"
+        if here.namespace in (here.spaces or ()):
+            look = f"kubectl -n {here.namespace} get pods -l {REMEDIATOR_SELECTOR}"
+            return one(
+                "leader", f"gpuward is installed in {here.namespace} and {then}; see {look}"
+            )
+        return one("leader", f"in namespace {here.namespace} {then}; once installed, one does")
+    if found.nobody:
+        return one("leader", found.nobody)
+    leader = found.lease.spec.holder_identity or "a remediator"
+    if found.cannot_act:
+        return one("leader", f"{leader} leads and {found.cannot_act}", FAIL)
+    if unread := unread_said(found.word):
+        return one("leader", f"{leader} leads: {unread}", FAIL)
+    return one("leader", f"{leader} leads", OK)

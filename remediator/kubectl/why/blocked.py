@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+import msgspec
+
 from remediator.kubectl.node_look import NodeLook
-from remediator.kubectl.why.remedies import LET_GO, REMEDIES, Remedy
 from remediator.view.acts import heeds_repaired, proposed_step, resume_command
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import BlockedBy, Cause, Condition, Mode, Phase, RepairState
 from rules.api.sentences import some, these
+from rules.catalog.data_file import data_file
 from rules.catalog.reason import Level
-from rules.catalog.why_not import FLEET_WIDE, WhyNot, runbook
+from rules.catalog.why_not import WhyNot, runbook
 from rules.policy.policy import Policy
 from rules.policy.shadow import GOES_ON
 from rules.session.case import Case
@@ -24,6 +26,24 @@ from rules.session.status import PROPOSED, blocked_by, is_true
 from rules.session.validation.validating import not_ready
 from rules.text.counted import count
 
+
+class Remedy(msgspec.Struct, frozen=True):
+    """What ends a wait, and the command that does, with `{node}` for the node; either may be
+    "".
+    """
+
+    words: str
+    command: str = ""
+
+
+REMEDIES: Final = msgspec.json.decode(
+    data_file("remedies.json", "remediator"), type=dict[WhyNot, Remedy]
+)
+"""What would end each kind of waiting, by reason; the long form of each is the page of the same
+name in `docs/runbooks/blocked/`.
+"""
+LET_GO: Final = "kubectl gpuward repair {node}"
+"""Ends the wait for approval where a repair step is proposed, and not a release."""
 SHOWN_BLOCKS: Final = 8
 _TOLD: Final = frozenset({"Blocked", "NeedsHuman", "Storm"})
 """Conditions whose clause is a part of the session's sentence."""
@@ -44,12 +64,8 @@ _TOUCHED_AGAIN: Final[dict[WhyNot, str]] = {
 """When a halt ends (`rules.session.halts.halt_of`)."""
 
 
-def blocked_lines(
-    look: NodeLook, session: QuarantineView | None, as_of: str = ""
-) -> Iterator[str]:
-    """Each obstacle once: what, whose, why, whether waiting helps, the remedy. `as_of`: the node
-    at which it was told what holds this one, too.
-    """
+def blocked_lines(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
+    """Each blocker once: what, whose, why, whether waiting helps, the remedy."""
     if session is None:
         return
     status = session.status
@@ -61,7 +77,8 @@ def blocked_lines(
     if blocks and (why := blocked_by(status)):
         yield f"  runbook: {runbook(why)}"
     if len(blocks) > SHOWN_BLOCKS:
-        yield f"and {len(blocks) - SHOWN_BLOCKS} more: kubectl gpuward show {session.name}"
+        more = f"kubectl get gpuquarantine {session.name} -o yaml"
+        yield f"and {len(blocks) - SHOWN_BLOCKS} more: {more}"
     remedies = {**REMEDIES, **dict(_of_this(look, session))}
     reasons: set[str] = set()
     printed: set[str] = set()
@@ -72,9 +89,6 @@ def blocked_lines(
         if one.type == PROPOSED and WhyNot.APPROVAL in reasons:
             continue  # it waits for a person: said, with the command that lets it go
         reasons.add(one.reason)
-        if as_of and one.reason in FLEET_WIDE:
-            yield f"{one.reason}, as said of {as_of}"
-            continue
         for line in _condition(look.name, one, remedies):
             if line not in printed:
                 yield line

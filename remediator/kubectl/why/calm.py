@@ -106,7 +106,7 @@ def _reason(look: NodeLook, node: FreshNode, policy: Policy) -> str:
             "sessions ended before anything was done; to take it out now: "
             f'kubectl gpuward quarantine {look.name} --reason "..."'
         )
-    since = None if look.word.unable else _overdue_since(look, found)
+    since = None if look.leader.cannot_act else _overdue_since(look, found)
     if since is None:
         return "a session opens within seconds"
     return (

@@ -3,12 +3,11 @@ evidence, and causes that only the session knows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from typing import Final
 
 from remediator.kubectl.node_look import NodeLook
-from remediator.kubectl.why.effects import goes_further
 from remediator.kubectl.why.repaired import not_here
 from remediator.view.text import age, quoted
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
@@ -32,11 +31,9 @@ from rules.text.counted import count
 from rules.text.pasted import is_pasteable
 
 SHOWN_INCIDENTS = 5
-
-
 SHOWN_GPUS = 4
-
-
+_REACH: Final = (Action.RESTART_NODE, Action.POWER_CYCLE, Action.REPLACE_NODE)
+"""Repairs of the whole node, each of which does what a reset and the ones before it would."""
 _WORKLOADS: Final = "workloads"
 """The sense that says whose program a line is about."""
 
@@ -57,7 +54,7 @@ def cause_lines(look: NodeLook, session: QuarantineView | None, *, wide: bool) -
         further = goes_further(incident, active)
         yield from _incident(
             incident, status, look.now, wide=wide, by_hand=by_hand, further=further,
-            recorded=_recorded(look), at_first=at_first.get(incident.id, ""), node=look.name,
+            at_first=at_first.get(incident.id, ""), node=look.name,
         )  # fmt: skip
     if session is not None and _to_be_returned(session, active):
         yield f"for the vendor: kubectl gpuward evidence {look.name}"
@@ -76,19 +73,9 @@ def cause_lines(look: NodeLook, session: QuarantineView | None, *, wide: bool) -
             yield from _closed(cause, status, look.now)
 
 
-def _recorded(look: NodeLook) -> dict[str, str]:
-    """Of GPUs that the verdict does not show any more: what it takes to find and return them."""
-    there = {gpu.uuid for gpu in look.health.status.gpus} if look.health is not None else set()
-    return {
-        record.uuid: f" {record.product} serial {record.serial or 'not known'}, not there any more"
-        for record in look.accused
-        if record.uuid not in there
-    }
-
-
 def _incident(
     incident: IncidentStatus, status: HealthStatus, now: float, *, wide: bool, by_hand: bool,
-    further: str, recorded: Mapping[str, str], at_first: str, node: str,
+    further: str, at_first: str, node: str,
 ) -> Iterator[str]:  # fmt: skip
     # A session, its alerts and tables keep the name by which it was opened; a fault of which more
     # is known has another.
@@ -101,7 +88,7 @@ def _incident(
     gpus = {gpu.uuid: gpu for gpu in status.gpus}
     uuids = incident.gpus if wide else incident.gpus[:SHOWN_GPUS]
     for uuid in uuids:
-        yield f"  {_gpu(gpus.get(uuid), uuid, wide=wide)}{recorded.get(uuid, '')}"
+        yield f"  {_gpu(gpus.get(uuid), uuid, wide=wide)}"
     if still := _still_a_programs(incident, status, now):
         yield f"  {still}"
     if not incident.gpus:
@@ -183,3 +170,23 @@ def _closed(cause: Cause, status: HealthStatus, now: float) -> Iterator[str]:
     yield f"{cause.reason or cause.source} ({cause.severity}){when or ', not active any more'}"
     if cause.message:
         yield f"  {quoted(cause.message)}"
+
+
+def goes_further(incident: IncidentStatus, active: Sequence[IncidentStatus]) -> str:
+    """The reason of an active incident whose repair makes this one's superfluous; "" of none.
+
+    Nobody who is to replace a node should be told to reset one of its GPUs first.
+    """
+    mine = _reach(incident.recommended_action)
+    if mine is None:
+        return ""
+    others = [(_reach(one.recommended_action) or 0, one.reason) for one in active]
+    furthest, reason = max(others, default=(0, ""))
+    return reason if furthest > mine else ""
+
+
+def _reach(action: str) -> int | None:
+    """How far a repair goes; None of what no other repair does."""
+    if action in {Action.RESET_GPU, Action.DRAIN_P2P}:
+        return 0
+    return next((n for n, known in enumerate(_REACH, start=1) if known == action), None)

@@ -6,36 +6,32 @@ owns each mark, and what the reader can do; nothing twice. `why -o wide` says th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from remediator.kube.resources import AGENT_SELECTOR
-from remediator.kubectl.leading import unable_since
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.blocked import blocked_lines, next_lines
 from remediator.kubectl.why.calm import calm_lines, is_awaited, left_to_people
 from remediator.kubectl.why.causes import cause_lines
-from remediator.kubectl.why.effects import evicted_lines
 from remediator.kubectl.why.marks import kept_lines, mark_lines
-from remediator.kubectl.why.tested import tested_lines
-from remediator.kubectl.why.unled import first_act
 from remediator.view.acts import node_acts, taking_out
 from remediator.view.clock_words import clock_said
 from remediator.view.gpu_nodes import has_gpus
 from remediator.view.people import MUSTS
 from remediator.view.session_words import degraded_of
-from remediator.view.shared_waits import clause_of, without
 from remediator.view.text import WIDTH, age, labelled
 from rules.api.health import HealthStatus, SourceStatus
 from rules.api.mark import marked, read_note
 from rules.api.names import LABEL_GPUS
 from rules.api.nodes import QuarantineView
-from rules.api.quarantine import Mode, Phase, TimelineEntry
-from rules.api.sentences import blocked_clause, let_go_by
+from rules.api.quarantine import Mode, Phase, TimelineEntry, ValidationCheck, pods_of
+from rules.api.sentences import blocked_clause, let_go_by, some, these
 from rules.api.timestamps import parse_time, utc, utc_of
+from rules.drain.fate import LeftBy
 from rules.fleet.health_now import UNKNOWN
 from rules.ledger.verdict import faults_said
 from rules.policy.policy import Policy
-from rules.session.causes import open_causes
+from rules.session.causes import EVIDENCE_GANGS, open_causes
 from rules.session.observation import OF_THE_AGENT, is_open
 from rules.session.owners import failed_owner, working_owner
 from rules.session.people.said import word_in_force
@@ -60,30 +56,20 @@ _OVER = "the repair step is over, and the node is out still"
 _WORD_OVER = "; the faults it was said for are over"
 
 
-def why(
-    look: NodeLook,
-    *,
-    wide: bool = False,
-    width: int = WIDTH,
-    said: MutableMapping[str, str] | None = None,
-) -> list[str]:
-    """The answer to "why is my node gone", line by line, for a terminal that is `width` wide.
-
-    `said`: at which node each sentence that holds several nodes was told already.
-    """
+def why(look: NodeLook, *, wide: bool = False, width: int = WIDTH) -> list[str]:
+    """The answer to "why is my node gone", line by line, for a terminal that is `width` wide."""
     session = look.session
     told = session or _unmarking(look)
     lines = [printable(_headline(look, session))]
-    clause, first = _told_at(look, told, said)
     sections: tuple[tuple[str, Iterator[str]], ...] = (
-        ("now", _now(told, clause if first else "", first, look)),
-        ("pods", evicted_lines(session)),
+        ("now", _now(told, look)),
+        ("pods", _pods(session)),
         ("health", _health(look)),
         ("cause", cause_lines(look, session, wide=wide)),
         ("done", _done(look, session, wide=wide)),
         ("ladder", _ladder(look, session)),
-        ("tested", tested_lines(session, wide=wide)),
-        ("blocked", blocked_lines(look, told, as_of=first)),
+        ("tested", _tested(session, wide=wide)),
+        ("blocked", blocked_lines(look, told)),
         ("next", _next(look, session)),
         ("marks", mark_lines(look, session)),
         ("people", kept_lines(look)),
@@ -98,21 +84,50 @@ def why(
 
 def _next(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
     """What comes next, and that nothing does while there is nobody to do it."""
-    coming = list(next_lines(look, session) if session else calm_lines(look))
-    cannot = unable_since(look.word, look.now)
-    if (look.unled is None and not cannot) or (session is None and not is_awaited(look)):
-        yield from coming
-        return
-    if look.unled is None:
-        yield f"nothing while the remediator that leads {cannot}"
-        yield f"its rights: kubectl gpuward preflight{'; once it can act:' if coming else ''}"
-        yield from coming
-        return
-    nothing = f"nothing while no remediator leads, and none has {look.unled.lasts}"
-    first = first_act(look, session, look.unled) if session is not None else ""
-    coming = [first] if first else coming
-    yield f"{nothing}; once one does:" if coming else nothing
+    coming = next_lines(look, session) if session else calm_lines(look)
+    lasts, cannot = look.leader.lasts, look.leader.cannot_act
+    if (lasts or cannot) and (session is not None or is_awaited(look)):
+        if lasts:
+            yield f"nothing while no remediator leads, and none has {lasts}; once one does:"
+        else:
+            yield f"nothing while the remediator that leads {cannot}"
+            yield "its rights: kubectl gpuward preflight; once it can act:"
     yield from coming
+
+
+def _pods(session: QuarantineView | None) -> Iterator[str]:
+    """The pods that were moved off the node, and their gangs: whose work it was; and those that
+    the policy leaves on it. Daemons are counted in the session's sentence and no news.
+    """
+    drain = session.status.drain if session is not None else None
+    if session is None or drain is None:
+        return
+    if left := [note for note in drain.left_by_policy.named if note.why != LeftBy.NATURE_DAEMON]:
+        yield f"left on it by policy: {these(pods_of(left))}"
+    if drain.evicted and drain.recent:
+        more = ", the last" if drain.evicted > len(drain.recent) else ""
+        yield f"evicted{more}: {some(drain.recent)}"
+    gangs = session.status.evidence.get(EVIDENCE_GANGS)
+    if drain.evicted and isinstance(gangs, list) and gangs:
+        yield f"gang: {some([str(gang) for gang in gangs])}"
+
+
+def _tested(session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
+    """The tests under load before the release: the last one, and what it found wrong."""
+    tests = session.status.validation if session is not None else ()
+    for test in tests if wide else tests[-1:]:
+        said = f": {test.message}" if test.message else ""
+        at = utc_of(test.ended_at or test.started_at)
+        yield f"{at} {test.state} by {test.provider}, Job {test.object}{said}"
+        yield from (f"  {_check(c)}" for c in test.checks if wide or c.verdict != "pass")
+
+
+def _check(check: ValidationCheck) -> str:
+    gpu = f" on {'GPU ' if check.gpu.isdecimal() else ''}{check.gpu}" if check.gpu else ""
+    value = f", {check.value:g} {check.unit}".rstrip() if check.value is not None else ""
+    floor = f", at least {check.floor:g}" if check.floor is not None else ""
+    note = f"; {check.note}" if check.note else ""
+    return f"{check.verdict}: {check.id}{gpu}{value}{floor}{note}"
 
 
 def _headline(look: NodeLook, session: QuarantineView | None) -> str:
@@ -143,36 +158,21 @@ def _unmarking(look: NodeLook) -> QuarantineView | None:
     )
 
 
-def _told_at(
-    look: NodeLook, session: QuarantineView | None, said: MutableMapping[str, str] | None
-) -> tuple[str, str]:
-    """What holds the node as it may hold others, and at which other node that was told; "" where
-    it was not.
-    """
-    clause = clause_of(session) if session is not None and said is not None else ""
-    if not clause or said is None:
-        return clause, ""
-    first = said.setdefault(clause, look.name)
-    return clause, first if first != look.name else ""
-
-
-def _now(session: QuarantineView | None, clause: str, first: str, look: NodeLook) -> Iterator[str]:
+def _now(session: QuarantineView | None, look: NodeLook) -> Iterator[str]:
     """The remediator's sentence; what the section `blocked` says in full is cut off."""
     if session is None:
         return
-    status = session.status
+    status, leader = session.status, look.leader
     if not status.phase:
-        asks = "" if look.word.unable else "; does it run?"
+        asks = "" if leader.cannot_act else "; does it run?"
         yield f"the remediator has not looked at it yet{asks}"
         return
     blocked = blocked_clause(status.drain.blocked) if status.drain is not None else ""
-    message = status.message.removesuffix(f"; {blocked}.")
-    message = without(message, [clause], f"what {first} waits for, too") if clause else message
-    yield message or "the remediator said nothing"
-    if look.unled is not None and look.unled.led_at is not None:
-        yield f"so it stood at {utc(look.unled.led_at)}, when a remediator last looked"
-    elif look.word.unable and look.word.unable_since is not None:
-        yield f"so it stood at {utc(look.word.unable_since)}, when the remediator could last act"
+    yield status.message.removesuffix(f"; {blocked}.") or "the remediator said nothing"
+    if leader.lasts and leader.led_at is not None:
+        yield f"so it stood at {utc(leader.led_at)}, when a remediator last looked"
+    elif leader.cannot_act and leader.word.unable_since is not None:
+        yield f"so it stood at {utc(leader.word.unable_since)}, when the remediator could last act"
 
 
 def _health(look: NodeLook) -> Iterator[str]:
@@ -268,8 +268,8 @@ def _done(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iter
     shown = timeline if wide else timeline[-SHOWN_STEPS:]
     if len(timeline) > len(shown):
         yield (
-            f"{count(len(timeline) - len(shown), 'earlier step')}: kubectl gpuward show "
-            f"{session.name}"
+            f"{count(len(timeline) - len(shown), 'earlier step')}: kubectl get gpuquarantine "
+            f"{session.name} -o yaml"
         )
     words = {str(phase): text for phase, text in _STEPS.items()}
     if session.status.mode == Mode.SHADOW:
@@ -328,10 +328,13 @@ def _history(look: NodeLook) -> Iterator[str]:
     if past:
         last = past[-1]
         when = age(last.status.phase_since or last.metadata.creation_timestamp, look.now)
-        yield (
-            f"{count(len(past), 'ended session')}, the last {last.status.phase} {when} ago"
-            f"{_by_whom(last)}: kubectl gpuward history {look.name}"
-        )
+        ended = f"{count(len(past), 'ended session')}, the last {last.status.phase} {when} ago"
+        yield f"{ended}{_by_whom(last)}: {sessions_of(look.name)}"
+
+
+def sessions_of(node: str) -> str:
+    """The command that lists every session of a node that is still kept."""
+    return f"kubectl get gpuquarantines --field-selector spec.nodeName={node}"
 
 
 def _by_whom(session: QuarantineView) -> str:

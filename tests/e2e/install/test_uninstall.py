@@ -1,8 +1,8 @@
 """`kubectl gpuward uninstall` with real agents and a real remediator, on a simulated or real
 cluster.
 
-A fault takes a node out; uninstall refuses while a remediator outside the cluster leads, and after
-its end leaves every node as it was before the first agent started.
+A fault takes a node out; the remediator gives it back when it is uninstalled. One outside the
+cluster has to be stopped by its owner; after that uninstall leaves every node as it was before.
 """
 
 from __future__ import annotations
@@ -128,11 +128,11 @@ async def test_uninstall_leaves_every_node_as_it_was_before_the_first_agent(clus
             assert code == 0, err
             assert "GPU has fallen off the bus" in out
             assert "it was cordoned before" in out
-            marked = await pictures(cluster)
             code, _, err = await gpuward(kubeconfig, "uninstall", "--yes")
             assert code == 1
+            assert f"waiting for the remediator to give {FAILING[0]} back" in err
             assert "a remediator outside this cluster still leads (one); stop it" in err
-            assert await pictures(cluster) == marked != before
+            assert await pictures(cluster) != before, "labels of agents that run"
             # A remediator that is asked to end gives the lease back.
             assert await asyncio.to_thread(one.stop) == 0
 

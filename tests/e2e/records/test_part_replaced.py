@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.fleet.fleet_health_objects import XID_79
 from hack.sim.cluster.resource import Resource
-from tests.support.remediator.kubectl_cluster import run_command
 from tests.support.remediator.remediator_process import (
     RemediatorProcess,
     leads,
@@ -45,11 +42,3 @@ async def test_which_part_was_put_in_for_which_is_said_by_the_session_and_by_his
         entry = await cluster.until(said, "the swap in the timeline")
         assert old["uuid"] in entry["message"]
         assert "was replaced by serial 1654999999 (GPU-put-in)" in entry["message"]
-        kubeconfig = ("--kubeconfig", str(cluster.plane.kubeconfig))
-
-        async def history(typed: str) -> str:
-            code, out, err = await asyncio.to_thread(run_command, *kubeconfig, "history", typed)
-            assert (code, err) == (0, "")
-            return " ".join(out.split())
-
-        assert "replaced by serial 1654999999" in await history(NODE)

@@ -306,7 +306,7 @@ def test_plan_says_what_is_done_under_enforce(reached: World, budget: str) -> No
     world = settled(reached, "Enforce", budget)
     plan = planned(world)
     assert compared(plan, what_happens(world)) == {}
-    assert {name: one["blocked_by"] for name, one in plan.items() if waits(one)} == {
+    assert {name: one["blockedBy"] for name, one in plan.items() if waits(one)} == {
         name: why_it_waits(world, name) for name, one in plan.items() if waits(one)
     }
 
@@ -360,7 +360,7 @@ def test_plan_foresees_that_faults_at_one_moment_open_the_breaker(
     world.policy = _policy("Enforce", **storm)
     world.run(GOES_ON_S)
     opens = "CorrelatedCause" if faults >= 3 else ""
-    found = {name: (one["would"], one["blocked_by"]) for name, one in plan.items()}
+    found = {name: (one["would"], one["blockedBy"]) for name, one in plan.items()}
     assert found == dict.fromkeys(names[:faults], ("wait" if opens else "drain", opens))
     marked = {name for name in names if world.is_marked(name)}
     assert marked == set(names[:faults] if not opens else ())

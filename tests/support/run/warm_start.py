@@ -38,7 +38,7 @@ IMPORTED: Final = {
     "agent": (*("agent.daemon.run", "agent.nvml.life", "agent.nvml.child", "hack.sim.driver"),),
     "remediator": (
         *("remediator.cli", "remediator.run", "remediator.serve.server"),
-        *("remediator.kubectl.commands", "remediator.kubectl.cluster"),
+        *("remediator.kubectl.command", "remediator.kubectl.cluster"),
     ),
 }
 """By package: what its programs import. Each has a process of its own to fork from, since the

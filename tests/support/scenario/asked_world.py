@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from remediator.kube.answer import Answer
 from remediator.kubectl.cluster import Cluster
-from remediator.kubectl.command import Manner
-from remediator.kubectl.planning.plan import plan
+from remediator.kubectl.plan import planned as plan_by
 from rules.api import writes as d
 from rules.policy.policy import Policy
 from tests.support.scenario.session_world import World
@@ -54,14 +53,7 @@ class _WorldTime:
 
 def planned(world: World, policy: Policy | None = None) -> dict[str, dict[str, Any]]:
     """What `plan -o json` says now, by node."""
-    cluster = Cluster(_AskedApi(world), _WorldTime(world), Manner())  # type: ignore[arg-type]
-    asked = plan(
-        cluster,
-        policy or world.policy,
-        "policy",
-        in_force=True,
-        nodes=(),
-        selector="",
-        form="json",
-    )
-    return {one["node"]: one for one in json.loads(asyncio.run(asked))}
+    cluster = Cluster(_AskedApi(world), _WorldTime(world), print)  # type: ignore[arg-type]
+    options = argparse.Namespace(nodes=[], selector=None, output="json")
+    asked = plan_by(cluster, policy or world.policy, "policy", options, in_force=True)
+    return {one["metadata"]["name"]: one for one in asyncio.run(asked) if isinstance(one, dict)}

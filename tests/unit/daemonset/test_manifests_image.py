@@ -205,7 +205,7 @@ def test_the_agents_image_looks_at_a_machine(agent: Path, tmp_path: Path) -> Non
     done = run(agent / "bin" / "gpuward-agent", *check, cwd=tmp_path)
     assert done.returncode in {0, 3}, done.stderr
     assert json.loads(done.stdout)["health"] in {"Healthy", "Unknown"}
-    for program, command in (("gpuward-remediator", "run"), ("kubectl-gpuward", "list")):
+    for program, command in (("gpuward-remediator", "run"), ("kubectl-gpuward", "fleet")):
         done = run(agent / "bin" / program, command, cwd=tmp_path)
         assert "gpuward[remediator]" in done.stderr
         assert "Traceback" not in done.stderr

@@ -141,7 +141,7 @@ WIRING = {
     "edge.py",
     "drain/drains.py",
     "kube/caches.py",
-    "kubectl/typed/connection.py",
+    "kubectl/cluster.py",
     "view/live.py",
 }
 """Who only hands the transport on."""

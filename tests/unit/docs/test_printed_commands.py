@@ -22,8 +22,8 @@ KUBECTL = shutil.which("kubectl")
 PRINTED = printed_commands()
 OURS = [one for one in PRINTED if one.words[1] == "gpuward"]
 PLAIN = [one for one in PRINTED if one.words[1] != "gpuward"]
-LOOKS = {"fleet", "list", "why", "history", "show", "plan"}
-NOT_THERE = {"solo-0000": "gpu-blocked", "COMMAND": "list", "UUID": "GPU-0badcafe",
+LOOKS = {"fleet", "why", "plan"}
+NOT_THERE = {"solo-0000": "gpu-blocked", "COMMAND": "fleet", "UUID": "GPU-0badcafe",
              "SERIAL": "1650000000001", "PAUSE": "pause-0badcafe",
              "$labels.pause": "pause-0badcafe", "pause-XXXXXXXX": "pause-0badcafe",
              "gpu-gone": "gpu-healthy", "FILE": ""}  # fmt: skip

@@ -77,7 +77,7 @@ async def test_a_token_file_is_read_at_every_request(tmp_path):
 HEAVY = ("kubernetes", "structlog", "rich", "pydantic")
 OF_OTHER_COMMANDS = (
     "rules.session.decide",
-    *("remediator.kubectl.why.why", "remediator.kubectl.planning.plan"),
+    *("remediator.kubectl.why.why", "remediator.kubectl.plan"),
 )
 LOADED = """
 import sys
@@ -102,7 +102,6 @@ assert ssl.SSLContext.set_default_verify_paths is _ssl._SSLContext.set_default_v
     ("words", "heavy"),
     [
         pytest.param(("--help",), (*HEAVY, "asyncio", "aiohttp", "msgspec", "yaml"), id="help"),
-        pytest.param(("list",), (*HEAVY, *OF_OTHER_COMMANDS), id="list"),
         pytest.param(("fleet",), (*HEAVY, *OF_OTHER_COMMANDS), id="fleet"),
     ],
 )

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from remediator.kubectl.terminal import Terminal
+from remediator.kubectl.command import Terminal
 from tests.support.remediator.kubectl_cluster import (
     cluster,
 )

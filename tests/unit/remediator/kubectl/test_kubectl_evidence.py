@@ -134,7 +134,7 @@ NEVER = {"at": "2026-03-05T10:00:00Z", "by": "gpuward", "message": ""}
         pytest.param(
             [taken("Marked", mode="Shadow")],
             "in Shadow there is no mark and so none; what the session saw stands in its "
-            "status.evidence: kubectl gpuward show gpu-3-0badcafe",
+            "status.evidence: kubectl get gpuquarantine gpu-3-0badcafe -o yaml",
             id="in Shadow",
         ),
         pytest.param([taken("Released")], "has ended (Released) and none was kept", id="ended"),

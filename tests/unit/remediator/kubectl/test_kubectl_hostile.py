@@ -30,9 +30,9 @@ EVIL = "\x1b[2J\x1b]0;owned\x07\r\nroot# \u202egnp.exe\u2028\U000e0041{0}%s[red]
 NAME = "gpu-evil"
 SESSION = f"{NAME}-0badcafe"
 COMMANDS = (
-    ("why", NAME), ("why", NAME, "-o", "wide"), ("list", "-o", "wide"), ("fleet", "-o", "wide"),
-    ("history", NAME, "-o", "wide"), ("plan",), ("plan", "-o", "wide"), ("why", "gone"),
-    ("resume", "--yes"), ("list",), ("fleet",), ("repaired", NAME, "--reason", "x"),
+    ("why", NAME), ("why", NAME, "-o", "wide"), ("fleet", "-o", "wide"),
+    ("plan",), ("plan", "-o", "wide"), ("why", "gone"),
+    ("resume", "--yes"), ("fleet",), ("repaired", NAME, "--reason", "x"),
     ("hold", "held", "--reason", "x"),
 )  # fmt: skip
 ANSWERS_OF_OURS = frozenset({"plan", "fleet", "hold"})
@@ -52,7 +52,7 @@ KEPT = frozenset(
     {"phase", "mode", "phaseSince", "level", "severity", "source", "nodeName", "at", "status",
      "health", "firstSeen", "lastSeen", "observedAt", "publisher", "bootID", "type"}
 )  # fmt: skip
-KEPT_OF_RECORDS = KEPT | {"scope", "since", "lastAt", "endedAt", "outcome"}
+KEPT_OF_RECORDS = KEPT | {"scope", "since", "lastAt", "endedAt", "outcome", "lemonSince"}
 
 
 def fill(hosted: HostedServer) -> None:
@@ -120,18 +120,15 @@ def test_nothing_printed_can_drive_a_terminal(evil: Kubectl, command: tuple[str,
     assert not any(line.strip().startswith("root#") for line in out.split("\n"))
 
 
-@pytest.mark.parametrize("command", ["list", "fleet"])
-def test_no_command_to_paste_holds_what_no_node_can_be_called(evil: Kubectl, command: str) -> None:
+def test_no_command_to_paste_holds_what_no_node_can_be_called(evil: Kubectl) -> None:
     """A session's nodeName is any text that whoever may create sessions gives."""
-    _, out, _ = evil(command)
+    _, out, _ = evil("fleet")
     assert "the breaker holds back 3 nodes" in out
     assert "kubectl gpuward why held\n" in out
     assert "why 0; reboot" not in out
 
 
-@pytest.mark.parametrize(
-    "command", [("why", NAME), ("show", SESSION), ("list",), ("history", NAME)]
-)
+@pytest.mark.parametrize("command", [("why", NAME), ("fleet",), ("plan",)])
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_documents_escape_it_too(evil: Kubectl, command: tuple[str, ...], form: str) -> None:
     code, out, _ = evil(*command, "-o", form)
@@ -200,13 +197,14 @@ def test_objects_that_nobody_can_read_are_counted_and_named(
     tmp_path: Path,
 ) -> None:
     def with_strangers(hosted: HostedServer) -> None:
+        load(hosted, r.NODES, node_of(NAME))
         load(hosted, QUARANTINES, session(SESSION, NAME, "Marked", "m"))
         for name in ("newer-1", "newer-2"):
             stranger = session(name, NAME, "Marked", "m")
             load(hosted, QUARANTINES, {**stranger, "spec": 5})
 
     with cluster(tmp_path, with_strangers, led=True) as kubectl:
-        code, out, err = kubectl("list")
+        code, out, err = kubectl("fleet", "-o", "wide")
 
     assert code == 0
     assert SESSION in out

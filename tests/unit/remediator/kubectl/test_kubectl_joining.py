@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from remediator.kubectl.cluster import GROUP_PATH, Cluster
-from remediator.kubectl.command import CommandError, Manner
-from remediator.kubectl.joining import join
-from remediator.kubectl.typed.connection import connect
+from remediator.kubectl.cli import parser
+from remediator.kubectl.cluster import GROUP_PATH, Cluster, connect
+from remediator.kubectl.command import CommandError
+from remediator.kubectl.request import join
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause
 from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
@@ -29,7 +29,8 @@ def joined(folder: Path, meanwhile: dict[str, Any], level: str, *, stops: bool) 
     """
 
     async def told(kubectl: Kubectl) -> str:
-        async with connect(str(kubectl.kubeconfig), None, Manner()) as one:
+        words = ["--kubeconfig", str(kubectl.kubeconfig), "fleet"]
+        async with connect(parser().parse_args(words), print) as one:
             seen = await one.session(NAME)
             assert seen is not None
             await one.patch(PATH, meanwhile)

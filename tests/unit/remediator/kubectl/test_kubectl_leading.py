@@ -11,7 +11,7 @@ import pytest
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.http.threaded import HostedServer
 from hack.sim.cluster.resource import LEASES, NAMESPACES, PODS
-from remediator.kubectl.commands import COMMANDS
+from remediator.kubectl.command import COMMANDS
 from tests.support.remediator.kubectl_cluster import cluster, lease, load, viewer
 from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_objects import BLOCKED, NOW, QUARANTINES
@@ -19,7 +19,6 @@ from tests.support.remediator.kubectl_objects import BLOCKED, NOW, QUARANTINES
 SAID = "no remediator has led for 20m: nothing is taken out, repaired or given back"
 LINES = {
     "fleet": (),
-    "list": (),
     "why": (BLOCKED,),
     "plan": (),
     "quarantine": (BLOCKED, "--reason", "x", "--yes"),
@@ -51,7 +50,7 @@ def test_walk_without_a_leader_what_is_asked_for_waits_and_that_is_said(
             assert SAID in err, name
             assert SAID not in out, "whoever reads the answer by program gets the answer alone"
         assert SAID in kubectl("preflight")[1]
-        assert SAID not in kubectl("history", BLOCKED)[2]
+        assert SAID not in kubectl("evidence", BLOCKED)[2]
 
 
 def test_walk_why_promises_nothing_while_nobody_leads(tmp_path: Path) -> None:
@@ -94,7 +93,7 @@ def test_what_was_asked_for_on_some_of_several_nodes_waits_and_that_is_said(
 @pytest.mark.parametrize("seconds_ago", [2, 20])
 def test_walk_a_hand_over_is_no_absence(tmp_path: Path, seconds_ago: float) -> None:
     with cluster(tmp_path, renewed(seconds_ago, holder="")) as kubectl:
-        assert kubectl("list")[2] == ""
+        assert kubectl("fleet")[2] == ""
         assert "ok    leader: a remediator leads" in kubectl("preflight")[1]
 
 

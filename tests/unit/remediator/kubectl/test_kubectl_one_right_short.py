@@ -38,11 +38,6 @@ FOR_PLAIN_KUBECTL = {
 }
 """What no command asks for, beside every `watch` (kubectl get -w), and when it is needed."""
 NEEDLESS = {
-    ("history", "configmaps"): "what happened does not depend on the policy",
-    ("history", "coordination.k8s.io/leases"): "nor on who leads",
-    ("history", "nodes"): "the sessions and the verdict say what happened",
-    ("history", "pods"): "an agent that runs changes nothing in the past",
-    ("history", "apps/daemonsets"): "nor do DaemonSets",
     ("repaired", "configmaps"): "the agent is told, whatever the policy says",
     ("repaired", "gpuward.io/gpurecords"): "only the verdict speaks against a repair",
     ("repaired", "apps/daemonsets"): "nor what could not come back",

@@ -18,7 +18,7 @@ from remediator.kubectl.node_look import NodeLook
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
-from tests.support.remediator.kubectl_cluster import cluster, lease, load, run_command
+from tests.support.remediator.kubectl_cluster import cluster, lease, load
 from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_looks import NAME, SESSION
 from tests.support.remediator.kubectl_looks import look as seen_by
@@ -273,14 +273,6 @@ def test_an_empty_node_has_no_pods_to_evict() -> None:
     assert seen.node is not None
     said = questions.of_quarantine(seen, seen.node, "Drain", "", "")
     assert said == "This takes gpu-7 out of service: no pods are on it."
-
-
-@pytest.mark.parametrize("words", [("resume", "--reason"), ("resume", "--reason", "x")])
-def test_an_option_that_is_not_taken_is_told_so_with_and_without_a_value(
-    words: tuple[str, ...],
-) -> None:
-    code, _, err = run_command(*words)
-    assert (code, "takes no --reason: " in err) == (64, True)
 
 
 def test_nothing_is_let_go_in_shadow(tmp_path: Path) -> None:

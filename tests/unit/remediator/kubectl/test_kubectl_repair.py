@@ -12,10 +12,8 @@ import pytest
 
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.http.threaded import HostedServer
-from hack.sim.manifests import post_manifests, read_manifests
 from rules.api.timestamps import parse_time
 from tests.support.remediator.kubectl_cluster import (
-    REPOSITORY,
     cluster,
     load,
 )
@@ -126,23 +124,6 @@ def test_the_reason_for_a_repair_is_kept_and_told(tmp_path):
         assert kubectl("repair", "gpu-healthy", "--yes", "--reason", " ")[0] == 64
 
 
-def test_a_reason_that_older_definitions_drop_is_said_to_be_lost(tmp_path):
-    def older(hosted: HostedServer) -> None:
-        for one in read_manifests(REPOSITORY / "daemonset" / "crds"):
-            if one["metadata"]["name"] == "gpuquarantines.gpuward.io":
-                schema = one["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-                del schema["properties"]["spec"]["properties"]["repair"]["properties"]["reason"]
-            hosted.run(post_manifests(hosted.server.client, [one]))
-        proposed("Ask")(hosted)
-
-    with cluster(tmp_path, older, crds=False) as kubectl:
-        code, out, err = kubectl("repair", "gpu-healthy", "--yes", "--reason", "vendor on site")
-        assert (code, err) == (0, "")
-        assert "RestartNode may begin" in out
-        assert "kubectl apply -k daemonset/crds" in out
-        assert "not kept" not in kubectl("repair", "gpu-healthy", "--yes")[1]
-
-
 @pytest.mark.parametrize(
     ("mode", "tried", "why"),
     [("Off", False, "repairs nothing"), ("Ask", True, "each step is asked for once; name")],
@@ -171,13 +152,13 @@ def test_nothing_is_repaired_once_the_faults_are_over_and_people_keep_the_node_o
 
 def test_every_table_says_that_a_persons_approval_is_missing(tmp_path):
     with cluster(tmp_path, proposed("Ask")) as kubectl:
-        shown = {name: kubectl(name)[1] for name in ("list", "fleet")}
+        shown = {name: kubectl(name)[1] for name in ("fleet",)}
         for name, text in shown.items():
             (row,) = (line for line in text.splitlines() if line.startswith("gpu-healthy"))
             assert "   must approve   " in row, name
-        assert "1 held, 1 paused, 1 opted out, 1 given back, 3 need a person" in shown["fleet"]
+        assert "1 held, 1 paused, 1 opted out, 3 need operator action" in shown["fleet"]
         assert ", a person must approve (session drained)" in kubectl("why", "gpu-healthy")[1]
-        words = json.loads(kubectl("why", "gpu-healthy", "-o", "json")[1])["people"]
+        words = json.loads(kubectl("why", "gpu-healthy", "-o", "json")[1])["items"][0]["people"]
         assert words == ["must approve"]
 
 

@@ -11,7 +11,7 @@ import pytest
 from hack.sim.cluster.http.threaded import HostedServer
 from hack.sim.cluster.resource import PODS
 from hack.sim.manifests import post_manifests, read_manifests
-from remediator.kubectl.commands import COMMANDS
+from remediator.kubectl.command import COMMANDS
 from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluster, load, viewer
 from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY
@@ -19,14 +19,10 @@ from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY
 BASE = REPOSITORY / "daemonset" / "base"
 INSTALLED = [BASE / "viewer-operator-roles.yaml", BASE / "remediator-rbac.yaml"]
 BECAUSE = ("--reason", "tested")
-SESSION = f"{BLOCKED}-0badcafe"
 # The arguments of each command; in an order in which one prepares the next.
 LINES = {
     "fleet": (),
-    "list": (),
     "why": (BLOCKED,),
-    "show": (SESSION,),
-    "history": (BLOCKED,),
     "plan": (),
     "preflight": (),
     "quarantine": (HEALTHY, *BECAUSE, "--yes"),
@@ -38,7 +34,6 @@ LINES = {
     "pause": BECAUSE,
     "resume": ("--yes",),
     "uninstall": ("--yes",),
-    "completion": ("bash",),
     "evidence": (BLOCKED,),
 }
 
@@ -49,15 +44,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-LOOKS = {
-    "fleet",
-    "list",
-    "why",
-    "show",
-    "history",
-    "completion",
-    "evidence",
-}
+LOOKS = {"fleet", "why", "evidence"}
 PLANS = {"plan", "preflight"}
 FOR_ADMINISTRATORS = {"uninstall"}
 LACKS = ("not allowed", "you may not", "unseen", "could not look", "forbidden")
@@ -204,7 +191,7 @@ def test_nobody_but_an_administrator_uninstalls(as_operator: Kubectl) -> None:
 
 @pytest.mark.parametrize(
     ("command", "role"),
-    [("list", "gpuward-viewer"), ("plan", "gpuward-planner"), ("quarantine", "gpuward-operator"),
+    [("fleet", "gpuward-viewer"), ("plan", "gpuward-planner"), ("quarantine", "gpuward-operator"),
      ("resume", "gpuward-operator")],
 )  # fmt: skip
 def test_walk_whoever_may_nothing_asks_once_for_the_role_of_the_command(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import json
 import re
@@ -18,10 +17,8 @@ import pytest
 from agent.cli import main as agent_main
 from hack.sim.cluster import resource as r
 from remediator.kubectl import act
-from remediator.kubectl.command import CommandError
-from remediator.kubectl.commands import COMMANDS
-from remediator.kubectl.options import Command
-from remediator.kubectl.typed import running
+from remediator.kubectl.cli import DRY
+from remediator.kubectl.command import COMMANDS
 from tests.support.remediator.kubectl_cluster import (
     REPOSITORY,
     Kubectl,
@@ -64,8 +61,6 @@ def test_nodes_are_chosen_by_label(fleet):
     code, out, _ = fleet("why", "-l", "gpuward.io/opt-out=true")
     assert (code, out.split(":")[0]) == (0, "gpu-opted-out")
     assert fleet("why", "-l", "a=b")[2].startswith("kubectl gpuward: no node has the labels a=b")
-    listed = fleet("list", "-l", "gpuward.io/health=healthy")[1]
-    assert [line.split()[0] for line in listed.splitlines()[3:]] == ["gpu-held", "gpu-replace"]
     assert fleet("fleet", "-l", "gpuward.io/opt-out")[1].startswith("1 GPU node: ")
     assert "gpu-budget" not in fleet("plan", "-l", "gpuward.io/health=healthy")[1]
 
@@ -76,11 +71,9 @@ def test_nodes_are_chosen_by_label(fleet):
         pytest.param(("why", HEALTHY, "-l", "a=b"), "not both", id="names and labels"),
         pytest.param(("plan", HEALTHY, "-l", "a=b"), "not both", id="of what writes nothing"),
         pytest.param(("why", "-l", "a in"), "a in", id="no selector"),
-        pytest.param(("list", "--request-timeout", "soon"), "no duration", id="no duration"),
-        pytest.param(("history", "--since", "5"), "no duration", id="hours or days"),
-        pytest.param(("list", "--dry-run"), "unrecognized", id="a look has no dry run"),
+        pytest.param(("fleet", "--request-timeout", "soon"), "no duration", id="no duration"),
+        pytest.param(("fleet", "--dry-run"), "unrecognized", id="a look has no dry run"),
         pytest.param(("hold", "-w", HEALTHY, *REASON), "unrecognized", id="an act is not watched"),
-        pytest.param(("evidence", HEALTHY, "-o", "json"), "./json", id="a form that is a folder"),
     ],
 )
 def test_wrong_use_is_said_in_one_line(words, said):
@@ -104,21 +97,6 @@ ACTS = [
 WRITING = [one for one in COMMANDS if one.writes]
 
 
-@pytest.mark.parametrize("command", WRITING, ids=[one.name for one in WRITING])
-def test_every_command_that_writes_takes_the_same_options_or_says_why_not(command: Command):
-    helped = run_command(command.name, "--help")[1]
-    assert {"--yes", "--dry-run"} <= set(re.findall(r"--[a-z-]+", helped))
-    code, _, err = run_command(command.name, "-l", "rack=a17", "gpu-7", "--yes",
-                               *(REASON if command.reason else ()))  # fmt: skip
-    assert code == 64
-    assert (command.unselected or "name nodes or give --selector") in err
-    assert bool(command.unselected) != (command.node or command.selects)
-    assert ("--reason" in helped) == bool(command.reason) != bool(command.unreasoned)
-    if command.unreasoned:
-        _, _, err = run_command(command.name, *REASON)
-        assert f"takes no --reason: {command.unreasoned}" in err
-
-
 def test_a_node_is_no_pause_and_leads_to_those_that_cover_it(fleet):
     said = "it may cover others too; end it with: kubectl gpuward resume pause-0badcafe"
     for words in ("gpu-paused", "node/gpu-paused"):
@@ -140,7 +118,7 @@ def test_all_pauses_end_only_after_a_word(tmp_path: Path, words: tuple[str, ...]
     with cluster(tmp_path, load_fleet) as kubectl:
         assert kubectl("pause", "--reason", "mine")[0] == 0
         found, _, err = kubectl("resume", *words)
-        listed = kubectl("list")[1]
+        listed = kubectl("fleet")[1]
     assert found == code
     assert ("(pause-0badcafe)" in listed) is bool(code)
     if code:
@@ -154,7 +132,7 @@ def test_a_pause_takes_labels_as_kubectl_does(fleet, tmp_path: Path):
     with cluster(tmp_path, load_fleet) as kubectl:
         words = ("pause", "-l", "gpuward.io/health in (unknown,none),!rack", *REASON)
         said = kubectl(*words)[1]
-        listed = kubectl("list")[1]
+        listed = kubectl("fleet")[1]
     assert said.startswith("paused on 2 of 13 nodes (gpuward.io/health in (unknown,none),!rack)")
     assert "nodes with gpuward.io/health in (unknown,none),!rack: fan noise" in listed
 
@@ -169,7 +147,7 @@ def everything(kubectl: Kubectl) -> str:
 def test_a_dry_run_is_one_also_where_it_fails_on_one_of_several_nodes(fleet):
     code, out, err = fleet("hold", HEALTHY, "gpu-never", BLOCKED, "--dry-run", *REASON)
     first, *said = out.rstrip().splitlines()
-    assert (code, first) == (1, running.DRY), err
+    assert (code, first) == (1, DRY), err
     assert len(said) > 1
     assert all(line.startswith("  ") or not line for line in said)
 
@@ -189,11 +167,10 @@ def test_whoever_stops_in_the_middle_hears_what_was_asked_for_until_then(fleet, 
     assert HEALTHY not in err
 
 
-@pytest.mark.parametrize("form", ["--dry-run", "--dry-run=server"])
 @pytest.mark.parametrize("words", ACTS, ids=[words[0] for words in ACTS])
-def test_a_dry_run_changes_nothing(fleet, words, form):
+def test_a_dry_run_changes_nothing(fleet, words):
     before = everything(fleet), fleet("pause", "--dry-run", *REASON)[0]
-    code, out, err = fleet(*words, form)
+    code, out, err = fleet(*words, "--dry-run")
     assert code == 0, err
     first, *said = out.rstrip().splitlines()
     assert first.startswith("dry run, checked by the API server: nothing was changed")
@@ -201,83 +178,11 @@ def test_a_dry_run_changes_nothing(fleet, words, form):
     assert said
     assert all(line.startswith("  ") or not line for line in said)
     assert (everything(fleet), 0) == before
-    assert "pause-0badcafe" in fleet("list")[1]
-
-
-def test_every_command_that_writes_takes_a_dry_run():
-    looks = {"fleet", "list", "why", "show", "history", "plan", "preflight", "completion",
-             "evidence"}  # fmt: skip
-    assert {one.name for one in COMMANDS if not one.writes} <= looks
+    assert "pause-0badcafe" in fleet("fleet")[1]
 
 
 NOBODY: Any = None
 """The cluster, the options and the terminal of a look that asks none of them."""
-
-
-def test_watching_prints_what_changed_until_it_is_stopped(monkeypatch):
-    answers: Iterator[str | CommandError] = iter(
-        ["one", "one", CommandError("away"), CommandError("away"), "two"]
-    )
-    shown: list[str] = []
-    said: list[str] = []
-
-    class Teller:
-        def say(self, line: str) -> None:
-            said.append(line)
-
-    teller: Any = Teller()
-
-    async def next_answer(*_: object) -> str:
-        found = next(answers, None)
-        if isinstance(found, str):
-            return found
-        raise found or KeyboardInterrupt
-
-    async def at_once(_: float) -> None:
-        return None
-
-    monkeypatch.setattr(running, "run", next_answer)
-    monkeypatch.setattr(asyncio, "sleep", at_once)
-    notes = iter(["for 1m", "for 2m", ""])
-
-    async def beside() -> str:
-        return next(notes)
-
-    with pytest.raises(KeyboardInterrupt):
-        asyncio.run(running.watch(NOBODY, NOBODY, teller, shown.append, beside, in_place=True))
-    assert (shown, said) == (["one", "two"], ["for 1m", "away"])
-
-
-@pytest.mark.parametrize(
-    ("in_place", "shown_whole"),
-    [pytest.param(True, 4, id="on a terminal"), pytest.param(False, 2, id="into a pipe")],
-)
-def test_walk1_02_an_age_that_grew_is_no_news_in_a_pipe(monkeypatch, in_place, shown_whole):
-    """`why NODE -w | tee` wrote the whole answer every two seconds while nothing happened."""
-    answers = iter([
-        "a    99s   Draining\nlast changed 99s ago, 1.5 h in all",
-        "a    100s   Draining\nlast changed 100s ago, 1.6 h in all",
-        "a    2m   Draining\nlast changed 2m ago,\n  1.7 h in all",
-        "a    1s   Quarantined\nlast changed 2m ago, 1.7 h in all",
-    ])  # fmt: skip
-    shown: list[str] = []
-
-    async def next_answer(*_: object) -> str:
-        if (found := next(answers, None)) is None:
-            raise KeyboardInterrupt
-        return found
-
-    async def nothing(*_: object) -> str:
-        return ""
-
-    monkeypatch.setattr(running, "run", next_answer)
-    monkeypatch.setattr(asyncio, "sleep", nothing)
-    with pytest.raises(KeyboardInterrupt):
-        asyncio.run(
-            running.watch(NOBODY, NOBODY, NOBODY, shown.append, nothing, in_place=in_place)
-        )
-    assert len(shown) == shown_whole
-    assert "Quarantined" in shown[-1]
 
 
 @pytest.mark.parametrize("command", [None, *(one.name for one in COMMANDS)])
@@ -300,7 +205,7 @@ def test_ctrl_c_ends_in_one_word_and_130(tmp_path):
         "    s.accept(); os.kill(os.getpid(), signal.SIGINT)\n"
         "threading.Thread(target=stop, daemon=True).start()\n"
         "from remediator.kubectl.cli import main\n"
-        "sys.exit(main(['--kubeconfig', sys.argv[1], 'list']))\n"
+        "sys.exit(main(['--kubeconfig', sys.argv[1], 'fleet']))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", silent, str(Path(tmp_path) / "kubeconfig")],

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from remediator.kubectl.node_look import NodeLook
-from remediator.kubectl.why.remedies import REMEDIES
+from remediator.kubectl.why.blocked import REMEDIES
 from remediator.kubectl.why.why import why
 from rules.api.nodes import AgentPod, FreshNode
 from rules.catalog.why_not import WhyNot

@@ -9,13 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from remediator.kubectl.leading import Leadership
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.why import why
 from rules.api.leaders_word import LeadersWord
-from rules.api.nodes import PauseView
+from rules.api.nodes import LeaseView, PauseView
 from rules.policy.policy import Policy
 from rules.policy.shadow import UnreadPolicy
 from rules.session.decide import decide
+from tests.support.remediator.kubectl_cluster import lease
 from tests.support.remediator.kubectl_looks import NAME, SESSION, told
 from tests.support.remediator.kubectl_looks import look as seen_by
 from tests.support.remediator.kubectl_objects import (
@@ -166,21 +168,28 @@ def test_a_session_that_should_have_opened_long_ago_is_not_promised_without_a_do
     assert ("the remediator does not act; kubectl gpuward preflight" in said) == doubts
 
 
+def led_by(word: LeadersWord) -> Leadership:
+    """A remediator leads and says this of itself."""
+    led = lease(NOW - 1, "r-1")
+    led["metadata"]["annotations"] = word.annotations()
+    return Leadership(namespace="gpuward", now=NOW, lease=msgspec.convert(led, LeaseView))
+
+
 def test_what_a_leader_says_of_itself_is_said_in_place_of_a_doubt() -> None:
     word = LeadersWord(unable="nodes: refused (403)", unable_since=NOW - 540)
-    seen = replace(look(), word=word)
+    seen = replace(look(), leader=led_by(word))
     said = told(seen)
     cannot = "cannot act, since 2026-03-05 11:51 UTC (9m ago): nodes: refused (403)"
     assert f"nothing while the remediator that leads {cannot}" in said
     assert "once it can act: a session opens within seconds" in said
-    healthy = replace(seen_by(on=node(NAME)), word=word)
+    healthy = replace(seen_by(on=node(NAME)), leader=led_by(word))
     assert "cannot act" not in told(healthy), "nothing is awaited of it"
 
 
 def test_a_drain_of_a_remediator_that_cannot_act_is_told_as_of_when_it_could() -> None:
     opened = session(SESSION, NAME, "Draining", "So it stood.")
     word = LeadersWord(unable="nodes: refused (403)", unable_since=NOW - 540)
-    said = told(seen_by(sick(NAME), opened, on=marked(NAME, SESSION), word=word))
+    said = told(seen_by(sick(NAME), opened, on=marked(NAME, SESSION), leader=led_by(word)))
     assert "So it stood. so it stood at 2026-03-05 11:51 UTC, when the remediator could" in said
     assert "nothing while the remediator that leads cannot act" in said
 

@@ -14,12 +14,11 @@ import pytest
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.http.threaded import HostedServer
 from remediator.kubectl.command import CommandError
-from remediator.kubectl.joining import join
+from remediator.kubectl.request import join
 from remediator.view.rma import LATER, rma_folder
 from rules.api.health import IncidentStatus
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause
-from rules.ledger.record import RecordStatus
 from tests.support.remediator.kubectl_cluster import cluster, load
 from tests.support.remediator.kubectl_evidence import kept
 from tests.support.remediator.kubectl_looks import NAME, SESSION, look
@@ -50,14 +49,6 @@ def told(
     there["metadata"]["labels"] |= labels or {}
     sessions = (opened,) if opened is not None else ()
     return in_one_line(look(health, *sessions, on=there, **more))
-
-
-def test_a_gpu_that_is_not_there_any_more_keeps_its_serial_number() -> None:
-    health = sick(NAME)
-    health["status"]["gpus"] = []
-    record = RecordStatus(uuid=f"GPU-{NAME}-4", product="NVIDIA H100", serial="1654023014005")
-    said = told(health, accused=(record,))
-    assert f"GPU GPU-{NAME}-4 NVIDIA H100 serial 1654023014005, not there any more" in said
 
 
 def test_a_switch_is_called_no_gpu() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from remediator.kubectl.why.effects import goes_further
+from remediator.kubectl.why.causes import goes_further
 from remediator.kubectl.why.marks import what_comes_off
 from rules.api.health import IncidentStatus
 from rules.api.nodes import FreshNode

@@ -1,1 +1,0 @@
-"""What preflight looks at, beside the cluster itself: this installation and its adapters."""

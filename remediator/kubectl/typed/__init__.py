@@ -1,3 +1,0 @@
-"""What somebody typed comes in; one command on several nodes, again and again, or completed goes
-out.
-"""

@@ -1,0 +1,458 @@
+"""`kubectl gpuward uninstall`: every node as it was before, whatever others did meanwhile."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hack.sim.cluster import resource as r
+from hack.sim.cluster.calls import Caller
+from hack.sim.cluster.clients.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH
+from hack.sim.cluster.http.threaded import HostedServer
+from remediator.kubectl import uninstall
+from rules.api.mark import mark_patch
+from rules.api.names import CONDITION_VALIDATED
+from rules.api.nodes import FreshNode
+from rules.repair.adapter import REPAIR_CONDITIONS
+from tests.support.remediator.kubectl_cluster import Kubectl, cluster, lease, load
+from tests.support.remediator.kubectl_objects import (
+    NOW,
+    QUARANTINES,
+    ago,
+    node,
+    session,
+)
+
+Object = dict[str, Any]
+FOREIGN = {"key": "example.com/mine", "value": "x", "effect": "NoExecute"}
+LATER = {"key": "example.com/later", "effect": "NoSchedule"}
+BEFORE: dict[str, Object] = {
+    "plain": {},
+    "tainted": {
+        "spec": {"taints": [FOREIGN]},
+        "labels": {"nvidia.com/gpu.deploy.dcgm": "true"},
+    },
+    "cordoned": {"spec": {"unschedulable": True, "taints": [FOREIGN]}},
+    "annotated": {
+        "annotations": {
+            "gpuward.io/hold": "by hand, before",
+            "gpuward.io/expected-gpus": "8",
+            "cluster-autoscaler.kubernetes.io/scale-down-disabled": "false",
+            "karpenter.sh/do-not-disrupt": "true",
+            "example.com/note": "keep",
+        },
+        "labels": {"gpuward.io/opt-out": "true", "example.com/rack": "a17"},
+    },
+}
+OURS = {"gpuward.io/gpus", "gpuward.io/health", "gpuward.io/product", "gpuward.io/driver",
+        "gpuward.io/interconnect"}  # fmt: skip
+
+NOT_ASKED = "No repair of this kind is asked for."
+
+
+def bare(name: str, **changes: Any) -> Object:
+    """A node before the installation: none of our labels."""
+    found = node(name, **changes)
+    labels = found["metadata"]["labels"]
+    found["metadata"]["labels"] = {k: v for k, v in labels.items() if k not in OURS}
+    return found
+
+
+def fill(hosted: HostedServer) -> None:
+    load(
+        hosted,
+        r.NAMESPACES,
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpuward"}},
+    )
+    load(hosted, r.NODES, *(bare(name, **changes) for name, changes in BEFORE.items()))
+
+
+def picture(kubectl: Kubectl, name: str) -> Object:
+    """What must be as before, byte for byte."""
+    found = kubectl.get(r.NODES, name)
+    return {
+        "labels": found["metadata"].get("labels", {}),
+        "annotations": found["metadata"].get("annotations", {}),
+        "taints": found["spec"].get("taints", []),
+        "unschedulable": found["spec"].get("unschedulable", False),
+        "conditions": found["status"]["conditions"],
+    }
+
+
+def pictures(kubectl: Kubectl) -> str:
+    return json.dumps({name: picture(kubectl, name) for name in BEFORE}, indent=1, sort_keys=True)
+
+
+def written(kubectl: Kubectl, path: str, manager: str, patch: Object, kind: str) -> None:
+    """A patch as a program sends it, with the name that managedFields keeps."""
+    request = urllib.request.Request(
+        f"{kubectl.hosted.url}{path}?fieldManager={manager}",
+        data=json.dumps(patch).encode(),
+        headers={"Content-Type": kind},
+        method="PATCH",
+    )
+    with urllib.request.urlopen(request) as answer:
+        assert answer.status == 200
+
+
+TEST, RESET, BY_HAND = "tested-0badcafe-validate-1", "reset-0badcafe-resetgpu-1", "by-hand"
+DONE = {"type": "Complete", "status": "True"}
+
+
+def labels(component: str) -> Object:
+    return {"app.kubernetes.io/name": "gpuward", "app.kubernetes.io/component": component}
+
+
+def job(name: str, node: str, component: str, note: str, *, over: bool = False) -> Object:
+    template = {
+        "metadata": {"labels": labels(component)},
+        "spec": {
+            "nodeName": node,
+            "restartPolicy": "Never",
+            "containers": [{"name": "main", "image": "gpuward-agent:1"}],
+        },
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name, "namespace": "gpuward",
+            "labels": labels(component),
+            "annotations": {note: f"{name} ResetGPU ResetGPUJob"} if note else {},
+        },
+        "spec": {"template": template},
+        "status": {"conditions": [DONE]} if over else {},
+    }  # fmt: skip
+
+
+def pod(of: Object) -> Object:
+    """The pod that the Job controller made."""
+    meta = of["metadata"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{meta['name']}-x", "namespace": "gpuward", "labels": meta["labels"],
+            "ownerReferences": [{**owner, "name": meta["name"], "uid": meta["uid"]}],
+        },
+        "spec": of["spec"]["template"]["spec"],
+        "status": {"phase": "Running"},
+    }  # fmt: skip
+
+
+RUNNING = (
+    job(TEST, "tested", "validate", "gpuward.io/test-of"),
+    job(RESET, "reset", "reset-gpu", "gpuward.io/repair"),
+)
+LEFT_ALONE = (
+    job("reset-0badcafe-validate-1", "reset", "validate", "gpuward.io/test-of", over=True),
+    job(BY_HAND, "free", "validate", ""),
+)
+
+
+def storm(kubectl: Kubectl) -> None:
+    """Every node labelled by its agent and marked by the remediator, as they write it."""
+    condition = {"type": "GPUHealthy", "status": "False", "reason": "Xid79", "message": "m"}
+    degraded = {"type": "GPUDegraded", "status": "True", "reason": "Xid79", "message": "m"}
+    labels = {"gpuward.io/gpus": "8", "gpuward.io/health": "unhealthy", "gpuward.io/numa": "4-4"}
+    others = [
+        {"type": kind, "status": "True", "reason": "x", "message": NOT_ASKED}
+        for kind in (CONDITION_VALIDATED, *REPAIR_CONDITIONS)
+    ]
+    conditions = [condition, degraded, *others]
+    body = {"metadata": {"labels": labels}, "status": {"conditions": conditions}}
+    for name in BEFORE:
+        path = f"/api/v1/nodes/{name}"
+        written(kubectl, f"{path}/status", "gpuward-agent", body, STRATEGIC_MERGE_PATCH)
+        fresh = msgspec.convert(kubectl.get(r.NODES, name), FreshNode)
+        mark = mark_patch(fresh, session=f"{name}-0badcafe", reason="Xid79", phase="Draining",
+                          mark="CordonAndTaint", now=NOW - 60)  # fmt: skip
+        written(kubectl, path, "gpuward-remediator", mark, MERGE_PATCH)
+
+
+def test_after_a_storm_every_node_is_byte_for_byte_as_before(tmp_path: Path) -> None:
+    """With foreign taints, a prior cordon, people's annotations, and holds by our own command."""
+    with cluster(tmp_path, fill) as kubectl:
+        before = pictures(kubectl)
+        storm(kubectl)
+        assert kubectl("hold", "plain", "--reason", "in the storm")[0] == 0
+        assert kubectl("repaired", "tainted", "--reason", "in the storm")[0] == 0
+        assert pictures(kubectl) != before
+
+        code, out, err = kubectl("uninstall", "--yes")
+
+        assert code == 0
+        assert "4 nodes cleaned; now: kubectl delete --ignore-not-found -k YOUR-OVERLAY" in out
+        assert "cordoned: mark taken off; it stays cordoned: it was cordoned before" in err
+        assert pictures(kubectl) == before
+        people = "gpuward.io/hold, gpuward.io/expected-gpus, gpuward.io/opt-out"
+        assert f"annotated: left as others set it: {people}" in out
+        assert "cordoned: left as others set it: its cordon" in out
+
+        code, out, err = kubectl("uninstall", "--yes")
+        assert (code, err) == (0, "")
+        assert out.startswith("0 nodes cleaned")
+        assert pictures(kubectl) == before
+
+
+def test_what_others_add_in_the_storm_stays(tmp_path: Path) -> None:
+    with cluster(tmp_path, fill) as kubectl:
+        storm(kubectl)
+        marked = kubectl.get(r.NODES, "plain")["spec"]["taints"]
+        body = {
+            "metadata": {"labels": {"example.com/new": "1"}},
+            "spec": {"taints": [*marked, LATER]},
+        }
+        kubectl.hosted.run(kubectl.hosted.server.client.patch(r.NODES, "plain", body))
+        assert kubectl("uninstall", "--yes")[0] == 0
+        after = picture(kubectl, "plain")
+    assert after["labels"] == {"example.com/new": "1"}
+    assert [
+        taint for taint in after["taints"] if taint["key"] != "node.kubernetes.io/unschedulable"
+    ] == [LATER]
+
+
+def test_a_lease_that_nobody_renews_is_no_leader(tmp_path: Path) -> None:
+    with cluster(tmp_path, fill) as kubectl:
+        load(kubectl.hosted, r.LEASES, lease(NOW - 120, "laptop"))
+        assert kubectl("uninstall", "--yes")[0] == 0
+
+
+def test_a_dry_run_says_what_the_real_one_will(tmp_path: Path) -> None:
+    """Also of a cordon of ours: it is there still, and nobody else's."""
+    with cluster(tmp_path, fill) as kubectl:
+        storm(kubectl)
+        marked = pictures(kubectl)
+        code, would, err = kubectl("uninstall", "--dry-run")
+        question, first, *_ = err.splitlines()
+        assert question.startswith("This ends gpuward")
+        assert first == "dry run: each line says what would be done, and nothing is changed"
+        assert code == 0, err
+        assert pictures(kubectl) == marked
+        _, does, _ = kubectl("uninstall", "--yes")
+        assert [line[2:] for line in would.splitlines()[1:]] == does.splitlines()
+
+
+def test_without_yes_nothing_is_done(tmp_path: Path) -> None:
+    with cluster(tmp_path, fill) as kubectl:
+        storm(kubectl)
+        marked = pictures(kubectl)
+        code, out, err = kubectl("uninstall")
+        assert (code, out) == (1, "")
+        assert "agree with --yes" in err
+        assert pictures(kubectl) == marked
+
+
+def test_a_pod_that_does_not_end_stops_it_before_any_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remediator.kubectl.uninstall.PODS_GONE_WITHIN_S", 0.0)
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "agent-0", "namespace": "gpuward",
+            "labels": {"app.kubernetes.io/name": "gpuward"},
+        },
+        "spec": {"nodeName": "plain", "containers": [{"name": "a", "image": "gpuward:1"}]},
+    }  # fmt: skip
+    with cluster(tmp_path, fill) as kubectl:
+        storm(kubectl)
+        marked = pictures(kubectl)
+        load(kubectl.hosted, r.PODS, pod)
+        code, _, err = kubectl("uninstall", "--yes")
+        assert code == 1
+        assert "1 pod of gpuward still there, such as gpuward/agent-0" in err
+        assert pictures(kubectl) == marked
+
+
+def test_another_namespace_is_named_at_once_and_nothing_is_deleted(
+    tmp_path: Path,
+) -> None:
+    """A forgotten -n must not wait two minutes for pods that nobody told to end."""
+    labels = {"app.kubernetes.io/name": "gpuward", "app.kubernetes.io/component": "remediator"}
+
+    def elsewhere(hosted: HostedServer) -> None:
+        fill(hosted)
+        space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}
+        load(hosted, r.NAMESPACES, space)
+        meta = {"name": "gpuward-remediator-0", "namespace": "other", "labels": labels}
+        spec = {"nodeName": "plain", "containers": [{"name": "main", "image": "r:1"}]}
+        load(hosted, r.PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+
+    with cluster(tmp_path, elsewhere) as kubectl:
+        code, out, err = kubectl("uninstall", "--yes")
+        asked = {one.verb for one in kubectl.hosted.server.requests.all}
+    assert (code, out) == (1, "")
+    assert "its pods run in other; nothing was done, name it with -n other" in err
+    assert asked <= {"get", "list"}
+
+
+def with_jobs(hosted: HostedServer) -> None:
+    fill(hosted)
+    load(hosted, r.JOBS, *RUNNING, *LEFT_ALONE)
+    client = hosted.server.client
+    made = [hosted.run(client.get(r.JOBS, one["metadata"]["name"], "gpuward")) for one in RUNNING]
+    load(hosted, r.PODS, *map(pod, made))
+
+
+def named(kubectl: Kubectl, resource: r.Resource) -> set[str]:
+    found, _ = kubectl.hosted.run(kubectl.hosted.server.client.list(resource, "gpuward"))
+    return {each["metadata"]["name"] for each in found}
+
+
+@contextmanager
+def meanwhile(act: Any) -> Iterator[None]:
+    """Another thread acts once a twentieth of a second until the command has ended."""
+    over = threading.Event()
+
+    def again() -> None:
+        while not over.wait(0.05):
+            act()
+
+    thread = threading.Thread(target=again)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command looks again at once."""
+    monkeypatch.setattr(uninstall, "LOOK_EVERY_S", 0.05)
+
+
+@pytest.mark.usefixtures("quick")
+def test_jobs_of_ours_end_with_their_pods_before_any_node_is_cleaned(tmp_path: Path) -> None:
+    """A Job that is over stays for people to read, and one that a person made is theirs."""
+    with cluster(tmp_path, with_jobs) as kubectl:
+        storm(kubectl)
+        client, seen = kubectl.hosted.server.client, []
+
+        def kubelet() -> None:
+            if not named(kubectl, r.JOBS) & {one["metadata"]["name"] for one in RUNNING}:
+                seen.append(picture(kubectl, "plain")["unschedulable"])
+                for one in named(kubectl, r.PODS):
+                    kubectl.hosted.run(client.delete(r.PODS, one, "gpuward", grace=0))
+
+        with meanwhile(kubelet):
+            code, out, err = kubectl("uninstall", "--yes")
+        assert code == 0, err
+        assert named(kubectl, r.JOBS) == {one["metadata"]["name"] for one in LEFT_ALONE}
+    assert seen[0] is True, "its pod had not ended"
+    assert f"reset: Job {RESET} ended" in err
+    assert f"tested: Job {TEST} ended" in err
+    assert "4 nodes cleaned" in out
+
+
+def leading(hosted: HostedServer) -> None:
+    """A remediator leads, and a session of it has asked for a repair."""
+    fill(hosted)
+    load(hosted, r.LEASES, lease(NOW))
+    asked(hosted)
+
+
+def asked(hosted: HostedServer) -> None:
+    step = {
+        "step": "RestartNode", "adapter": "Metal3", "attempt": 1, "object": "s-restartnode-1",
+        "startedAt": ago(5), "askedAt": ago(5), "state": "Asked",
+    }  # fmt: skip
+    load(hosted, QUARANTINES, session("s", "plain", "Repairing", "m", repair=[step]))
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_leader_gives_its_nodes_back_before_it_is_stopped(tmp_path: Path) -> None:
+    with cluster(tmp_path, leading) as kubectl:
+        client = kubectl.hosted.server.client
+        kubectl.hosted.call(lambda: kubectl.hosted.server.requests.all.clear())
+
+        def remediator() -> None:
+            if kubectl.get(QUARANTINES, "s")["spec"].get("release"):
+                ended = {"status": {"phase": "Released"}}
+                kubectl.hosted.run(client.patch(QUARANTINES, "s", ended, subresource="status"))
+
+        with meanwhile(remediator):
+            code, _, err = kubectl("uninstall", "--yes")
+        release = kubectl.get(QUARANTINES, "s")["spec"]["release"]
+        writes = [one for one in kubectl.hosted.server.requests.all if one.verb != "get"]
+    assert code == 0, err
+    assert "waiting for the remediator to give plain back" in err
+    assert (release["by"], release["reason"]) == ("kubernetes-admin", "gpuward is uninstalled")
+    order = [(one.verb, one.resource) for one in writes]
+    assert order.index(("patch", "gpuquarantines")) < order.index(("delete", "deployments"))
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_leader_that_gives_nothing_back_keeps_everything_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uninstall, "GIVEN_BACK_WITHIN_S", 0.1)
+    with cluster(tmp_path, leading) as kubectl:
+        storm(kubectl)
+        marked = pictures(kubectl)
+        code, _, err = kubectl("uninstall", "--yes")
+        verbs = {one.verb for one in kubectl.hosted.server.requests.all}
+        assert pictures(kubectl) == marked
+    assert code == 1
+    assert "the remediator does not give plain back; kubectl gpuward why NODE says why" in err
+    assert "delete" not in verbs
+
+
+def test_without_a_leader_nobody_takes_a_request_back_and_nothing_is_done(
+    tmp_path: Path,
+) -> None:
+    def unled(hosted: HostedServer) -> None:
+        fill(hosted)
+        asked(hosted)
+
+    with cluster(tmp_path, unled) as kubectl:
+        storm(kubectl)
+        marked = pictures(kubectl)
+        code, _, err = kubectl("uninstall", "--yes")
+        verbs = {one.verb for one in kubectl.hosted.server.requests.all}
+        assert pictures(kubectl) == marked
+    assert code == 1
+    assert "repairs were asked of others for plain, and only a remediator takes that back" in err
+    assert "delete" not in verbs
+
+
+def test_a_remediator_outside_the_cluster_is_not_outrun(tmp_path: Path) -> None:
+    with cluster(tmp_path, fill) as kubectl:
+        load(kubectl.hosted, r.LEASES, lease(NOW, "laptop"))
+        storm(kubectl)
+        marked, renewed = pictures(kubectl), iter(range(1, 100_000))
+        client = kubectl.hosted.server.client
+
+        def renews() -> None:
+            spec = lease(NOW + next(renewed), "laptop")["spec"]
+            kubectl.hosted.run(
+                client.patch(r.LEASES, "gpuward-remediator", {"spec": spec}, "gpuward")
+            )
+
+        with meanwhile(renews):
+            code, _, err = kubectl("uninstall", "--yes")
+        assert pictures(kubectl) == marked
+    assert code == 1
+    assert "a remediator outside this cluster still leads (laptop)" in err
+
+
+def test_who_may_not_see_jobs_stops_nothing(tmp_path: Path) -> None:
+    tokens = {"secret": Caller("ann", ("system:authenticated",))}
+    with cluster(tmp_path, fill, authorization="RBAC", tokens=tokens) as kubectl:
+        code, _, err = kubectl("uninstall", "--yes")
+        verbs = {one.verb for one in kubectl.hosted.server.requests.all}
+    assert code == 1
+    assert "this is for cluster administrators" in err
+    assert verbs <= {"get", "list", "create"}
