@@ -86,6 +86,8 @@ class World:
         replica: a new leader knows them at once."""
         self.kueue_unhealthy: dict[str, tuple[str, ...]] = {}
         """Nodes that Kueue still replaces, by key of the gang."""
+        self.not_kept: dict[str, float] = {}
+        """Fields of a session's status that the API server drops, and when it last did."""
         self.nobody_took_over = False
         self.acting_since = 0.0
         self.doubts: list[Callable[[], str]] = [caches.too_old]
@@ -119,6 +121,7 @@ class World:
             reserved=self.reserved,
             mark_refused=self.refusals.nodes(NodeWrite.MARK),
             gangs=self.gangs,
+            not_kept=self.not_kept,
             kueue_unhealthy=self.kueue_unhealthy,
         )
 

@@ -68,6 +68,9 @@ class JobLook:
         jobs = api_path("/apis/batch/v1/namespaces", namespace, "jobs")
         job = await self._found(api_path(jobs, name), name, JobView)
         if job is None:
+            if not template:
+                # An older definition of GPUQuarantine did not keep it.
+                return JobSeen(name=name)
             templates = api_path("/api/v1/namespaces", namespace, "podtemplates")
             found = await self._found(api_path(templates, template), template, PodTemplateView)
             return JobSeen(name=name, template=found)

@@ -27,7 +27,7 @@ from rules.api.repair.writes import (
 from rules.api.timestamps import parse_time
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.memory import announced
-from rules.session.refused import lost_fields, not_kept, not_recorded
+from rules.session.refused import kept_fields, lost_fields, not_kept, not_recorded
 
 _LOG = structlog.get_logger()
 
@@ -188,11 +188,16 @@ class Writes(EdgePart):
                 self._metrics.repair_duration.labels(*words).observe(max(0.0, end - began))
 
     def _note_stored(self, write: d.WriteSessionStatus, session: QuarantineView) -> None:
+        if self._world.not_kept:
+            for field in kept_fields(session.status):
+                self._world.not_kept.pop(field, None)
         if session.status == write.status:
             self._stored_as.pop(session.metadata.uid, None)
         else:
             self._stored_as[session.metadata.uid] = (write.status, session.status)
-            self._note_lost(write, lost_fields(write.status, session.status))
+            lost = lost_fields(write.status, session.status)
+            self._world.not_kept.update(dict.fromkeys(lost, self._clock.now()))
+            self._note_lost(write, lost)
 
     def _note_lost(self, write: d.WriteSessionStatus, lost: tuple[str, ...]) -> None:
         """Say of the cluster's definitions that they are old: on one node, and in the log."""

@@ -149,6 +149,8 @@ class NodeObservation:
     """The API server's answer to writes on the node sent a moment ago, where it was no."""
     objects: Mapping[ObjectQuery, ObjectSeen] = field(default_factory=dict)
     """What decisions about the node had read of repair providers' objects, as last read."""
+    not_kept: Mapping[str, float] = field(default_factory=dict)
+    """`FleetSnapshot.not_kept`."""
     own_namespace: str = ""
     """Where the remediator's Deployment lives."""
 
@@ -381,6 +383,7 @@ def observe(
         job=job,
         refused=refused or {},
         objects=objects or {},
+        not_kept=snapshot.not_kept,
         own_namespace=snapshot.own_namespace,
     )
 

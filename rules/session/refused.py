@@ -8,7 +8,8 @@ the sentence without it, is kept in the session's evidence, so that both can be 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -96,6 +97,21 @@ def lost_fields(sent: QuarantineStatus, stored: QuarantineStatus) -> tuple[str, 
     return tuple(sorted(set(_lost("status", plain(sent), plain(stored)))))
 
 
+def kept_fields(stored: QuarantineStatus) -> frozenset[str]:
+    """Every field that the API server keeps of this status, named as `lost_fields` does."""
+    return frozenset(_fields("status", plain(stored)))
+
+
+def _fields(path: str, part: Any) -> Iterator[str]:
+    if isinstance(part, dict) and path != "status.evidence":
+        for name, value in part.items():
+            yield f"{path}.{name}"
+            yield from _fields(f"{path}.{name}", value)
+    elif isinstance(part, list):
+        for item in part:
+            yield from _fields(path, item)
+
+
 def _lost(path: str, sent: Any, stored: Any) -> Iterator[str]:
     if isinstance(sent, dict) and isinstance(stored, dict) and path != "status.evidence":
         for name, value in sent.items():
@@ -124,6 +140,40 @@ def not_kept(
         )[:1024],
         at=now,
         key=f"{write.name}/NotKept/{','.join(lost)}"[:253],
+    )
+
+
+NOT_KEPT_S: Final = 600.0
+"""How long, in seconds, no step or test begins after the API server dropped a field of its record.
+Then one write shows whether the definition was applied."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotKept:
+    """A refusal because the definition in the cluster drops what an entry of a session needs."""
+
+    refusal: Refusal
+    again_at: float
+    """When one write may show whether that is still so."""
+
+
+def entries_lost(dropped: Mapping[str, float], part: str) -> NotKept | None:
+    """Why no entry of `status.PART` may begin; None where the API server keeps all of it.
+
+    `dropped`: when each field of a status was last seen dropped, in seconds of the epoch.
+    """
+    place = f"status.{part}"
+    lost = sorted(f for f in dropped if f == place or f.startswith(f"{place}."))
+    if not lost:
+        return None
+    remedy = "kubectl apply -k daemonset/crds"
+    why = (
+        f"the definition of GPUQuarantine in this cluster is older than the remediator and does "
+        f"not keep {some(lost)}, apply it again ({remedy})"
+    )
+    return NotKept(
+        refusal=Refusal(reason=WhyNot.SESSION_REFUSED, why=why, permanent=True, remedy=remedy),
+        again_at=max(dropped[each] for each in lost) + NOT_KEPT_S,
     )
 
 

@@ -22,6 +22,7 @@ from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.external import taken_back
 from rules.session.people.said import said_at
+from rules.session.refused import entries_lost
 from rules.session.repair.asking import Call, action_on_record, call_for
 from rules.session.repair.entry import changed, reading, with_room
 from rules.session.repair.evidence import noted_without
@@ -193,6 +194,12 @@ def led_to(case: Case) -> Climb:
 def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call: Call) -> Decision:
     """The step on record with what it is asked through; the call follows only after that."""
     attempt = changed(attempt, target=call.target)
+    status = touched(status, repair=(*with_room(status.repair), attempt))
+    if entries_lost(case.seen.not_kept, "repair") is not None:
+        # Only the record is tried again: all that is said of the session stays until it is kept.
+        return case.decision(
+            "PlanRepair", status, because=attempt.step, evicting=Evicting.LOOK, wake_at=case.now
+        )
     status = noted_without(case, status, Step(attempt.step))
     if (asked := word_for(case.session, case.causes, attempt.step)) is not None:
         # The session keeps the word on one step only; its timeline that on each.
@@ -200,7 +207,6 @@ def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call:
         when = case.now if at is None else at
         by = asked.by or st.BY_PERSON
         status = st.noted(status, st.LET_GO, asked.reason, when, by, subject=attempt.step)
-    status = touched(status, repair=(*with_room(status.repair), attempt))
     status = st.with_condition(status, st.PROPOSED, case.now)
     sentence = (
         f"{attempt.step} is to be asked of {attempt.adapter} for {causes_clause(case.causes)} "

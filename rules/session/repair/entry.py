@@ -33,6 +33,15 @@ def with_entry(status: QuarantineStatus, attempt: RepairAttempt) -> QuarantineSt
     return touched(status, repair=repair)
 
 
+def is_whole(case: Case, attempt: RepairAttempt) -> bool:
+    """Whether the entry has what every entry is written with; an older definition of GPUQuarantine
+    drops fields.
+    """
+    before = attempt.before
+    written = (attempt.adapter, attempt.object, attempt.started_at, attempt.state, before.node_uid)
+    return all(written) and bool(before.boot_id or not case.node.boot_id)
+
+
 def started_at(case: Case, attempt: RepairAttempt) -> float:
     """When the time of the step began, in seconds since the epoch."""
     return parse_time(attempt.started_at) or case.now

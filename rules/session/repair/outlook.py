@@ -15,6 +15,7 @@ from rules.catalog.why_not import Refusal, WhyNot
 from rules.repair.ladder import Step
 from rules.session.case import Case
 from rules.session.halts import unreachable
+from rules.session.refused import entries_lost
 from rules.session.repair.asking import Call
 from rules.session.repair.empty import (
     LISTS_FRESH_S,
@@ -66,6 +67,9 @@ def not_now(
 
     if (held := halt or _hold(case)) is not None:
         return waits(held)
+    unrecorded = _unrecorded(case, next_clause)
+    if unrecorded is not None and not unrecorded.looks:
+        return unrecorded
     # A node that did not come back from an earlier step is past being looked at. A step that
     # nobody could be asked for says nothing about the node.
     lost = step in _HARSH and any(attempt.in_vain for attempt in case.status.repair)
@@ -81,14 +85,16 @@ def not_now(
         return waits(permit.refusal, hand_over=permit.hand_over)
     if not permit.repair:
         # The fleet is judged in a moment, and the node woken.
-        return Outlook(then=next_clause, wake_at=case.now + 1.0)
+        return unrecorded or Outlook(then=next_clause, wake_at=case.now + 1.0)
     if not is_certain(case, lost=silent):
         then = f"{next_clause}{joint} {emptied_clause(case)}"
-        return Outlook(then=then, looks=True, wake_at=case.now + LISTS_FRESH_S)
+        looks = Outlook(then=then, looks=True, wake_at=case.now + LISTS_FRESH_S)
+        return unrecorded or looks
     if (until := awaited_until(case, step)) is not None:
         kept = f"its agent has kept evidence, or without at {utc(until)}"
         then = f"{next_clause}{joint} {kept}"
-        return Outlook(then=then, looks=True, wake_at=min(until, case.now + EVIDENCE_LOOK_S))
+        looks = Outlook(then=then, looks=True, wake_at=min(until, case.now + EVIDENCE_LOOK_S))
+        return unrecorded or looks
     return None
 
 
@@ -100,9 +106,28 @@ def fence_not_now(case: Case, halt: Refusal | None, next_clause: str) -> Outlook
     if refusal is not None:
         then = f"{next_clause}: {refusal.why}"
         return Outlook(then=then, refusal=refusal, hand_over=permit.hand_over and halt is None)
+    unrecorded = _unrecorded(case, next_clause)
+    if unrecorded is not None and not unrecorded.looks:
+        return unrecorded
     if not permit.repair:
-        return Outlook(then=next_clause, wake_at=case.now + 1.0)
+        return unrecorded or Outlook(then=next_clause, wake_at=case.now + 1.0)
     return None
+
+
+def _unrecorded(case: Case, next_clause: str) -> Outlook | None:
+    """Nobody is asked for a step whose record the API server does not keep. Where the record is to
+    be tried again, the node is looked at for it, and what is said of it stays.
+    """
+    lost = entries_lost(case.seen.not_kept, "repair")
+    if lost is None:
+        return None
+    again = case.now >= lost.again_at
+    return Outlook(
+        then=f"{next_clause}: {lost.refusal.why}",
+        refusal=lost.refusal,
+        looks=again,
+        wake_at=case.now + 1.0 if again else lost.again_at,
+    )
 
 
 def _hold(case: Case) -> Refusal | None:

@@ -11,16 +11,17 @@ from typing import Final
 
 from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairState
 from rules.api.sentences import bounded, causes_clause
-from rules.api.timestamps import parse_time, utc
+from rules.api.timestamps import format_time, parse_time, utc
 from rules.api.writes import Decision, Evicting
 from rules.catalog.why_not import Refusal
 from rules.repair.ladder import Step
 from rules.repair.proof import prove
 from rules.repair.target import address_of
 from rules.session import status as st
-from rules.session.case import Case
+from rules.session.case import Case, touched
+from rules.session.refused import NotKept, entries_lost
 from rules.session.repair.beginning import awaited
-from rules.session.repair.entry import ended_as, reading, started_at
+from rules.session.repair.entry import changed, ended_as, reading, started_at, with_entry
 from rules.session.repair.facts import seen_of
 from rules.session.repair.fencing import Fence
 from rules.session.repair.following import follow_call, followed_s
@@ -41,8 +42,13 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
     asked = attempt.state == RepairState.ASKED
     if proof.proven and (asked or not case.settled):
         return ended_as(case, status, attempt, RepairState.PROVEN, proof.clause)
+    lost = entries_lost(case.seen.not_kept, "repair")
+    if not asked and lost is not None:
+        return _unrecorded(case, status, attempt, lost.refusal)
     if not asked:
         return go_on(case, status, attempt, halt)
+    if not attempt.started_at:
+        return _undated(case, status, attempt, lost)
     if case.now - started_at(case, attempt) >= (timeout_s := _timeout_s(case, attempt)):
         why = f"not proven within {_spelled(timeout_s)}: {proof.clause}"
         return ended_as(case, status, attempt, RepairState.FAILED, why)
@@ -75,6 +81,47 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
             started_at(case, attempt) + timeout_s,
             case.now + (followed_s(case, attempt) if followed.looks else timeout_s),
         ),
+    )
+
+
+def _unrecorded(
+    case: Case, status: QuarantineStatus, attempt: RepairAttempt, refusal: Refusal
+) -> Decision:
+    """The API server did not keep the entry as it was sent, so nobody was asked: off with it."""
+    status = touched(status, repair=tuple(a for a in status.repair if a is not attempt))
+    status = st.with_refusal(status, case.now, refusal, f"Not repaired: {refusal.why}.")
+    return case.decision(
+        "NotRecorded",
+        status,
+        because=refusal.why,
+        blocked_by=refusal.reason,
+        evicting=Evicting.WATCH,
+        wake_at=case.now,
+    )
+
+
+def _undated(
+    case: Case, status: QuarantineStatus, attempt: RepairAttempt, lost: NotKept | None
+) -> Decision:
+    """A step that was asked for and whose beginning was lost: dated again where that is kept. Its
+    proof ends it whatever is kept.
+    """
+    if lost is None or case.now >= lost.again_at:
+        status = with_entry(status, changed(attempt, started_at=format_time(case.now)))
+        why = "when it began was not kept"
+        return case.decision(
+            "DateRepair", status, because=why, evicting=Evicting.WATCH, wake_at=case.now
+        )
+    why = f"{attempt.step} cannot time out: {lost.refusal.why}"
+    status = st.with_refusal(status, case.now, lost.refusal, st.sentence(why))
+    status = st.enter(status, Phase.REPAIRING, bounded(st.sentence(why)), case.now)
+    return case.decision(
+        "AwaitRepair",
+        status,
+        because=why,
+        blocked_by=lost.refusal.reason,
+        evicting=Evicting.WATCH,
+        wake_at=lost.again_at,
     )
 
 

@@ -20,7 +20,7 @@ from rules.session.halts import unreachable
 from rules.session.repair.asking import Call, call_for
 from rules.session.repair.beginning import is_wanted
 from rules.session.repair.clearing import letting_back
-from rules.session.repair.entry import changed, ended_as, reading, started_at, with_entry
+from rules.session.repair.entry import changed, ended_as, is_whole, reading, started_at, with_entry
 from rules.session.repair.outlook import Outlook, fence_not_now, not_now, object_waits, refused
 from rules.session.repair.requests import action_of
 
@@ -32,6 +32,9 @@ def go_on(
     case: Case, status: QuarantineStatus, attempt: RepairAttempt, halt: Refusal | None
 ) -> Decision:
     """A step on record of which nobody knows whether it was asked for: ask, wait or give it up."""
+    if not is_whole(case, attempt):
+        why = "the definition of GPUQuarantine does not keep its record"
+        return _given_up(case, status, attempt, why)
     if attempt.before.boot_id != case.node.boot_id and case.node.boot_id:
         # Whoever led before may have asked, and this may be the answer: it is not asked again. Its
         # time begins now: it may have been held for hours, and nobody is known to have been asked.

@@ -32,7 +32,8 @@ from rules.session.external import trigger_of
 from rules.session.people.said import word_in_force
 from rules.session.validation import verdicts
 
-_OPEN: Final = frozenset({RepairState.PLANNED, RepairState.HELD, RepairState.ASKED})
+_OPEN: Final = frozenset({"", RepairState.PLANNED, RepairState.HELD, RepairState.ASKED})
+"""Without a state: the definition in the cluster did not keep it."""
 
 
 def under_way(status: QuarantineStatus) -> RepairAttempt | None:

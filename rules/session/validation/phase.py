@@ -30,6 +30,7 @@ from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.policy import Validation
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
+from rules.session.refused import entries_lost
 from rules.session.repair.empty import (
     LISTS_FRESH_S,
     emptied_clause,
@@ -75,7 +76,12 @@ def tested_first(
 
     `blind` says why the node cannot be seen now; then no test begins.
     """
+    lost = entries_lost(case.seen.not_kept, "validation")
     if (test := under_way(status)) is not None:
+        if lost is not None and test.state != ValidationState.ASKED:
+            # It was not kept as it was sent, so its Job was not made.
+            others = tuple(one for one in status.validation if one is not test)
+            return _held(case, touched(status, validation=others), lost.refusal)
         return _follow(case, status, test, _not_now(case, halt, blind))
     choice = wanted(case)
     if choice is None or passed_at(status, case.node.boot_id) is not None:
@@ -91,9 +97,11 @@ def tested_first(
         return _held(case, status, _given_up(status))
     if (refusal := _not_now(case, halt, blind)) is not None:
         return _held(case, status, refusal)
+    if lost is not None and case.now < lost.again_at:
+        return _held(case, status, lost.refusal)
     if not is_certain(case):
-        return _held(case, status, None)
-    return _planned(case, status, choice)
+        return _held(case, status, lost.refusal if lost is not None else None, looks=True)
+    return _planned(case, status, choice, said=lost is None)
 
 
 def wanted(case: Case) -> Validation | None:
@@ -157,11 +165,13 @@ def _given_up(status: QuarantineStatus) -> Refusal:
     return Refusal(reason=WhyNot.VALIDATION_UNKNOWN, why=why, permanent=True)
 
 
-def _held(case: Case, status: QuarantineStatus, refusal: Refusal | None) -> Decision:
-    """Not tested yet; without a refusal only the lists that show it empty are missing."""
+def _held(
+    case: Case, status: QuarantineStatus, refusal: Refusal | None, *, looks: bool = False
+) -> Decision:
+    """Not tested yet; with `looks` only the lists that show it empty are missing."""
     why = refusal.why if refusal is not None else f"it is tested once {emptied_clause(case)}"
     status = st.with_refusal(status, case.now, refusal, f"Not tested: {why}.")
-    return _said(case, status, "HoldTest", f"not released: {why}", refusal)
+    return _said(case, status, "HoldTest", f"not released: {why}", refusal, looks=looks)
 
 
 def _said(
@@ -171,13 +181,15 @@ def _said(
     clause: str,
     refusal: Refusal | None = None,
     wake_s: float = LISTS_FRESH_S,
+    *,
+    looks: bool = False,
 ) -> Decision:
     settled = known_clause(case, status)
     sentence = bounded(f"{settled[0].upper()}{settled[1:]}; {clause}.")
     status = st.enter(status, Phase.VALIDATING, sentence, case.now)
     # Certain lists cost the API server more than seen ones: only what lacks nothing else needs
     # them.
-    looks = refusal is None and under_way(status) is None
+    looks = looks or (refusal is None and under_way(status) is None)
     return case.decision(
         step,
         status,
@@ -188,8 +200,10 @@ def _said(
     )
 
 
-def _planned(case: Case, status: QuarantineStatus, choice: Validation) -> Decision:
-    """The test on record; its Job follows only after that."""
+def _planned(case: Case, status: QuarantineStatus, choice: Validation, *, said: bool) -> Decision:
+    """The test on record; its Job follows only after that. `said` False: only the record is tried
+    again, and all that is said of the session stays until it is kept.
+    """
     last = latest(status)
     number = last.attempt + 1 if last is not None else 1
     test = ValidationAttempt(
@@ -202,6 +216,8 @@ def _planned(case: Case, status: QuarantineStatus, choice: Validation) -> Decisi
         state=ValidationState.PLANNED,
     )
     status = touched(status, validation=(*status.validation, test)[-_KEPT:])
+    if not said:
+        return case.decision("PlanTest", status, because=choice.provider, wake_at=case.now)
     status = st.with_refusal(status, case.now, None)
     clause = f"its GPUs are to be tested under load by {choice.provider} ({choice.template})"
     return _said(case, status, "PlanTest", clause, wake_s=0.0)

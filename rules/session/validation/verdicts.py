@@ -26,7 +26,7 @@ from rules.validate.contract import Verdict
 SOURCE: Final = "Validation"
 """`source` of a cause that rests on a failed test."""
 REASON: Final = "ValidationFailed"
-_OPEN: Final = frozenset({ValidationState.PLANNED, ValidationState.ASKED})
+_OPEN: Final = frozenset({"", ValidationState.PLANNED, ValidationState.ASKED})
 
 
 def under_way(status: QuarantineStatus) -> ValidationAttempt | None:

@@ -71,6 +71,8 @@ class ApiServer(ProviderObjects):
         """Kinds of writes that are answered with this code and message instead."""
         self.refusing_on: set[str] = set()
         """Only on these nodes; empty means on all."""
+        self.drops: set[str] = set()
+        """Fields of a session's status, as `repair.adapter`, that the definition does not know."""
         self.eviction_answers: list[tuple[int, dict[str, str], bytes]] = []
         """Scripted answers (status, headers, body) that come before the simulated ones."""
         self.evidences: dict[str, dict[str, Any]] = {}
@@ -337,9 +339,23 @@ class ApiServer(ProviderObjects):
             return 409
         before = encoded(item)
         merge(item, patch)
+        if store is self.quarantines:
+            for field in self.drops:
+                _drop(item.get("status"), field.split("."))
         if encoded(item) != before:
             self.touch(item)
         return 200
+
+
+def _drop(part: Any, path: list[str]) -> None:
+    """Take a field off, in every item of the lists on its way."""
+    if isinstance(part, list):
+        for item in part:
+            _drop(item, path)
+    elif isinstance(part, dict) and len(path) == 1:
+        part.pop(path[0], None)
+    elif isinstance(part, dict):
+        _drop(part.get(path[0]), path[1:])
 
 
 def _free(pod: dict[str, Any], pdb: PdbView) -> bool:
