@@ -15,7 +15,7 @@ from remediator.kube.answer import NO_ANSWER, Answer
 from remediator.kube.api import Api
 from remediator.kube.elector import Elector
 from remediator.kube.gateway import AboutWrite, Gateway, Sent
-from remediator.kube.isolation import Isolation
+from remediator.kube.isolation import Isolation, expected
 from remediator.kube.pace import Pace, PaceLane
 from remediator.metrics import Metrics
 from remediator.replica import Border
@@ -198,6 +198,7 @@ class _StrictIsolation(Isolation):
         self._process = process
 
     def note(self, part: str, about: str, error: BaseException) -> str:
-        self._process.surprises.append(error)
-        self._process.stop()
+        if not expected(error):
+            self._process.surprises.append(error)
+            self._process.stop()
         return super().note(part, about, error)
