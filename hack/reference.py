@@ -46,12 +46,8 @@ MEANINGS = {
     "ANNOTATION_SESSION": "whose mark it is and what was there before, as JSON (remediator)",
     "ANNOTATION_REPAIR": "on whatever asks for a repair step: request, step and adapter "
     "(remediator)",
-    "ANNOTATION_OUT_OF_SERVICE": "beside the taint `node.kubernetes.io/out-of-service`, where "
-    "gpuward set it: for which request (remediator, `policy.repair.fence`)",
     "ANNOTATION_MOVED": "which labels moved others off the GPUs before a reset, and what comes "
     "back (remediator, `policy.repair`)",
-    "TAINT_OUT_OF_SERVICE": "on a silent node whose power is off, until it boots anew "
-    "(remediator, `policy.repair.fence`)",
     "ANNOTATION_SCALE_DOWN_DISABLED": "set with the mark, its prior value comes back (remediator)",
     "ANNOTATION_DO_NOT_DISRUPT": "set with the mark, its prior value comes back (remediator)",
     "CONDITION_NEEDS_RESET": "node condition: True asks for a reset of GPUs of a drained node "

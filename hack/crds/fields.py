@@ -269,13 +269,6 @@ FIELDS: dict[str, Field] = {
         "What the adapter did for the step when it was decided, as in the policy file; the "
         "request is taken back by it, whatever the policy says by then."
     ),
-    "RepairAttempt.fence": Field(
-        "Set where the node was silent and not drained: it is powered off with its pods on it."
-    ),
-    "RepairFence.silentSince": Field("Since when its kubelet was silent.", 40),
-    "RepairFence.offAt": Field("Since when its power is seen off.", 40),
-    "RepairFence.taintAt": Field("When the out-of-service taint was decided on.", 40),
-    "RepairFence.onAt": Field("When its power was allowed to come back.", 40),
     "RepairAttempt.cleared": Field(
         "Labels of the Node by which others were moved off its GPUs, each with its value of "
         "before as label=value; they come back.",

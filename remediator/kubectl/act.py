@@ -30,14 +30,12 @@ from rules.api.quarantine import (
     Mode,
     Phase,
     QuarantineSpec,
-    QuarantineStatus,
     RepairRequest,
 )
 from rules.api.timestamps import format_time
 from rules.fleet.pools import control_plane
 from rules.policy.policy import Policy
 from rules.policy.shadow import by_accident
-from rules.repair.ladder import Step
 from rules.session.causes import name_by_hand
 from rules.session.repair.wants import unfit, word_for
 from rules.session.status import PROPOSED, condition, is_true
@@ -184,8 +182,7 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
             raise CommandError(f"{step} {why}; name another step with --step")
     other = proposed.reason if proposed is not None and asked and proposed.reason != step else ""
     instead = f"and not {other}, which is proposed, " if other else ""
-    silent = step == Step.POWER_CYCLE and _is_silent(session.status)
-    empty = questions.repair_begins(session, step, silent=silent)
+    empty = questions.repair_begins(session, step)
     waits = await _repair_waits(cluster, options, session)
     begins = _begins(session, step, await cluster.health(name))
     terminal.ask(f"{name}: {step} {begins}, {instead}{empty}{waits}.")
@@ -233,11 +230,6 @@ async def _repair_waits(
     if not waits and (session.spec.hold or ANNOTATION_HOLD in node.annotations):
         return f"; it is held, nothing is repaired before: kubectl gpuward unhold {name}"
     return waits
-
-
-def _is_silent(status: QuarantineStatus) -> bool:
-    silent = condition(status, "NodeUnreachable")
-    return silent is not None and silent.status == "True"
 
 
 async def _with_adapter(cluster: Cluster, options: argparse.Namespace, step: str) -> Policy | None:

@@ -183,10 +183,8 @@ def _covered(look: NodeLook) -> str:
     return f"as they are, nothing opens for them again for {lasts}"
 
 
-def repair_begins(session: QuarantineView, step: str, *, silent: bool) -> str:
-    """When a step that is let go begins, a clause; `silent`: it fences a node whose kubelet is."""
-    if silent:
-        return "with its pods on it, since its kubelet is silent (repair.fence)"
+def repair_begins(session: QuarantineView, step: str) -> str:
+    """When a step that is let go begins, a clause."""
     phase = session.status.phase
     empty = "once nothing uses a GPU there"
     attempt = under_way(session.status)

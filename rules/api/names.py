@@ -57,9 +57,6 @@ CONDITION_VALIDATED = "GPUValidated"
 ANNOTATION_REPAIR = f"{PREFIX}/repair"
 
 # Kubernetes' own: whoever sets it says that the node is off, and its pods end without it.
-TAINT_OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
-# Beside that taint, where the remediator set it: for which request.
-ANNOTATION_OUT_OF_SERVICE = f"{PREFIX}/out-of-service"
 # Beside the labels by which the remediator moved others off the GPUs: which, and their values.
 ANNOTATION_MOVED = f"{PREFIX}/moved"
 

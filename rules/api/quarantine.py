@@ -246,19 +246,6 @@ class RepairTarget(Wire, frozen=True):
     """"" for one that the step itself creates."""
 
 
-class RepairFence(Wire, frozen=True):
-    """How far the fencing of a silent node is; each is on record before what follows from it."""
-
-    silent_since: str = ""
-    """Since when its kubelet was silent when the step was decided; never empty."""
-    off_at: str = ""
-    """Since when its power is seen off; "" while it is not."""
-    taint_at: str = ""
-    """When the out-of-service taint was decided on."""
-    on_at: str = ""
-    """When its power was allowed to come back."""
-
-
 class RepairAttempt(Wire, frozen=True):
     """One step of the repair ladder, written before anybody is asked for it."""
 
@@ -278,8 +265,6 @@ class RepairAttempt(Wire, frozen=True):
     followed and taken back by it, whatever the policy says meanwhile. None in entries of older
     releases: the policy of now counts for those.
     """
-    fence: RepairFence | None = None
-    """Set where the node is silent and was not drained: it is powered off with its pods on it."""
     cleared: tuple[str, ...] = ()
     """`label=value` of each label of the Node by which others were moved off its GPUs, with its
     value of before, which comes back."""

@@ -57,7 +57,6 @@ def plan_watch(
     # A Job of ours sees all GPUs and asks the scheduler for none.
     own = {_named(pod) for pod in running if is_own_job(pod, own_namespace)}
     using = {_named(pod) for pod in running if pod.gpus > 0 or pod.doubt}
-    bound = tuple(_named(pod) for pod in here if _bound(pod, at))
     others_clear = certain and not arrived and not using - own
     clear_since = before.clear_since if before is not None else None
     others_since = before.others_clear_since if before is not None else None
@@ -69,19 +68,12 @@ def plan_watch(
         clear_since=(clear_since or now) if others_clear and not own else None,
         others_clear_since=(others_since or now) if others_clear else None,
         listed_at=now,
-        bound=bound if certain else None,
     )
 
 
 def listed_again_s(plan: DrainPlan) -> tuple[float, float]:
     """After how many seconds, at least and at most, a list that nothing rests on is made again."""
     return BUSY_AGAIN_S if plan.arrived or plan.using_gpus else LISTED_AGAIN_S
-
-
-def _bound(pod: PodView, at: Moment) -> bool:
-    """All but what comes back with the node: static pods, those of DaemonSets, finished ones."""
-    verdict = fate_of(pod, frozenset(), at)
-    return verdict.fate is not Fate.STAYS or verdict.left_by in _BY_POLICY
 
 
 def _arrived(pod: PodView, at: Moment, since: float) -> bool:

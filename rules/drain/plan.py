@@ -87,8 +87,6 @@ class DrainPlan:
     """The same of every pod but those of Jobs of ours."""
     listed_at: float | None = None
     """When the drained node was last listed."""
-    bound: tuple[str, ...] | None = None
-    """Pods that only the node's kubelet, or its end, lets go; None where no list is certain."""
     wake_at: float | None = None
     wants_owners: tuple[OwnerWanted, ...] = ()
     """To look up before the next plan. A node is not drained before its DaemonSets are known; one

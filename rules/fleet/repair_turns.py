@@ -7,25 +7,20 @@ there are, so that no restart and no second leader forgets a repair that is unde
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final
 
 from rules.api.nodes import NodeView, QuarantineView
-from rules.api.quarantine import Mode, Phase, RepairAttempt, RepairState
-from rules.api.timestamps import parse_time
+from rules.api.quarantine import Mode, Phase, RepairAttempt
 from rules.catalog.reason import severity_rank
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.fleet.pools import control_plane
 from rules.session.causes import causes_now, worst
 from rules.session.observation import Permit, opted_out, pause_covers, sessions_by_node
 from rules.session.owners import working_owner
-from rules.session.repair.outlook import NOT_DRAINED
 from rules.session.repair.wants import (
-    fence_step,
     lessons,
     let_go,
     next_step,
-    silent_until,
     under_way,
 )
 from rules.session.snapshot import FleetSnapshot
@@ -35,11 +30,10 @@ _GOES: Final = Permit(start=True, drain=True, repair=True, unjudged=None)
 
 
 def repair_permits(
-    opened: Iterable[QuarantineView], drains: Mapping[str, Permit], snapshot: FleetSnapshot
+    opened: Iterable[QuarantineView], snapshot: FleetSnapshot
 ) -> Mapping[str, Permit]:
-    """Turns to be repaired for drained sessions, and for those whose node is silent, by name: who
-    is repaired already first, in the order in which they began, then the gravest, then who is
-    drained for longest. `drains` are the turns to drain, which the silent ones keep.
+    """Turns to be repaired for drained sessions, by name: who is repaired already first, in the
+    order in which they began, then the gravest, then who is drained for longest.
     """
     repair = snapshot.policy.repair
     if snapshot.policy.mode == Mode.SHADOW:
@@ -57,21 +51,12 @@ def repair_permits(
         s
         for s in sessions
         if s.name not in permits
-        and s.status.phase in {Phase.QUARANTINED, Phase.REPAIRING, *NOT_DRAINED}
+        and s.status.phase in {Phase.QUARANTINED, Phase.REPAIRING}
         and _wants(s, by_node.get(s.spec.node_name, []), snapshot)
     ]
     for session in sorted(wanting, key=_order):
-        permit = turns.judge(session)
-        if session.status.phase in NOT_DRAINED:
-            permit = _beside(drains.get(session.name, Permit()), permit)
-        permits[session.name] = permit
+        permits[session.name] = turns.judge(session)
     return permits
-
-
-def _beside(drain: Permit, repair: Permit) -> Permit:
-    """A turn to be repaired beside the turn to drain of one that is not drained."""
-    hand_over = drain.hand_over or repair.hand_over
-    return replace(drain, repair=repair.repair, repair_refusal=repair.refusal, hand_over=hand_over)
 
 
 def _began(running: tuple[RepairAttempt, QuarantineView]) -> tuple[str, str]:
@@ -96,14 +81,6 @@ def _wants(
     health = snapshot.healths.get(node.name)
     causes = causes_now(session, node, snapshot)
     others = [s for s in siblings if s.name != session.name]
-    due_at = silent_until(session.status, node, snapshot.policy)
-    if due_at is not None and snapshot.now >= due_at:
-        fence = fence_step(session, others, causes, health, snapshot.policy, snapshot.now)
-        rung = fence.rung if fence is not None else None
-        if rung is not None and let_go(session, causes, rung, snapshot.policy):
-            return True
-    if session.status.phase in NOT_DRAINED:
-        return False
     learnt = lessons(session, health, snapshot.records, snapshot.now)
     led = next_step(session, others, causes, health, snapshot.policy, snapshot.now, learnt)
     return led.rung is not None and let_go(session, causes, led.rung, snapshot.policy)
@@ -122,9 +99,7 @@ class _Turns:
         """One session's turn to be repaired."""
         node = self._snapshot.nodes.get(session.spec.node_name)
         refused = (
-            self._refused(node) or self._silence(session, node)
-            if node is not None
-            else _no(WhyNot.NODE_GONE, "there is no node")
+            self._refused(node) if node is not None else _no(WhyNot.NODE_GONE, "there is no node")
         )
         if refused is not None:
             return refused
@@ -153,28 +128,6 @@ class _Turns:
             return self._own_node()
         return None
 
-    def _silence(self, session: QuarantineView, node: NodeView) -> Permit | None:
-        """Of a node that is to be powered off as it is: whether it is silent alone."""
-        attempt, fence = under_way(session.status), self._repair.fence
-        fences = attempt.fence is not None if attempt is not None else node.ready == "Unknown"
-        asked = attempt is not None and attempt.state == RepairState.ASKED
-        if fence is None or not fences or asked:
-            return None
-        at = _silent_at(node)
-        along = [
-            other
-            for other in self._snapshot.nodes.values()
-            if (since := _silent_at(other)) is not None
-            and (at is None or abs(since - at) <= fence.after_s)
-        ]
-        if len(along) <= self._repair.concurrent:
-            return None
-        return _no(
-            WhyNot.NODE_UNREACHABLE,
-            f"{len(along)} nodes fell silent together, which is no fault of one of them, so none "
-            "is powered off",
-        )
-
     def _keys_of(self, node: NodeView) -> set[tuple[str, str]]:
         return {(key, node.labels[key]) for key in self._repair.per if key in node.labels}
 
@@ -189,14 +142,6 @@ class _Turns:
             "the remediator runs on it and hands over leadership first",
             hand_over=True,
         )
-
-
-def _silent_at(node: NodeView) -> float | None:
-    """When the node fell silent; None while it speaks."""
-    ready = node.condition("Ready")
-    if ready is None or ready.status != "Unknown":
-        return None
-    return parse_time(ready.last_transition_time or "") or 0.0
 
 
 def _no(reason: WhyNot, why: str, *, hand_over: bool = False) -> Permit:

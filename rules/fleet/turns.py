@@ -85,7 +85,7 @@ def judge_fleet(snapshot: FleetSnapshot, memory: FleetMemory | None = None) -> F
     breaker = judge_breaker(snapshot, memory, asked)
     turns = _Turns(snapshot, opened, counted(asked), book, breaker, memory)
     permits = dict(drain_permits(opened, snapshot))
-    permits |= repair_permits(opened, permits, snapshot)
+    permits |= repair_permits(opened, snapshot)
     for session in _in_order(opened, snapshot, memory):
         permits[session.name] = turns.judge(session)
     return FleetVerdict(

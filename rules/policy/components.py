@@ -12,11 +12,9 @@ from typing import Any, Final
 
 from rules.policy.policy import Policy, effective_view
 from rules.repair.component import actions_of, folder_of, needs_component
-from rules.repair.ladder import Step
 from rules.repair.shipped import ADAPTERS
 
 FORCE: Final = "force"
-FENCE: Final = "fence"
 VALIDATE: Final = "validate"
 ANY: Final = "*"
 """In a path: each key of the mapping there."""
@@ -50,13 +48,6 @@ class Asked:
 
 _OFF: Final = ((("repair", "mode"), ("Off",)),)
 """Nobody is asked for a repair."""
-_END_PODS: Final = tuple(
-    name
-    for name, adapter in ADAPTERS.items()
-    for step, action in adapter.steps.items()
-    if step is Step.POWER_CYCLE and action.fence is not None and action.fence.ends_pods is not None
-)
-"""Adapters whose object ends the pods of a node that is off: the taint is not ours then."""
 
 NEEDS: Final = (
     Need(path=("drain", "onTimeout"), components={"Force": FORCE}),
@@ -75,11 +66,6 @@ NEEDS: Final = (
             if needs_component(actions_of(adapter))
         },
         unless=_OFF,
-    ),
-    Need(
-        path=("repair", "fence", "outOfService"),
-        components={"true": FENCE},
-        unless=(*_OFF, (("repair", "steps", Step.POWER_CYCLE.value, "adapter"), _END_PODS)),
     ),
 )
 

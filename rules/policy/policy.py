@@ -105,15 +105,6 @@ class RepairStep(Section, frozen=True, kw_only=True):
     """`namespace/name` of the template, for adapters that copy one."""
 
 
-class Fence(Section, frozen=True, kw_only=True):
-    """Whether a marked node whose kubelet is silent is powered off although it is not drained."""
-
-    after_s: Seconds = msgspec.field(name="after", default=Seconds(600))
-    """How long the kubelet is silent before."""
-    out_of_service: bool = False
-    """Once its power is confirmed off, `node.kubernetes.io/out-of-service` ends its pods."""
-
-
 class Repair(Section, frozen=True, kw_only=True):
     """Whether drained nodes are repaired, by whom, how often and how many at once."""
 
@@ -129,8 +120,6 @@ class Repair(Section, frozen=True, kw_only=True):
     """How many nodes are under repair at once, besides the budget for quarantines."""
     per: tuple[str, ...] = ()
     """Node label keys: no two nodes with the same value of one are under repair at once."""
-    fence: Fence | None = None
-    """Unset: a node whose kubelet is silent is left alone."""
 
     def action(self, adapter: str, step: str) -> RepairAction | None:
         """How an adapter asks for a step; None where it cannot, or nobody knows it."""

@@ -48,6 +48,7 @@ REMOVED: Final = {
     "limits.marksPerSecond": "it is fixed at 500",
     "limits.evictionsPerSecond": "it is fixed at 100",
     "history": "ended sessions are kept for 28d, at most 20 of a node",
+    "repair.fence": "a node whose kubelet is silent is left alone and named",
 }
 """Keys of earlier versions, and what holds now."""
 

@@ -13,7 +13,6 @@ from typing import Any, Final
 from rules.api.object_name import is_api_version, is_label_key, is_object_name
 from rules.api.repair.moved import MAX_MOVED
 from rules.api.selectors import parse_selector
-from rules.policy.fence_checks import fence_problems, fencing_problems
 from rules.policy.policy import Repair
 from rules.repair.adapter import (
     REPAIR_CONDITIONS,
@@ -60,7 +59,6 @@ def repair_problems(repair: Repair) -> Iterator[Problem]:
             yield f"{path}.adapter", message
         else:
             yield from _template(wanted.template, wanted.adapter, known.steps[step], path)
-    yield from fence_problems(repair)
 
 
 def asked_on_nodes(repair: Repair) -> frozenset[tuple[str, str]]:
@@ -101,7 +99,6 @@ def _adapter(name: str, adapter: Adapter, path: str) -> Iterator[Problem]:
         yield f"{path}.steps", f"names no step; known are {', '.join(LADDER)}"
     for step, action in sorted(adapter.steps.items()):
         yield from action_problems(action, f"{path}.steps.{step}")
-        yield from fencing_problems(step, action, f"{path}.steps.{step}.fence")
 
 
 def action_problems(action: RepairAction, path: str) -> Iterator[Problem]:
@@ -126,8 +123,6 @@ def action_problems(action: RepairAction, path: str) -> Iterator[Problem]:
     for key, matches in listed.items():
         for index, match in enumerate(matches):
             yield from _match(match, f"{path}.{key}[{index}]")
-    for index, match in enumerate(action.fence.powered_off if action.fence is not None else ()):
-        yield from _match(match, f"{path}.fence.poweredOff[{index}]")
     for index, match in enumerate(action.withdraw.when):
         yield from _match(match, f"{path}.withdraw.when[{index}]")
     yield from _bodies(action, path)
@@ -317,8 +312,7 @@ def _match(match: ObjectMatch, path: str) -> Iterator[Problem]:
 
 
 def _bodies(action: RepairAction, path: str) -> Iterator[Problem]:
-    ends_pods = action.fence.ends_pods if action.fence is not None else None
-    bodies = {"create": action.create, "patch": action.patch, "fence.endsPods": ends_pods}
+    bodies = {"create": action.create, "patch": action.patch}
     for key, body in bodies.items():
         if body is None:
             continue

@@ -126,17 +126,6 @@ class TakingBack(AdapterPart, frozen=True, kw_only=True):
     """Merge patch instead of the reverse of what was set."""
 
 
-class Fencing(AdapterPart, frozen=True, kw_only=True):
-    """What makes of a power cycle a fence: the object says when the power is certainly off."""
-
-    powered_off: tuple[ObjectMatch, ...]
-    """The target shows one of these when the machine has no power, or had none for a moment."""
-    ends_pods: dict[str, Any] | None = None
-    """Of a new object whose owner ends the pods itself once the power was off: what is merged into
-    it, so that its owner does that by the out-of-service taint and takes it off again. Unset: the
-    power stays off until `withdraw` lets it come back, and gpuward sets the taint meanwhile."""
-
-
 class RepairAction(AdapterPart, frozen=True, kw_only=True):
     """How one step is asked for: exactly one of condition, create, patch and delete."""
 
@@ -173,8 +162,6 @@ class RepairAction(AdapterPart, frozen=True, kw_only=True):
     """What on the object says that it is through with it. It proves nothing: what was cleared
     comes back, and the object, which does no more, is left for people to read."""
     withdraw: TakingBack = TakingBack()
-    fence: Fencing | None = None
-    """Of a PowerCycle: it may be asked for while the node is silent and its pods are on it."""
 
 
 class Adapter(AdapterPart, frozen=True, kw_only=True):

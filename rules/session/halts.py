@@ -142,8 +142,7 @@ def _with_pause_told(
 
 def _why_silent(status: QuarantineStatus) -> str:
     step, makes = under_way(status), ""
-    # A fence began because the node was silent before.
-    if step is not None and step.state == RepairState.ASKED and step.fence is None:
+    if step is not None and step.state == RepairState.ASKED:
         makes = f", as {step.step} makes it" if step.step in ENDS_BOOT else ""
     return (
         f"The node's Ready condition is Unknown{makes}; nothing is evicted or forced until it is "

@@ -77,8 +77,6 @@ class Permit:
     """The breaker is open."""
     repair: bool = False
     """Its turn to be repaired."""
-    repair_refusal: Refusal | None = None
-    """Why it is not, of one that is not drained: its refusal is about its drain."""
     hand_over: bool = False
     """Our own node's turn: leadership goes to another replica first."""
 

@@ -29,12 +29,11 @@ from rules.session.ending import end
 from rules.session.halts import halt_of, unreachable, with_halts
 from rules.session.history import needs_replacement
 from rules.session.observation import Unjudged, is_open
-from rules.session.repair.beginning import awaited, begin_fence, begin_step, led_to, would_repair
+from rules.session.repair.beginning import awaited, begin_step, led_to, would_repair
 from rules.session.repair.evidence import with_evidence
 from rules.session.repair.facts import with_parts
 from rules.session.repair.outlook import Outlook
 from rules.session.repair.phase import follow_step
-from rules.session.repair.wants import was_fenced
 from rules.session.validation import verdicts
 from rules.session.validation.phase import would_test
 from rules.session.validation.validating import begin_validation, validating
@@ -61,37 +60,11 @@ def in_phase(case: Case, halt: Refusal | None = None) -> Decision:
             why = f"{settled_clause(case.reported)}; in Shadow nothing was touched"
             return end(case, Phase.RELEASED, why)
         return begin_validation(case, status)
-    if case.phase is Phase.REPAIRING and was_fenced(status):
-        return _not_drained_yet(case, status)
-    fence = begin_fence(case, status, halt)
-    if isinstance(fence, Decision):
-        return fence
     if case.phase is Phase.QUARANTINED or case.phase is Phase.REPAIRING:
-        return _quarantined(case, status, halt, fence)
-    if fence is not None:
-        return _silent(case, status, fence)
+        return _quarantined(case, status, halt)
     if case.phase is Phase.MARKED:
         return _marked(case, status, halt)
     return _draining(case, status, halt)
-
-
-def _not_drained_yet(case: Case, status: QuarantineStatus) -> Decision:
-    """A fence is over and a cause holds: whatever is on the node by now leaves by its drain."""
-    status = st.with_refusal(status, case.now, None)
-    status = st.enter(status, Phase.MARKED, _sentence(case, case.now, ""), case.now)
-    return case.decision("Drain", status, because="it was not drained before", wake_at=case.now)
-
-
-def _silent(case: Case, status: QuarantineStatus, fence: Outlook) -> Decision:
-    """A node whose kubelet is silent, and that is not fenced yet: nothing is evicted meanwhile."""
-    proposal = st.sentence(fence.then) if fence.proposes else ""
-    status = st.with_condition(status, st.PROPOSED, case.now, fence.proposes, proposal)
-    halt = fence.refusal or Refusal(reason=WhyNot.NODE_UNREACHABLE, why=fence.then)
-    halt = replace(halt, why=fence.then)
-    rule = draining if case.phase is Phase.DRAINING else _cordoned
-    decision = rule(case, status, halt)
-    due = [at for at in (decision.wake_at, fence.wake_at) if at is not None]
-    return replace(decision, hand_over=fence.hand_over, wake_at=min(due, default=None))
 
 
 def _with_replace(case: Case, status: QuarantineStatus) -> QuarantineStatus:
@@ -334,10 +307,8 @@ def _stop_draining(case: Case, status: QuarantineStatus, why: str) -> Decision:
     return case.decision("StopDraining", status, because=why)
 
 
-def _quarantined(
-    case: Case, status: QuarantineStatus, halt: Refusal | None, fence: Outlook | None
-) -> Decision:
-    step = fence or begin_step(case, status, halt)
+def _quarantined(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
+    step = begin_step(case, status, halt)
     if isinstance(step, Decision):
         return step
     outlook = step or Outlook(then=awaited(case))

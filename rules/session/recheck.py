@@ -13,7 +13,7 @@ from rules.api import writes as d
 from rules.api.mark import MarkState, mark_state, marked, read_note
 from rules.api.names import ANNOTATION_HOLD
 from rules.api.nodes import NodeView, QuarantineView
-from rules.api.quarantine import Phase, RepairAttempt
+from rules.api.quarantine import Phase
 from rules.api.repair.writes import CreateTestJob, SetRepairCondition, WriteRepairObject
 from rules.policy.shadow import shadow_of
 from rules.session.causes import drains_now, has_human, holds_now
@@ -89,20 +89,7 @@ def _repairs(
         return "the node rebooted"
     if session.spec.hold or ANNOTATION_HOLD in node.annotations:
         return "a person holds the node"
-    ends_pods = isinstance(write, WriteRepairObject) and write.ends_pods
-    if (attempt.fence is not None or ends_pods) and node.ready != "Unknown":
-        return "the node's kubelet speaks again"
-    if ends_pods and not _is_off(attempt, snapshot):
-        return "its power is not on record as off"
     return _drained(session, node, snapshot)
-
-
-def _is_off(attempt: RepairAttempt, snapshot: FleetSnapshot) -> bool:
-    """Whether the policy and the record of a fence say that its pods may be ended."""
-    wanted, stage = snapshot.policy.repair.fence, attempt.fence
-    if wanted is None or not wanted.out_of_service or stage is None:
-        return False
-    return bool(stage.off_at and stage.taint_at and not stage.on_at)
 
 
 def _tests(write: CreateTestJob, node: NodeView, snapshot: FleetSnapshot) -> str:

@@ -13,7 +13,7 @@ from rules.repair.ladder import LADDER
 
 KEYS = st.sampled_from(
     [
-        *effective_view(Policy()), *LADDER, "adapters", "steps", "adapter", "mode", "fence",
+        *effective_view(Policy()), *LADDER, "adapters", "steps", "adapter", "mode",
         "severity", "Fatal", "provider", "template", "taint", "label", "key", "reason", "selector",
         "strategy", "target", "create", "patch", "refuse", "search", "match", "per", "idle",
         "Mine", "x", 7, None,

@@ -17,8 +17,7 @@ from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Phase, RepairState
 from rules.api.repair.writes import SetRepairCondition, WriteRepairObject
 from rules.session.repair.wants import under_way
-from tests.support.scenario.fence_world import FenceWorld
-from tests.support.scenario.repair_world import NODE, STEPS, RepairWorld
+from tests.support.scenario.repair_world import STEPS, RepairWorld
 from tests.support.scenario.session_world import CrashError
 from tests.support.scenario.validation_world import HAPPENS, WORDS, ValidationWorld
 
@@ -48,9 +47,7 @@ class Forbidden:
         asks = isinstance(write, SetRepairCondition | WriteRepairObject) and write.asks
         if isinstance(write, SetRepairCondition | WriteRepairObject) and asks:
             self._stands_against(write.node)
-            ends_pods = isinstance(write, WriteRepairObject) and write.ends_pods
-            if not ends_pods:
-                self._is_too_many(write.node, write.session, write.step)
+            self._is_too_many(write.node, write.session, write.step)
         if isinstance(write, d.WriteSessionStatus) and write.status.phase == Phase.RELEASED:
             self._is_proven(write)
 
@@ -186,55 +183,3 @@ def test_no_walk_asks_for_a_step_too_many_or_while_forbidden(seed: int) -> None:
         lived(world, world.chance.choice([5, 60, 600, 2400]))
     asked = Counter((node, step) for _, node, _, step in world.forbidden.asked)
     assert max(asked.values(), default=0) <= ATTEMPTS
-
-
-class FenceWalk(FenceWorld):
-    """A silent node, its host, and everybody who may come in between."""
-
-    def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
-        does = self.chance.choice(["heals", "heals", "boots ill", "hangs"])
-        super().__init__(does, attempts=ATTEMPTS, concurrent=CONCURRENT)
-        self.forbidden = Forbidden(self)
-        self.meddler = self.looked
-        self.acts: list[Act] = [
-            lambda: self.go_silent() if self.alive else None,
-            lambda: self.speak_again() if self.alive else None,
-            lambda: self.incident(NODE),
-            self.pause,
-            self.pauses.clear,
-            lambda: self.annotate(NODE, "gpuward.io/hold", "x"),
-            lambda: self.annotate(NODE, "gpuward.io/hold", None),
-            lambda: self.untaint(NODE, "node.kubernetes.io/out-of-service"),
-            lambda: self.cordon(NODE, on=False),
-            lambda: self.add_pod(f"p{self.version}", NODE, gpus=1),
-            self.restart,
-            self.change_leader,
-            self.crashes,
-        ]
-
-    def crashes(self) -> None:
-        self.crash_after = self.chance.randrange(8)
-
-    def looked(self, write: d.Write) -> None:
-        self.forbidden.look(write)
-        if isinstance(write, WriteRepairObject) and write.ends_pods:
-            assert not self.alive, "pods are ended on a machine that runs"
-            assert self.host["status"]["poweredOn"] is False
-            assert self.held_off, "its power may come back while its pods end"
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_s23_no_walk_ends_pods_on_a_machine_that_runs(seed: int) -> None:
-    world = FenceWalk(seed)
-    world.fall_silent()
-    for _ in range(ACTS):
-        lived(world, world.chance.choice([5, 30, 120, 600]))
-        world.chance.choice(world.acts)()
-    assert world.harm == []
-    world.pauses.clear()
-    world.annotate(NODE, "gpuward.io/hold", None)
-    lived(world, 3600)
-    assert not world.held_off
-    assert not world.out_of_service()
-    assert world.harm == []

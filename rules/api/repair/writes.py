@@ -96,8 +96,6 @@ class WriteRepairObject:
     body: Mapping[str, Any]
     asks: bool
     """False takes a request back."""
-    ends_pods: bool = False
-    """It sets the out-of-service taint of the node (`rules.api.repair.out_of_service`)."""
 
     @property
     def harmful(self) -> bool:

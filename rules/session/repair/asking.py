@@ -31,7 +31,7 @@ from rules.repair.judging import (
     merged,
     note_of,
 )
-from rules.repair.matching import at, first_holding, node_json, uid_of, version_of
+from rules.repair.matching import at, node_json, uid_of, version_of
 from rules.repair.target import address_of, query_by, query_for, query_of, target_of, the_one
 from rules.repair.template import RequestFacts, filled, filled_text
 from rules.repair.witness import disagreement
@@ -109,7 +109,7 @@ def worded_action(case: Case, attempt: RepairAttempt) -> RepairAction | None:
     action = action_of(case.policy, attempt)
     if action is None:
         return None
-    values, fence, witness = facts_of(case, attempt).values, action.fence, action.witness
+    values, witness = facts_of(case, attempt).values, action.witness
 
     def worded(matches: tuple[ObjectMatch, ...]) -> tuple[ObjectMatch, ...]:
         return tuple(
@@ -121,15 +121,12 @@ def worded_action(case: Case, attempt: RepairAttempt) -> RepairAction | None:
 
     if witness is not None:
         witness = msgspec.structs.replace(witness, shows=worded(witness.shows))
-    if fence is not None:
-        fence = msgspec.structs.replace(fence, powered_off=worded(fence.powered_off))
     return msgspec.structs.replace(
         action,
         refuse=worded(action.refuse),
         failed=worded(action.failed),
         done=worded(action.done),
         withdraw=msgspec.structs.replace(action.withdraw, when=worded(action.withdraw.when)),
-        fence=fence,
         witness=witness,
     )
 
@@ -211,9 +208,6 @@ def _by_object(case: Case, attempt: RepairAttempt, action: RepairAction) -> Call
         uid=target.uid if target is not None else "",
         patch=patch,
     )
-    if verdict == _GOES and attempt.fence is not None and _says_off(action, found, case):
-        # What was off before anybody asked proves nothing, and somebody may be at work on it.
-        verdict = AskVerdict(waits=f"{at_hand.words} says that its power is off already")
     # What stands there already without our name may have been asked of another node's machine.
     json = found or {}
     adopted = verdict.asked and action.patch is not None and not is_ours(json, attempt.object)
@@ -259,11 +253,6 @@ def _doubted(
     node = node_json(case.node)
     why = disagreement(witness, theirs, found, words, json, node)
     return _no(f"nobody is asked through another machine: {why}", LIST_AGAIN_S) if why else None
-
-
-def _says_off(action: RepairAction, found: Any, case: Case) -> bool:
-    off = action.fence.powered_off if action.fence is not None else ()
-    return first_holding(off, found or {}, node_json(case.node)) is not None
 
 
 def _the_object(
@@ -324,8 +313,6 @@ def _creating(
             why = seen.why or f"{copied.address.words} has no {path}"
             return Call(target=target, verdict=AskVerdict(cannot=why))
         body = merged({"spec": {"template": part} if action.pod else part}, body)
-    if attempt.fence is not None and action.fence is not None:
-        body = merged(body, filled(action.fence.ends_pods or {}, facts))
     if (first := clearing(case, attempt, action)) is not None:
         # Last of all that comes before the call: nobody is moved for a step that cannot be asked.
         return Call(target=target, write=first, clears=priors(case.node, action))

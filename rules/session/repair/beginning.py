@@ -9,11 +9,10 @@ from rules.api.quarantine import (
     Phase,
     QuarantineStatus,
     RepairAttempt,
-    RepairFence,
     RepairState,
 )
 from rules.api.sentences import bounded, causes_clause, let_go_by, some
-from rules.api.timestamps import format_time, utc
+from rules.api.timestamps import format_time
 from rules.api.writes import Decision, Evicting
 from rules.catalog.explanations import NO_REPAIR, repair
 from rules.catalog.why_not import Refusal, WhyNot
@@ -27,15 +26,13 @@ from rules.session.repair.asking import Call, action_on_record, call_for
 from rules.session.repair.entry import changed, reading, with_room
 from rules.session.repair.evidence import noted_without
 from rules.session.repair.facts import before_of
-from rules.session.repair.outlook import NOT_DRAINED, Outlook, fence_not_now, not_now, object_waits
+from rules.session.repair.outlook import Outlook, not_now, object_waits
 from rules.session.repair.requests import request_name
 from rules.session.repair.wants import (
     asked_for,
     chosen,
-    fence_step,
     let_go,
     next_step,
-    silent_until,
     word_for,
 )
 
@@ -94,54 +91,12 @@ def _who_decides(case: Case) -> str:
     return f"a person decides, or it ends with {some(ends, 2)}"
 
 
-def begin_fence(
-    case: Case, status: QuarantineStatus, halt: Refusal | None
-) -> Decision | Outlook | None:
-    """The power cycle of a node that is silent, drained or not: begun, or why not now; None where
-    nobody wants it.
-    """
-    due_at = silent_until(status, case.node, case.policy)
-    if case.shadow or due_at is None or not is_wanted(case) or not case.drains:
-        return None
-    drained = case.phase not in NOT_DRAINED
-    if drained and any(attempt.in_vain for attempt in case.status.repair):
-        # It did not come back from an earlier step: its ladder climbs on as it is.
-        return None
-    led = fence_step(
-        case.session, case.seen.siblings, case.causes, case.seen.health, case.policy, case.now
-    )
-    if led is None or (drained and led.rung is None):
-        return None
-    silent = "the node's kubelet is silent"
-    if (rung := led.rung) is None:
-        why = f"{silent} and its power is not switched off ({led.clause}), a person decides"
-        refusal = Refusal(reason=WhyNot.NODE_UNREACHABLE, why=why, permanent=True)
-        return Outlook(then=why, refusal=refusal)
-    if case.now < due_at:
-        why = f"{silent}, its power goes off at {utc(due_at)} unless it speaks again"
-        refusal = Refusal(reason=WhyNot.NODE_UNREACHABLE, why=why)
-        return Outlook(then=why, refusal=refusal, wake_at=due_at)
-    if not let_go(case.session, case.causes, rung, case.policy):
-        why = (
-            f"{silent}; {rung.step} by {rung.adapter} is proposed with its pods on it, a person "
-            f"lets it go: kubectl gpuward repair {case.node.name} --step {rung.step}"
-        )
-        refusal = Refusal(reason=WhyNot.APPROVAL, why=why, permanent=True)
-        return Outlook(then=why, refusal=refusal, proposes=rung.step)
-    next_clause = f"{silent}, {rung.step} by {rung.adapter} is next"
-    waits = fence_not_now(case, halt, next_clause)
-    fence = case.policy.repair.fence
-    stage = RepairFence(silent_since=format_time(due_at - (fence.after_s if fence else 0.0)))
-    return waits or _begun(case, status, rung, next_clause, None, fence=stage)
-
-
 def _begun(
     case: Case,
     status: QuarantineStatus,
     rung: Rung,
     next_clause: str,
     waits: Outlook | None,
-    fence: RepairFence | None = None,
 ) -> Decision | Outlook:
     attempt = RepairAttempt(
         step=rung.step,
@@ -150,7 +105,6 @@ def _begun(
         started_at=format_time(case.now),
         object=request_name(case.session.name, rung.step, rung.attempt),
         before=before_of(case),
-        fence=fence,
         state=RepairState.PLANNED,
     )
     attempt = changed(attempt, action=action_on_record(case, attempt))

@@ -11,7 +11,6 @@ from rules.api.names import ANNOTATION_REPAIR
 from rules.api.nodes import NodeView
 from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairState
 from rules.api.refusal import NodeWrite
-from rules.api.repair.out_of_service import may_be_ours
 from rules.api.repair.writes import ObjectQuery, SetRepairCondition, WriteRepairObject
 from rules.api.sentences import bounded
 from rules.api.timestamps import format_time
@@ -25,7 +24,6 @@ from rules.session.observation import NodeObservation
 from rules.session.repair.following import TAKE_BACK_S, TakenBack, comes_off, take_back
 from rules.session.repair.leftovers import leftover_writes, told
 from rules.session.repair.requests import action_of, taking_back
-from rules.session.repair.tainting import back_in_service
 from rules.session.repair.wants import under_way
 
 _AGAIN_S = 10.0
@@ -56,7 +54,7 @@ def last_requests(case: Case, phase: Phase) -> Decision | TakenBack:
     """What is to be taken back before the session's end is written, or what is read first."""
     if case.shadow:
         return TakenBack()
-    on_node = () if phase is Phase.NODE_GONE else _off_the_node(case, ends=True)
+    on_node = () if phase is Phase.NODE_GONE else taking_back(case, ends=True)
     attempts = _standing(case, case.status)
     return _taken_off(case, take_back(case, attempts, ends=True), on_node, case.status)
 
@@ -67,12 +65,7 @@ def asked_of_others(case: Case) -> TakenBack:
     """
     if case.shadow:
         return TakenBack()
-    taken = take_back(case, _standing(case, case.status), ends=True)
-    node = case.seen.node
-    # The taint before everything else, as in every end.
-    known = (case.session, *case.seen.siblings)
-    taint = back_in_service(node, case.session.name, known) if node is not None else ()
-    return replace(taken, writes=(*taint, *taken.writes))
+    return take_back(case, _standing(case, case.status), ends=True)
 
 
 def never_taken_back(case: Case) -> tuple[RepairAttempt, ...]:
@@ -86,15 +79,7 @@ def requests_off(
 ) -> Decision | TakenBack:
     """What takes the requests of a step that is over off, or a decision that comes first."""
     taken = take_back(case, (attempt,), ends=False)
-    return _taken_off(case, taken, _off_the_node(case, ends=False), status)
-
-
-def _off_the_node(case: Case, *, ends: bool) -> tuple[SetRepairCondition | WriteRepairObject, ...]:
-    """The taint before everything else: with the power on again it would end pods that live."""
-    node = case.seen.node
-    known = (case.session, *case.seen.siblings)
-    taint = back_in_service(node, case.session.name, known) if node is not None else ()
-    return (*taint, *taking_back(case, ends=ends))
+    return _taken_off(case, taken, taking_back(case, ends=False), status)
 
 
 def _taken_off(
@@ -167,7 +152,7 @@ def of_nobody(seen: NodeObservation, now: float, policy: Policy) -> Decision | T
 
 def _may_be_asked(node: NodeView) -> bool:
     """Whether annotations say so that a kubelet can write too: their managers tell."""
-    return ANNOTATION_REPAIR in node.annotations or may_be_ours(node)
+    return ANNOTATION_REPAIR in node.annotations
 
 
 def cleared(decision: Decision, taken: TakenBack, seen: NodeObservation, now: float) -> Decision:

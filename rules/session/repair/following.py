@@ -1,7 +1,7 @@
-"""How a step stands that was asked for: given up, powered off, and what takes its request back.
+"""How a step stands that was asked for: given up, and what takes its request back.
 
 The adapter's data read against the object, for one decision. What is not known yet is asked of the
-edge. Called by `rules.session.repair.phase`, `fencing` and `ends`.
+edge. Called by `rules.session.repair.phase` and `ends`.
 """
 
 from __future__ import annotations
@@ -40,8 +40,6 @@ class Followed:
     writes: tuple[WriteRepairObject, ...] = ()
     looks: bool = False
     """It is worth looking again soon."""
-    powered_off: bool = False
-    """It says that the power is off."""
 
 
 def followed_s(case: Case, attempt: RepairAttempt) -> float:
@@ -73,19 +71,12 @@ def follow_call(case: Case, attempt: RepairAttempt) -> Followed:
     if (why := given_up(action, query.address.words, json, node)) != "":
         # Of another boot its word ends nothing, but nobody is to stay moved off for it.
         return Followed(gave_up=why, writes=letting_back(case), looks=True)
-    if attempt.fence is None:
-        due = first_holding(action.withdraw.when, json, node) is not None
-    else:
-        # The power stays off until its pods are gone, or until nobody waits for that any more.
-        # What was made for it stays with the step: its owner has work left with the power on.
-        due = bool(attempt.fence.on_at) and action.create is None
+    due = first_holding(action.withdraw.when, json, node) is not None
     writes = taking_off(case, attempt, action, json) if due else ()
     if first_holding(action.done, json, node) is not None:
         # Whoever was moved off comes back first: the proof needs our agent to look again.
         writes = (*letting_back(case), *writes)
-    off = action.fence.powered_off if action.fence is not None else ()
-    powered_off = first_holding(off, json, node) is not None
-    return Followed(writes=writes, looks=True, powered_off=powered_off)
+    return Followed(writes=writes, looks=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

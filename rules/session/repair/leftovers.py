@@ -12,14 +12,12 @@ from typing import Final
 from rules.api.mark import stray_label, stray_label_patch, stray_marks
 from rules.api.names import (
     ANNOTATION_MOVED,
-    ANNOTATION_OUT_OF_SERVICE,
     ANNOTATION_RELEASE_GPU,
     ANNOTATION_REPAIR,
     LABEL_QUARANTINE,
 )
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.repair.moved import moved_labels, unexplained_labels
-from rules.api.repair.out_of_service import is_ours, may_be_ours
 from rules.api.repair.writes import SetRepairCondition, WriteRepairObject
 from rules.api.sentences import bounded
 from rules.api.timestamps import parse_time
@@ -28,7 +26,6 @@ from rules.policy.policy import Policy
 from rules.session.repair.clearing import cleared_in
 from rules.session.repair.node_patch import node_patch
 from rules.session.repair.requests import node_request_off, orphaned
-from rules.session.repair.tainting import back_in_service
 
 _MOST_NAMED: Final = 8
 NodeWrites = tuple[SetRepairCondition | WriteRepairObject, ...]
@@ -40,7 +37,7 @@ def leftover_writes(
     """What takes off all that is ours; the mark's label last, alone, since each write makes the
     node another version.
     """
-    asked = (*back_in_service(node, "", known), *orphaned(node, policy, now, known))
+    asked = orphaned(node, policy, now, known)
     if asked or not stray_label(node):
         return asked
     return (node_patch(node, "", stray_label_patch(node)),)
@@ -84,7 +81,6 @@ def _going(
     found = [f"condition {each.kind}" for each in writes if isinstance(each, SetRepairCondition)]
     if len(found) == len(writes):
         return tuple(found)
-    found += ["its out-of-service taint"] if is_ours(node, known) else []
     found += [f"label {key}" for key in moved_labels(node, recorded)]
     for key in (ANNOTATION_RELEASE_GPU, ANNOTATION_MOVED):
         found += [f"annotation {key}"] if _unset(writes, key) else []
@@ -102,8 +98,6 @@ def _staying(node: NodeView, policy: Policy, known: tuple[QuarantineView, ...]) 
     found = [f"label {key}" for key in unexplained_labels(node, cleared_in(known))]
     if ANNOTATION_REPAIR in node.annotations and not node_request_off(node, policy, known):
         found.append(f"annotation {ANNOTATION_REPAIR}")
-    if may_be_ours(node) and not is_ours(node, known):
-        found.append(f"annotation {ANNOTATION_OUT_OF_SERVICE}")
     return tuple(found)
 
 

@@ -19,7 +19,6 @@ def node_patch(
     *,
     step: str = "",
     asks: bool = False,
-    ends_pods: bool = False,
 ) -> WriteRepairObject:
     """The write of `body` for `step`; without a step it takes back what one had asked for."""
     return WriteRepairObject(
@@ -31,5 +30,4 @@ def node_patch(
         address=ObjectAddress(api_version="v1", resource="nodes", name=node.name),
         body=body,
         asks=asks,
-        ends_pods=ends_pods,
     )

@@ -98,22 +98,6 @@ def not_now(
     return None
 
 
-def fence_not_now(case: Case, halt: Refusal | None, next_clause: str) -> Outlook | None:
-    """The same for a silent node that is powered off as it is, with whatever is on it."""
-    permit = case.seen.permit
-    no = permit.repair_refusal if case.phase in NOT_DRAINED else permit.refusal
-    refusal = halt or _hold(case) or no
-    if refusal is not None:
-        then = f"{next_clause}: {refusal.why}"
-        return Outlook(then=then, refusal=refusal, hand_over=permit.hand_over and halt is None)
-    unrecorded = _unrecorded(case, next_clause)
-    if unrecorded is not None and not unrecorded.looks:
-        return unrecorded
-    if not permit.repair:
-        return unrecorded or Outlook(then=next_clause, wake_at=case.now + 1.0)
-    return None
-
-
 def _unrecorded(case: Case, next_clause: str) -> Outlook | None:
     """Nobody is asked for a step whose record the API server does not keep. Where the record is to
     be tried again, the node is looked at for it, and what is said of it stays.

@@ -23,7 +23,6 @@ from rules.session.refused import NotKept, entries_lost
 from rules.session.repair.beginning import awaited
 from rules.session.repair.entry import changed, ended_as, reading, started_at, with_entry
 from rules.session.repair.facts import seen_of
-from rules.session.repair.fencing import Fence
 from rules.session.repair.following import follow_call, followed_s
 from rules.session.repair.planned import go_on
 from rules.session.repair.wants import under_way
@@ -52,10 +51,6 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
     if case.now - started_at(case, attempt) >= (timeout_s := _timeout_s(case, attempt)):
         why = f"not proven within {_spelled(timeout_s)}: {proof.clause}"
         return ended_as(case, status, attempt, RepairState.FAILED, why)
-    if attempt.fence is not None:
-        ends_at = started_at(case, attempt) + timeout_s
-        look = Fence(case=case, status=status, attempt=attempt, halt=halt, until=ends_at)
-        return look.followed()
     followed = follow_call(case, attempt)
     if followed.needs is not None:
         return reading(followed.needs)

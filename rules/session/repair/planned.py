@@ -16,12 +16,11 @@ from rules.drain.clock import was_away
 from rules.repair.ladder import Step
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
-from rules.session.halts import unreachable
 from rules.session.repair.asking import Call, call_for
 from rules.session.repair.beginning import is_wanted
 from rules.session.repair.clearing import letting_back
 from rules.session.repair.entry import changed, ended_as, is_whole, reading, started_at, with_entry
-from rules.session.repair.outlook import Outlook, fence_not_now, not_now, object_waits, refused
+from rules.session.repair.outlook import Outlook, not_now, object_waits, refused
 from rules.session.repair.requests import action_of
 
 ASK_S: Final = 600.0
@@ -59,14 +58,7 @@ def go_on(
         return reading(call.needs)
     if call is not None and call.verdict.asked:
         return _ask(case, status, attempt)
-    if attempt.fence is not None:
-        if not unreachable(case) or case.policy.repair.fence is None:
-            off = case.policy.repair.fence is None
-            why = "the policy fences no node" if off else "the node's kubelet speaks again"
-            return _given_up(case, status, attempt, why)
-        waits = fence_not_now(case, halt, f"{attempt.step} waits")
-    else:
-        waits = not_now(case, Step(attempt.step), halt, f"{attempt.step} waits", " until")
+    waits = not_now(case, Step(attempt.step), halt, f"{attempt.step} waits", " until")
     if waits is not None and not waits.looks:
         return _held(case, status, attempt, waits)
     call = call_for(case, attempt)
@@ -207,8 +199,7 @@ def _held(
         status = with_entry(status, changed(attempt, state=RepairState.HELD))
     clause = waits.refusal.why if waits.refusal is not None else ""
     status = st.with_refusal(status, case.now, waits.refusal, f"Not repaired: {clause}.")
-    so_far = "Marked" if attempt.fence is not None else "Drained"
-    sentence = bounded(f"{so_far} for {case.asked_for}; {waits.then}.")
+    sentence = bounded(f"Drained for {case.asked_for}; {waits.then}.")
     status = st.enter(status, Phase.REPAIRING, sentence, case.now)
     return case.decision(
         "HoldRepair",

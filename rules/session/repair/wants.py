@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from rules.api.nodes import HealthView, NodeView, QuarantineView
+from rules.api.nodes import HealthView, QuarantineView
 from rules.api.quarantine import (
     Cause,
     QuarantineStatus,
@@ -27,7 +27,6 @@ from rules.policy.policy import Policy
 from rules.repair.adapter import RepairAction
 from rules.repair.ladder import AFTER_A_FAILED_TEST, Climb, Rung, Step, above, begins_at, climb
 from rules.repair.template import mentions
-from rules.session import status as st
 from rules.session.external import trigger_of
 from rules.session.people.said import word_in_force
 from rules.session.validation import verdicts
@@ -96,56 +95,6 @@ def unfit(session: QuarantineView, health: HealthView | None, policy: Policy) ->
 def must_name(step: str, action: RepairAction) -> bool:
     """Whether the step is for the GPUs that its request names, so that it names some."""
     return step == Step.RESET_GPU and mentions((action.create, action.patch), "gpuUUIDs")
-
-
-def was_fenced(status: QuarantineStatus) -> bool:
-    """Whether the last step powered a node off that was not drained."""
-    return bool(status.repair) and status.repair[-1].fence is not None
-
-
-def fence_step(
-    session: QuarantineView,
-    siblings: Iterable[QuarantineView],
-    causes: Iterable[Cause],
-    health: HealthView | None,
-    policy: Policy,
-    now: float,
-) -> Climb | None:
-    """Whether its power cycle may fence the node; None where policy or causes ask for none.
-
-    Only where a cause asks for some repair: a node whose power goes off ends what runs on it.
-    """
-    repair, causes = policy.repair, tuple(causes)
-    wanted = repair.steps.get(Step.POWER_CYCLE)
-    if repair.fence is None or repair.mode == "Off" or wanted is None:
-        return None
-    action = repair.action(wanted.adapter, Step.POWER_CYCLE)
-    if action is None or action.fence is None:
-        return None
-    if begins_at(asked_for(session, causes, health, policy)) is None:
-        return None
-    return climb(
-        Step.POWER_CYCLE,
-        adapters={Step.POWER_CYCLE: wanted.adapter},
-        taken=taken_in(session),
-        tried=tried((session, *siblings), repair.window_s, now),
-        named=named_in(session),
-        attempts=repair.attempts,
-        chosen=chosen(session, causes),
-    )
-
-
-def silent_until(status: QuarantineStatus, node: NodeView, policy: Policy) -> float | None:
-    """Until when the kubelet has to be silent before the node is fenced; None where it speaks, or
-    nobody noted yet that it does not.
-    """
-    fence, since = policy.repair.fence, st.since(status, "NodeUnreachable")
-    if fence is None or node.ready != "Unknown" or not st.is_true(status, "NodeUnreachable"):
-        return None
-    ready = node.condition("Ready")
-    said_at = parse_time(ready.last_transition_time or "") if ready is not None else None
-    # It may have spoken meanwhile, with nobody of ours there to hear it.
-    return None if since is None else max(since, said_at or since) + fence.after_s
 
 
 def lessons(

@@ -12,12 +12,10 @@ import pytest
 
 from rules.api.names import (
     ANNOTATION_MOVED,
-    ANNOTATION_OUT_OF_SERVICE,
     ANNOTATION_SESSION,
     DEPLOYED,
     LABEL_QUARANTINE,
     PAUSED_BY_US,
-    TAINT_OUT_OF_SERVICE,
     TAINT_QUARANTINE,
 )
 from rules.api.timestamps import format_time
@@ -224,22 +222,3 @@ def test_what_a_session_that_is_known_left_was_left_on_purpose() -> None:
     world.run(30)
     assert world.unschedulable(NODE)
     assert "its cordon" not in said(world)
-
-
-def test_a_taint_that_ends_pods_is_ours_with_a_note_that_we_wrote() -> None:
-    world = World()
-    world.add_nodes(4)
-    note = ("f:metadata", f"f:{ANNOTATION_OUT_OF_SERVICE}")
-    wrote = {"n0": "gpuward-remediator", "n2": "kubelet"}
-    for name in ("n0", "n1", "n2"):
-        world.taint(name, TAINT_OUT_OF_SERVICE, "NoExecute")
-    for name, manager in wrote.items():
-        world.annotate(name, ANNOTATION_OUT_OF_SERVICE, "s-powercycle-1")
-        world.nodes[name]["metadata"]["managedFields"] = [owner(manager, note)]
-    world.restart()
-    world.run(30)
-    left = [n for n in world.nodes if any(
-        t["key"] == TAINT_OUT_OF_SERVICE for t in world.nodes[n]["spec"].get("taints") or ()
-    )]  # fmt: skip
-    assert left == ["n1", "n2"]
-    assert "its out-of-service taint" in said(world)

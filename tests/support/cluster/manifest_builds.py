@@ -38,7 +38,7 @@ REPAIR_COMPONENTS = tuple(
     folder_of(name) for name, adapter in ADAPTERS.items() if needs_component(actions_of(adapter))
 )
 """One for each adapter of `rules.repair.shipped` that needs a permission."""
-OTHER_COMPONENTS = ("preempting", "fence")
+OTHER_COMPONENTS = ("preempting",)
 """What changes one object and combines with everything."""
 OLDEST_MINOR = 27
 

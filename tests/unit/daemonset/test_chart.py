@@ -17,7 +17,7 @@ from hack.chart.builds import components
 from rules.policy.components import asked_components
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
-from rules.repair.component import component_key, folder_of
+from rules.repair.component import component_key
 from tests.support.cluster.manifest_builds import REPOSITORY, Object, build
 
 CHART = REPOSITORY / "daemonset" / "chart"
@@ -174,7 +174,6 @@ def test_a_value_that_means_nothing_is_refused(wrong: str) -> None:
     [
         ("policy.repair.steps.RestartNode.adapter=NodeConditions", "repairNodeConditions"),
         ("policy.repair.steps.ResetGPU.adapter=ResetGPUJob", "repairResetGpuJob"),
-        ("policy.repair.fence.outOfService=true", "fence"),
         ("policy.drain.onTimeout=Force", "force"),
         ("policy.validate.provider=Job", "validate"),
         ("policy.validate.newNodes=true", "validate"),
@@ -196,8 +195,7 @@ def test_walk_what_needs_no_component_and_what_is_off_is_taken(tmp_path: Path) -
     asks: list[dict[str, Any]] = [
         {"repair": {"mode": "Ask", "steps": {"RestartDriver": {"adapter": "GPUOperator"}}}},
         {"repair": {"steps": {"RestartNode": {"adapter": "NodeConditions"}}}},
-        {"repair": {"fence": {"outOfService": True}}},
-        {"repair": {"mode": "Ask", "fence": None}, "validate": {"newNodes": False}},
+        {"repair": {"mode": "Ask"}, "validate": {"newNodes": False}},
         {"validate": {"provider": "None", "newNodes": True}},
         {"validate": {"provider": "Auto"}},
     ]
@@ -206,13 +204,6 @@ def test_walk_what_needs_no_component_and_what_is_off_is_taken(tmp_path: Path) -
         # What makes no sense is refused by the remediator and asks for nothing.
         assert not isinstance(loaded, Policy) or asked_components(loaded) == ()
         assert rendered({"policy": policy}, tmp_path)
-
-
-def test_what_ends_the_pods_itself_needs_no_component_fence(tmp_path: Path) -> None:
-    steps = {"PowerCycle": {"adapter": "FenceAgentsRemediation", "template": "a/b"}}
-    repair = {"mode": "Ask", "steps": steps, "fence": {"outOfService": True}}
-    key = component_key(folder_of("FenceAgentsRemediation"))
-    assert rendered({"policy": {"repair": repair}, "components": {key: True}}, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,6 @@ def test_the_names_in_the_policies_are_those_of_the_code() -> None:
     assert listed("gpuward-agent-node-fields", "ours") == set(names.AGENT_LABELS)
     ours = {
         names.ANNOTATION_SESSION,
-        names.ANNOTATION_OUT_OF_SERVICE,
         *mark.AUTOSCALER_ANNOTATIONS,
     }
     assert listed("gpuward-remediator-mark", "ourNotes") == ours

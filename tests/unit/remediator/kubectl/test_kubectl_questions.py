@@ -168,7 +168,7 @@ def test_a_release_of_what_is_at_rest_stops_nothing() -> None:
 def test_repair_says_when_the_step_begins(changes: dict[str, Any], begins: str) -> None:
     phase = changes.pop("phase")
     opened = msgspec.convert(case(phase, **changes), QuarantineView)
-    assert questions.repair_begins(opened, "RestartNode", silent=False).startswith(begins)
+    assert questions.repair_begins(opened, "RestartNode").startswith(begins)
 
 
 def with_session(**spec: Any) -> Callable[[HostedServer], None]:

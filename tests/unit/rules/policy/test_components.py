@@ -12,7 +12,6 @@ from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
 
 COMPONENTS = Path(__file__).parents[4] / "daemonset" / "components"
-POWER = {"mode": "Ask", "fence": {"outOfService": True}}
 
 
 def asked(document: dict[str, Any]) -> list[str]:
@@ -44,17 +43,6 @@ def test_the_default_policy_needs_none() -> None:
                                                   "RestartDriver": {"adapter": "GPUOperator"}}}},
             [("repair.steps.RestartNode.adapter: NodeConditions needs component "
              "repair-node-conditions")], id="an adapter with a component and one without",
-        ),
-        pytest.param(
-            {"repair": {**POWER, "steps": {"PowerCycle": {"adapter": "Metal3"}}}},
-            ["repair.steps.PowerCycle.adapter: Metal3 needs component repair-metal3",
-             "repair.fence.outOfService: true needs component fence"], id="a fence by our taint",
-        ),
-        pytest.param(
-            {"repair": {**POWER, "steps": {"PowerCycle": {
-                "adapter": "FenceAgentsRemediation", "template": "a/b"}}}},
-            [("repair.steps.PowerCycle.adapter: FenceAgentsRemediation needs component "
-             "repair-fence-agents-remediation")], id="a fence that ends the pods itself",
         ),
     ],
 )  # fmt: skip

@@ -67,7 +67,6 @@ def test_the_defaults_are_these() -> None:
             "window": "7d",
             "concurrent": 2,
             "per": (),
-            "fence": None,
         },
         "validate": {
             "provider": "Auto",
