@@ -23,7 +23,6 @@ from hack.sim.cluster.controllers.nodes.kubelet import KubeletSettings
 from hack.sim.cluster.controllers.nodes.kubelets import Kubelets
 from hack.sim.cluster.controllers.nodes.node_lifecycle import (
     orphan_controller,
-    out_of_service_controller,
     silence_controller,
     taint_controller,
 )
@@ -130,7 +129,6 @@ class ClusterControllers:
             namespace_controller(collector.kinds.all),
             taint_controller(),
             orphan_controller(self.parts.orphan_quarantine_s),
-            out_of_service_controller(),
         ]
         if self.parts.judge_silence:
             several.append(silence_controller())

@@ -29,7 +29,6 @@ from hack.sim.cluster.controllers.writes import (
 from hack.sim.cluster.resource import LEASES, NODES, PODS
 
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
-OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 _PRESSURE_TAINTS = {
     "MemoryPressure": "node.kubernetes.io/memory-pressure",
     "DiskPressure": "node.kubernetes.io/disk-pressure",
@@ -154,32 +153,6 @@ def silence_controller() -> Controller:
         reconcile=reconcile_key,
         workers=1,
     )
-
-
-def out_of_service_controller() -> Controller:
-    """Deletes pods of a silent node that carries the out-of-service taint (pod GC)."""
-
-    def pods_of_node(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
-        if new is not None and is_out_of_service(new):
-            for pod in caches[PODS].on_node(new["metadata"]["name"]):
-                yield key_of(pod)
-
-    def reconcile_key(key: Key, caches: Caches, now: datetime) -> Outcome:
-        pod = caches[PODS].get(key)
-        node = caches[NODES].get(("", pod_state.node_of(pod))) if pod is not None else None
-        if pod is None or node is None or not is_out_of_service(node):
-            return NOTHING
-        return Outcome(writes=(Delete(resource=PODS, target=pod, grace_s=0),))
-
-    return Controller(
-        name="pods-out-of-service", routes={NODES: pods_of_node}, reconcile=reconcile_key
-    )
-
-
-def is_out_of_service(node: Object) -> bool:
-    """Whether somebody said that the silent node is off."""
-    taints: list[Object] = node.get("spec", {}).get("taints") or []
-    return any(t["key"] == OUT_OF_SERVICE for t in taints) and not pod_state.is_true(node, "Ready")
 
 
 def orphan_controller(quarantine_s: float) -> Controller:
