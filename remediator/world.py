@@ -209,7 +209,7 @@ class World:
             why = "the API server went back to an older state"
         elif len(others) > 1:
             why = f"the sessions of {len(others)} nodes vanished within {_TOGETHER_S:.0f} s"
-        elif abs(cache.missing_at - at) <= _REWOUND_S:
+        elif cache.went_with_definition(at, _REWOUND_S):
             why = "the definition of GPUQuarantine was deleted"
         else:
             why = ""

@@ -184,7 +184,7 @@ class NodeCycle(EdgePart):
 
     async def _round(self, name: str) -> tuple[Result | None, Looked, float | None]:
         """Decide once for each open session (or for none); what became of the first write."""
-        await self._read_health(name)
+        await self._read_health(name, self._world.snapshot().nodes.get(name))
         await self._jobs.look(name, self._world.open_sessions(name)[:1])
         if (health := self._world.healths.get(name)) is not None:
             await self._publishers.look(health)
@@ -207,6 +207,7 @@ class NodeCycle(EdgePart):
                 if decision.needs_fresh_node:
                     fresh = await self._fresh(name)
                     gone = fresh is None
+                    await self._read_health(name, fresh)
                 elif decision.needs_object is not None:
                     await self._objects.read(name, decision.needs_object)
                 else:
@@ -335,9 +336,13 @@ class NodeCycle(EdgePart):
             self._world.reserved.discard(name)
         return node
 
-    async def _read_health(self, name: str) -> None:
-        """The verdict of a node under session that is no longer among the sick."""
-        if name in self._world.caches.healths.items or not self._world.open_sessions(name):
+    async def _read_health(self, name: str, node: NodeView | None) -> None:
+        """The verdict of a node under session, or with a mark of one that is gone, that is not
+        among the sick.
+        """
+        if name in self._world.caches.healths.items:
+            return
+        if not self._world.open_sessions(name) and (node is None or not marked(node)):
             return
         if not is_object_name(name):
             return

@@ -107,8 +107,8 @@ class Reflector(Generic[T]):
         self.unfollowed_since: float | None = clock.elapsed()
         """CLOCK_BOOTTIME since when no watch is open; None while one is."""
         self.broken_objects = 0
-        self.missing_at = float("-inf")
-        """CLOCK_BOOTTIME when the server last said that it does not serve the resource."""
+        self._missing = (float("-inf"), float("-inf"))
+        """CLOCK_BOOTTIME from when until when the server last did not serve the resource."""
         self._api = api
         self._clock = clock
         self._kind = kind
@@ -151,7 +151,7 @@ class Reflector(Generic[T]):
             except ApiError as error:
                 self._note(self._explain(error.answer))
                 if error.answer.code == 404:
-                    self.missing_at = self._clock.elapsed()
+                    self._note_missing()
                 asked_s = min(error.answer.retry_after_s or 0.0, _LONGEST_ASKED_S)
             except EXCHANGE_ERRORS as error:
                 # A watch that ends on the way is normal: go on from the last version heard.
@@ -228,6 +228,19 @@ class Reflector(Generic[T]):
             # A watch that hangs shows itself by not bringing what was just written.
             self._owed = (int(version), self._clock.elapsed())
         return taken
+
+    def _note_missing(self) -> None:
+        since, until = self._missing
+        now = self._clock.elapsed()
+        served_since = self.heard_at is not None and self.heard_at > until
+        self._missing = (now if served_since else since, now)
+
+    def went_with_definition(self, at: float, within_s: float) -> bool:
+        """Whether the server did not serve the resource within so many seconds of that moment
+        (CLOCK_BOOTTIME): what vanished then was deleted with its definition.
+        """
+        since, until = self._missing
+        return since - within_s <= at <= until + within_s
 
     def _note(self, problem: str) -> None:
         if problem != self.problem:

@@ -55,6 +55,10 @@ from rules.session.people.lowered import EVIDENCE_LEVEL
 from rules.session.repair.ends import cleared, of_nobody
 from rules.session.reuse import NotOpened, Opening, opening
 
+_AGENTS_REPORT_S = 300.0
+"""An agent publishes within 60 s; its pod may have to be created and its image to be pulled."""
+_LOOK_AGAIN_S = 10.0
+
 
 def without_session(seen: NodeObservation, now: float, policy: Policy) -> Decision:
     """Open one where a fresh verdict asks for it; take off a mark that nobody owns any more."""
@@ -95,7 +99,8 @@ def _not_opened(seen: NodeObservation, refusal: Refusal, now: float) -> Decision
 def _decided(seen: NodeObservation, now: float, policy: Policy) -> Decision:
     node = seen.node
     if node is not None and node.doubt:
-        return Decision(step="Watch", because=f"the node cannot be read in full ({node.doubt})")
+        because = f"the node cannot be read in full ({node.doubt})"
+        return Decision(step="Watch", because=because, unfinished=bool(seen.deleted))
     gone = [each for each in seen.deleted if not _named(seen, each.name)]
     if gone and now < seen.vanished.settled_at:
         # Whether a person deleted it shows when no other session goes with it.
@@ -209,13 +214,18 @@ def _orphan(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -
     note = read_note(node)
     session = note.session if note else ""
     known = _named(seen, session)
+    # Else this process never saw it: a person, a replaced definition, a restored backup?
+    watched = session in seen.vanished.ended or any(s.name == session for s in seen.deleted)
     if session and not known and _reopening(seen, policy, now):
-        if session not in seen.vanished.ended and not any(
-            gone.name == session for gone in seen.deleted
-        ):
-            # This process never saw it: a person, a replaced definition, a restored backup?
+        if not watched:
             return _opened_again(session, _spec(node, seen, policy), node, seen, policy, now)
         return _record_deletion(session, node, seen, policy)
+    until = seen.observing_since + _AGENTS_REPORT_S
+    if session and not known and not watched and seen.stale and now < until:
+        # The health objects may have gone together with the sessions.
+        because = f"whether its fault is active is not known: {seen.stale}"
+        again = min(until, now + _LOOK_AGAIN_S)
+        return Decision(step="Watch", because=because, wake_at=again, unfinished=True)
     if (refusal := seen.refused.get(NodeWrite.UNMARK)) is not None:
         if own_taint(node) is None and not node.spec.unschedulable:
             # Annotations alone keep no work away: a new fault must not wait for who refuses.
@@ -358,6 +368,8 @@ def _opened_again(
         step="OpenAgain",
         because=why,
         writes=(CreateSession(name=name, spec=spec), event),
+        # A refused create must not let this process forget what the session was.
+        unfinished=True,
     )
 
 
@@ -379,4 +391,5 @@ def _record_deletion(name: str, node: NodeView, seen: NodeObservation, policy: P
         step="RecordDeletion",
         because="its session was deleted",
         writes=(CreateSession(name=name, spec=spec),),
+        unfinished=True,
     )

@@ -118,6 +118,8 @@ class NodeObservation:
     """The GPUEvidence of this session, while that is not on its record."""
     external: External = field(default_factory=External)
     """What others say on the node, by the policy."""
+    observing_since: float = 0.0
+    """As `FleetSnapshot` has it."""
     pauses: tuple[PauseView, ...] = ()
     """Pauses that cover the node now."""
     doubt: str = ""
@@ -366,6 +368,7 @@ def observe(
         stale=staleness(health, seen, snapshot.agents, snapshot.now) if seen else "no node",
         evidence=evidence,
         external=_external(snapshot, seen),
+        observing_since=snapshot.observing_since,
         pauses=_pauses(snapshot, seen),
         doubt=snapshot.doubt,
         owner=_owner(snapshot, seen),

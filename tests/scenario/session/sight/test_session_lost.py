@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from tests.support.scenario.session_world import ROOMY, World, policy_of
@@ -82,3 +84,92 @@ def test_a_session_that_vanished_while_nobody_led_is_opened_again() -> None:
     lost = [e["message"] for e in world.events.values() if e["reason"] == "QuarantineSessionLost"]
     assert len(lost) == 1
     assert "deleted while no gpuward-remediator led" in lost[0]
+
+
+@pytest.mark.parametrize("away_s", [5, 200])
+def test_a_session_that_went_with_its_definition_is_opened_again(away_s: int) -> None:
+    world = quarantined("n0")
+    name = world.session("n0").name
+    world.undefine("gpuquarantines")
+    for _ in range(away_s):
+        world.run(1)
+        assert world.is_marked("n0")
+    world.undefined.clear()
+    for _ in range(120):
+        world.run(1)
+        assert world.is_marked("n0")
+    assert world.session("n0").name == name
+    assert not world.session("n0").spec.release
+
+
+def test_an_operators_quarantine_that_went_with_its_definition_is_opened_again() -> None:
+    world = World(policy_of(budget=ROOMY))
+    world.add_nodes(6)
+    world.open_by_person("n0")
+    world.run_until("n0", "Quarantined", limit=120)
+    world.undefine("gpuquarantines")
+    for _ in range(200):
+        world.run(1)
+        assert world.is_marked("n0")
+    world.undefined.clear()
+    for _ in range(60):
+        world.run(1)
+        assert world.is_marked("n0")
+    assert world.session("n0").spec.causes[0].source == "Human"
+
+
+def reinstalled(world: World) -> None:
+    """All definitions are deleted and created again, and a new leader starts."""
+    world.undefine("gpuquarantines", "gpunodehealths", "gpuwardpauses")
+    world.restart()
+    world.run(20)
+    world.undefined.clear()
+
+
+def test_a_new_leader_waits_for_the_agents_before_it_frees_a_node_without_a_session() -> None:
+    world = quarantined("n0")
+    name, healths = world.session("n0").name, copy.deepcopy(world.healths)
+    reinstalled(world)
+    for _ in range(60):
+        world.run(1)
+        assert world.is_marked("n0")
+    world.healths.update(healths)
+    for _ in range(60):
+        world.run(1)
+        assert world.is_marked("n0")
+    assert world.session("n0").name == name
+
+
+def test_a_node_without_a_session_is_freed_once_its_agent_reports_no_fault() -> None:
+    world = quarantined("n0")
+    healths = copy.deepcopy(world.healths)
+    reinstalled(world)
+    world.run(60)
+    assert world.is_marked("n0")
+    world.healths.update(healths)
+    world.close_all("n0")
+    world.run(30)
+    assert not world.is_marked("n0")
+
+
+def test_a_node_without_a_session_whose_agent_never_reports_is_freed_in_the_end() -> None:
+    world = quarantined("n0")
+    reinstalled(world)
+    world.run(240)
+    assert world.is_marked("n0")
+    world.run(120)
+    assert not world.is_marked("n0")
+
+
+def test_without_health_objects_nothing_is_released_and_nothing_is_drained() -> None:
+    world = quarantined("n0")
+    world.add_pod("work", "n1")
+    world.undefine("gpunodehealths")
+    before = len(world.sent)
+    world.run(1800)
+    assert world.is_marked("n0")
+    assert world.phase("n0") == "Quarantined"
+    assert not world.sessions("n1")
+    assert world.pods_on("n1")
+    harmful = [write for _, write, _, _ in world.sent[before:] if getattr(write, "harmful", False)]
+    assert harmful == []

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from remediator.kube.answer import NO_ANSWER, Answer
+from remediator.kube.answer import NO_ANSWER, Answer, ApiError
 from remediator.kube.api import Api
 from remediator.kube.elector import Elector
 from remediator.kube.gateway import AboutWrite, Gateway, Sent
@@ -22,7 +22,7 @@ from remediator.replica import Border
 from rules.api.requests import Request
 from rules.api.writes import Write
 from tests.support.remediator.virtual_loop import LoopClock
-from tests.support.scenario.server.apiserver import CrashError
+from tests.support.scenario.server.apiserver import CrashError, refusal
 from tests.support.scenario.server.watches import Watches
 
 EVICTION_S = 0.05
@@ -105,6 +105,8 @@ class _MemoryApi(Api):
     async def stream(  # type: ignore[override]
         self, path: str, query: Mapping[str, str], silence_s: float
     ) -> AsyncIterator[Any]:
+        if self._process.server.is_undefined(path):
+            raise ApiError(refusal(404))
         yield self._process.server.watch(path, query, silence_s)
 
     async def _send(

@@ -23,6 +23,8 @@ class ProviderObjects(Cluster):
         self.objects: dict[str, dict[str, Any]] = {}
         self.unserved: set[str] = set()
         """API groups that are not installed."""
+        self.undefined: set[str] = set()
+        """Resources of ours whose definition is gone."""
         self.unreadable: dict[str, Sight] = {}
         """Resources whose reading fails, and how."""
         self.rejected: list[str] = []

@@ -170,7 +170,7 @@ class Reads(ApiServer):
         return refusal(404, name=name) if uids & self.missing_owners else refusal(403)
 
     def _failing(self, group: str, resource: str) -> Answer | None:
-        if group in self.unserved:
+        if group in self.unserved or resource in self.undefined:
             return refusal(404)
         sight = self.unreadable.get(resource)
         if sight is None:

@@ -63,12 +63,14 @@ class MemoryWatch:
         self._more.set()
 
     async def iter_any(self) -> AsyncIterator[bytes]:
-        while not self._closed:
+        while True:
             chunk = b"".join(self._chunks)
             self._chunks.clear()
             self._more.clear()
             if chunk:
                 yield chunk
+            elif self._closed:
+                return
             else:
                 await self._more.wait()
 
@@ -94,6 +96,29 @@ class Watches(Reads):
         shown.watches.append(watch)
         self._quiet_until = min(self._quiet_until, watch.due_at)
         return watch
+
+    def undefine(self, *resources: str) -> None:
+        """Their definitions are deleted: the objects go one after the other, the watches end."""
+        for resource in resources:
+            self._objects_of(resource).clear()
+            self.show()
+            self.undefined.add(resource)
+            for path, shown in self._collections.items():
+                if path.endswith(f"/{resource}"):
+                    for watch in shown.watches:
+                        watch.close()
+                    shown.watches.clear()
+
+    def _objects_of(self, resource: str) -> dict[str, Object]:
+        return {
+            "gpuquarantines": self.quarantines,
+            "gpunodehealths": self.healths,
+            "gpuwardpauses": self.pauses,
+        }[resource]
+
+    def is_undefined(self, path: str) -> bool:
+        """Whether the definition of the collection is gone."""
+        return path.rpartition("/")[2] in self.undefined
 
     def forget_watches(self) -> None:
         """Whoever watched is gone."""
