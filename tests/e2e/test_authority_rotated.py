@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -27,15 +23,11 @@ NODE = "gpu-1"
 WITHIN_S = 60.0
 """From the moment the files are right."""
 PATIENCE_S = 120.0
-OPERATOR = "operator"
 
 
 @pytest.fixture
 def hosted() -> Iterator[HostedServer]:
-    tokens = {
-        "program": Caller(name="program", groups=("system:masters",)),
-        "person": Caller(name=OPERATOR, groups=("system:masters",)),
-    }
+    tokens = {"program": Caller(name="program", groups=("system:masters",))}
     with run_in_thread(tls=True, tokens=tokens) as server:
         client = server.server.client
         server.run(post_manifests(client, read_manifests(REPOSITORY / "daemonset" / "crds")))
@@ -86,27 +78,6 @@ def ready(port: int) -> bool:
         return False
 
 
-@contextlib.contextmanager
-def watching(config: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """`kubectl gpuward fleet --watch`, left running."""
-    command = [sys.executable, "-m", "remediator.kubectl.cli", "fleet", "--watch"]
-    environ = {key: value for key, value in os.environ.items() if not key.startswith("KUBE")}
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            command,
-            cwd=REPOSITORY,
-            stdout=out,
-            stderr=out,
-            stdin=subprocess.DEVNULL,
-            env={**environ, "KUBECONFIG": str(config)},
-        )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
 @pytest.mark.parametrize(
     "bundle_first",
     [
@@ -119,18 +90,16 @@ def test_a_rotated_authority_is_taken_up_without_a_restart(
 ) -> None:
     old = hosted.server.ca_pem
     put(tmp_path, old)
-    program, person = (kubeconfig(hosted, tmp_path, token) for token in ("program", "person"))
+    program = kubeconfig(hosted, tmp_path, "program")
     remediator = RemediatorProcess(tmp_path, program)
     agent = AgentProcess(tmp_path, program, NODE)
     with (
         running(remediator),
         running_agent(agent),
-        watching(person, tmp_path / "watch.log") as watch,
     ):
         until(lambda: remediator.said('"leading"'), "a leader")
         until(lambda: ready(remediator.port), "a ready remediator")
         until(lambda: served(hosted, agent="gpuward-agent", verb="update"), "a health object")
-        until(lambda: (tmp_path / "watch.log").stat().st_size, "a first answer to the person")
         before = remediator.pid
 
         hosted.run(hosted.server.stop())
@@ -151,8 +120,6 @@ def test_a_rotated_authority_is_taken_up_without_a_restart(
                 hosted, agent="gpuward-remediator", user="program", verb="update"
             ),
             "the remediator's watches": lambda: ready(remediator.port),
-            "the person": lambda: served(hosted, user=OPERATOR),
         }.items():
             until(there, f"{who} with the new authority", deadline - time.monotonic())
         assert remediator.pid == before
-        assert watch.poll() is None

@@ -179,7 +179,7 @@ def storm(kubectl: Kubectl) -> None:
         written(kubectl, path, "gpuward-remediator", mark, MERGE_PATCH)
 
 
-def test_after_a_storm_every_node_is_byte_for_byte_as_before(tmp_path: Path) -> None:
+def test_s50_after_a_storm_every_node_is_byte_for_byte_as_before(tmp_path: Path) -> None:
     """With foreign taints, a prior cordon, people's annotations, and holds by our own command."""
     with cluster(tmp_path, fill) as kubectl:
         before = pictures(kubectl)
