@@ -24,6 +24,7 @@ from rules.api.quarantine import Mode, Phase
 _FAULT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 300, 3600)
 # From a reset to a machine that is exchanged.
 _REPAIR_BUCKETS = (30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 86400)
+_LOST_KINDS = ("GPUQuarantine", "GPUWardPause", "GPUEvidence")
 _CALL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
@@ -206,6 +207,13 @@ class Metrics:
         )
         for part in PARTS:
             self.unexpected_errors.labels(part)
+        self.objects_lost = self._counter(
+            "gpuward_objects_lost_total",
+            "Objects that vanished with their definition, with others or in a restore.",
+            "kind",
+        )
+        for kind in _LOST_KINDS:
+            self.objects_lost.labels(kind)
         self.leader = self._gauge("gpuward_leader", "1 while this replica holds the lease.")
         self.enforcing = self._gauge("gpuward_enforcing", "1 in mode Enforce, 0 in Shadow.")
         self.policy_reload_ok = self._gauge(

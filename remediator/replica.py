@@ -279,7 +279,7 @@ class Replica:
             set_record_gauges(metrics, self.caches.records.items.values())
             set_word_gauges(
                 metrics,
-                self.caches.pauses.items.values(),
+                self.world.pauses().values(),
                 self.caches.nodes.items.values(),
                 sessions,
                 self.clock.now(),
@@ -289,7 +289,7 @@ class Replica:
                 self.caches.healths.items.values(),
                 self.caches.nodes.items,
                 sessions,
-                self.caches.pauses.items.values(),
+                self.world.pauses().values(),
                 self.policy.policy,
                 self.clock.now(),
             )

@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from remediator.kube.caches import Caches
 from remediator.kube.clock import Clock
 from remediator.kube.refusals import Refusals
-from rules.api.nodes import HealthView, LeaseView, NodeView, QuarantineView
+from rules.api.nodes import HealthView, LeaseView, NodeView, PauseView, QuarantineView
 from rules.api.refusal import NodeWrite
 from rules.drain.gangs import Gang
 from rules.policy.policy import Policy
@@ -25,8 +25,8 @@ from rules.session.snapshot import FleetSnapshot
 
 # A deletion is acted on within seconds; a record of it older than this helps nobody.
 _DELETIONS_KEPT = 64
-# Sessions that vanish within this time vanish together: a definition's end takes its objects one
-# after the other.
+# Objects that vanish within this time vanish together: a definition's end takes them one after the
+# other.
 _TOGETHER_S = 2.0
 # A restored backup is seen by one cache after the other.
 _REWOUND_S = 60.0
@@ -68,6 +68,12 @@ class World:
         """When the last of `deleted` vanished (CLOCK_BOOTTIME), by node name."""
         self._ended: dict[str, tuple[str, ...]] = {}
         """Names of sessions that were deleted after their end, by node name."""
+        self._lost: dict[str, str] = {}
+        """Why nobody asked for what is in `deleted`, once that is settled, by node name."""
+        self._vanished_pauses: dict[str, tuple[PauseView, float]] = {}
+        """Pauses that vanished a moment ago, by name, and when (CLOCK_BOOTTIME)."""
+        self.lost_pauses: dict[str, PauseView] = {}
+        """Pauses that nobody ended, by name: in force until a pause is seen again."""
         self.healths: dict[str, HealthView] = {}
         self.learned: Callable[[QuarantineView | None, QuarantineView], None] = _nobody
         """Hears of sessions that this process wrote: their watch brings nothing new any more."""
@@ -108,7 +114,7 @@ class World:
             quarantines=self.caches.quarantines.items,
             counting=self.counting,
             records=self.caches.records.items,
-            pauses=self.caches.pauses.items,
+            pauses=self.pauses(),
             agents=self.caches.agents,
             maintenance_leases=self.maintenance_leases,
             external_seen=self.external_seen,
@@ -187,6 +193,7 @@ class World:
             known = self.deleted.get(before.spec.node_name, ())
             self.deleted[before.spec.node_name] = (*known, before)[-_DELETIONS_KEPT:]
             self._vanished[before.spec.node_name] = self._clock.elapsed()
+            self._lost.pop(before.spec.node_name, None)
         elif before is not None:
             ended = self._ended.get(before.spec.node_name, ())
             self._ended[before.spec.node_name] = (*ended, before.name)[-_DELETIONS_KEPT:]
@@ -204,15 +211,19 @@ class World:
             return Vanished(ended=ended)
         settled_in_s = at + _TOGETHER_S - self._clock.elapsed()
         others = [name for name, gone in self._vanished.items() if abs(gone - at) <= _TOGETHER_S]
-        cache = self.caches.quarantines
-        if abs(self.caches.rewound_at - at) <= _REWOUND_S:
+        if node in self._lost:
+            why = self._lost[node]
+        elif abs(self.caches.rewound_at - at) <= _REWOUND_S:
             why = "the API server went back to an older state"
         elif len(others) > 1:
             why = f"the sessions of {len(others)} nodes vanished within {_TOGETHER_S:.0f} s"
-        elif cache.went_with_definition(at, _REWOUND_S):
+        elif self.caches.quarantines.went_with_definition(at, _REWOUND_S):
             why = "the definition of GPUQuarantine was deleted"
         else:
             why = ""
+        if why and settled_in_s <= 0:
+            # A later outage or restore does not change how it went.
+            self._lost[node] = why
         # Once settled it stays so, also for a decision whose `now` was read before this one.
         settled_at = self._clock.now() + settled_in_s if settled_in_s > 0 else 0.0
         return Vanished(lost=why, settled_at=settled_at, ended=ended)
@@ -220,11 +231,49 @@ class World:
     def forget_deleted(self, node: str) -> None:
         """What followed from the sessions of the node that are gone is done."""
         self.deleted.pop(node, None)
+        self._lost.pop(node, None)
         self._ended.pop(node, None)
         at = self._vanished.get(node)
         if at is not None and self._clock.elapsed() - at > 2 * _REWOUND_S:
             # Until then it tells of others that they went together with it.
             del self._vanished[node]
+
+    def pause_changed(self, before: PauseView | None, after: PauseView | None) -> None:
+        """A pause came, changed or vanished. Where there is one, it says what is paused."""
+        if after is not None:
+            self._vanished_pauses.clear()
+            self.lost_pauses.clear()
+        elif before is not None:
+            self._vanished_pauses[before.metadata.name] = before, self._clock.elapsed()
+
+    def pauses(self) -> Mapping[str, PauseView]:
+        """The pauses in force: those there are, those that nobody ended, and for a moment those
+        of which that is not known yet.
+        """
+        items = self.caches.pauses.items
+        if not self._vanished_pauses and not self.lost_pauses:
+            return items
+        vanished = {name: pause for name, (pause, _) in self._vanished_pauses.items()}
+        return {**self.lost_pauses, **vanished, **items}
+
+    def settle_pauses(self) -> int | None:
+        """Decide whether people ended the pauses that vanished a moment ago, by the rule for
+        sessions; how many nobody ended, None where there is nothing to decide.
+        """
+        gone_at = [at for _, at in self._vanished_pauses.values()]
+        if not gone_at or self._clock.elapsed() - max(gone_at) <= _TOGETHER_S:
+            return None
+        cache = self.caches.pauses
+        vanished, self._vanished_pauses = self._vanished_pauses, {}
+        lost = (
+            (len(vanished) > 1 and not cache.items)
+            or any(abs(self.caches.rewound_at - at) <= _REWOUND_S for at in gone_at)
+            or any(cache.went_with_definition(at, _REWOUND_S) for at in gone_at)
+        )
+        if not lost:
+            return 0
+        self.lost_pauses |= {name: pause for name, (pause, _) in vanished.items()}
+        return len(vanished)
 
     def _count(self, session: QuarantineView) -> None:
         until = counts_until(session, self._policy())

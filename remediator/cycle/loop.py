@@ -22,7 +22,7 @@ from remediator.kube.pace import PaceLane
 from remediator.world import availability
 from rules.api import writes as d
 from rules.api.mark import marked
-from rules.api.nodes import HealthView, NodeView, QuarantineView
+from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
 
 _LOG = structlog.get_logger()
 _CLEAR = "what is known is fresh again: marks, evictions and releases go on"
@@ -161,8 +161,20 @@ class ControlLoop(EdgePart):
             self.wake(name)
         self._fleet_changed()
 
-    def pauses_changed(self) -> None:
+    def pauses_changed(self, before: PauseView | None, after: PauseView | None) -> None:
         """A pause came, went or changed."""
+        self._world.pause_changed(before, after)
+        self.wake_open()
+        self._fleet_changed()
+
+    def _settle_pauses(self) -> None:
+        lost = self._world.settle_pauses()
+        if lost is None:
+            return
+        if lost:
+            self._metrics.objects_lost.labels("GPUWardPause").inc(lost)
+            names = ", ".join(sorted(self._world.lost_pauses))
+            _LOG.warning("pauses lost", pauses=names[:200], message="they stay in force")
         self.wake_open()
         self._fleet_changed()
 
@@ -179,6 +191,7 @@ class ControlLoop(EdgePart):
                 self._note_outage()
                 self._note_doubt()
                 self._note_acting()
+                self._settle_pauses()
             await self._clock.sleep(1.0)
 
     def _note_outage(self) -> None:

@@ -47,7 +47,7 @@ class Listeners:
     marked: Callable[[str, NodeView | None, NodeView | None], None] = _nobody
     health: Callable[[str, HealthView | None], None] = _nobody
     session: Callable[[QuarantineView | None, QuarantineView | None], None] = _nobody
-    pause: Callable[[], None] = _nobody
+    pause: Callable[[PauseView | None, PauseView | None], None] = _nobody
     pdb: Callable[[str], None] = _nobody
     agent: Callable[[str], None] = _nobody
 
@@ -132,7 +132,7 @@ class Caches:
             clock,
             _custom("gpuwardpauses"),
             PauseView,
-            lambda *_: to.pause(),
+            lambda _, before, after: to.pause(before, after),
             isolation=apart,
             sharing=sharing,
             silence_s=PAUSES_LISTED_S,

@@ -65,6 +65,8 @@ class Housekeeping(EdgePart):
         self._remembered = False
         self._history_at = float("-inf")
         self._evidence_at = float("-inf")
+        self._evidence: set[str] = set()
+        """Names of the evidence in the last list that was not deleted since."""
 
     async def run(self) -> None:
         """Sweep until cancelled."""
@@ -220,6 +222,11 @@ class Housekeeping(EdgePart):
             if error.answer.code not in {403, 404}:
                 raise
             return
+        there = {each.metadata.name for each in kept.found} | set(kept.unread)
+        if len(lost := self._evidence - there) > 1:
+            # One alone a person may have deleted.
+            self._metrics.objects_lost.labels("GPUEvidence").inc(len(lost))
+        self._evidence = there
         sessions = self._world.caches.quarantines.items
         found = (each.metadata for each in kept.found)
         deletions = outlived_evidence(found, sessions, self._clock.now())
@@ -227,3 +234,4 @@ class Housekeeping(EdgePart):
             if self._policy() is not policy:
                 return
             await self._gateway.send(deletion)
+            self._evidence.discard(deletion.name)

@@ -55,6 +55,8 @@ from rules.session.people.lowered import EVIDENCE_LEVEL
 from rules.session.repair.ends import cleared, of_nobody
 from rules.session.reuse import NotOpened, Opening, opening
 
+STEP_OPEN_AGAIN = "OpenAgain"
+"""A session that nobody deleted is created again."""
 _AGENTS_REPORT_S = 300.0
 """An agent publishes within 60 s; its pod may have to be created and its image to be pulled."""
 _LOOK_AGAIN_S = 10.0
@@ -365,7 +367,7 @@ def _opened_again(
         key=f"{node.uid}/{name}/{format_time(now)[:13]}/SessionLost",
     )
     return Decision(
-        step="OpenAgain",
+        step=STEP_OPEN_AGAIN,
         because=why,
         writes=(CreateSession(name=name, spec=spec), event),
         # A refused create must not let this process forget what the session was.

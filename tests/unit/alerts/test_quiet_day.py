@@ -139,6 +139,7 @@ def of_remediator(number: int) -> Iterator[Series]:
     yield f'gpuward_budget_size_nodes{{{at}, scope="all"}}', page(1)
     yield f'gpuward_budget_used_nodes{{{at}, scope="all"}}', page(0)
     yield f'gpuward_unexpected_errors_total{{{at}, part="session"}}', page()
+    yield f'gpuward_objects_lost_total{{{at}, kind="GPUQuarantine"}}', page()
     asked = f'gpuward_api_requests_total{{{at}, method="GET", lane="read"'
     yield f'{asked}, code="200"}}', page(step=200)
     failed = [

@@ -6,6 +6,7 @@ import copy
 
 import pytest
 
+from rules.api.timestamps import format_time
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 TWO = ("n0", "n1")
@@ -173,3 +174,107 @@ def test_without_health_objects_nothing_is_released_and_nothing_is_drained() -> 
     assert world.pods_on("n1")
     harmful = [write for _, write, _, _ in world.sent[before:] if getattr(write, "harmful", False)]
     assert harmful == []
+
+
+def paused() -> World:
+    """A node with a fault and a pod, and a pause of everything that keeps both there."""
+    world = World(policy_of(budget=ROOMY))
+    world.add_nodes(6)
+    world.pause("stop", all=True)
+    world.add_pod("work", "n0")
+    world.run(5)
+    world.incident("n0")
+    world.run(60)
+    assert world.pods_on("n0")
+    return world
+
+
+def lost(world: World, kind: str) -> float:
+    """How many objects of the kind count as lost; all scenarios share the counter."""
+    labels = {"kind": kind}
+    return (
+        world.replica.metrics.registry.get_sample_value("gpuward_objects_lost_total", labels)
+        or 0.0
+    )
+
+
+def stays_out_of_it(world: World, seconds: int) -> None:
+    for _ in range(seconds):
+        world.run(1)
+        assert not world.is_marked("n0")
+        assert world.pods_on("n0")
+
+
+@pytest.mark.parametrize("away_s", [5, 200])
+def test_a_pause_that_went_with_its_definition_stays_in_force(away_s: int) -> None:
+    world = paused()
+    before = lost(world, "GPUWardPause")
+    world.undefine("gpuwardpauses")
+    stays_out_of_it(world, away_s)
+    world.undefined.clear()
+    stays_out_of_it(world, 600)
+    assert lost(world, "GPUWardPause") == before + 1
+
+
+def test_a_lost_pause_ends_once_a_pause_is_seen_again() -> None:
+    world = paused()
+    world.undefine("gpuwardpauses")
+    world.run(5)
+    world.undefined.clear()
+    stays_out_of_it(world, 120)
+    world.pause("another", nodes=["n5"])
+    world.run(60)
+    assert world.is_marked("n0")
+
+
+def test_a_lost_pause_ends_at_its_own_time() -> None:
+    world = paused()
+    world.pauses["stop"]["spec"]["until"] = format_time(world.now + 300)
+    world.run(2)
+    world.undefine("gpuwardpauses")
+    world.run(5)
+    world.undefined.clear()
+    stays_out_of_it(world, 240)
+    world.run(120)
+    assert world.is_marked("n0")
+
+
+def test_pauses_that_all_vanish_at_once_stay_in_force() -> None:
+    world = paused()
+    world.pause("also", nodes=["n0"])
+    world.run(5)
+    world.pauses.clear()
+    stays_out_of_it(world, 600)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_pause_that_is_deleted_ends_within_seconds(others: int) -> None:
+    world = paused()
+    before = lost(world, "GPUWardPause")
+    for number in range(others):
+        world.pause(f"other-{number}", nodes=["n5"])
+    world.run(5)
+    del world.pauses["stop"]
+    world.run(10)
+    assert world.is_marked("n0")
+    assert lost(world, "GPUWardPause") == before
+
+
+def test_pauses_that_are_deleted_beside_one_that_stays_are_over() -> None:
+    world = paused()
+    world.pause("also", nodes=["n0"])
+    world.pause("other", nodes=["n5"])
+    world.run(5)
+    del world.pauses["stop"], world.pauses["also"]
+    world.run(10)
+    assert world.is_marked("n0")
+
+
+def test_sessions_that_are_opened_again_are_counted() -> None:
+    world = quarantined(*TWO)
+    before = lost(world, "GPUQuarantine")
+    world.undefine("gpuquarantines")
+    world.run(20)
+    world.undefined.clear()
+    world.run(60)
+    assert lost(world, "GPUQuarantine") == before + 2
