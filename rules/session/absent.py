@@ -223,7 +223,8 @@ def _orphan(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -
             return _opened_again(session, _spec(node, seen, policy), node, seen, policy, now)
         return _record_deletion(session, node, seen, policy)
     until = seen.observing_since + _AGENTS_REPORT_S
-    if session and not known and not watched and seen.stale and now < until:
+    waits = seen.selected and seen.stale and now < until  # no agent reports of another node
+    if session and not known and not watched and waits:
         # The health objects may have gone together with the sessions.
         because = f"whether its fault is active is not known: {seen.stale}"
         again = min(until, now + _LOOK_AGAIN_S)
