@@ -17,7 +17,7 @@ from hack.fleet.machine import DRIVER, GPUS, Machine
 from hack.fleet.score import Score
 from hack.fleet.signs import SIGNS
 from hack.fleet.year import DAY_S, Fault, Plants, draw_year
-from rules.api.metadata import ObjectMeta
+from rules.api.metadata import ObjectMeta, TimedMeta
 from rules.api.nodes import (
     AgentPod,
     HealthView,
@@ -162,7 +162,7 @@ class Fleet:
     def _poll(self, node: _Node) -> None:
         node.machine.poll(self.now)
         if node.machine.publish(self.now) and node.machine.published is not None:
-            meta = ObjectMeta(name=node.name)
+            meta = TimedMeta(name=node.name)
             status = node.machine.published.status
             self._healths[node.name] = HealthView(metadata=meta, status=status)
             self._step_after(1.0)

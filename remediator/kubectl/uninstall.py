@@ -339,8 +339,9 @@ async def _agents_outside(cluster: Cluster) -> list[str]:
     beating = [
         health.metadata.name
         for health in healths
-        if (seen := parse_time(health.status.publisher.heartbeat)) is not None
-        and cluster.now() - seen < HEARTBEAT_FRESH_S
+        if health.status.publisher.heartbeat
+        and (heard_at := health.heard_at) is not None
+        and cluster.now() - heard_at < HEARTBEAT_FRESH_S
     ]
     if not beating:
         return []

@@ -21,7 +21,6 @@ from rules.api.metadata import ObjectMeta, View
 from rules.api.nodes import HealthView
 from rules.api.object_name import api_path
 from rules.api.requests import EVIDENCES
-from rules.api.timestamps import parse_time
 from rules.fleet.agent_silence import mark_unknown, say_silent, silent_since
 from rules.session.history import outlived
 from rules.session.observation import HEARTBEAT_FRESH_S
@@ -152,10 +151,10 @@ class Housekeeping(EdgePart):
     async def _agent(self, name: str, health: HealthView) -> None:
         now = self._clock.now()
         await self._publishers.look(health)
-        beat = parse_time(health.status.publisher.heartbeat)
-        if beat is not None:
+        heard_at = health.heard_at if health.status.publisher.heartbeat else None
+        if heard_at is not None:
             # A heartbeat of the future must not put the next look off for ever.
-            due = min(beat, now) + HEARTBEAT_FRESH_S
+            due = min(heard_at, now) + HEARTBEAT_FRESH_S
             self._look_at[name] = max(now + _LOOK_AGAIN_S, due)
         agents, since = self._world.caches.agents, self._world.observing_since
         await self._say(name, health, now)

@@ -8,7 +8,6 @@ from remediator.view.text import span
 from rules.api.nodes import HealthView, NodeView
 from rules.api.sentences import some
 from rules.fleet.node_clock import apart_s
-from rules.session.observation import HEARTBEAT_FRESH_S
 from rules.text.counted import count
 
 
@@ -20,21 +19,16 @@ def clock_said(node: NodeView | None, health: HealthView | None, now: float) -> 
     way = "ahead of" if apart > 0 else "behind"
     return (
         f"the node's clock is {span(abs(apart))} {way} the API server's: the times of its faults "
-        f"are, too, while deadlines and healthy time go by the API server's; "
-        f"{_meanwhile(health, apart)}see to its NTP"
+        f"are, too, while deadlines and healthy time go by the API server's; {_meanwhile(apart)}"
+        "see to its NTP"
     )
 
 
-def _meanwhile(health: HealthView | None, apart: float) -> str:
-    """What is believed less: an agent outside a pod is known to live by its dates alone."""
-    beats = health is not None and not health.status.publisher.pod_uid
+def _meanwhile(apart: float) -> str:
+    """What is believed less."""
     if apart > 0:
-        return "that its agent stops is noticed that much later; " if beats else ""
-    silent = beats and -apart > HEARTBEAT_FRESH_S
-    return (
-        "a reset or boot that it dates before the request proves no repair; "
-        f"{'its agent counts as silent, since its heartbeats look old; ' if silent else ''}"
-    )
+        return ""
+    return "a reset or boot that it dates before the request proves no repair; "
 
 
 def clocks_said(

@@ -24,8 +24,10 @@ from rules.api.metadata import (
     View,
     bounded_id,
 )
+from rules.api.names import COMPONENT_REMEDIATOR
 from rules.api.pods import PodView
 from rules.api.quarantine import PauseSpec, QuarantineSpec, QuarantineStatus
+from rules.api.timestamps import parse_time
 
 
 class Taint(View, frozen=True, kw_only=True, omit_defaults=True):
@@ -130,11 +132,26 @@ class FreshNode(TimedNode, frozen=True, kw_only=True):
 
 
 class HealthView(View, frozen=True, kw_only=True):
-    """A GPUNodeHealth."""
+    """A GPUNodeHealth, with who wrote to it when."""
 
-    metadata: ObjectMeta
+    metadata: TimedMeta
     status: HealthStatus = HealthStatus()
     doubt: str = DOUBT_FIELD
+
+    @property
+    def heard_at(self) -> float | None:
+        """When the agent wrote last, in seconds since the epoch: by the API server's clock where
+        that is noted, else by the clock of the node, as the heartbeat says. None without either.
+
+        The remediator writes to the status, too (`silentSince`).
+        """
+        noted = [
+            at
+            for writer in self.metadata.managed_fields
+            if writer.subresource == "status" and writer.manager != COMPONENT_REMEDIATOR
+            if (at := parse_time(writer.time)) is not None
+        ]
+        return max(noted) if noted else parse_time(self.status.publisher.heartbeat)
 
 
 class QuarantineView(View, frozen=True, kw_only=True):

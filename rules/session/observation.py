@@ -197,11 +197,11 @@ def publisher_silence(
         if not pod.ready:
             return Staleness.POD_NOT_READY, pod.ready_changed_at
         return "", 0.0
-    heartbeat = parse_time(publisher.heartbeat)
-    if heartbeat is None:
+    heard_at = health.heard_at if publisher.heartbeat else None
+    if heard_at is None:
         return Staleness.NO_PUBLISHER, 0.0
-    if now - heartbeat > HEARTBEAT_FRESH_S:
-        return Staleness.NO_HEARTBEAT, heartbeat
+    if now - heard_at > HEARTBEAT_FRESH_S:
+        return Staleness.NO_HEARTBEAT, heard_at
     return "", 0.0
 
 

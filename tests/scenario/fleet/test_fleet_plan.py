@@ -100,7 +100,7 @@ def cordoned(world: World, name: str) -> None:
 def mute(world: World, name: str) -> None:
     """Its agent stopped long ago, as far as one can see."""
     world.silence(name)
-    world.healths[name]["status"]["publisher"]["heartbeat"] = format_time(world.now - 3600)
+    world.beat(world.healths[name], world.now - 3600)
 
 
 def uncordoned(world: World, name: str) -> None:

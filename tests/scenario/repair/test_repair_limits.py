@@ -113,7 +113,7 @@ def _stop(world: RepairWorld, what: str) -> str:
             return "PodUsesGPU"
         case _:
             world.silence(NODE)
-            world.healths[NODE]["status"]["publisher"]["heartbeat"] = "2020-01-01T00:00:00Z"
+            world.beat(world.healths[NODE], world.now - 86_400)
             return "VerdictStale"
 
 

@@ -12,7 +12,7 @@ from remediator.kube.pace import PaceLane, Rates
 from rules.api import writes as d
 from rules.api.mark import AUTOSCALER_ANNOTATIONS
 from rules.api.names import ANNOTATION_SESSION, TAINT_QUARANTINE
-from rules.api.timestamps import format_time, parse_time
+from rules.api.timestamps import parse_time
 from rules.session.decide import decide
 from rules.session.observation import Permit, observe, sessions_by_node
 from tests.support.scenario.session_phases_reached import MARKED, NODE, OPEN, at, evictions_after
@@ -104,7 +104,7 @@ def decided(world: World, after: float) -> d.Decision:
     """What is decided about the node `after` seconds, had nothing changed meanwhile."""
     world.now += after
     for health in world.healths.values():
-        health["status"]["publisher"]["heartbeat"] = format_time(world.now)
+        world.beat(health)
     snapshot = world.snapshot()
     sessions = sessions_by_node(snapshot.quarantines)
     seen = observe(snapshot, NODE, permit=Permit(), sessions=sessions)

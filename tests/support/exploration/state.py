@@ -12,7 +12,7 @@ import msgspec
 
 from rules.api.budgets import PdbSpec, PdbStatus, PdbView
 from rules.api.health import HealthStatus, IncidentStatus, PublisherPod, SourceStatus
-from rules.api.metadata import LabelSelector, ObjectMeta
+from rules.api.metadata import LabelSelector, ObjectMeta, TimedMeta
 from rules.api.names import ANNOTATION_SESSION, LABEL_GPUS
 from rules.api.nodes import FreshNode, HealthView, NodeView, QuarantineView
 from rules.api.pods import PodCondition, PodMeta, PodSpec, PodStatus, PodView
@@ -280,7 +280,7 @@ def health_view(health: HealthState, node_uid: int, index: int) -> HealthView:
     )
     beat = NOW if health.alive else NOW - LONG_UP_S
     return HealthView(
-        metadata=ObjectMeta(name=name),
+        metadata=TimedMeta(name=name),
         status=HealthStatus(
             publisher=PublisherPod(heartbeat=format_time(beat)),
             node_uid=f"uid-{name}-{node_uid}",

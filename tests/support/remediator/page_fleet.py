@@ -20,6 +20,7 @@ from rules.api.health import (
     PublisherPod,
     SourceStatus,
 )
+from rules.api.metadata import TimedMeta
 from rules.api.nodes import HealthView, NodeView, ObjectMeta, PauseView, QuarantineView
 from rules.api.quarantine import (
     BlockedBy,
@@ -99,7 +100,7 @@ def verdict(name: str, *, line: str = XID_79, **changes: Any) -> HealthView:
         ),
     )  # fmt: skip
     return HealthView(
-        metadata=ObjectMeta(name=name), status=msgspec.structs.replace(status, **changes)
+        metadata=TimedMeta(name=name), status=msgspec.structs.replace(status, **changes)
     )
 
 

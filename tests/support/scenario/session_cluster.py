@@ -26,6 +26,8 @@ class Cluster:
 
     def __init__(self) -> None:
         self.now = START
+        self.nodes_behind_s = 0.0
+        """How far the clocks of all nodes are behind the API server's."""
         self.version = 100
         self.nodes: dict[str, dict[str, Any]] = {}
         self.quarantines: dict[str, dict[str, Any]] = {}
@@ -83,7 +85,7 @@ class Cluster:
         self.healths[name] = {
             "metadata": self._meta(name),
             "status": {
-                "publisher": {"heartbeat": format_time(self.now)},
+                "publisher": {},
                 "nodeUID": self.nodes[name]["metadata"]["uid"],
                 "bootID": f"boot-{name}-1",
                 "agentVersion": "0.1.0",
@@ -94,6 +96,15 @@ class Cluster:
                 "incidents": [],
             },
         }
+        self.beat(self.healths[name])
+
+    def beat(self, health: dict[str, Any], at: float | None = None) -> None:
+        """The agent writes (at `at`) by its node's clock; the server notes by its own who did."""
+        wrote_at = self.now if at is None else at
+        heartbeat = format_time(wrote_at - self.nodes_behind_s)
+        health["status"]["publisher"]["heartbeat"] = heartbeat
+        wrote = {"manager": "gpuward-agent", "operation": "Update", "subresource": "status"}
+        health["metadata"]["managedFields"] = [{**wrote, "time": format_time(wrote_at)}]
 
     def add_nodes(self, count: int, **labels: str) -> list[str]:
         names = [f"n{index}" for index in range(count)]

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from rules.api.health import PublisherPod
-from rules.api.metadata import ObjectMeta
+from rules.api.metadata import ObjectMeta, TimedMeta
 from rules.api.nodes import AgentPod, HealthView, NodeView
 from rules.catalog.signals import Signal
 from rules.judge.observation import (
@@ -309,7 +309,7 @@ def test_the_published_verdict_of_the_kernel_log_alone_is_fresh() -> None:
     published = msgspec.structs.replace(
         world.published().status, publisher=PublisherPod(pod="ns/agent", pod_uid="u")
     )
-    health = HealthView(metadata=ObjectMeta(name="n1"), status=published)
+    health = HealthView(metadata=TimedMeta(name="n1"), status=published)
     node = NodeView(metadata=ObjectMeta(name="n1", uid=published.node_uid))
     assert (
         staleness(

@@ -89,8 +89,8 @@ class ApiServer(ProviderObjects):
         for health in self.healths.values():
             publisher = health["status"]["publisher"]
             beat = parse_time(publisher["heartbeat"]) or 0.0
-            if not health.get("silent") and self.now - beat >= HEARTBEAT_S:
-                publisher["heartbeat"] = format_time(self.now)
+            if not health.get("silent") and self.now - self.nodes_behind_s - beat >= HEARTBEAT_S:
+                self.beat(health)
         for key, pod in list(self.pods.items()):
             deleted = parse_time(pod["metadata"].get("deletionTimestamp") or "")
             node = self.nodes.get(pod["spec"]["nodeName"])

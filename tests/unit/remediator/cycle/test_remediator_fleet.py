@@ -9,8 +9,9 @@ import pytest
 from hack.sim.cluster.resource import NODES
 from remediator.cycle.fleet import Fleet
 from rules.api.health import HealthStatus, IncidentStatus
+from rules.api.metadata import TimedMeta
 from rules.api.names import LABEL_GPUS
-from rules.api.nodes import HealthView, ObjectMeta
+from rules.api.nodes import HealthView
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
 from tests.support.remediator.edge import edge
@@ -93,7 +94,7 @@ def reported(name):
     incident = IncidentStatus(
         id="i", reason="ThermalSlowdown", severity="Degraded", level="Report", active=True
     )
-    return HealthView(metadata=ObjectMeta(name=name), status=HealthStatus(incidents=(incident,)))
+    return HealthView(metadata=TimedMeta(name=name), status=HealthStatus(incidents=(incident,)))
 
 
 def told(parts):

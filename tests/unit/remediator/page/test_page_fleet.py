@@ -12,6 +12,7 @@ from remediator.view.fleet_view import fleet_page
 from remediator.view.shapes import Counts, FleetFilter, FleetPage
 from remediator.view.state import PageState
 from rules.api.health import GpuStatus, HealthStatus
+from rules.api.metadata import TimedMeta
 from rules.api.nodes import (
     AgentPod,
     HealthView,
@@ -159,7 +160,7 @@ def test_unusual_gpu_counts_are_drawn_one_by_one(gpus: str, squares: int) -> Non
 def test_gpus_are_placed_by_their_index() -> None:
     gpus = tuple(GpuStatus(index=i, health="Degraded" if i == 7 else "Healthy") for i in range(8))
     health = HealthView(
-        metadata=ObjectMeta(name="a"), status=HealthStatus(health="Degraded", gpus=gpus)
+        metadata=TimedMeta(name="a"), status=HealthStatus(health="Degraded", gpus=gpus)
     )
     page = fleet_html(state([node("a", labels={"gpuward.io/health": "degraded"})], (), [health]))
 

@@ -14,6 +14,7 @@ from remediator.serve.session_gauges import (
     set_word_gauges,
 )
 from rules.api.health import HealthStatus, IncidentStatus
+from rules.api.metadata import TimedMeta
 from rules.api.nodes import HealthView, NodeView, ObjectMeta, PauseView, QuarantineView
 from rules.api.quarantine import (
     BlockedBy,
@@ -225,7 +226,7 @@ def test_sick_nodes_that_are_left_alone_by_a_decision_are_a_series(
     labels: dict[str, str], policy: dict[str, Any], released: bool, why: list[str]
 ) -> None:
     node = NodeView(metadata=ObjectMeta(name="gpu-7", labels=labels))
-    health = HealthView(metadata=ObjectMeta(name="gpu-7"), status=HealthStatus(incidents=(LOST,)))
+    health = HealthView(metadata=TimedMeta(name="gpu-7"), status=HealthStatus(incidents=(LOST,)))
     made = parse_time("2027-01-14T07:00:00Z") or 0.0
     ended = session("gpu-7", "Released", phase_since="2027-01-14T07:00:00Z")
     causes = (Cause(source="Detector", incident="i-1"),)
@@ -266,7 +267,7 @@ def test_walk_a_pause_of_a_node_is_a_decision_about_it_one_of_everything_is_none
 ) -> None:
     labels = {"rack": "a17"}
     node = NodeView(metadata=ObjectMeta(name="gpu-7", labels=labels))
-    health = HealthView(metadata=ObjectMeta(name="gpu-7"), status=HealthStatus(incidents=(LOST,)))
+    health = HealthView(metadata=TimedMeta(name="gpu-7"), status=HealthStatus(incidents=(LOST,)))
     until = "2027-01-14T08:00:00Z"
     pause = PauseView(
         metadata=ObjectMeta(name="p"), spec=PauseSpec(scope=scope, reason="tests", until=until)

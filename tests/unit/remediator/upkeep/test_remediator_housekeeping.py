@@ -55,6 +55,12 @@ async def publish(cluster, publisher):
     await cluster.client.update_status(GPU_NODE_HEALTHS, health)
 
 
+async def written_an_hour_ago(cluster):
+    """By an agent without a pod, by the API server's clock."""
+    await publish(cluster, {"heartbeat": format_time(cluster.clock.now())})
+    cluster.clock.ahead_s += 60 * MINUTE
+
+
 async def agent_pod(cluster, *, ready):
     pod = await cluster.client.create(
         PODS,
@@ -132,11 +138,11 @@ async def test_a_ready_agent_is_left_alone_for_ever(cluster):
 
 
 async def test_our_own_downtime_is_nobodys_silence(cluster):
-    await publish(cluster, {"heartbeat": format_time(cluster.clock.now() - 3600)})
+    await written_an_hour_ago(cluster)
     async with edge_world(cluster, POLICY) as setting:
         await housekeeping(setting).sweep()
         assert await said(cluster) == ("", None)
-        cluster.clock.ahead_s = 6 * MINUTE
+        cluster.clock.ahead_s += 6 * MINUTE
         await housekeeping(setting).sweep()
         assert await said(cluster) == ("Unknown", "unknown")
 
@@ -222,10 +228,10 @@ async def test_nodes_without_a_verdict_are_asked_for_rarely_and_all_at_once(clus
 
 
 async def test_a_node_that_says_that_nobody_looks_is_asked_for_rarely(cluster):
-    await publish(cluster, {"heartbeat": format_time(cluster.clock.now() - 3600)})
+    await written_an_hour_ago(cluster)
     async with edge_world(cluster, POLICY) as setting:
         keeper = housekeeping(setting)
-        cluster.clock.ahead_s = 6 * MINUTE
+        cluster.clock.ahead_s += 6 * MINUTE
         await keeper.sweep()
         await until(
             lambda: setting.caches.nodes.items["n1"].labels.get("gpuward.io/health") == "unknown"
@@ -239,7 +245,8 @@ async def test_what_changes_on_the_node_is_looked_at_in_the_next_sweep(cluster):
     async with edge_world(cluster, POLICY) as setting:
         keeper = housekeeping(setting)
         await keeper.sweep()
-        await publish(cluster, {"heartbeat": format_time(cluster.clock.now() - 3600)})
+        pod = await agent_pod(cluster, ready=False)
+        await publish(cluster, {"pod": "gpuward/agent-n1", "podUID": pod["metadata"]["uid"]})
         cluster.clock.ahead_s = 6 * MINUTE
         await keeper.sweep()
         assert await said(cluster) == ("", None), "there was no verdict a moment ago"
@@ -249,12 +256,12 @@ async def test_what_changes_on_the_node_is_looked_at_in_the_next_sweep(cluster):
 
 
 async def test_many_silent_agents_are_found_by_one_list(cluster):
-    await publish(cluster, {"heartbeat": format_time(cluster.clock.now() - 3600)})
+    await written_an_hour_ago(cluster)
     for number in range(2, 60):
         await cluster.add_node(f"n{number}")
     async with edge_world(cluster, POLICY) as setting:
         await until(lambda: len(setting.caches.nodes.items) == 59)
-        cluster.clock.ahead_s = 6 * MINUTE
+        cluster.clock.ahead_s += 6 * MINUTE
         await housekeeping(setting).sweep()
         assert await said(cluster) == ("Unknown", "unknown")
         assert cluster.server.requests.count(verb="get", resource="gpunodehealths") == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rules.api.health import HealthStatus, IncidentStatus
+from rules.api.metadata import TimedMeta
 from rules.api.nodes import HealthView, NodeView, ObjectMeta
 from rules.fleet.alike import Alike, chance, found_alike, nodes_of
 from rules.fleet.common import CommonCause, common_causes, keys_for, shared_labels
@@ -31,9 +32,7 @@ def verdicts(
 ) -> dict[str, HealthView]:
     incident = IncidentStatus(id="i", reason=reason, severity=severity, active=active)
     return {
-        node: HealthView(
-            metadata=ObjectMeta(name=node), status=HealthStatus(incidents=(incident,))
-        )
+        node: HealthView(metadata=TimedMeta(name=node), status=HealthStatus(incidents=(incident,)))
         for node in nodes
     }
 

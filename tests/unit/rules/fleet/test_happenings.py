@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from rules.api.health import ExpectedGpus, GpuStatus, HealthStatus, IncidentStatus
-from rules.api.metadata import ObjectMeta
+from rules.api.metadata import ObjectMeta, TimedMeta
 from rules.api.nodes import HealthView, QuarantineView
 from rules.api.quarantine import Cause, QuarantineSpec, QuarantineStatus
 from rules.api.timestamps import format_time
@@ -29,7 +29,7 @@ def verdict(node: str, uuid: str = VICTIM, at: float = T0, *, lists: bool) -> He
     )  # fmt: skip
     gpus = (GpuStatus(uuid=uuid),) if lists else ()
     status = HealthStatus(gpus=gpus, incidents=(incident,))
-    return HealthView(metadata=ObjectMeta(name=node), status=status)
+    return HealthView(metadata=TimedMeta(name=node), status=status)
 
 
 def changes(
@@ -107,7 +107,7 @@ def swapped(node: str) -> QuarantineView:
 def test_only_the_node_of_a_gpu_may_say_what_came_in_its_place() -> None:
     (opened,) = changes("b", verdict("b", lists=True), {}, T0)
     records, later = stored(opened), T0 + 7200
-    gone = HealthView(metadata=ObjectMeta(name="x"), status=HealthStatus())
+    gone = HealthView(metadata=TimedMeta(name="x"), status=HealthStatus())
     assert not record_changes("evil", None, gone, [swapped("evil")], records, later)
     (told,) = record_changes("b", None, gone, [swapped("b")], records, later)
     assert told.status.replaced is not None
@@ -120,7 +120,7 @@ def test_only_the_node_of_a_gpu_may_say_what_came_in_its_place() -> None:
 
 def test_a_gpu_that_was_replaced_before_anybody_wrote_its_record_has_one_all_the_same() -> None:
     full = HealthStatus(gpus=(GpuStatus(uuid="GPU-new"),), expected_gpus=ExpectedGpus(count=1))
-    gone = HealthView(metadata=ObjectMeta(name="b"), status=full)
+    gone = HealthView(metadata=TimedMeta(name="b"), status=full)
     session = swapped("b")
     assert not record_changes("b", None, gone, [session], {}, T0 + 7200), "it may be anybody's"
     evidence = {**session.status.evidence, "inventory": [{"uuid": VICTIM}]}

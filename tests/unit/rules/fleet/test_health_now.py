@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from rules.api.health import HealthStatus, PublisherPod, SourceStatus
-from rules.api.nodes import AgentPod, HealthView, NodeView, ObjectMeta
+from rules.api.metadata import TimedMeta
+from rules.api.nodes import AgentPod, HealthView, NodeView
 from rules.api.timestamps import format_time
 from rules.fleet.health_now import HealthNow, health_now, health_unread
 from rules.session.observation import Staleness
@@ -30,7 +31,7 @@ def said(**changes: Any) -> HealthView:
         health="Healthy", node_uid="u", boot_id="b1", publisher=PublisherPod(pod_uid="p")
     )
     return HealthView(
-        metadata=ObjectMeta(name="n"), status=msgspec.structs.replace(status, **changes)
+        metadata=TimedMeta(name="n"), status=msgspec.structs.replace(status, **changes)
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rules.api.health import GpuStatus, HealthStatus
-from rules.api.metadata import ObjectMeta
+from rules.api.metadata import ObjectMeta, TimedMeta
 from rules.api.nodes import HealthView
 from rules.ledger.places import came_from, went_to
 from rules.ledger.record import RecordPlace, RecordStatus, RecordView
@@ -17,7 +17,7 @@ def record(uuid: str, *nodes: str, doubt: str = "") -> RecordView:
 
 def verdict(node: str, *gpus: str) -> HealthView:
     status = HealthStatus(gpus=tuple(GpuStatus(uuid=uuid) for uuid in gpus))
-    return HealthView(metadata=ObjectMeta(name=node), status=status)
+    return HealthView(metadata=TimedMeta(name=node), status=status)
 
 
 NEW = verdict("new", "GPU-1", "GPU-2", "GPU-3")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rules.api.health import HealthStatus, IncidentStatus
-from rules.api.metadata import ObjectMeta
+from rules.api.metadata import ObjectMeta, TimedMeta
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.quarantine import Cause, QuarantineSpec
 from rules.policy.policy import Policy
@@ -29,7 +29,7 @@ def held(verdict: HealthStatus, *causes: Cause, doubt: str = "") -> list[str]:
     )
     sight = CauseSight(
         node=node,
-        health=HealthView(metadata=ObjectMeta(name="n0"), status=verdict, doubt=doubt),
+        health=HealthView(metadata=TimedMeta(name="n0"), status=verdict, doubt=doubt),
         stale="the agent is silent",
         policy=Policy(),
         now=1e9,
