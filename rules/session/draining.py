@@ -73,7 +73,13 @@ def draining(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
         drain = msgspec.structs.replace(drain, blocked=())
         status = touched(status, drain=drain)
         clause = f"nothing is evicted: {halt.why}"
+        needed = st.condition(status, "NeedsHuman")
         status = st.with_refusal(status, case.now, halt, st.sentence(clause))
+        if needed is not None and needed.status == "True" and not halt.permanent:
+            # A person can act on it meanwhile, and nothing else looks.
+            status = st.with_condition(
+                status, "NeedsHuman", case.now, needed.reason, needed.message
+            )
         sentence = draining_sentence(drain, case.phase_since, clause, halted=True)
         status = st.enter(status, Phase.DRAINING, sentence, case.now)
         return case.decision("Halted", status, because=halt.why, blocked_by=halt.reason)

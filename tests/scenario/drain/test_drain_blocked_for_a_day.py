@@ -64,3 +64,18 @@ def test_a_budget_that_never_allows_is_said_at_once_and_quietly_for_a_day(
     assert said(world) == ("Quarantined", "", False, False)
     assert len(world.writes(d.EvictPod)) == 1
     assert world.phases(NODE) == ["Marked", "Draining", "Quarantined"]
+
+
+def test_a_pause_hides_no_work_of_an_operator() -> None:
+    world = blocked_world({"minAvailable": 2})
+    world.run(60, step=5)
+    needed = condition(world.session(NODE).status, "NeedsHuman")
+    assert needed is not None
+    world.pause()
+    world.run(600, step=10)
+    assert said(world) == ("Draining", "Paused", True, False)
+    assert condition(world.session(NODE).status, "NeedsHuman") == needed
+    world.pauses.clear()
+    world.pdbs.clear()
+    world.run_until(NODE, "Quarantined", limit=600)
+    assert not world.condition(NODE, "NeedsHuman")

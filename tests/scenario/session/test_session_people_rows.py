@@ -215,7 +215,7 @@ class TestPause:
         world.pause()
         world.run(2)
         assert world.condition(NODE, "Blocked") == "Paused"
-        assert not world.condition(NODE, "NeedsHuman")
+        assert world.condition(NODE, "NeedsHuman") == "BudgetNeverAllows", "a person can act on it"
         drain = world.session(NODE).status.drain
         assert drain is not None
         assert drain.blocked == ()
