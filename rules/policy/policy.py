@@ -18,7 +18,7 @@ from rules.catalog.reason import Level, Severity
 from rules.policy.durations import PositiveSeconds, Seconds, format_duration
 from rules.policy.external import ExternalTrigger, Match
 from rules.policy.section import Section
-from rules.repair.adapter import Adapter, RepairAction
+from rules.repair.adapter import OwnAdapter, RepairAction
 from rules.repair.ladder import Step
 from rules.repair.shipped import ADAPTERS
 
@@ -109,7 +109,7 @@ class Repair(Section, frozen=True, kw_only=True):
     """Whether drained nodes are repaired, by whom, how often and how many at once."""
 
     mode: Literal["Off", "Ask", "Auto"] = "Off"
-    adapters: dict[str, Adapter] = msgspec.field(default_factory=dict)
+    adapters: dict[str, OwnAdapter] = msgspec.field(default_factory=dict)
     """Adapters of this cluster's own, beside those that gpuward ships."""
     steps: dict[Step, RepairStep] = msgspec.field(default_factory=dict)
     """Steps that are not named here have nobody to do them, and the ladder climbs over them."""
@@ -123,8 +123,10 @@ class Repair(Section, frozen=True, kw_only=True):
 
     def action(self, adapter: str, step: str) -> RepairAction | None:
         """How an adapter asks for a step; None where it cannot, or nobody knows it."""
-        known = ADAPTERS.get(adapter) or self.adapters.get(adapter)
-        found = {str(each): action for each, action in known.steps.items()} if known else {}
+        if adapter in self.adapters:
+            return self.adapters[adapter].action(step)
+        shipped = ADAPTERS.get(adapter)
+        found = {str(each): action for each, action in shipped.steps.items()} if shipped else {}
         return found.get(step)
 
 

@@ -48,6 +48,8 @@ REMOVED: Final = {
     "limits.marksPerSecond": "it is fixed at 500",
     "limits.evictionsPerSecond": "it is fixed at 100",
     "history": "ended sessions are kept for 28d, at most 20 of a node",
+    "repair.adapters[].steps": "an adapter is a label of the Node or an object from a template, "
+    "and serves every step that names it (docs/repair.md)",
     "repair.fence": "a node whose kubelet is silent is left alone and named",
 }
 """Keys of earlier versions, and what holds now."""

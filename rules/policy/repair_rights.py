@@ -27,12 +27,13 @@ class RepairNeeds:
 def repair_needs(repair: Repair) -> RepairNeeds:
     """For every step that the policy names, and every adapter that it brings."""
     shipped = sorted({each.adapter for each in repair.steps.values() if each.adapter in ADAPTERS})
-    actions = actions_of(*(adapter for _, adapter in sorted(repair.adapters.items())))
+    # What is written is the same for every step.
+    actions = tuple(adapter.action("") for _, adapter in sorted(repair.adapters.items()))
     return RepairNeeds(
         components=tuple(
             folder_of(name) for name in shipped if needs_component(actions_of(ADAPTERS[name]))
         ),
-        own=component(OWN, actions, beside=shipped) if needs_component(actions) else {},
+        own=component(OWN, actions) if needs_component(actions) else {},
     )
 
 

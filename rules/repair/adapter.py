@@ -168,3 +168,56 @@ class Adapter(AdapterPart, frozen=True, kw_only=True):
     """One way to ask for repairs: what it does for each step that it can hand over."""
 
     steps: dict[Step, RepairAction]
+
+
+class OwnAdapter(AdapterPart, frozen=True, kw_only=True):
+    """How this cluster is asked for a step: by a label of the Node, or by a new object."""
+
+    label: str = ""
+    """`KEY=VALUE`, set on the Node and taken off again."""
+    object: dict[str, Any] | None = None
+    """Template of the object to create, as in its manifest; without a name it is called after
+    session, step and attempt."""
+    resource: str = ""
+    """The plural of the object's kind in lower case, as in URLs."""
+    done: str = ""
+    """Condition of the object that says that it is through, `TYPE` or `TYPE=False`: it is left to
+    be read then. It proves nothing."""
+    failed: str = ""
+    """Condition of the object that says that it was given up: the step has failed at once."""
+
+    def action(self, step: str) -> RepairAction:
+        """What is written for the step. A request for a replacement goes with the session, any
+        other with its step.
+        """
+        back = TakingBack(at="Session" if step == Step.REPLACE_NODE else "Step")
+        if self.object is None:
+            key, _, value = self.label.partition("=")
+            return RepairAction(patch={"metadata": {"labels": {key: value}}}, withdraw=back)
+        meta = self.object.get("metadata", {})
+        rest = {key: meta[key] for key in ("annotations", "labels") if key in meta}
+        body = {k: v for k, v in self.object.items() if k not in {"apiVersion", "kind"}}
+        return RepairAction(
+            target=TargetRule(
+                api_version=self.object["apiVersion"],
+                resource=self.resource,
+                kind=self.object["kind"],
+                namespace=meta.get("namespace", ""),
+                name=meta.get("name", ""),
+            ),
+            create={**body, "metadata": rest},
+            done=_matches(self.done),
+            failed=_matches(self.failed),
+            withdraw=back,
+        )
+
+
+def parse_condition(text: str) -> tuple[str, str]:
+    """Type and status of a condition as the policy names it."""
+    kind, sign, status = text.partition("=")
+    return kind, status if sign else "True"
+
+
+def _matches(text: str) -> tuple[ObjectMatch, ...]:
+    kind, status = parse_condition(text)
+    return (ObjectMatch(condition=kind, value=status),) if text else ()

@@ -21,7 +21,6 @@ from rules.repair.job_component import (
     own_rights,
     rbac,
 )
-from rules.repair.judging import leaves
 from rules.repair.rights import AdapterRight, conditions_of, node_keys, object_keys, to_grant
 from rules.repair.shipped import ADAPTERS
 
@@ -61,14 +60,8 @@ def needs_component(actions: Sequence[RepairAction]) -> bool:
     return bool(to_grant(actions) or node_keys(actions) or conditions_of(actions))
 
 
-def component(
-    name: str, actions: Sequence[RepairAction], beside: Sequence[str] = ()
-) -> dict[str, str]:
-    """The files of the component of these actions, by name; `name` is an adapter's, or OWN.
-
-    `beside` names shipped adapters whose components are listed before: two policies about one kind
-    would refuse each other's marks, so this one adds to theirs.
-    """
+def component(name: str, actions: Sequence[RepairAction]) -> dict[str, str]:
+    """The files of the component of these actions, by name; `name` is an adapter's, or OWN."""
     patches: list[str] = []
     if conditions := conditions_of(actions):
         patches.append(_variable(UNKNOWN_POLICY, 0, "repairs", conditions))
@@ -82,16 +75,10 @@ def component(
     if kinds := job_kinds(actions):
         at = 1 + job_slots(ADAPTERS.items(), OWN).index(slot)
         patches.append(_variable(JOBS_POLICY, at, slot, kinds))
-    kept: list[str] = []
-    for (group, resource), marks in object_keys(actions).items():
-        there = _limited(beside, group, resource)
-        if there is None:
-            spec = _touches_spec(actions, resource)
-            kept.append(_limits(name, group, resource, marks, spec))
-            continue
-        other, known = there
-        ours = tuple(sorted({*marks, *known, ANNOTATION_REPAIR}))
-        patches.append(_variable(_limit_name(other, resource), 0, "ours", ours))
+    kept = [
+        _limits(name, group, resource, marks)
+        for (group, resource), marks in object_keys(actions).items()
+    ]
     files: dict[str, str] = {}
     pods = [action for action in actions if action.pod] if name in ADAPTERS else []
     for action in pods:
@@ -140,36 +127,12 @@ def _variable(policy: str, index: int, name: str, values: tuple[str, ...]) -> st
         value: "[{listed}]\""""
 
 
-def _limited(
-    beside: Sequence[str], group: str, resource: str
-) -> tuple[str, tuple[str, ...]] | None:
-    """The shipped adapter that limits this kind already, and what it may set there."""
-    for name in beside:
-        keys = object_keys(actions_of(ADAPTERS[name])).get((group, resource))
-        if keys is not None:
-            return name, keys
-    return None
-
-
-def _limit_name(name: str, resource: str) -> str:
-    return f"{COMPONENT_REMEDIATOR}-{folder_of(name)}-{resource}"
-
-
-def _touches_spec(actions: Sequence[RepairAction], resource: str) -> bool:
-    return any(
-        path[0] == "spec"
-        for action in actions
-        if action.target is not None and action.target.resource == resource
-        for path in leaves(action.patch or {})
-    )
-
-
-def _limits(name: str, group: str, resource: str, keys: tuple[str, ...], spec: bool) -> str:
+def _limits(name: str, group: str, resource: str, keys: tuple[str, ...]) -> str:
     """RBAC says which objects may be patched; this says what of them."""
     words = ", ".join(keys)
     listed = ", ".join(f"'{key}'" for key in (*keys, ANNOTATION_REPAIR))
-    policy = _limit_name(name, resource)
-    same = "" if spec else _unchanged("its spec", "spec", "{}")
+    policy = f"{COMPONENT_REMEDIATOR}-{folder_of(name)}-{resource}"
+    same = _unchanged("its spec", "spec", "{}")
     return f"""\
 # Of {resource} the remediator may set {words}, and the note beside it, and nothing else.
 apiVersion: admissionregistration.k8s.io/v1

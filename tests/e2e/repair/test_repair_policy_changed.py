@@ -3,38 +3,46 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.fleet.fleet_health_objects import XID_79
-from tests.e2e.repair.test_repair_by_objects import HOSTS, KEY, NODE, host_notes, standing
+from tests.e2e.repair.test_repair_by_objects import NODE, REBOOTS, define
 from tests.support.cluster.either_cluster import Cluster
 from tests.support.remediator.remediator_process import (
     QUARANTINES,
     QUICK,
+    RemediatorProcess,
     leads,
     phase,
+    prepare,
     running,
 )
 
-SHIPPED = Path(__file__).parents[3] / "rules" / "data" / "adapters.json"
-POWER_CYCLE = json.loads(SHIPPED.read_text())["Metal3"]["steps"]["PowerCycle"]
 RELEASE = {"spec": {"release": {"by": "ada", "reason": "repaired by hand"}}}
+REBOOT = {
+    "object": {
+        "apiVersion": "janitor.dgxc.nvidia.com/v1alpha1",
+        "kind": "RebootNode",
+        "spec": {"nodeName": "{node}"},
+    },
+    "resource": "rebootnodes",
+}
 
 
 def with_adapter(name: str) -> str:
-    """A policy whose only adapter has this name and asks for a power cycle."""
+    """A policy whose only adapter has this name and asks for a reboot."""
     repair: dict[str, Any] = {
         "mode": "Auto",
-        "adapters": {name: {"steps": {"PowerCycle": POWER_CYCLE}}},
-        "steps": {"PowerCycle": {"adapter": name, "timeout": "5m"}},
+        "adapters": {name: REBOOT},
+        "steps": {"RestartNode": {"adapter": name, "timeout": "5m"}},
     }
     return f"\nrepair: {json.dumps(repair)}\n"
 
 
-WITHOUT = "\nrepair: {mode: Auto}\n"
+WITHOUT = "\nrepair: {mode: Off}\n"
 
 
 @pytest.mark.parametrize(
@@ -42,28 +50,33 @@ WITHOUT = "\nrepair: {mode: Auto}\n"
     [pytest.param(with_adapter("New"), id="renamed"), pytest.param(WITHOUT, id="removed")],
 )
 async def test_a_request_is_taken_back_when_the_policy_lost_its_adapter(
-    secure_cluster: Cluster, changed: str
+    cluster: Cluster, changed: str
 ) -> None:
-    cluster = secure_cluster
-    one = await standing(cluster, ("repair-metal3",), with_adapter("Old"))
-    unpaused = {"metadata": {"annotations": {"baremetalhost.metal3.io/paused": None}}}
-    await cluster.client.patch(HOSTS, "host-0", unpaused, "metal")
+    await prepare(cluster)
+    await define(cluster, REBOOTS.group)
+    await cluster.add(pool=Pool(name="gpu", nodes=3))
+    await cluster.health.all_healthy([f"gpu-000{n}" for n in range(3)])
+    one = RemediatorProcess(
+        cluster.plane.folder / "one",
+        cluster.plane.kubeconfig,
+        policy=QUICK + with_adapter("Old"),
+    )
 
     async def kept() -> str:
         return await cluster.health.keep_evidence(NODE)
 
     async def asked() -> bool:
-        return KEY in await host_notes(cluster)
+        found, _ = await cluster.client.list(REBOOTS)
+        return bool(found)
 
     async def taken_back() -> bool:
-        notes = await host_notes(cluster)
-        return KEY not in notes and "gpuward.io/repair" not in notes
+        return not await asked()
 
     with running(one):
         await leads(cluster, "one")
         await cluster.health.fail(NODE, XID_79)
         await cluster.until(kept, "the mark that an agent keeps evidence for")
-        await cluster.until(asked, "the request on the host")
+        await cluster.until(asked, "the request")
         one.new_policy(QUICK + changed)
         one.kill()
         one.start()
@@ -71,4 +84,4 @@ async def test_a_request_is_taken_back_when_the_policy_lost_its_adapter(
         await cluster.health.healthy(NODE)
         await cluster.client.patch(QUARANTINES, session, RELEASE)
         await phase(cluster, NODE, "Released")
-        await cluster.until(taken_back, "the request taken off the host")
+        await cluster.until(taken_back, "the request taken off")

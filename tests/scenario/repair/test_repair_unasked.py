@@ -8,9 +8,8 @@ import pytest
 
 from rules.api.repair.writes import SetRepairCondition
 from rules.fleet.happenings import steps_of
-from rules.policy.policy import Policy
 from rules.session.repair.entry import MAX_ATTEMPTS
-from tests.support.scenario.repair_world import NODE, REPLACE, STEPS, RepairWorld, repair_policy
+from tests.support.scenario.repair_world import NODE, REPLACE, RepairWorld, repair_policy
 
 
 def planned(**repair: Any) -> RepairWorld:
@@ -103,34 +102,6 @@ def test_steps_withdrawn_unasked_never_fill_the_record() -> None:
         assert len(set(names)) == len(names) <= MAX_ATTEMPTS
     world.run_until(NODE, "Released", limit=3600)
     assert world.steps_of()[-1] == ("RestartNode", "Proven")
-    assert len(world.asked()) == 1
-
-
-@pytest.mark.parametrize(("then", "blocked"), [("Wait", "RepairRefused"), ("Climb", "NoStepLeft")])
-def test_an_adapter_of_conditions_hears_its_refusals(then: str, blocked: str) -> None:
-    step = {
-        "condition": "GPUNeedsRestart",
-        "refuse": [{"on": "Node", "annotation": "example.io/keep", "then": then}],
-    }
-    repair = {
-        "adapters": {"Mine": {"steps": {"RestartNode": step}}},
-        "steps": {"RestartNode": {**STEPS["RestartNode"], "adapter": "Mine"}},
-    }
-    policy = repair_policy(**repair)
-    assert isinstance(policy, Policy)
-    world = RepairWorld()
-    world.policy = policy
-    world.annotate(NODE, "example.io/keep", "yes")
-    world.incident(NODE)
-    world.run(1800, step=10)
-    assert world.asked() == []
-    assert world.condition(NODE, "Blocked") == blocked
-    if then == "Climb":
-        assert world.steps_of() == [("RestartNode", "Failed")]
-        return
-    world.nodes[NODE]["metadata"]["annotations"].pop("example.io/keep")
-    world.touch(world.nodes[NODE])
-    world.run_until(NODE, "Released", limit=3600)
     assert len(world.asked()) == 1
 
 

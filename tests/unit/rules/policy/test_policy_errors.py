@@ -37,13 +37,17 @@ def test_what_has_an_error_is_never_a_policy(document: dict[str, Any]) -> None:
     assert len(paths(document)) == 1
 
 
+NAMED = {"reasons[]": "Xid79GPUFallenOffBus", "adapters[]": "Mine", "steps[]": "RestartNode"}
+"""Mappings by name, and a name in each."""
+
+
 @pytest.mark.parametrize("key", sorted(REMOVED))
 def test_a_removed_key_is_refused_with_what_holds_now(key: str) -> None:
     document: Any = {}
     for step in reversed(key.split(".")):
         inner = [document] if step.endswith("[]") else document
-        if step == "reasons[]":
-            inner = {"Xid79GPUFallenOffBus": document}
+        if step in NAMED:
+            inner = {NAMED[step]: document}
         document = {step.removesuffix("[]"): inner}
     found = load_policy(document)
     assert isinstance(found, tuple)
