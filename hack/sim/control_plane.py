@@ -22,8 +22,7 @@ from typing import Any, TypeVar
 
 from hack.sim.cluster.calls import Caller
 from hack.sim.cluster.clients.client import ApiError, Client
-from hack.sim.cluster.clients.http_client import HttpClient
-from hack.sim.cluster.clients.kubeconfig import kubeconfig_text
+from hack.sim.cluster.clients.http_client import HttpClient, kubeconfig_text
 from hack.sim.cluster.controllers.suite import ClusterControllers, Parts, utc_now
 from hack.sim.cluster.fleet.fleet import Fleet
 from hack.sim.cluster.fleet.fleet_load import apply_fleet, collection_paused, load

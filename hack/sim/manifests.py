@@ -8,6 +8,7 @@ else is refused by name before the first write.
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,7 @@ import yaml
 from hack.sim.cluster import resource as builtin
 from hack.sim.cluster.clients.client import ApiError, Client, Object
 from hack.sim.cluster.controllers.custom_kinds import served_resources
-from hack.sim.cluster.errors import ApiError as RefusedError
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, Resource
-from hack.sim.cluster.store.patching import json_patch
 
 KUSTOMIZATION = "kustomization.yaml"
 # Of libyaml where PyYAML was built with it: ten times as fast, the same objects.
@@ -66,9 +65,33 @@ def with_component(objects: Iterable[Object], component: Path) -> list[Object]:
             raise ManifestError(f"{component.name} changes {' '.join(target)}, which is not there")
         try:
             found[places[0]] = json_patch(found[places[0]], operations)
-        except RefusedError as error:
+        except (LookupError, TypeError, ValueError) as error:
             raise ManifestError(f"{component.name} does not fit {' '.join(target)}") from error
     return found
+
+
+def json_patch(obj: Object, operations: Sequence[Object]) -> Object:
+    """The object after the operations add, replace and test of a JSON patch (RFC 6902)."""
+    obj = copy.deepcopy(obj)
+    for operation in operations:
+        *way, last = operation["path"].removeprefix("/").split("/")
+        place: Any = obj
+        for step in way:
+            place = place[int(step)] if isinstance(place, list) else place[step]
+        key: Any = int(last) if isinstance(place, list) and last != "-" else last
+        value = operation["value"]
+        if operation["op"] == "test":
+            if place[key] != value:
+                raise ValueError(f"{operation['path']} is {place[key]!r}")
+        elif key == "-":
+            place.append(value)
+        elif operation["op"] == "add" and isinstance(place, list):
+            place.insert(key, value)
+        elif operation["op"] in {"add", "replace"}:
+            place[key] = value
+        else:
+            raise ValueError(f"{operation['op']} is not supported")
+    return obj
 
 
 def _documents(path: Path) -> list[Object]:

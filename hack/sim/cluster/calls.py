@@ -1,7 +1,4 @@
-"""What a call brings along besides its object: who asks, and how it wants to be answered.
-
-Made by the HTTP layer and the in-process client, read by the API logic.
-"""
+"""What a call brings along besides its object: who asks, and how it wants to be answered."""
 
 from __future__ import annotations
 
@@ -14,8 +11,6 @@ class Caller:
 
     name: str
     groups: tuple[str, ...] = ()
-    uid: str = ""
-    extra: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 ADMIN = Caller("kubernetes-admin", ("system:masters", "system:authenticated"))

@@ -45,67 +45,67 @@ class Resource:
         return "/".join(parts)
 
 
-def _core(plural: str, kind: str, *, namespaced: bool = True) -> Resource:
-    return Resource("", "v1", plural, namespaced, kind)
+def _builtin(api_version: str, plural: str, kind: str, *, namespaced: bool = True) -> Resource:
+    group, _, version = api_version.rpartition("/")
+    return Resource(group, version, plural, namespaced, kind)
 
 
-NODES = _core("nodes", "Node", namespaced=False)
-NAMESPACES = _core("namespaces", "Namespace", namespaced=False)
-PODS = _core("pods", "Pod")
-EVENTS = _core("events", "Event")
-CONFIGMAPS = _core("configmaps", "ConfigMap")
-SECRETS = _core("secrets", "Secret")
-SERVICES = _core("services", "Service")
-POD_TEMPLATES = _core("podtemplates", "PodTemplate")
-SERVICE_ACCOUNTS = _core("serviceaccounts", "ServiceAccount")
-REPLICATION_CONTROLLERS = _core("replicationcontrollers", "ReplicationController")
-PERSISTENT_VOLUMES = _core("persistentvolumes", "PersistentVolume", namespaced=False)
-PERSISTENT_VOLUME_CLAIMS = _core("persistentvolumeclaims", "PersistentVolumeClaim")
-DEPLOYMENTS = Resource("apps", "v1", "deployments", True, "Deployment")
-REPLICA_SETS = Resource("apps", "v1", "replicasets", True, "ReplicaSet")
-DAEMON_SETS = Resource("apps", "v1", "daemonsets", True, "DaemonSet")
-STATEFUL_SETS = Resource("apps", "v1", "statefulsets", True, "StatefulSet")
-CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions", True, "ControllerRevision")
-JOBS = Resource("batch", "v1", "jobs", True, "Job")
-CRON_JOBS = Resource("batch", "v1", "cronjobs", True, "CronJob")
-POD_DISRUPTION_BUDGETS = Resource(
-    "policy", "v1", "poddisruptionbudgets", True, "PodDisruptionBudget"
+_RBAC, _ADMISSION = "rbac.authorization.k8s.io/v1", "admissionregistration.k8s.io/v1"
+NODES = _builtin("v1", "nodes", "Node", namespaced=False)
+NAMESPACES = _builtin("v1", "namespaces", "Namespace", namespaced=False)
+PODS = _builtin("v1", "pods", "Pod")
+EVENTS = _builtin("v1", "events", "Event")
+CONFIGMAPS = _builtin("v1", "configmaps", "ConfigMap")
+SECRETS = _builtin("v1", "secrets", "Secret")
+SERVICES = _builtin("v1", "services", "Service")
+POD_TEMPLATES = _builtin("v1", "podtemplates", "PodTemplate")
+SERVICE_ACCOUNTS = _builtin("v1", "serviceaccounts", "ServiceAccount")
+REPLICATION_CONTROLLERS = _builtin("v1", "replicationcontrollers", "ReplicationController")
+DEPLOYMENTS = _builtin("apps/v1", "deployments", "Deployment")
+REPLICA_SETS = _builtin("apps/v1", "replicasets", "ReplicaSet")
+DAEMON_SETS = _builtin("apps/v1", "daemonsets", "DaemonSet")
+STATEFUL_SETS = _builtin("apps/v1", "statefulsets", "StatefulSet")
+JOBS = _builtin("batch/v1", "jobs", "Job")
+POD_DISRUPTION_BUDGETS = _builtin("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget")
+LEASES = _builtin("coordination.k8s.io/v1", "leases", "Lease")
+ROLES = _builtin(_RBAC, "roles", "Role")
+ROLE_BINDINGS = _builtin(_RBAC, "rolebindings", "RoleBinding")
+CLUSTER_ROLES = _builtin(_RBAC, "clusterroles", "ClusterRole", namespaced=False)
+CLUSTER_ROLE_BINDINGS = _builtin(
+    _RBAC, "clusterrolebindings", "ClusterRoleBinding", namespaced=False
 )
-LEASES = Resource("coordination.k8s.io", "v1", "leases", True, "Lease")
-ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", True, "Role")
-ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", True, "RoleBinding")
-CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", False, "ClusterRole")
-CLUSTER_ROLE_BINDINGS = Resource(
-    "rbac.authorization.k8s.io", "v1", "clusterrolebindings", False, "ClusterRoleBinding"
+PRIORITY_CLASSES = _builtin(
+    "scheduling.k8s.io/v1", "priorityclasses", "PriorityClass", namespaced=False
 )
-VOLUME_ATTACHMENTS = Resource(
-    "storage.k8s.io", "v1", "volumeattachments", False, "VolumeAttachment"
+CUSTOM_RESOURCE_DEFINITIONS = _builtin(
+    "apiextensions.k8s.io/v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    namespaced=False,
 )
-STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", False, "StorageClass")
-PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", False, "PriorityClass")
-CUSTOM_RESOURCE_DEFINITIONS = Resource(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", False, "CustomResourceDefinition"
+VALIDATING_ADMISSION_POLICIES = _builtin(
+    _ADMISSION, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False
 )
-NETWORK_POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", True, "NetworkPolicy")
-INGRESSES = Resource("networking.k8s.io", "v1", "ingresses", True, "Ingress")
-_ADMISSION = "admissionregistration.k8s.io"
-VALIDATING_ADMISSION_POLICIES = Resource(
-    _ADMISSION, "v1", "validatingadmissionpolicies", False, "ValidatingAdmissionPolicy"
-)
-VALIDATING_ADMISSION_POLICY_BINDINGS = Resource(
+VALIDATING_ADMISSION_POLICY_BINDINGS = _builtin(
     _ADMISSION,
-    "v1",
     "validatingadmissionpolicybindings",
-    False,
     "ValidatingAdmissionPolicyBinding",
+    namespaced=False,
 )
-VALIDATING_WEBHOOKS = Resource(
-    _ADMISSION, "v1", "validatingwebhookconfigurations", False, "ValidatingWebhookConfiguration"
+VALIDATING_WEBHOOKS = _builtin(
+    _ADMISSION,
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    namespaced=False,
 )
-MUTATING_WEBHOOKS = Resource(
-    _ADMISSION, "v1", "mutatingwebhookconfigurations", False, "MutatingWebhookConfiguration"
+MUTATING_WEBHOOKS = _builtin(
+    _ADMISSION, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False
 )
-NEW_EVENTS = Resource("events.k8s.io", "v1", "events", True, "Event")
-RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", False, "RuntimeClass")
-RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", True, "ResourceClaim")
-RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", False, "ResourceSlice")
+NETWORK_POLICIES = _builtin("networking.k8s.io/v1", "networkpolicies", "NetworkPolicy")
+RUNTIME_CLASSES = _builtin("node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+RESOURCE_CLAIMS = _builtin("resource.k8s.io/v1", "resourceclaims", "ResourceClaim")
+RESOURCE_SLICES = _builtin(
+    "resource.k8s.io/v1", "resourceslices", "ResourceSlice", namespaced=False
+)
+BUILTIN = tuple(value for value in tuple(globals().values()) if isinstance(value, Resource))
+"""The kinds that every control plane serves, as far as this project meets them."""

@@ -13,14 +13,12 @@ from types import TracebackType
 from typing import Literal, Self
 
 from hack.sim.cluster.calls import Caller
+from hack.sim.cluster.clients.http_client import kubeconfig_text
 from hack.sim.cluster.clients.inprocess import InProcessClient
-from hack.sim.cluster.clients.kubeconfig import kubeconfig_text
-from hack.sim.cluster.http.authentication import Authenticator
-from hack.sim.cluster.http.authorization import Authorizer
+from hack.sim.cluster.http.access import Authenticator, Authorizer
 from hack.sim.cluster.http.layer import BODY_LIMIT, HttpLayer
 from hack.sim.cluster.resource import Resource
 from hack.sim.cluster.store.engine import Engine
-from hack.sim.cluster.store.eviction import RETRY_DELAY_S
 from hack.sim.cluster.store.kinds import Object
 from hack.sim.cluster.store.store import HISTORY_LIMIT, Store
 from hack.sim.proxy.faults import Faults
@@ -42,15 +40,10 @@ class SimulatedApiServer:
         authorization: Literal["AlwaysAllow", "RBAC"] = "AlwaysAllow",
         clock: Callable[[], float] = time.time,
         history_limit: int = HISTORY_LIMIT,
-        eviction_retry_delay_s: float = RETRY_DELAY_S,
         bookmark_interval_s: float = 60.0,
     ) -> None:
         self._tokens = dict(tokens) if tokens is not None else None
-        self.engine = Engine(
-            clock=clock,
-            history_limit=history_limit,
-            eviction_retry_delay_s=eviction_retry_delay_s,
-        )
+        self.engine = Engine(clock=clock, history_limit=history_limit)
         self.requests = RequestLog()
         self.authenticator = Authenticator(self.engine, self._tokens, clock)
         self.faults = Faults()
@@ -66,7 +59,7 @@ class SimulatedApiServer:
         self._listener = Listener(
             proxy.handle, host=host, port=port, tls=tls, body_limit=BODY_LIMIT
         )
-        self.client = InProcessClient(self.engine, self.requests)
+        self.client = InProcessClient(self.engine)
 
     @property
     def store(self) -> Store:

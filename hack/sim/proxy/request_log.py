@@ -1,14 +1,12 @@
 """What was asked of the server, for assertions: counters, and every mutating call in order.
 
-Filled by the HTTP layer and the in-process client; read by tests and benchmarks.
+Filled by the proxy; read by tests and benchmarks.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass
-
-from hack.sim.cluster.resource import Resource
 
 KEPT = 200_000
 MUTATING = frozenset({"create", "update", "patch", "delete", "deletecollection"})
@@ -44,7 +42,6 @@ class RequestLog:
     def __init__(self) -> None:
         self.all: deque[Request] = deque(maxlen=KEPT)
         self._counts: Counter[tuple[str, str, str, int, str, bool]] = Counter()
-        self.inprocess: Counter[tuple[str, str, str]] = Counter()
 
     def note(self, request: Request) -> None:
         """Remember an answered HTTP call."""
@@ -58,12 +55,6 @@ class RequestLog:
             request.dry_run,
         )
         self._counts[key] += 1
-
-    def note_inprocess(
-        self, verb: str, resource: Resource, name: str, namespace: str, sub: str, manager: str
-    ) -> None:
-        """Count a call of the in-process client (they are kept apart from HTTP calls)."""
-        self.inprocess[verb, resource.plural, sub] += 1
 
     def count(
         self,
@@ -96,4 +87,3 @@ class RequestLog:
         """Forget everything, to count from here."""
         self.all.clear()
         self._counts.clear()
-        self.inprocess.clear()

@@ -143,7 +143,6 @@ class Watch:
 
 @asynccontextmanager
 async def serving(**options: Any) -> AsyncIterator[Http]:
-    options.setdefault("eviction_retry_delay_s", 0.001)
     async with SimulatedApiServer(**options) as server, aiohttp.ClientSession() as session:
         yield Http(server, session)
 

@@ -10,7 +10,6 @@ from hack.sim.cluster.clients.inprocess import InProcessClient
 from hack.sim.cluster.resource import CONFIGMAPS, DEPLOYMENTS, NAMESPACES, Resource
 from hack.sim.cluster.store.engine import Engine
 from hack.sim.manifests import ManifestError, post_manifests, read_manifests
-from hack.sim.proxy.request_log import RequestLog
 
 REPOSITORY = Path(__file__).parents[3]
 WIDGETS = Resource("example.com", "v1", "widgets", True, "Widget")
@@ -52,7 +51,7 @@ data: {colour: red}
 
 @pytest.fixture
 def client() -> InProcessClient:
-    return InProcessClient(Engine(), RequestLog())
+    return InProcessClient(Engine())
 
 
 def write(folder: Path, **files: str) -> Path:

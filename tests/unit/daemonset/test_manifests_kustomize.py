@@ -16,7 +16,6 @@ from hack.sim.cluster.clients.inprocess import InProcessClient
 from hack.sim.cluster.resource import CONFIGMAPS, DAEMON_SETS
 from hack.sim.cluster.store.engine import Engine
 from hack.sim.manifests import post_manifests
-from hack.sim.proxy.request_log import RequestLog
 from rules.api.names import TAINT_QUARANTINE
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
@@ -120,7 +119,7 @@ def test_monitors_scrape_ports_that_are_there() -> None:
 
 
 async def test_what_is_built_can_be_applied_twice_and_grown_by_components() -> None:
-    client = InProcessClient(Engine(), RequestLog())
+    client = InProcessClient(Engine())
     operators = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}}
     for components in ((), (), ("full", "gpu-operator", "enforce", "force")):
         await post_manifests(client, [operators, *build(*components)])

@@ -29,9 +29,11 @@ NOT_THERE = {"solo-0000": "gpu-blocked", "COMMAND": "fleet", "UUID": "GPU-0badca
              "gpu-gone": "gpu-healthy", "FILE": ""}  # fmt: skip
 """Names of examples, and what stands for them here."""
 WRITES = {"label", "annotate", "taint", "cordon", "uncordon", "patch", "scale", "delete"}
-UNDERSTOOD = {"logs", "port-forward", "rollout", "apply", "create", "delete", "scale", "--raw"}
-"""Need a kubelet, a file, an input or an address that the simulated cluster has not: `kubectl`
-only has to understand them.
+UNDERSTOOD = {
+    "logs", "port-forward", "rollout", "apply", "create", "delete", "scale", "--raw", "can-i",
+}  # fmt: skip
+"""Need a kubelet, a file, an input, an address or a reader of protobuf that the simulated cluster
+has not: `kubectl` only has to understand them.
 """
 OTHERS_KINDS = ("clusterpolicies.nvidia.com", "workloads.kueue.x-k8s.io", "endpointslices")
 """Of other projects, or not simulated."""

@@ -15,7 +15,6 @@ import pytest
 
 from hack.sim.cluster.calls import Caller
 from hack.sim.cluster.errors import ApiError
-from hack.sim.cluster.statuses import internal
 from hack.sim.proxy.faults import Fault
 from hack.sim.proxy.server import proxy_before
 from tests.support.cluster.apiserver_support import (
@@ -38,7 +37,9 @@ def serving(request):
 
 async def test_the_next_requests_fail_as_told_and_the_one_after_does_not(serving):
     async with serving() as api:
-        fault = api.faults.fail(internal("etcd is away"), path="/nodes$", times=2)
+        fault = api.faults.fail(
+            ApiError(500, "InternalError", "etcd is away"), path="/nodes$", times=2
+        )
         codes = [(await api("GET", NODES)).code for _ in range(3)]
         assert (codes, fault.hits) == ([500, 500, 200], 2)
 

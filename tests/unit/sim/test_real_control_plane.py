@@ -51,8 +51,8 @@ from hack.sim.cluster.server import SimulatedApiServer
 flags = dict(part[2:].split("=", 1) for part in sys.argv[1:])
 rows = csv.reader(pathlib.Path(flags["token-auth-file"]).open())
 tokens = {
-    token: Caller(user, (*groups.split(","), "system:authenticated"), uid)
-    for token, user, uid, groups in rows
+    token: Caller(user, (*groups.split(","), "system:authenticated"))
+    for token, user, _, groups in rows
 }
 assert pathlib.Path(flags["service-account-signing-key-file"]).is_file()
 

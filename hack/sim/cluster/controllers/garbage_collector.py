@@ -18,7 +18,6 @@ from hack.sim.cluster.controllers.running import Controller, Route
 from hack.sim.cluster.controllers.writes import NOTHING, Delete, Outcome, Patch, Write
 from hack.sim.cluster.resource import (
     CONFIGMAPS,
-    CRON_JOBS,
     CUSTOM_RESOURCE_DEFINITIONS,
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -26,7 +25,6 @@ from hack.sim.cluster.resource import (
     LEASES,
     NAMESPACES,
     NODES,
-    PERSISTENT_VOLUME_CLAIMS,
     POD_DISRUPTION_BUDGETS,
     PODS,
     REPLICA_SETS,
@@ -50,7 +48,6 @@ BUILTIN: tuple[Resource, ...] = (
     DAEMON_SETS,
     STATEFUL_SETS,
     JOBS,
-    CRON_JOBS,
     REPLICATION_CONTROLLERS,
     POD_DISRUPTION_BUDGETS,
     SERVICES,
@@ -58,7 +55,6 @@ BUILTIN: tuple[Resource, ...] = (
     CONFIGMAPS,
     SECRETS,
     LEASES,
-    PERSISTENT_VOLUME_CLAIMS,
     CUSTOM_RESOURCE_DEFINITIONS,
 )
 

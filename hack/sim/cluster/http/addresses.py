@@ -26,6 +26,11 @@ class Address:
     name: str = ""
 
     @property
+    def what(self) -> str:
+        """Resource and subresource as RBAC names them."""
+        return self.resource + (f"/{self.subresource}" if self.subresource else "")
+
+    @property
     def is_resource(self) -> bool:
         """Whether it names objects rather than a path such as /version."""
         return bool(self.resource)

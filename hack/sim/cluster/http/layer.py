@@ -1,12 +1,13 @@
 """HTTP in front of the engine: one handler for every request of one server.
 
-The upstream of the proxy that stands in front of it.  Order as on a real server: authentication,
-authorization, routing; every refusal is a Status.  Watches are answered in `watch_stream`,
-resource calls in `resource_calls`.
+The upstream of the proxy that stands in front of it. Order as on a real server: authentication,
+authorization, routing; every refusal is a Status.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -15,28 +16,28 @@ import msgspec
 from aiohttp import web
 
 from hack.sim.cluster.calls import ADMIN, Caller
-from hack.sim.cluster.errors import ApiError
-from hack.sim.cluster.http.addresses import Address
-from hack.sim.cluster.http.authentication import (
+from hack.sim.cluster.errors import ApiError, no_such_path
+from hack.sim.cluster.http.access import (
     ANONYMOUS,
+    REVIEWS,
     Authenticator,
+    Authorizer,
     impersonated,
+    review,
     unauthorized,
 )
-from hack.sim.cluster.http.authorization import Authorizer
+from hack.sim.cluster.http.addresses import Address
 from hack.sim.cluster.http.discovery import HEALTH_PATHS, discover
-from hack.sim.cluster.http.openapi import openapi_document
-from hack.sim.cluster.http.resource_calls import Reply, ResourceCalls
-from hack.sim.cluster.http.reviews import Reviews
-from hack.sim.cluster.http.watch_stream import stream_watch
-from hack.sim.cluster.statuses import no_such_path
+from hack.sim.cluster.http.resource_calls import Asked, Reply, ResourceCalls
 from hack.sim.cluster.store.engine import Engine
+from hack.sim.cluster.store.listing import Subscription
 from hack.sim.cluster.store.store import encode
 from hack.sim.proxy.faults import Faults
 from hack.sim.proxy.layer import Call
 
 _JSON = "application/json"
 _OPEN_PATHS = HEALTH_PATHS | {"/version"}
+_MAX_WATCH_S = 3600
 BODY_LIMIT = 3 * 1024 * 1024
 
 
@@ -63,18 +64,14 @@ class HttpLayer:
 
     async def answer(self, call: Call) -> web.StreamResponse:
         """One request, answered whatever happens."""
-        request = call.request
         try:
-            caller = self._authenticate(request, call.address)
+            caller = self._authenticate(call.request, call.address)
             call.user = caller.name
             if self.authorizer is not None:
                 self.authorizer.check(caller, call.address)
             if call.body is None:
-                raise ApiError(
-                    413,
-                    "RequestEntityTooLarge",
-                    f"Request entity too large: limit is {BODY_LIMIT}",
-                )
+                text = f"Request entity too large: limit is {BODY_LIMIT}"
+                raise ApiError(413, "RequestEntityTooLarge", text)
             response = await self._answer(call, caller, call.body)
         except ApiError as error:
             response = refusal(error)
@@ -104,42 +101,62 @@ class HttpLayer:
         request, address = call.request, call.address
         if not address.is_resource:
             return self._plain(request, address)
-        calls = ResourceCalls(
-            self.engine, self.authenticator, Reviews(self.authenticator, self.authorizer)
+        asked = Asked(
+            address=address,
+            query=request.rel_url.query,
+            body=body,
+            content_type=request.headers.get("Content-Type", ""),
+            accept=request.headers.get("Accept", ""),
+            agent=request.headers.get("User-Agent", ""),
         )
-        if address.verb == "watch":
-            selection, options, answer, timeout_s = calls.watch(address, request)
-            kind = calls.kind(address)
-            subscription = self.engine.watch(kind, selection, options)
-            call.note(200)
-            try:
-                with self.faults.watching(subscription):
-                    return await stream_watch(
-                        request,
-                        self.engine,
-                        subscription,
-                        answer,
-                        timeout_s,
-                        self.bookmark_interval_s,
-                    )
-            finally:
-                self.engine.forget(subscription)
-        reply = await calls.answer(address, request, caller, body, self.faults.stale_revision)
-        return respond(reply)
+        if (address.group, address.resource) in REVIEWS and address.verb == "create":
+            return respond(
+                Reply(201, encode(review(address, caller, asked.posted, self.authorizer)))
+            )
+        calls = ResourceCalls(self.engine, self.authenticator)
+        if address.verb != "watch":
+            return respond(calls.answer(asked, self.faults.stale_revision))
+        timeout_s = asked.number("timeoutSeconds") or _MAX_WATCH_S
+        subscription = calls.watch(asked)
+        call.note(200)
+        try:
+            with self.faults.watching(subscription):
+                return await self._stream(request, subscription, timeout_s)
+        finally:
+            self.engine.forget(subscription)
+
+    async def _stream(
+        self, request: web.BaseRequest, subscription: Subscription, timeout_s: float
+    ) -> web.StreamResponse:
+        """Answer with events until the time is over or the watch ends, bookmarks in between."""
+        response = web.StreamResponse(headers={"Content-Type": _JSON})
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        loop = asyncio.get_running_loop()
+        ticker = loop.create_task(self._bookmarks(subscription))
+        closer = loop.call_later(timeout_s, subscription.finish)
+        # A watcher that went away cannot be told anything.
+        with contextlib.suppress(ConnectionError), contextlib.ExitStack() as ends:
+            ends.callback(closer.cancel)
+            ends.callback(ticker.cancel)
+            while notices := await subscription.drain():
+                await response.write(b"".join([one.line() for one in notices]))
+            await response.write_eof()
+        return response
+
+    async def _bookmarks(self, subscription: Subscription) -> None:
+        while not subscription.ended:
+            await asyncio.sleep(self.bookmark_interval_s)
+            subscription.bookmark()
 
     def _plain(self, request: web.BaseRequest, address: Address) -> web.Response:
         if request.method not in {"GET", "HEAD"}:
             raise no_such_path()
         if address.path.rstrip("/") in HEALTH_PATHS:
             return web.Response(text="ok")
-        if address.path.startswith("/openapi"):
-            document = openapi_document(self.engine.registry, address.path)
-        else:
-            document = discover(self.engine.registry, address.path, self.url)
+        document = discover(self.engine.registry, address.path, self.url)
         if document is None:
-            if address.path.startswith(("/openapi", "/api")):
-                raise no_such_path()
-            return web.Response(status=404, text="404 page not found\n")
+            raise no_such_path()
         return web.Response(body=encode(document), content_type=_JSON)
 
 

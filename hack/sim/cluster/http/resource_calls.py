@@ -1,51 +1,84 @@
-"""One call on a resource, from query and body to bytes.
-
-Called by the HTTP layer after the caller was let in.  Reads options strictly: what a real server
-refuses as a bad request is refused here.
-"""
+"""One call on a resource, from query and body to bytes; from HTTP and from the same process."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
-from aiohttp import web
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.calls import Caller, WriteOptions
-from hack.sim.cluster.http.addresses import Address
-from hack.sim.cluster.http.authentication import Authenticator
-from hack.sim.cluster.http.negotiation import PLAIN, Answer, read_accept
-from hack.sim.cluster.http.protobuf import MEDIA, read_protobuf
-from hack.sim.cluster.http.reviews import REVIEWS, Reviews
-from hack.sim.cluster.statuses import (
+from hack.sim.cluster.calls import WriteOptions
+from hack.sim.cluster.errors import (
     bad_request,
-    invalid,
+    conflict,
     method_not_allowed,
     no_such_path,
-    unprocessable,
     unsupported_media,
 )
-from hack.sim.cluster.store.deletion import read_delete_options
+from hack.sim.cluster.http.access import Authenticator
+from hack.sim.cluster.http.addresses import Address
+from hack.sim.cluster.store.deletion import delete, read_delete_options
 from hack.sim.cluster.store.engine import Engine
+from hack.sim.cluster.store.eviction import evict
 from hack.sim.cluster.store.kinds import Kind
 from hack.sim.cluster.store.listing import (
     ListOptions,
     Selection,
-    encode_list,
+    Subscription,
     list_objects,
     read_selection,
-    shown,
 )
 from hack.sim.cluster.store.store import Object, Stored, decode, encode
-from hack.sim.cluster.store.watching import WatchOptions
-from hack.sim.cluster.tables.tables import partial, table
+from hack.sim.cluster.store.tables import partial, table
 
-_BODY_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
-_MAX_WATCH_S = 3600
-_CREATE_OPTIONS = r.Resource("meta.k8s.io", "v1", "createoptions", False, "CreateOptions")
+_SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request on a resource: what it is about, and what it brings along."""
+
+    address: Address
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    content_type: str = ""
+    accept: str = ""
+    agent: str = ""
+
+    @property
+    def options(self) -> WriteOptions:
+        """The query of a write: dry run, field manager, field validation."""
+        manager = self.query.get("fieldManager") or self.agent.partition("/")[0] or "unknown"
+        return WriteOptions(
+            manager=manager[:128],
+            dry_run=bool(self.query.get("dryRun")),
+            field_validation=self.query.get("fieldValidation") or "Warn",
+        )
+
+    @property
+    def read(self) -> Any:
+        """The JSON of the body; 400 for what is no JSON, None for none."""
+        try:
+            return decode(self.body) if self.body.strip() else None
+        except msgspec.DecodeError as error:
+            raise bad_request(f"json parse error: {error}") from None
+
+    @property
+    def posted(self) -> Any:
+        """The JSON of a body that must be JSON; 415 for another language."""
+        media = self.content_type.partition(";")[0].strip()
+        if media not in {"application/json", "*/*", ""}:
+            raise unsupported_media(["application/json"])
+        return self.read
+
+    def number(self, name: str) -> int:
+        """A number of the query, 0 without one."""
+        text = self.query.get(name) or "0"
+        if not text.isdigit():
+            raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax ({name})')
+        return int(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,279 +90,175 @@ class Reply:
     warnings: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
 class ResourceCalls:
-    """Answers calls on resources."""
+    """Answers calls on resources, for callers who are already known and allowed."""
 
-    def __init__(self, engine: Engine, authenticator: Authenticator, reviews: Reviews) -> None:
-        self._engine = engine
-        self._authenticator = authenticator
-        self._reviews = reviews
+    engine: Engine
+    authenticator: Authenticator | None = None
+    """Issues tokens; without one nobody does."""
 
-    def kind(self, address: Address) -> Kind:
-        """The served kind behind an address, or 404."""
-        kind = self._engine.registry.find(address.group, address.version, address.resource)
+    def _kind(self, address: Address) -> Kind:
+        kind = self.engine.registry.find(address.group, address.version, address.resource)
         if kind is None:
             raise no_such_path()
-        if kind.resource.namespaced and address.name and not address.namespace:
-            raise no_such_path()
-        misplaced = address.namespace and not kind.resource.namespaced
-        if misplaced and kind.resource != r.NAMESPACES:
+        needs = kind.resource.namespaced and address.name and not address.namespace
+        has = address.namespace and not kind.resource.namespaced
+        if needs or (has and kind.resource != r.NAMESPACES):
             raise no_such_path()
         if address.subresource and address.subresource not in kind.subresources:
             raise no_such_path()
         return kind
 
-    async def answer(
-        self,
-        address: Address,
-        request: web.BaseRequest,
-        caller: Caller,
-        body: bytes,
-        stale_revision: int | None,
-    ) -> Reply:
-        """Anything but a watch."""
-        query = request.rel_url.query
-        if (address.group, address.resource) in REVIEWS and address.verb == "create":
-            read = read_body(request.headers.get("Content-Type"), body)
-            return Reply(201, encode(self._reviews.answer(address, caller, read)))
-        kind = self.kind(address)
-        accept = read_accept(request.headers.get("Accept"))
-        if address.verb == "list":
-            return self._list(kind, address, query, accept, stale_revision)
-        if address.verb == "get":
-            found = self._engine.objects.get(kind, address.name, address.namespace)
-            return Reply(200, self._encode(kind, found, accept, query))
-        if address.verb == "create":
-            return await self._create(kind, address, request, body, accept)
-        if address.verb in {"update", "patch"}:
-            return self._change(kind, address, request, body, accept)
-        if address.verb == "delete":
-            return self._delete(kind, address, query, body)
-        if address.verb == "deletecollection":
-            if "deletecollection" not in kind.verbs:
-                raise method_not_allowed(kind.resource, "delete")
-            selection = self._selection(kind, address, query)
-            options = read_delete_options(_optional_body(body), dict(query))
-            gone = self._engine.delete_selected(kind, selection, options)
-            document = {
-                "kind": kind.list_kind,
-                "apiVersion": kind.resource.api_version,
-                "metadata": {"resourceVersion": str(self._engine.store.revision)},
-                "items": [one.obj for one in gone],
-            }
-            return Reply(200, encode(document))
-        raise method_not_allowed(kind.resource, address.verb)
+    def watch(self, asked: Asked) -> Subscription:
+        """Begin a watch; its owner gives it back to the engine."""
+        kind = self._kind(asked.address)
+        bookmarks = asked.query.get("allowWatchBookmarks") in {"true", "1"}
+        version = asked.query.get("resourceVersion", "")
+        return self.engine.watch(kind, _selection(kind, asked), version, bookmarks=bookmarks)
 
-    def _selection(self, kind: Kind, address: Address, query: Mapping[str, str]) -> Selection:
-        namespace = address.namespace if kind.resource.namespaced else None
-        return read_selection(
-            kind, namespace, query.get("labelSelector"), query.get("fieldSelector")
-        )
+    def answer(self, asked: Asked, stale_revision: int | None = None) -> Reply:
+        """Anything but a watch; lists are of `stale_revision` where there is one."""
+        address = asked.address
+        kind = self._kind(address)
+        match address.verb:
+            case "list":
+                return self._list(kind, asked, stale_revision)
+            case "get":
+                found = self.engine.objects.get(kind, address.name, address.namespace)
+                return Reply(200, self._encode(kind, found, asked))
+            case "create":
+                return self._create(kind, asked)
+            case "update" | "patch" if address.name:
+                return self._change(kind, asked)
+            case "delete":
+                return self._delete(kind, asked)
+            case "deletecollection":
+                return self._delete_collection(kind, asked)
+        raise method_not_allowed()
 
-    def watch(
-        self, address: Address, request: web.BaseRequest
-    ) -> tuple[Selection, WatchOptions, Answer, float]:
-        """What a WATCH asks for."""
-        kind, query = self.kind(address), request.rel_url.query
-        initial = query.get("sendInitialEvents")
-        options = WatchOptions(
-            resource_version=query.get("resourceVersion", ""),
-            bookmarks=query.get("allowWatchBookmarks") in {"true", "1"},
-            send_initial_events=None if initial is None else initial == "true",
-            match=query.get("resourceVersionMatch", ""),
-        )
-        timeout_s = _number(query, "timeoutSeconds") or _MAX_WATCH_S
-        accept = read_accept(request.headers.get("Accept"))
-        return self._selection(kind, address, query), options, accept, timeout_s
-
-    def _list(
-        self,
-        kind: Kind,
-        address: Address,
-        query: Mapping[str, str],
-        accept: Answer,
-        stale_revision: int | None,
-    ) -> Reply:
-        match = query.get("resourceVersionMatch", "")
-        version = query.get("resourceVersion", "")
+    def _list(self, kind: Kind, asked: Asked, stale_revision: int | None) -> Reply:
+        query = asked.query
         options = ListOptions(
-            limit=_number(query, "limit") or 0,
+            limit=asked.number("limit"),
             continue_token=query.get("continue", ""),
-            resource_version=version,
-            match=match,
+            exactly=stale_revision,
         )
-        if stale_revision is not None and not options.continue_token:
-            options = ListOptions(
-                limit=options.limit, resource_version=str(stale_revision), match="Exact"
-            )
-        listed = list_objects(
-            self._engine.objects, kind, self._selection(kind, address, query), options
-        )
-        if accept.shape == "Table":
-            include = query.get("includeObject", "Metadata")
-            document = table(
-                kind,
-                listed.items,
-                self._engine.clock(),
-                include=include,
-                listed=listed,
-                version=accept.version,
-            )
-            return Reply(200, encode(document))
-        if accept.shape == "Metadata":
-            metadata: Object = {"resourceVersion": str(listed.revision)}
-            if listed.continue_token:
-                metadata["continue"] = listed.continue_token
-            document = {
-                "kind": "PartialObjectMetadataList",
-                "apiVersion": f"meta.k8s.io/{accept.version}",
-                "metadata": metadata,
-                "items": [partial(one.obj, accept.version) for one in listed.items],
-            }
-            return Reply(200, encode(document))
-        return Reply(200, encode_list(kind, listed))
+        if query.get("resourceVersionMatch") == "Exact":
+            options = replace(options, exactly=asked.number("resourceVersion"))
+        listed = list_objects(self.engine.objects, kind, _selection(kind, asked), options)
+        shape = _shape(asked.accept)
+        if not shape:
+            return Reply(200, listed.encoded(kind))
+        objects = [one.obj for one in listed.items]
+        if shape == "Table":
+            shown = table(kind.columns, objects, self.engine.clock(), listed.metadata)
+            return Reply(200, encode(shown))
+        document = {
+            "kind": "PartialObjectMetadataList",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": listed.metadata,
+            "items": [partial(one) for one in objects],
+        }
+        return Reply(200, encode(document))
 
-    async def _create(
-        self,
-        kind: Kind,
-        address: Address,
-        request: web.BaseRequest,
-        body: bytes,
-        accept: Answer,
-    ) -> Reply:
-        read = read_body(request.headers.get("Content-Type"), body)
-        options = write_options(request)
-        if address.subresource == "token":
-            answer = self._authenticator.issue(address.namespace, address.name, read)
+    def _create(self, kind: Kind, asked: Asked) -> Reply:
+        address, options, body = asked.address, asked.options, asked.posted
+        if address.subresource == "token" and self.authenticator is not None:
+            answer = self.authenticator.issue(address.namespace, address.name, body)
             return Reply(201, encode(answer))
-        if address.name:
-            if address.subresource not in {"eviction", "binding"}:
-                raise method_not_allowed(kind.resource, "create")
-            answer = await self._engine.post_subresource(
-                kind, address.name, address.namespace, address.subresource, read, options
-            )
-            return Reply(201, encode(answer))
-        if kind.resource.namespaced and not address.namespace:
-            raise method_not_allowed(kind.resource, "")
-        namespace = address.namespace if kind.resource.namespaced else None
-        stored = self._engine.objects.create(kind, read, namespace, options)
-        return Reply(
-            201, self._encode(kind, stored, accept, request.rel_url.query), options.warnings
-        )
+        if address.subresource in {"eviction", "binding"}:
+            if address.subresource == "eviction":
+                dry_run = options.dry_run
+                evict(self.engine.objects, address.namespace, address.name, body, dry_run=dry_run)
+            else:
+                self._bind(kind, asked, body)
+            return Reply(201, encode({**_SUCCESS, "code": 201}))
+        if address.name or (kind.resource.namespaced and not address.namespace):
+            raise method_not_allowed()
+        stored = self.engine.objects.create(kind, body, _place(kind, address), options)
+        return Reply(201, self._encode(kind, stored, asked), options.warnings)
 
-    def _change(
-        self,
-        kind: Kind,
-        address: Address,
-        request: web.BaseRequest,
-        body: bytes,
-        accept: Answer,
-    ) -> Reply:
-        if not address.name:
-            raise method_not_allowed(kind.resource, address.verb)
-        options = write_options(request)
-        content_type = request.headers.get("Content-Type")
-        where = address.namespace if kind.resource.namespaced else None
-        subresource = address.subresource
-        code = 200
+    def _bind(self, kind: Kind, asked: Asked, body: Object) -> None:
+        """Give a pod its node; cordon and taints are the scheduler's business."""
+        objects = self.engine.objects
+        pod = objects.get(kind, asked.address.name, asked.address.namespace).obj
+        if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
+            why = "the pod is already assigned to a node, or is being deleted"
+            raise conflict(kind.resource, asked.address.name, why)
+        condition = {"type": "PodScheduled", "status": "True"}
+        kept = [
+            one for one in pod["status"].get("conditions") or () if one["type"] != "PodScheduled"
+        ]
+        bound = {
+            **pod,
+            "metadata": dict(pod["metadata"]),
+            "spec": {**pod["spec"], "nodeName": body["target"]["name"]},
+            "status": {**pod["status"], "conditions": [*kept, condition]},
+        }
+        objects.put(kind, bound)
+
+    def _change(self, kind: Kind, asked: Asked) -> Reply:
+        address, options, objects = asked.address, asked.options, self.engine.objects
+        where = _place(kind, address)
         if address.verb == "update":
-            read = read_body(content_type, body)
-            known = self._engine.objects.peek(kind.resource, address.name, where or "")
+            known = objects.peek(kind.resource, address.name, where or "")
             code = 201 if known is None else 200  # some kinds are created by an update
-            stored = self._engine.objects.update(
-                kind, address.name, where, read, options, subresource
+            stored = objects.update(
+                kind, address.name, where, asked.posted, options, address.subresource
             )
-        else:
-            media = (content_type or "").partition(";")[0].strip()
-            stored = self._engine.objects.patch(
-                kind, address.name, where, _patch_body(body), media, options, subresource
-            )
-        return Reply(
-            code, self._encode(kind, stored, accept, request.rel_url.query), options.warnings
+            return Reply(code, self._encode(kind, stored, asked), options.warnings)
+        media = asked.content_type.partition(";")[0].strip()
+        stored = objects.patch(
+            kind, address.name, where, asked.read, media, options, address.subresource
         )
+        return Reply(200, self._encode(kind, stored, asked), options.warnings)
 
-    def _delete(
-        self, kind: Kind, address: Address, query: Mapping[str, str], body: bytes
-    ) -> Reply:
-        options = read_delete_options(_optional_body(body), dict(query))
-        where = address.namespace if kind.resource.namespaced else None
-        left, gone = self._engine.delete(kind, address.name, where, options)
+    def _delete(self, kind: Kind, asked: Asked) -> Reply:
+        address = asked.address
+        options = read_delete_options(asked.read, dict(asked.query))
+        left, gone = delete(
+            self.engine.objects, kind, address.name, _place(kind, address), options
+        )
         if not gone or kind.resource == r.PODS:
             return Reply(200, left.encoded)
-        details: Object = {"name": address.name}
-        if address.group:
-            details["group"] = address.group
-        details |= {"kind": address.resource, "uid": left.obj["metadata"]["uid"]}
-        status = {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Success",
-            "details": details,
-        }
-        return Reply(200, encode(status))
+        details = {"name": address.name, "group": address.group, "kind": address.resource}
+        details["uid"] = left.obj["metadata"]["uid"]
+        return Reply(200, encode({**_SUCCESS, "details": details}))
 
-    def _encode(
-        self, kind: Kind, stored: Stored, accept: Answer, query: Mapping[str, str]
-    ) -> bytes:
-        if accept is PLAIN or accept.shape == "Object":
-            return shown(kind, stored).encoded
-        if accept.shape == "Metadata":
-            return encode(partial(stored.obj, accept.version))
-        include = query.get("includeObject", "Metadata")
-        document = table(
-            kind, [stored], self._engine.clock(), include=include, version=accept.version
-        )
-        return encode(document)
+    def _delete_collection(self, kind: Kind, asked: Asked) -> Reply:
+        """Delete each selected object by itself, as a server does."""
+        objects, options = self.engine.objects, read_delete_options(asked.read, dict(asked.query))
+        selected = list_objects(objects, kind, _selection(kind, asked))
+        for one in selected.items:
+            metadata = one.obj["metadata"]
+            delete(objects, kind, metadata["name"], metadata.get("namespace"), options)
+        return Reply(200, selected.encoded(kind))
+
+    def _encode(self, kind: Kind, stored: Stored, asked: Asked) -> bytes:
+        shape = _shape(asked.accept)
+        if not shape:
+            return stored.encoded
+        if shape == "Table":
+            metadata = {"resourceVersion": str(stored.revision)}
+            return encode(table(kind.columns, [stored.obj], self.engine.clock(), metadata))
+        return encode(partial(stored.obj))
 
 
-def write_options(request: web.BaseRequest) -> WriteOptions:
-    """The query of a write: dry run, field manager, field validation."""
-    query = request.rel_url.query
-    dry_run = query.getall("dryRun", [])
-    if dry_run not in ([], ["All"], [""]):
-        problem = invalid("dryRun", dry_run[0], 'supported values: "All"')
-        raise unprocessable(_CREATE_OPTIONS, "", [problem])
-    validation = query.get("fieldValidation") or "Warn"
-    if validation not in {"Ignore", "Warn", "Strict"}:
-        problem = invalid("fieldValidation", validation, "supported values: Ignore, Warn, Strict")
-        raise unprocessable(_CREATE_OPTIONS, "", [problem])
-    manager = query.get("fieldManager")
-    if not manager:
-        manager = request.headers.get("User-Agent", "unknown").partition("/")[0] or "unknown"
-    return WriteOptions(
-        manager=manager[:128], dry_run=dry_run == ["All"], field_validation=validation
+def _place(kind: Kind, address: Address) -> str | None:
+    return address.namespace if kind.resource.namespaced else None
+
+
+def _selection(kind: Kind, asked: Asked) -> Selection:
+    query = asked.query
+    return read_selection(
+        kind, asked.address.namespace, query.get("labelSelector"), query.get("fieldSelector")
     )
 
 
-def read_body(content_type: str | None, body: bytes) -> Any:
-    """The JSON of a body; 415 for another language, 400 for what is no JSON."""
-    media = (content_type or "application/json").partition(";")[0].strip()
-    if media == MEDIA:
-        return read_protobuf(body)
-    if media not in {"application/json", "*/*", ""}:
-        raise unsupported_media(_BODY_TYPES)
-    try:
-        return decode(body)
-    except msgspec.DecodeError as error:
-        raise bad_request(f"couldn't get version/kind; json parse error: {error}") from None
-
-
-def _patch_body(body: bytes) -> Any:
-    try:
-        return decode(body)
-    except msgspec.DecodeError as error:
-        raise bad_request(f"error decoding patch: {error}") from None
-
-
-def _optional_body(body: bytes) -> Any:
-    return read_body(None, body) if body.strip() else None
-
-
-def _number(query: Mapping[str, str], name: str) -> int | None:
-    text = query.get(name)
-    if not text:
-        return None
-    if not text.isdigit():
-        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax ({name})')
-    return int(text)
+def _shape(accept: str) -> str:
+    """Table, Metadata, or nothing for the object itself."""
+    first = accept.partition(",")[0]
+    if "as=Table" in first:
+        return "Table"
+    return "Metadata" if "as=PartialObjectMetadata" in first else ""

@@ -1,87 +1,68 @@
-"""What the server knows about each kind it serves, and the registry of all of them.
-
-Built-ins are described in `builtins`, custom kinds come from CustomResourceDefinitions.  The
-API logic, discovery and tables read this; nothing here looks at stored objects.
-"""
+"""The kinds that the server serves: built-in ones, and those of CustomResourceDefinitions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hack.sim.cluster import resource as r
+from hack.sim.cluster.errors import FieldProblem
 from hack.sim.cluster.resource import Resource
-from hack.sim.cluster.statuses import FieldProblem
 from hack.sim.cluster.store.selectors import FieldReader
+from hack.sim.cluster.store.tables import COLUMNS, NAME_AND_AGE, Column
 
 Object = dict[str, Any]
-
-ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column of a table: a header, its type, whether only `-o wide` shows it, its cell."""
-
-    name: str
-    type: str
-    cell: Callable[[Object, float], Any]
-    wide: bool = False
-    format: str = ""
-    description: str = ""
+_EMPTY_IS_ABSENT = frozenset({"taints", "labels", "annotations", "finalizers", "ownerReferences"})
 
 
 class Schema:
-    """Fills in, prunes and checks an object's content; this one accepts everything."""
+    """Completes and checks an object's content; this one is of built-in kinds, which it only
+    rids of what a typed server does not store: nulls, empty lists, `unschedulable: false`.
+    """
 
-    def complete(self, obj: Object, known: Object | None = None) -> tuple[Object, list[str]]:
-        """The object with defaults and without unknown fields; the paths that were unknown.
-
-        `known` is a revision that was completed before: what is shared with it may be skipped.
-        """
-        return obj, []
+    def complete(self, obj: Object) -> tuple[Object, list[str]]:
+        """The object with defaults and without unknown fields; the paths that were unknown."""
+        return _without_zeros(obj), []
 
     def problems(self, obj: Object, old: Object | None = None) -> list[FieldProblem]:
         """Every rule that the object breaks; `old` is what an update replaces."""
         return []
 
 
-def _no_readers() -> Mapping[str, FieldReader]:
-    return {}
+def _without_zeros(value: Object) -> Object:
+    return {
+        key: _without_zeros(inner) if isinstance(inner, dict) else inner
+        for key, inner in value.items()
+        if not (
+            inner is None
+            or (not inner and key in _EMPTY_IS_ABSENT)
+            or (key == "unschedulable" and inner is False)
+        )
+    }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Kind:
     """A served kind."""
 
     resource: Resource
-    singular: str = ""
     short_names: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
-    verbs: tuple[str, ...] = ALL_VERBS
     subresources: tuple[str, ...] = ()
     generation: bool = False
-    status_on_create: bool = True
+    status_on_create: bool = False
     unconditional_update: bool = True
     create_on_update: bool = False
     custom: bool = False
     columns: tuple[Column, ...] = ()
-    fields: Mapping[str, FieldReader] = field(default_factory=_no_readers)
-    indexed: tuple[str, ...] = ()
+    fields: Mapping[str, FieldReader] = field(default_factory=dict)
+    indexed: tuple[str, ...] = ("metadata.name",)
     schema: Schema = field(default_factory=Schema)
-    storage: str = ""
-    respelled: bool = False
-    """Stored in the spelling of another API version (see `event_shapes`)."""
 
     @property
     def has_status(self) -> bool:
         """Whether status is a subresource, isolated from the rest."""
         return "status" in self.subresources
-
-    @property
-    def store_name(self) -> str:
-        """The collection its objects live in (two API groups may share one)."""
-        return self.storage or self.resource.group_resource
 
     @property
     def list_kind(self) -> str:
@@ -92,9 +73,9 @@ class Kind:
 class Registry:
     """All kinds being served, found as a URL names them."""
 
-    def __init__(self, kinds: tuple[Kind, ...]) -> None:
+    def __init__(self) -> None:
         self._kinds: dict[tuple[str, str, str], Kind] = {}
-        for kind in kinds:
+        for kind in _builtin_kinds():
             self.add(kind)
 
     def add(self, kind: Kind) -> None:
@@ -110,10 +91,6 @@ class Registry:
         """The kind behind a URL."""
         return self._kinds.get((group, version, plural))
 
-    def of(self, resource: Resource) -> Kind | None:
-        """The kind of a resource value."""
-        return self._kinds.get((resource.group, resource.version, resource.plural))
-
     def all(self) -> list[Kind]:
         """Every kind, in the order they were added."""
         return list(self._kinds.values())
@@ -126,3 +103,80 @@ class Registry:
             if version not in versions:
                 versions.append(version)
         return found
+
+
+def field_at(path: str, default: str = "") -> FieldReader:
+    """A reader of the text under a dotted path."""
+    steps = path.removeprefix(".").split(".")
+
+    def read(obj: Mapping[str, Any]) -> str:
+        value: Any = obj
+        for step in steps:
+            value = value.get(step) if isinstance(value, Mapping) else None
+        if isinstance(value, bool):
+            return str(value).lower()
+        return default if value is None else str(value)
+
+    return read
+
+
+def metadata_fields(*paths: str) -> dict[str, FieldReader]:
+    """Readers of the fields every kind can be selected by, and of `paths`."""
+    return {path: field_at(path) for path in ("metadata.name", "metadata.namespace", *paths)}
+
+
+_FIELDS: dict[Resource, dict[str, FieldReader]] = {
+    r.NODES: {"spec.unschedulable": field_at("spec.unschedulable", "false")},
+    r.PODS: metadata_fields(
+        "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
+        "status.phase", "status.podIP",
+    ),
+    r.EVENTS: metadata_fields(
+        "involvedObject.kind", "involvedObject.namespace", "involvedObject.name",
+        "involvedObject.uid", "reason", "reportingComponent", "type",
+    )
+    | {"source": field_at("source.component")},
+    r.NAMESPACES: metadata_fields("status.phase"),
+    r.SECRETS: metadata_fields("type"),
+}  # fmt: skip
+_SHORT_NAMES = {
+    r.NODES: "no", r.PODS: "po", r.NAMESPACES: "ns", r.EVENTS: "ev", r.CONFIGMAPS: "cm",
+    r.SERVICES: "svc", r.SERVICE_ACCOUNTS: "sa", r.DEPLOYMENTS: "deploy", r.REPLICA_SETS: "rs",
+    r.DAEMON_SETS: "ds", r.POD_DISRUPTION_BUDGETS: "pdb",
+    r.CUSTOM_RESOURCE_DEFINITIONS: "crd crds",
+}  # fmt: skip
+_SUBRESOURCES = {
+    r.PODS: ("status", "binding", "eviction"),
+    r.NAMESPACES: ("status", "finalize"),
+    r.SERVICE_ACCOUNTS: ("token",),
+}
+_WITHOUT_STATUS = {
+    r.EVENTS, r.CONFIGMAPS, r.SECRETS, r.POD_TEMPLATES, r.LEASES, r.ROLES, r.ROLE_BINDINGS,
+    r.CLUSTER_ROLES, r.CLUSTER_ROLE_BINDINGS, r.PRIORITY_CLASSES, r.RUNTIME_CLASSES,
+    r.VALIDATING_ADMISSION_POLICY_BINDINGS, r.RESOURCE_SLICES,
+}  # fmt: skip
+_WITH_GENERATION = {
+    r.PODS, r.REPLICATION_CONTROLLERS, r.DEPLOYMENTS, r.REPLICA_SETS, r.DAEMON_SETS, r.JOBS,
+    r.POD_DISRUPTION_BUDGETS, r.CUSTOM_RESOURCE_DEFINITIONS, r.RESOURCE_CLAIMS,
+}  # fmt: skip
+_UPDATED_BY_VERSION = {r.POD_DISRUPTION_BUDGETS, r.LEASES, r.CUSTOM_RESOURCE_DEFINITIONS}
+
+
+def _builtin_kinds() -> list[Kind]:
+    return [
+        Kind(
+            resource=resource,
+            short_names=tuple(_SHORT_NAMES.get(resource, "").split()),
+            subresources=_SUBRESOURCES.get(
+                resource, () if resource in _WITHOUT_STATUS else ("status",)
+            ),
+            generation=resource in _WITH_GENERATION,
+            status_on_create=resource == r.NODES,
+            unconditional_update=resource not in _UPDATED_BY_VERSION,
+            create_on_update=resource == r.LEASES,
+            columns=COLUMNS.get(resource, NAME_AND_AGE),
+            fields=metadata_fields() | _FIELDS.get(resource, {}),
+            indexed=("metadata.name", *(("spec.nodeName",) if resource == r.PODS else ())),
+        )
+        for resource in r.BUILTIN
+    ]

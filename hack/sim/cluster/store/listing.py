@@ -1,20 +1,20 @@
-"""Lists: selection, paging over a consistent snapshot, resourceVersion semantics, encoding.
+"""Lists and watches: selection, paging over a consistent snapshot, resourceVersion semantics.
 
-Called for every LIST.  A continue token names a revision and the last key; the past is rebuilt
-from the change history, so a token outlives writes but not a compaction (410).
+A continue token names a revision and the last key; the past is rebuilt from the change history,
+so a token outlives writes but not a compaction (410). A watch buffers; its owner drains it. It
+never scans the fleet: selective watches are indexed by field value.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hack.sim.cluster.errors import ApiError
-from hack.sim.cluster.resource import Resource
-from hack.sim.cluster.statuses import bad_request, forbidden_field, unprocessable, unsupported
+from hack.sim.cluster.errors import ApiError, bad_request
 from hack.sim.cluster.store.kinds import Kind
 from hack.sim.cluster.store.objects import ObjectApi
 from hack.sim.cluster.store.selectors import (
@@ -23,11 +23,10 @@ from hack.sim.cluster.store.selectors import (
     parse_field_selector,
     parse_label_selector,
 )
-from hack.sim.cluster.store.store import Collection, Key, Object, Stored, decode, encode
-from hack.sim.cluster.validation.event_shapes import to_new
+from hack.sim.cluster.store.store import Change, Collection, Key, Object, Stored, decode, encode
 
-LIST_OPTIONS = Resource("meta.k8s.io", "v1", "listoptions", False, "ListOptions")
-_MATCHES = ("Exact", "NotOlderThan")
+BUFFER_LIMIT = 200_000
+"""Events a watcher may lag behind before it is cut off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +53,7 @@ def read_selection(
 ) -> Selection:
     """The selection behind a query."""
     return Selection(
-        namespace=namespace,
+        namespace=namespace if kind.resource.namespaced else None,
         labels=parse_label_selector(label_selector),
         fields=parse_field_selector(field_selector, kind.fields),
     )
@@ -62,12 +61,11 @@ def read_selection(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListOptions:
-    """How a list is to be answered."""
+    """How a list is to be answered; `exactly` is the revision to list, None for the present."""
 
     limit: int = 0
     continue_token: str = ""
-    resource_version: str = ""
-    match: str = ""
+    exactly: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,60 +73,42 @@ class Listed:
     """One page."""
 
     items: list[Stored]
-    revision: int
-    continue_token: str = ""
-    remaining: int | None = None
+    metadata: Object
+
+    def encoded(self, kind: Kind) -> bytes:
+        """The page as JSON, from bytes that were encoded once; built-in items carry no type."""
+        head = {"kind": kind.list_kind, "apiVersion": kind.resource.api_version}
+        typed = b""
+        if not kind.custom:
+            typed = encode({**head, "kind": kind.resource.kind})
+        start = b"" if kind.custom else b"{"
+        body = b",".join([start + one.encoded[len(typed) :] for one in self.items])
+        return b'%b,"items":[%b]}' % (encode({**head, "metadata": self.metadata})[:-1], body)
 
 
-def list_objects(api: ObjectApi, kind: Kind, selection: Selection, options: ListOptions) -> Listed:
+def list_objects(
+    api: ObjectApi, kind: Kind, selection: Selection, options: ListOptions | None = None
+) -> Listed:
     """Answer a LIST."""
-    _check_match(options)
-    collection = api.collection(kind)
-    revision, after, then = api.store.revision, None, None
+    options = options or ListOptions()
+    collection, present = api.collection(kind), api.store.revision
+    revision, after = present if options.exactly is None else options.exactly, None
     if options.continue_token:
-        if options.resource_version:
-            raise bad_request("specifying resource version is not allowed when using continue")
         revision, after = _read_token(options.continue_token)
-    elif options.resource_version not in {"", "0"}:
-        revision = _wanted_revision(api.store.revision, options)
-    if revision != api.store.revision:
-        then = _snapshot(collection, revision)
+    then = collection.at(revision) if revision != present else None
     items: list[Stored] = []
     selected = _select(collection, selection, then, after)
     for stored in selected:
         items.append(stored)
         if options.limit and len(items) == options.limit:
             break
-    remaining = sum(1 for _ in selected) if options.limit else 0
-    if not remaining:
-        return Listed(items=items, revision=revision)
-    last = items[-1].obj["metadata"]
-    counted = not selection.labels.requirements and not selection.fields.terms
-    return Listed(
-        items=items,
-        revision=revision,
-        continue_token=_token(revision, (last.get("namespace", ""), last["name"])),
-        remaining=remaining if counted else None,
-    )
-
-
-def _check_match(options: ListOptions) -> None:
-    match, path = options.match, "resourceVersionMatch"
-    if not match:
-        return
-    if match not in _MATCHES:
-        problem = unsupported(path, match, (*_MATCHES, ""))
-    elif not options.resource_version:
-        why = f"{path} is forbidden unless resourceVersion is provided"
-        problem = forbidden_field(path, why)
-    elif options.continue_token:
-        problem = forbidden_field(path, f"{path} is forbidden when continue is provided")
-    elif match == "Exact" and options.resource_version == "0":
-        why = f'{path} "exact" is forbidden for resourceVersion "0"'
-        problem = forbidden_field(path, why)
-    else:
-        return
-    raise unprocessable(LIST_OPTIONS, "", [problem])
+    metadata: Object = {"resourceVersion": str(revision)}
+    if options.limit and (remaining := sum(1 for _ in selected)):
+        last = items[-1].obj["metadata"]
+        metadata["continue"] = _token(revision, (last.get("namespace", ""), last["name"]))
+        if not selection.labels.requirements and not selection.fields.terms:
+            metadata["remainingItemCount"] = remaining
+    return Listed(items=items, metadata=metadata)
 
 
 def _select(
@@ -139,92 +119,156 @@ def _select(
 ) -> Iterator[Stored]:
     keys = _candidates(collection, selection, then)
     start = bisect_right(keys, after) if after is not None else 0
-    everything = not (
-        selection.namespace or selection.fields.terms or selection.labels.requirements
-    )
     for index in range(start, len(keys)):
         key = keys[index]
         stored = then[key] if then is not None and key in then else collection.objects.get(key)
-        if stored is not None and (everything or selection.matches(key, stored.obj)):
+        if stored is not None and selection.matches(key, stored.obj):
             yield stored
 
 
 def _candidates(
     collection: Collection, selection: Selection, then: dict[Key, Stored | None] | None
 ) -> list[Key]:
-    if then is None:
-        for name in collection.indexers:
-            wanted = selection.fields.wanted(name)
-            if wanted is not None:
-                return sorted(collection.indexed.get((name, wanted), ()))
-        return collection.range(selection.namespace)
-    return sorted(collection.objects.keys() | then.keys())
-
-
-def _wanted_revision(present: int, options: ListOptions) -> int:
-    text = options.resource_version
-    if not text.isdigit():
-        raise bad_request(f'resourceVersion: Invalid value: "{text}"')
-    wanted = int(text)
-    if wanted > present:
-        message = f"Too large resource version: {wanted}, current: {present}"
-        raise ApiError(
-            504,
-            "Timeout",
-            f"Timeout: {message}",
-            {
-                "causes": [{"reason": "ResourceVersionTooLarge", "message": message}],
-                "retryAfterSeconds": 1,
-            },
-        )
-    return wanted if options.match == "Exact" else present
-
-
-def _snapshot(collection: Collection, revision: int) -> dict[Key, Stored | None]:
-    try:
-        return collection.at(revision)
-    except ApiError:
-        raise ApiError(
-            410,
-            "Expired",
-            "The provided continue parameter is too old to display a consistent list result. You "
-            "can start a new list without the continue parameter.",
-        ) from None
+    if then is not None:
+        return sorted(collection.objects.keys() | then.keys())
+    for name in collection.indexers:
+        wanted = selection.fields.wanted(name)
+        if wanted is not None:
+            return sorted(collection.indexed.get((name, wanted), ()))
+    return collection.range(selection.namespace)
 
 
 def _token(revision: int, after: Key) -> str:
-    body = encode({"v": "meta.k8s.io/v1", "rv": revision, "start": list(after)})
-    return base64.urlsafe_b64encode(body).decode().rstrip("=")
+    return base64.urlsafe_b64encode(encode([revision, *after])).decode().rstrip("=")
 
 
 def _read_token(token: str) -> tuple[int, Key]:
     try:
-        body = decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-        namespace, name = body["start"]
-        return int(body["rv"]), (str(namespace), str(name))
-    except (binascii.Error, ValueError, KeyError, TypeError):
+        revision, namespace, name = decode(
+            base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+        )
+        return int(revision), (str(namespace), str(name))
+    except (binascii.Error, ValueError, TypeError):
         raise bad_request("continue key is not valid") from None
 
 
-def shown(kind: Kind, stored: Stored) -> Stored:
-    """An object as the API of its kind shows it."""
-    return Stored(to_new(stored.obj), stored.revision) if kind.respelled else stored
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One event for one watcher: its type there, and the change or the object behind it."""
+
+    type: str
+    stored: Stored
+    change: Change | None = None
+
+    def line(self) -> bytes:
+        """The event as one line of the stream."""
+        if self.change is not None:
+            return self.change.line(self.type)
+        return b'{"type":"%b","object":%b}\n' % (self.type.encode(), self.stored.encoded)
 
 
-def encode_list(kind: Kind, listed: Listed) -> bytes:
-    """The page as JSON, from bytes that were encoded once; built-in items carry no type."""
-    resource = kind.resource
-    metadata: Object = {"resourceVersion": str(listed.revision)}
-    if listed.continue_token:
-        metadata["continue"] = listed.continue_token
-    if listed.remaining is not None:
-        metadata["remainingItemCount"] = listed.remaining
-    head = encode(
-        {"kind": kind.list_kind, "apiVersion": resource.api_version, "metadata": metadata}
-    )
-    if kind.custom:
-        body = b",".join([one.encoded for one in listed.items])
-    else:
-        typed = len(encode({"kind": resource.kind, "apiVersion": resource.api_version}))
-        body = b",".join([b"{" + shown(kind, one).encoded[typed:] for one in listed.items])
-    return b'%b,"items":[%b]}' % (head[:-1], body)
+class Subscription:
+    """A running watch: from a revision, or (without one) from what is there now."""
+
+    def __init__(
+        self,
+        api: ObjectApi,
+        kind: Kind,
+        selection: Selection,
+        resource_version: str = "",
+        *,
+        bookmarks: bool = False,
+    ) -> None:
+        self.kind = kind
+        self.ended = False
+        self._store = api.store
+        self._selection = selection
+        self._bookmarks = bookmarks
+        self._collection = api.collection(kind)
+        self._buffer: list[Notice] = []
+        self._wake = asyncio.Event()
+        self._paused = False
+        self._index: tuple[str, str] | None = None
+        try:
+            self._begin(api, resource_version)
+        except ApiError as error:
+            self.fail(error)
+            return
+        for name in self._collection.indexers:
+            wanted = selection.fields.wanted(name)
+            if wanted is not None:
+                self._index = (name, wanted)
+                break
+        if self._index is None:
+            self._collection.subscribers.add(self._take)
+        else:
+            self._collection.by_field.setdefault(self._index, set()).add(self._take)
+
+    def _begin(self, api: ObjectApi, resource_version: str) -> None:
+        if resource_version in {"", "0"}:
+            listed = list_objects(api, self.kind, self._selection).items
+            self._buffer += [Notice("ADDED", one) for one in listed]
+        elif not resource_version.isdigit():
+            raise bad_request(f'resourceVersion: Invalid value: "{resource_version}"')
+        else:
+            for change in self._collection.since(int(resource_version)):
+                self._take(change)
+
+    def _take(self, change: Change) -> None:
+        selection, previous = self._selection, change.previous
+        was = previous is not None and selection.matches(change.key, previous.obj)
+        now = change.type != "DELETED" and selection.matches(change.key, change.stored.obj)
+        if not was and not now:
+            return
+        type_ = "MODIFIED" if was and now else "ADDED" if now else "DELETED"
+        self._buffer.append(Notice(type_, change.shown(type_), change))
+        if len(self._buffer) > BUFFER_LIMIT:
+            self.close()
+        self._wake.set()
+
+    def bookmark(self) -> None:
+        """Tell the watcher how far it is, if it asked to be told."""
+        if not self._bookmarks or self.ended:
+            return
+        revision, resource = self._store.revision, self.kind.resource
+        obj = {
+            "kind": resource.kind,
+            "apiVersion": resource.api_version,
+            "metadata": {"resourceVersion": str(revision), "creationTimestamp": None},
+        }
+        self._buffer.append(Notice("BOOKMARK", Stored(obj, revision)))
+        self._wake.set()
+
+    def finish(self) -> None:
+        """End the watch because its time is over, with a last bookmark."""
+        self.bookmark()
+        self.close()
+
+    def fail(self, error: ApiError) -> None:
+        """End the watch with an ERROR event."""
+        self._buffer.append(Notice("ERROR", Stored(error.status(), self._store.revision)))
+        self.close()
+
+    def close(self) -> None:
+        """End the watch; what is buffered can still be drained."""
+        self.ended = True
+        self._collection.subscribers.discard(self._take)
+        if self._index is not None:
+            takers = self._collection.by_field.get(self._index, set())
+            takers.discard(self._take)
+            if not takers:
+                self._collection.by_field.pop(self._index, None)
+        self._wake.set()
+
+    async def drain(self) -> list[Notice]:
+        """The next events, waiting for the first; empty when the watch has ended."""
+        while (not self._buffer or self._paused) and not self.ended:
+            self._wake.clear()
+            await self._wake.wait()
+        buffered, self._buffer = self._buffer, []
+        return buffered
+
+    def pause(self, *, paused: bool) -> None:
+        """Hold events back (a silent watch), or let them go."""
+        self._paused = paused
+        self._wake.set()

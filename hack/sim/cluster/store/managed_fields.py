@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hack.sim.cluster.store.strategic import MERGE_KEYS, MERGED_SETS
+from hack.sim.cluster.store.patching import MERGE_KEYS, MERGED_SETS
 
 Object = dict[str, Any]
 Fields = dict[str, Any]

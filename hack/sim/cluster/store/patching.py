@@ -1,15 +1,31 @@
-"""The patch languages of the API: JSON merge patch (RFC 7396), JSON patch (RFC 6902).
+"""The patch languages of the API: JSON merge patch (RFC 7396) and strategic merge patch.
 
-Called by the API logic; the strategic language is in `strategic`.  All are pure: they return a
-new object that shares every untouched part with the old one.
+Pure: they return a new object that shares every untouched part with the old one. In a strategic
+patch lists that are maps merge by their key, the finalizers are a set, and every other list
+(taints, tolerations) is replaced as a whole.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from hack.sim.cluster.errors import ApiError
-from hack.sim.cluster.statuses import bad_request
+from hack.sim.cluster.errors import bad_request
+
+MERGE_KEYS = {
+    "addresses": "type",
+    "conditions": "type",
+    "containers": "name",
+    "env": "name",
+    "initContainers": "name",
+    "ownerReferences": "uid",
+    "ports": "containerPort",
+    "volumeMounts": "mountPath",
+    "volumes": "name",
+}
+"""The lists that merge, and the field by which their items are told apart."""
+MERGED_SETS = frozenset({"finalizers"})
+"""Lists of texts that merge as sets."""
+_DELETE_PRIMITIVE = "$deleteFromPrimitiveList/"
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
@@ -25,99 +41,65 @@ def merge_patch(target: Any, patch: Any) -> Any:
     return result
 
 
-def json_patch(target: Any, operations: Any) -> Any:
-    """Apply a JSON patch; a failing `test` or path is a 422 without details, as on a server."""
-    if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
-        raise bad_request("error decoding patch: a JSON patch is a list of operations")
-    for operation in operations:
-        target = _operate(target, operation)
-    return target
-
-
-def _operate(target: Any, operation: dict[str, Any]) -> Any:
-    name = operation.get("op")
-    path = _pointer(operation.get("path"))
-    if name == "test":
-        if _read(target, path) != operation.get("value"):
-            raise _refused()
-        return target
-    if name == "remove":
-        return _edit(target, path, "remove", None)
-    if name in {"add", "replace"}:
-        if "value" not in operation:
-            raise _refused()
-        return _edit(target, path, name, operation["value"])
-    if name in {"move", "copy"}:
-        source = _pointer(operation.get("from"))
-        value = _read(target, source)
-        if name == "move":
-            target = _edit(target, source, "remove", None)
-        return _edit(target, path, "add", value)
-    raise bad_request(f"error decoding patch: unknown operation {name!r}")
-
-
-def _refused() -> ApiError:
-    return ApiError(
-        422, "Invalid", "the server rejected our request due to an error in our request"
-    )
-
-
-def _pointer(path: Any) -> list[str]:
-    if path == "":
-        return []
-    if not isinstance(path, str) or not path.startswith("/"):
-        raise bad_request(f"error decoding patch: {path!r} is no JSON pointer")
-    return [part.replace("~1", "/").replace("~0", "~") for part in path[1:].split("/")]
-
-
-def _index(container: list[Any], token: str, *, appending: bool) -> int:
-    if token == "-" and appending:
-        return len(container)
-    if not token.isdigit() or int(token) > len(container) - (0 if appending else 1):
-        raise _refused()
-    return int(token)
-
-
-def _read(value: Any, path: list[str]) -> Any:
-    for token in path:
-        if isinstance(value, dict):
-            if token not in value:
-                raise _refused()
-            value = value[token]
+def strategic_merge(target: Any, patch: dict[str, Any]) -> dict[str, Any]:
+    """Apply a strategic merge patch with its `$` directives."""
+    directive = patch.get("$patch")
+    if directive == "replace":
+        return {key: _plain(value) for key, value in patch.items() if key != "$patch"}
+    if directive == "delete":
+        return {}
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if key.startswith(_DELETE_PRIMITIVE):
+            name = key.removeprefix(_DELETE_PRIMITIVE)
+            result[name] = [one for one in result.get(name) or [] if one not in value]
+        elif key.startswith("$"):
+            continue
+        elif value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            result[key] = strategic_merge(result.get(key), value)
         elif isinstance(value, list):
-            value = value[_index(value, token, appending=False)]
+            result[key] = _merged_list(result.get(key), value, key)
         else:
-            raise _refused()
-    return value
+            result[key] = value
+    retained = patch.get("$retainKeys")
+    if isinstance(retained, list):
+        result = {key: value for key, value in result.items() if key in retained}
+    return result
 
 
-def _edit(container: Any, path: list[str], how: str, value: Any) -> Any:
-    if not path:
-        return value
-    token, rest = path[0], path[1:]
-    if isinstance(container, dict):
-        copy = dict(container)
-        if rest:
-            if token not in copy:
-                raise _refused()
-            copy[token] = _edit(copy[token], rest, how, value)
-        elif how == "remove":
-            if token not in copy:
-                raise _refused()
-            del copy[token]
+def _merged_list(before: Any, patch: list[Any], name: str) -> list[Any]:
+    present = list(before) if isinstance(before, list) else []
+    if name in MERGED_SETS:
+        return present + [one for one in patch if one not in present]
+    merge_key = MERGE_KEYS.get(name)
+    if merge_key is None or not all(isinstance(one, dict) for one in patch):
+        return [_plain(one) for one in patch]
+    if any(one.get("$patch") == "replace" for one in patch):
+        return [_plain(one) for one in patch if "$patch" not in one]
+    for one in patch:
+        if merge_key not in one:
+            raise bad_request(f"map: {one} does not contain declared merge key: {merge_key}")
+        index = next(
+            (i for i, old in enumerate(present) if old.get(merge_key) == one[merge_key]), None
+        )
+        if one.get("$patch") == "delete":
+            if index is not None:
+                del present[index]
+        elif index is None:
+            present.append(_plain(one))
         else:
-            copy[token] = value  # also a replace: the server's library asks only for the parent
-        return copy
-    if isinstance(container, list):
-        items = list(container)
-        index = _index(items, token, appending=how == "add" and not rest)
-        if rest:
-            items[index] = _edit(items[index], rest, how, value)
-        elif how == "add":
-            items.insert(index, value)
-        elif how == "remove":
-            del items[index]
-        else:
-            items[index] = value
-        return items
-    raise _refused()
+            present[index] = strategic_merge(present[index], one)
+    return present
+
+
+def _plain(value: Any) -> Any:
+    """A new value without directives and nulls."""
+    if isinstance(value, dict):
+        return {
+            key: _plain(inner)
+            for key, inner in value.items()
+            if not key.startswith("$") and inner is not None
+        }
+    return [_plain(one) for one in value] if isinstance(value, list) else value

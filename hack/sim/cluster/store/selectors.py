@@ -1,7 +1,6 @@
-"""Label and field selectors, as query strings and as objects.
+"""Label and field selectors, as query strings and as objects, and the syntax of labels.
 
-Called by lists, watches and the eviction logic.  A selector that cannot be read is a 400; it must
-never match everything by accident.
+A selector that cannot be read is a 400; it must never match everything by accident.
 """
 
 from __future__ import annotations
@@ -11,48 +10,67 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hack.sim.cluster.errors import ApiError
-from hack.sim.cluster.validation.names import label_value_problem, qualified_name_problem
+from hack.sim.cluster.errors import bad_request
 
 _REQUIREMENT = re.compile(
     r"""\s*(?:
         (?P<absent>!\s*(?P<no>[^\s,=!()<>]+))
       | (?P<key>[^\s,=!()<>]+)\s*(?:
             (?P<set>(?:not)?in)\s*\((?P<values>[^()]*)\)
-          | (?P<op>==|=|!=|>|<)\s*(?P<value>[^\s,=!()<>]*)
+          | (?P<op>==|=|!=)\s*(?P<value>[^\s,=!()<>]*)
           | )
     )\s*(?:,|$)""",
     re.VERBOSE,
 )
-_SELECTOR_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
+_OPERATORS = {"=": "In", "==": "In", "!=": "NotIn", "in": "In", "notin": "NotIn"}
+_SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_DNS_SUBDOMAIN = re.compile(_SUBDOMAIN)
+_KEY = re.compile(
+    rf"((?=.{{1,253}}/){_SUBDOMAIN}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?"
+)
+_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+
+
+def is_name(text: str) -> bool:
+    """Whether an object can be named so (RFC 1123 subdomain)."""
+    return len(text) <= 253 and _DNS_SUBDOMAIN.fullmatch(text) is not None
+
+
+def is_label_key(text: str) -> bool:
+    """Whether it can be the key of a label, annotation or taint, or a finalizer."""
+    return _KEY.fullmatch(text) is not None
+
+
+def is_label_value(text: str) -> bool:
+    """Whether it can be the value of a label or taint."""
+    return _VALUE.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One condition on one label key."""
+    """One condition on one label: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
 
     key: str
     operator: str
-    values: frozenset[str]
+    values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether an object with these labels satisfies it."""
         value = labels.get(self.key)
-        if self.operator == "exists":
-            return value is not None
-        if self.operator == "!":
-            return value is None
-        if self.operator == "notin":
-            return value is None or value not in self.values
-        if value is None:
-            return False
-        if self.operator == "in":
-            return value in self.values
-        (bound,) = self.values
+        match self.operator:
+            case "In":
+                return value in self.values
+            case "NotIn":
+                return value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
         try:
-            return int(value) > int(bound) if self.operator == ">" else int(value) < int(bound)
+            number, bound = int(value or ""), int(self.values[0])
         except ValueError:
             return False
+        return number > bound if self.operator == "Gt" else number < bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +87,16 @@ class LabelSelector:
 
 def parse_label_selector(text: str | None) -> LabelSelector:
     """Read the `labelSelector` of a query."""
-    if not text or not text.strip():
-        return LabelSelector()
+    text = (text or "").strip()
     requirements = []
     position = 0
     while position < len(text):
         found = _REQUIREMENT.match(text, position)
         if found is None:
-            raise ApiError(
-                400,
-                "BadRequest",
-                f"unable to parse requirement: found '{text[position:].strip()}', "
-                "expected: a valid label selector",
-            )
+            raise bad_request(f"unable to parse requirement: found '{text[position:].strip()}'")
         requirement = _requirement(found)
-        if why := _problem(requirement):
-            raise ApiError(400, "BadRequest", f"unable to parse requirement: {why}")
+        if not is_label_key(requirement.key) or not all(map(is_label_value, requirement.values)):
+            raise bad_request(f"unable to parse requirement: Invalid value: '{found[0].strip()}'")
         requirements.append(requirement)
         position = found.end()
     return LabelSelector(tuple(requirements))
@@ -92,48 +104,41 @@ def parse_label_selector(text: str | None) -> LabelSelector:
 
 def _requirement(found: re.Match[str]) -> Requirement:
     if found["absent"]:
-        return Requirement(found["no"], "!", frozenset())
-    key = found["key"]
+        return Requirement(found["no"], "DoesNotExist")
     if found["set"]:
-        listed = found["values"].split(",") if found["values"].strip() else []
-        values = frozenset(value.strip() for value in listed)
-        return Requirement(key, found["set"], values)
-    operator = found["op"]
-    if operator is None:
-        return Requirement(key, "exists", frozenset())
-    name = {"=": "in", "==": "in", "!=": "notin"}.get(operator, operator)
-    return Requirement(key, name, frozenset([found["value"]]))
+        values = tuple(value.strip() for value in found["values"].split(","))
+        if values == ("",):
+            raise bad_request("unable to parse requirement: values set can't be empty")
+        return Requirement(found["key"], _OPERATORS[found["set"]], values)
+    if found["op"] is None:
+        return Requirement(found["key"], "Exists")
+    return Requirement(found["key"], _OPERATORS[found["op"]], (found["value"],))
 
 
-def _problem(requirement: Requirement) -> str:
-    """What the server refuses about one requirement; "" where nothing."""
-    if why := qualified_name_problem(requirement.key):
-        return f'key: Invalid value: "{requirement.key}": {why}'
-    if requirement.operator in {"in", "notin"} and not requirement.values:
-        return (
-            "values: Invalid value: null: for 'in', 'notin' operators, values set can't be empty"
-        )
-    for value in sorted(requirement.values):
-        if why := label_value_problem(value):
-            return f'values[0][{requirement.key}]: Invalid value: "{value}": {why}'
-    return ""
+def requirement_of(expression: Mapping[str, Any]) -> Requirement:
+    """One entry of matchExpressions, of a label selector or of a node selector."""
+    return Requirement(
+        expression["key"], expression["operator"], tuple(expression.get("values") or ())
+    )
 
 
 def selector_of_object(selector: Mapping[str, Any] | None) -> LabelSelector | None:
-    """Read a `LabelSelector` object; None (selects nothing) for none, ValueError for a bad one."""
+    """Read a `LabelSelector` object: None selects nothing, an empty one everything."""
     if selector is None:
         return None
-    requirements = [
-        Requirement(key, "in", frozenset([value]))
-        for key, value in (selector.get("matchLabels") or {}).items()
-    ]
-    for expression in selector.get("matchExpressions") or []:
-        operator = _SELECTOR_OPERATORS.get(expression.get("operator", ""))
-        values = frozenset(expression.get("values") or [])
-        if operator is None or (operator in {"in", "notin"}) != bool(values):
-            raise ValueError(f"{expression!r} is not a valid label selector requirement")
-        requirements.append(Requirement(expression.get("key", ""), operator, values))
-    return LabelSelector(tuple(requirements))
+    wanted = (selector.get("matchLabels") or {}).items()
+    return LabelSelector(
+        (
+            *(Requirement(key, "In", (value,)) for key, value in wanted),
+            *map(requirement_of, selector.get("matchExpressions") or ()),
+        )
+    )
+
+
+def matches(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
+    """Whether a `LabelSelector` object selects these labels."""
+    read = selector_of_object(selector)
+    return read is not None and read.matches(labels)
 
 
 FieldReader = Callable[[Mapping[str, Any]], str]
@@ -167,19 +172,15 @@ class FieldSelector:
 
 def parse_field_selector(text: str | None, readers: Mapping[str, FieldReader]) -> FieldSelector:
     """Read the `fieldSelector` of a query; an unknown field is a 400."""
-    if not text:
-        return FieldSelector()
     terms = []
-    for part in re.split(r"(?<!\\),", text):
+    for part in re.split(r"(?<!\\),", text or ""):
         if not part:
             continue
         found = re.fullmatch(r"(.*?)(!=|==|=)(.*)", part, re.DOTALL)
         if found is None:
-            raise ApiError(
-                400, "BadRequest", f"invalid selector: '{text}'; can't understand '{part}'"
-            )
+            raise bad_request(f"invalid selector: '{text}'; can't understand '{part}'")
         field, operator, value = found.groups()
         if field not in readers:
-            raise ApiError(400, "BadRequest", f"field label not supported: {field}")
+            raise bad_request(f"field label not supported: {field}")
         terms.append(FieldTerm(field, operator != "!=", re.sub(r"\\(.)", r"\1", value)))
     return FieldSelector(tuple(terms), readers)

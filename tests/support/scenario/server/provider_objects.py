@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hack.sim.cluster.validation.structural import StructuralSchema
+from hack.sim.cluster.store.schema import StructuralSchema
 from rules.api.repair.writes import ObjectAddress, Verb, WriteRepairObject
 from rules.api.requests import MERGE_PATCH, Request
 from rules.repair.judging import Sight
@@ -78,7 +78,7 @@ class ProviderObjects(Cluster):
             at.name,
             at.namespace,
         )
-        structural = StructuralSchema(kind, schema)
+        structural = StructuralSchema(schema)
         complete, pruned = structural.complete(body)
         self.rejected += pruned
         if problems := structural.problems(complete):

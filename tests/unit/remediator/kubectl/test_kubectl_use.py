@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.clients.kubeconfig import kubeconfig_text
+from hack.sim.cluster.clients.http_client import kubeconfig_text
 from hack.sim.cluster.http.threaded import HostedServer
 from hack.sim.manifests import post_manifests, read_manifests
 from remediator.kubectl.command import COMMANDS

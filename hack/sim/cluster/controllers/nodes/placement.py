@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hack.sim.cluster.clients.client import Object
-from hack.sim.cluster.controllers.label_selectors import requirement_holds
 from hack.sim.cluster.controllers.pods import is_finished, node_of, resource_requests
 from hack.sim.cluster.controllers.quantities import amount
+from hack.sim.cluster.store.selectors import requirement_of
 
 UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
 KEEPS_AWAY = ("NoSchedule", "NoExecute")
@@ -92,8 +92,8 @@ def _term_holds(term: Object, labels: Mapping[str, str], name: str) -> bool:
     fields = term.get("matchFields") or ()
     if not expressions and not fields:
         return False
-    return all(requirement_holds(entry, labels) for entry in expressions) and all(
-        requirement_holds(entry, {"metadata.name": name}) for entry in fields
+    return all(requirement_of(entry).matches(labels) for entry in expressions) and all(
+        requirement_of(entry).matches({"metadata.name": name}) for entry in fields
     )
 
 

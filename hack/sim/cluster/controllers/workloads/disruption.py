@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 
 from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.controllers import pods as pod_state
-from hack.sim.cluster.controllers.label_selectors import matches
 from hack.sim.cluster.controllers.owners import controller_of
 from hack.sim.cluster.controllers.timestamps import parse_stamp, stamp
 from hack.sim.cluster.controllers.workloads.deployment import share
 from hack.sim.cluster.controllers.writes import Outcome, Tell, UpdateStatus, Write, with_status
 from hack.sim.cluster.resource import POD_DISRUPTION_BUDGETS, PODS
+from hack.sim.cluster.store.selectors import matches
 
 DELETION_TIMEOUT = timedelta(minutes=2)
 STALE_TARGET = timedelta(minutes=2)

@@ -27,7 +27,6 @@ from hack.sim.cluster.controllers.workloads.disruption import (
 from hack.sim.cluster.controllers.workloads.replicaset import own_key
 from hack.sim.cluster.controllers.writes import NOTHING, Outcome, Write
 from hack.sim.cluster.resource import (
-    CRON_JOBS,
     CUSTOM_RESOURCE_DEFINITIONS,
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -46,7 +45,7 @@ _SCALABLE = {
     for resource in (REPLICA_SETS, STATEFUL_SETS, DEPLOYMENTS, REPLICATION_CONTROLLERS)
 }
 _WITHOUT_SCALE = {
-    (resource.group, resource.kind): resource for resource in (JOBS, CRON_JOBS, DAEMON_SETS, NODES)
+    (resource.group, resource.kind): resource for resource in (JOBS, DAEMON_SETS, NODES)
 }
 
 

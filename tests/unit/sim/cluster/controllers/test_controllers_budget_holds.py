@@ -16,7 +16,6 @@ from hack.sim.cluster.fleet.fleet import Budget, Fleet, Pool, Serving
 from hack.sim.cluster.fleet.fleet_load import load
 from hack.sim.cluster.resource import PODS
 from hack.sim.cluster.store.engine import Engine
-from hack.sim.proxy.request_log import RequestLog
 
 REPLICAS, EVICTIONS = 8, 60
 
@@ -30,7 +29,7 @@ REPLICAS, EVICTIONS = 8, 60
 )
 async def test_the_budget_holds_at_every_moment(budget: Budget, least: int) -> None:
     engine = Engine()
-    client = InProcessClient(engine, RequestLog())
+    client = InProcessClient(engine)
     web = Serving(name="web", replicas=REPLICAS, pool="gpu", budget=budget)
     fleet = Fleet(pools=(Pool(name="gpu", nodes=3),), workloads=(web,))
     await load(client, fleet, utc_now(), bulk=engine.load)

@@ -37,7 +37,6 @@ from hack.sim.cluster.resource import (
     REPLICA_SETS,
 )
 from hack.sim.cluster.store.engine import Engine
-from hack.sim.proxy.request_log import RequestLog
 
 LOOKS = 500
 POOL = Pool(name="gpu", nodes=3)
@@ -86,7 +85,7 @@ class Cluster:
 
 @asynccontextmanager
 async def cluster_of(*workloads: Workload, pool: Pool = POOL) -> AsyncIterator[Cluster]:
-    client = InProcessClient(Engine(), RequestLog())
+    client = InProcessClient(Engine())
     async with ClusterControllers(client, Parts()) as controllers:
         await apply_fleet(client, Fleet(pools=(pool,), workloads=workloads), utc_now())
         yield Cluster(client, controllers)
@@ -282,7 +281,7 @@ async def test_a_silent_kubelet_leaves_its_pods_as_they_are() -> None:
 
 async def test_controllers_find_nothing_to_do_in_a_loaded_fleet() -> None:
     engine = Engine()
-    client = InProcessClient(engine, RequestLog())
+    client = InProcessClient(engine)
     await load(client, mixed_fleet(12), utc_now(), bulk=engine.load)
     before, _ = await client.list(PODS)
     assert len(before) >= 12 * 8
@@ -299,7 +298,7 @@ async def test_controllers_find_nothing_to_do_in_a_loaded_fleet() -> None:
 
 
 async def test_a_fleet_loads_the_same_over_single_writes() -> None:
-    client = InProcessClient(Engine(), RequestLog())
+    client = InProcessClient(Engine())
     workload = Serving(name="db", replicas=3, pool="gpu")
     await load(client, Fleet(pools=(POOL,), workloads=(workload,)), utc_now())
     pods, _ = await client.list(PODS)

@@ -25,7 +25,6 @@ from hack.sim.cluster.fleet.fleet_load import load, pool_nodes
 from hack.sim.cluster.fleet.fleet_workloads import budget_manifest, manifest
 from hack.sim.cluster.resource import NODES, PODS
 from hack.sim.cluster.store.engine import Engine
-from hack.sim.proxy.request_log import RequestLog
 from tests.support.cluster.controller_objects import NOW
 
 
@@ -106,7 +105,7 @@ def test_a_mixed_fleet_of_1500_nodes_describes_12000_pods() -> None:
 
 async def test_a_loaded_fleet_never_overcommits_a_node() -> None:
     engine = Engine()
-    client = InProcessClient(engine, RequestLog())
+    client = InProcessClient(engine)
     fleet = Fleet(
         pools=(Pool(name="gpu", nodes=3, gpus=8),),
         workloads=(
@@ -132,7 +131,7 @@ async def test_a_loaded_fleet_never_overcommits_a_node() -> None:
 
 async def test_idle_nodes_load_in_bulk() -> None:
     engine = Engine()
-    client = InProcessClient(engine, RequestLog())
+    client = InProcessClient(engine)
     await load(client, idle_fleet(300), NOW, bulk=engine.load)
     nodes, _ = await client.list(NODES)
     assert len(nodes) == 300

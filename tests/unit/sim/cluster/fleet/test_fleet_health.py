@@ -29,7 +29,6 @@ from hack.sim.cluster.fleet.fleet_load import create_node
 from hack.sim.cluster.resource import NODES
 from hack.sim.cluster.store.engine import Engine
 from hack.sim.manifests import post_manifests, read_manifests
-from hack.sim.proxy.request_log import RequestLog
 from rules.api.health import HealthStatus
 from tests.support.cluster.controller_objects import NOW
 
@@ -79,7 +78,7 @@ def test_two_incidents_of_one_reason_have_their_own_ids() -> None:
 class Story:
     def __init__(self) -> None:
         self.now: datetime = NOW
-        self.client = InProcessClient(Engine(), RequestLog())
+        self.client = InProcessClient(Engine())
         self.health = FleetHealth(self.client, lambda: self.now)
 
     async def begin(self) -> None:

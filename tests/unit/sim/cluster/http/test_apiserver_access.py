@@ -9,14 +9,13 @@ import pytest
 
 from hack.sim.cluster.calls import ADMIN, Caller
 from hack.sim.cluster.clients.client import MERGE_PATCH
-from hack.sim.cluster.http.authentication import service_account
+from hack.sim.cluster.http.access import service_account
 from tests.support.cluster.apiserver_support import (
     NAMESPACES,
     NODES,
     PODS,
     eviction,
     node,
-    pod,
     running_pod,
     serving,
 )
@@ -227,46 +226,6 @@ async def test_tokens_of_service_accounts_work_until_they_expire():
         assert (await api("POST", path, review, headers=bearer(token))).code == 401
 
 
-async def test_a_bound_token_names_pod_and_node():
-    async with secured() as api:
-        for path, body in (
-            (NODES, node("n7")),
-            (
-                PODS,
-                {
-                    "metadata": {"name": "p"},
-                    "spec": {
-                        "nodeName": "n7",
-                        "serviceAccountName": "robot",
-                        "containers": [{"name": "c", "image": "i"}],
-                    },
-                },
-            ),
-        ):
-            await api("POST", path, body, headers=bearer("admin"))
-        ref = {"kind": "Pod", "apiVersion": "v1", "name": "p"}
-        answer = await issue(api, "default", "robot", {"boundObjectRef": ref})
-        caller = api.server.authenticator.known(answer.body["status"]["token"])
-        assert caller is not None
-        assert caller.extra["authentication.kubernetes.io/node-name"] == ("n7",)
-        assert caller.extra["authentication.kubernetes.io/pod-name"] == ("p",)
-
-
-@pytest.mark.parametrize(
-    ("spec", "code"),
-    [
-        ({"boundObjectRef": {"kind": "Pod", "name": "none"}}, 404),
-        ({"boundObjectRef": {"kind": "Pod", "name": "of-another-account"}}, 400),
-        ({"expirationSeconds": 599}, 422),
-        ({}, 201),
-    ],
-)
-async def test_token_requests(spec, code):
-    async with secured() as api:
-        await api("POST", PODS, pod("of-another-account"), headers=bearer("admin"))
-        assert (await issue(api, "default", "robot", spec)).code == code
-
-
 async def test_a_token_of_no_account_is_not_issued():
     async with serving() as api:
         answer = await api(
@@ -302,22 +261,6 @@ async def test_may_i(attributes, allowed):
         path = f"{AUTHORIZATION}/subjectaccessreviews"
         answer = await api("POST", path, about, headers=bearer("admin"))
         assert answer.body["status"]["allowed"] is allowed
-
-
-async def test_what_may_i():
-    async with secured() as api:
-        await grant(api, [ALL_NODES], EVE)
-        path = f"{AUTHORIZATION}/selfsubjectrulesreviews"
-        answer = await api("POST", path, {"spec": {"namespace": "x"}}, headers=bearer("eve"))
-        assert ALL_NODES in answer.body["status"]["resourceRules"]
-
-
-@pytest.mark.parametrize(("token", "known"), [("eve", True), ("nobody", False)])
-async def test_token_reviews(token, known):
-    async with serving(tokens=TOKENS) as api:
-        path = f"{AUTHENTICATION}/tokenreviews"
-        answer = await api("POST", path, {"spec": {"token": token}}, headers=bearer("admin"))
-        assert answer.body["status"]["authenticated"] is known
 
 
 @pytest.mark.parametrize(

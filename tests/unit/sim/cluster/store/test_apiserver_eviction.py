@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
-
 import pytest
 
-from hack.sim.cluster import resource as r
 from tests.support.cluster.apiserver_support import (
     BUDGETS,
     NAMESPACES,
@@ -142,54 +138,6 @@ async def test_what_is_missing_answers_404_and_is_named(path, kind):
         assert (answer.code, answer.reason, answer.details["kind"]) == (404, "NotFound", kind)
 
 
-async def test_a_budget_that_vanishes_midway_answers_404_of_kind_poddisruptionbudgets():
-    async with serving() as api:
-        await running_pod(api)
-        await budget(api, disruptionsAllowed=1, currentHealthy=2)
-
-        async def vanish(_):
-            await api.server.client.delete(r.POD_DISRUPTION_BUDGETS, "b1", "default")
-
-        api.server.engine.evictions.before_budget_update = vanish
-        answer = await api("POST", EVICT, eviction())
-        assert (answer.code, answer.details["kind"]) == (404, "poddisruptionbudgets")
-        assert "deletionTimestamp" not in (await api.get(f"{PODS}/p1"))["metadata"]
-
-
-async def test_a_lost_race_for_the_budget_is_retried():
-    async with serving() as api:
-        await running_pod(api)
-        await budget(api, disruptionsAllowed=2, currentHealthy=3)
-        races: list[Any] = []
-
-        async def interfere(_):
-            if not races:
-                races.append(1)
-                await api.patch(f"{BUDGETS}/b1/status", {"status": {"currentHealthy": 4}})
-
-        api.server.engine.evictions.before_budget_update = interfere
-        assert (await api("POST", EVICT, eviction())).code == 201
-        assert (await api.get(f"{BUDGETS}/b1"))["status"]["disruptionsAllowed"] == 1
-
-
-async def test_endless_contention_ends_as_409_of_kind_poddisruptionbudgets():
-    async with serving() as api:
-        await running_pod(api)
-        await budget(api, disruptionsAllowed=50, currentHealthy=60)
-        count = 0
-
-        async def interfere(_):
-            nonlocal count
-            count += 1
-            await api.patch(f"{BUDGETS}/b1/status", {"status": {"currentHealthy": count}})
-
-        api.server.engine.evictions.before_budget_update = interfere
-        answer = await api("POST", EVICT, eviction())
-        assert (answer.code, answer.reason) == (409, "Conflict")
-        assert answer.details["kind"] == "poddisruptionbudgets"
-        assert count == 20
-
-
 async def test_a_stale_uid_answers_409_after_the_budget_was_charged():
     async with serving() as api:
         await running_pod(api)
@@ -202,25 +150,6 @@ async def test_a_stale_uid_answers_409_after_the_budget_was_charged():
         status = (await api.get(f"{BUDGETS}/b1"))["status"]
         assert (status["disruptionsAllowed"], list(status["disruptedPods"])) == (0, ["p1"])
         assert "deletionTimestamp" not in (await api.get(f"{PODS}/p1"))["metadata"]
-
-
-async def test_a_stale_uid_on_a_terminating_pod_is_retried_by_the_server_first():
-    async with serving(eviction_retry_delay_s=0.02) as api:
-        await running_pod(api)
-        await api("POST", EVICT, eviction())
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        answer = await api("POST", EVICT, eviction(preconditions={"uid": "another"}))
-        assert answer.code == 409
-        assert loop.time() - began >= 19 * 0.02
-
-
-async def test_a_resource_version_precondition_is_not_retried():
-    async with serving(eviction_retry_delay_s=30) as api:
-        await running_pod(api, phase="Pending")
-        answer = await api("POST", EVICT, eviction(preconditions={"resourceVersion": "1"}))
-        assert answer.code == 409
-        assert "the ResourceVersion in the precondition (1) does not match" in answer.message
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
@@ -250,14 +179,6 @@ async def test_unready_pods_follow_the_unhealthy_pod_eviction_policy(policy, sta
         await budget(api, spec=spec, **status)
         assert (await api("POST", EVICT, eviction())).code == code
         assert "disruptedPods" not in (await api.get(f"{BUDGETS}/b1"))["status"]
-
-
-async def test_an_unready_pod_that_changed_meanwhile_answers_429_with_retry_after():
-    async with serving() as api:
-        await running_pod(api, ready=False)
-        await budget(api, spec={"unhealthyPodEvictionPolicy": "AlwaysAllow"})
-        answer = await api("POST", EVICT, eviction(preconditions={"uid": "another"}))
-        assert (answer.code, answer.headers["Retry-After"]) == (429, "10")
 
 
 async def test_a_repeated_eviction_only_ever_shrinks_the_grace_period():
@@ -290,22 +211,10 @@ async def test_dry_runs_are_checked_but_never_add_up():
         assert answer.code == 429
 
 
-async def test_contradicting_dry_runs_answer_500():
-    async with serving() as api:
-        await running_pod(api)
-        answer = await api("POST", EVICT, eviction(dryRun=["None"]), dryRun="All")
-        assert (answer.code, answer.reason) == (500, "")
-
-
 @pytest.mark.parametrize(
     ("body", "code"),
     [
         pytest.param(eviction("other"), 400, id="name-differs"),
-        pytest.param(
-            eviction(ignoreStoreReadErrorWithClusterBreakingPotential=True),
-            422,
-            id="unsafe-delete",
-        ),
         pytest.param({**eviction(), "apiVersion": "policy/v1beta1"}, 201, id="older-version"),
         pytest.param({**eviction(), "kind": "Pod"}, 400, id="another-kind"),
     ],
@@ -326,29 +235,6 @@ async def test_a_terminating_namespace_answers_403_with_its_cause():
         answer = await api("POST", EVICT.replace("default", "ending"), body)
         assert (answer.code, answer.reason) == (403, "Forbidden")
         assert answer.causes[0]["reason"] == "NamespaceTerminating"
-
-
-@pytest.mark.parametrize(
-    ("status", "message"),
-    [
-        pytest.param({"disruptionsAllowed": -1}, "allowed is negative", id="negative"),
-        pytest.param(
-            {
-                "disruptionsAllowed": 1,
-                "disruptedPods": {f"x{i}": "2026-01-01T00:00:00Z" for i in range(2001)},
-            },
-            "DisruptedPods map too big",
-            id="too-many-unconfirmed",
-        ),
-    ],
-)
-async def test_impossible_budget_states_answer_403(status, message):
-    async with serving() as api:
-        await running_pod(api)
-        await budget(api, **status)
-        answer = await api("POST", EVICT, eviction())
-        assert (answer.code, answer.reason) == (403, "Forbidden")
-        assert message in answer.message
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.calls import DeleteOptions, WriteOptions
 from hack.sim.cluster.clients.client import MERGE_PATCH
+from hack.sim.cluster.store.deletion import delete
 from hack.sim.cluster.store.engine import Engine
 from hack.sim.cluster.store.listing import ListOptions, list_objects, read_selection
 from hack.sim.cluster.store.managed_fields import update_managed_fields
 from hack.sim.cluster.store.patching import merge_patch
-from hack.sim.cluster.store.watching import WatchOptions
 from tests.support.cluster.apiserver_support import node
 from tests.support.scenario.examples import examples
 
@@ -43,7 +43,7 @@ def apply(engine, step):
         patch = {"metadata": {"labels": {"color": color}}}
         engine.objects.patch(kind, name, None, patch, MERGE_PATCH, WriteOptions())
     elif what == "delete" and present:
-        engine.delete(kind, name, None, DeleteOptions())
+        delete(engine.objects, kind, name, None, DeleteOptions())
 
 
 def listed(engine, label_selector=None, **options):
@@ -63,10 +63,10 @@ def test_a_list_and_a_watch_from_it_give_the_present(before, after, selector):
         seen, page = listed(engine, selector)
         kind = engine.kind(r.NODES)
         selection = read_selection(kind, None, selector, None)
-        live = engine.watch(kind, selection, WatchOptions(resource_version=str(page.revision)))
+        live = engine.watch(kind, selection, page.metadata["resourceVersion"])
         for step in after:
             apply(engine, step)
-        late = engine.watch(kind, selection, WatchOptions(resource_version=str(page.revision)))
+        late = engine.watch(kind, selection, page.metadata["resourceVersion"])
         expected, _ = listed(engine, selector)
         for subscription in (live, late):
             view = dict(seen)
@@ -92,11 +92,11 @@ def test_pages_add_up_to_the_moment_of_the_first(before, after, limit):
     expected, _ = listed(engine)
     found, page = listed(engine, limit=limit)
     pending = list(after)
-    while page.continue_token:
+    while token := page.metadata.get("continue"):
         for step in pending[:3]:
             apply(engine, step)
         pending = pending[3:]
-        more, page = listed(engine, limit=limit, continue_token=page.continue_token)
+        more, page = listed(engine, limit=limit, continue_token=token)
         assert not found.keys() & more.keys()
         found |= more
     assert found == expected
@@ -111,7 +111,7 @@ def test_every_revision_can_be_listed_again(steps):
         apply(engine, step)
         moments.append((engine.store.revision, listed(engine)[0]))
     for revision, expected in moments:
-        assert listed(engine, resource_version=str(revision), match="Exact")[0] == expected
+        assert listed(engine, exactly=revision)[0] == expected
 
 
 JSON = st.recursive(

@@ -15,8 +15,6 @@ from tests.support.cluster.apiserver_support import (
     serving,
 )
 
-TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
-
 
 async def test_a_watch_without_a_version_begins_with_what_is_there():
     async with serving() as api:
@@ -133,29 +131,11 @@ async def test_a_watch_ends_after_its_timeout():
             assert await watch.ended()
 
 
-async def test_initial_events_end_with_a_bookmark_that_says_so():
-    async with serving() as api:
-        await api.post(NODES, node())
-        query = {
-            "sendInitialEvents": "true",
-            "resourceVersionMatch": "NotOlderThan",
-            "allowWatchBookmarks": "true",
-        }
-        async with api.watch(NODES, **query) as watch:
-            assert (await watch.next())[0] == "ADDED"
-            type_, obj = await watch.next()
-            assert type_ == "BOOKMARK"
-            assert obj["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-
-
 @pytest.mark.parametrize(
     ("query", "code"),
     [
-        ({"resourceVersion": "x"}, 400),
         ({"timeoutSeconds": "soon"}, 400),
         ({"fieldSelector": "spec.color=red"}, 400),
-        ({"sendInitialEvents": "true"}, 422),
-        ({"resourceVersionMatch": "Exact"}, 422),
     ],
 )
 async def test_a_bad_watch_is_refused_before_it_begins(query, code):
@@ -163,27 +143,12 @@ async def test_a_bad_watch_is_refused_before_it_begins(query, code):
         assert watch.code == code
 
 
-async def test_a_table_watch_sends_one_row_an_event_and_its_headers_once():
-    async with serving() as api:
-        async with api.watch(NODES, accept=TABLE) as watch:
-            await api.post(NODES, node("n1"))
-            first = (await watch.next())[1]
-            await api.patch(f"{NODES}/n1", {"spec": {"unschedulable": True}})
-            second = (await watch.next())[1]
-        assert first["kind"] == "Table"
-        assert [one["name"] for one in first["columnDefinitions"]][:2] == ["Name", "Status"]
-        assert second["columnDefinitions"] is None
-        assert second["rows"][0]["cells"][:2] == ["n1", "Ready,SchedulingDisabled"]
-        assert second["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
-
-
 async def test_hundreds_of_watchers_share_the_bytes_of_one_event():
     async with serving() as api:
         kind = api.server.engine.kind(r.NODES)
         from hack.sim.cluster.store.listing import Selection
-        from hack.sim.cluster.store.watching import WatchOptions
 
-        watchers = [api.server.engine.watch(kind, Selection(), WatchOptions()) for _ in range(200)]
+        watchers = [api.server.engine.watch(kind, Selection()) for _ in range(200)]
         await api.post(NODES, node())
         lines = {id((await one.drain())[0].line()) for one in watchers}
         assert len(lines) == 1

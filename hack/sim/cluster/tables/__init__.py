@@ -1,1 +1,0 @@
-"""What kubectl shows of an object."""

@@ -1,1 +1,0 @@
-"""What the API server refuses, with its words."""
