@@ -1,15 +1,14 @@
 """How fast the remediator acts and what it costs idle, measured on a real process.
 
-    python -m hack.bench.remediator [storm|standing|evictions|drain|idle|fleet|soak ...]
+    python -m hack.bench.remediator [storm|standing|evictions|drain|idle|fleet ...]
 
 storm: half of 1,500 nodes fail at once, until all are unschedulable, then raw patches of the other
 half; standing: the same with the leader starting last. evictions: per second over twelve PDBs and
 within one, beside raw evictions of as many pods. drain: one node, beside `kubectl drain` of its
 neighbour. idle: memory, CPU and writes with 5,000 healthy nodes. fleet: the same with 10,000 that
-have agents, then page, command and a storm of a tenth. soak: cycles of nodes that fall sick and
-heal, history pruned. The API
-server is the simulated one (in this process), or a real one where KUBEBUILDER_ASSETS names its
-programs: compare columns of one run, not runs.
+have agents, then page, command and a storm of a tenth. The API server is the simulated one (in
+this process), or a real one where KUBEBUILDER_ASSETS names its programs: compare columns of one
+run, not runs.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ import contextlib
 import json
 import os
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -27,11 +27,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from hack.bench.remediator_compare import medians, ratios
 from hack.bench.remediator_fleet import idle, ten_thousand
 from hack.bench.remediator_floor import floor_of
 from hack.bench.remediator_replica import LIFTED, PROFILE, Replica, bench_cluster, verdicts_of
-from hack.bench.remediator_soak import soak
 from hack.bench.remediator_storm import AGENT, Figures, standing_storm, storm
 from hack.sim.cluster.controllers.pods import is_ready, is_terminating, node_of
 from hack.sim.cluster.fleet.fleet import Budget, Fleet, Pool, Serving
@@ -194,8 +192,16 @@ BENCHES: dict[str, list[tuple[str, Callable[[], Coroutine[Any, Any, Figures]]]]]
     "drain": [("drain of one node", drain)],
     "idle": [("idle", idle)],
     "fleet": [("10,000 nodes with agents", ten_thousand)],
-    "soak": [("soak", soak)],
 }
+
+
+def medians(runs: list[Figures]) -> Figures:
+    """Of every figure that is a number in all runs."""
+    return {
+        name: statistics.median(run[name] for run in runs)
+        for name in runs[0]
+        if all(isinstance(run.get(name), int | float) for run in runs)
+    }
 
 
 def show(title: str, figures: Figures) -> None:
@@ -212,9 +218,6 @@ def main() -> int:
     parser.add_argument("which", nargs="*", choices=[*BENCHES, []])
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each (default: 1)")
-    parser.add_argument(
-        "--compare", type=Path, metavar="FILE", help="ratios to the figures of an earlier --json"
-    )
     parser.add_argument(
         "--profile", metavar="FILE", help="where the remediator's profile goes (pstats; slower)"
     )
@@ -233,10 +236,6 @@ def main() -> int:
             if len(runs) > 1:
                 results[f"{title}, median"] = medians(runs)
                 show(f"{title}, median of {len(runs)}", results[f"{title}, median"])
-    if arguments.compare:
-        before = json.loads(arguments.compare.read_text())
-        for title, found in ratios(before, results).items():
-            show(f"{title}, by {arguments.compare}", found)
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")
     return 0
