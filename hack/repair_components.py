@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from rules.repair.adapter import ADAPTERS
 from rules.repair.component import actions_of, component, folder_of, needs_component
-from rules.repair.shipped import ADAPTERS
 
 FOLDER = Path(__file__).resolve().parents[1] / "daemonset" / "components"
 _HEAD: Final = """\

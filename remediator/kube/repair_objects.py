@@ -17,9 +17,9 @@ from remediator.kube.api import Api
 from remediator.kube.api_groups import ApiGroups
 from remediator.kube.clock import Clock
 from remediator.kube.pace import PaceLane
-from rules.api.object_name import BadSegmentError, field_selector
+from rules.api.object_name import BadSegmentError
 from rules.api.repair.writes import ObjectAddress, ObjectQuery
-from rules.repair.judging import ObjectSeen, Sight
+from rules.repair.objects import ObjectSeen, Sight
 from rules.text.tolerant import UNREADABLE
 
 _ANY_VERSION: Final = "*"
@@ -72,7 +72,7 @@ class RepairObjects:
         try:
             if address.name:
                 return self._judged(address, await self._get(address))
-            return await self._listed(query, address)
+            return await self._listed(address)
         except BadSegmentError as error:
             return self._no(Sight.NOT_SERVED, str(error))
         except ApiError as error:
@@ -81,13 +81,8 @@ class RepairObjects:
     async def _get(self, address: ObjectAddress) -> Answer:
         return await self._api.call(PaceLane.READ, "GET", address.path)
 
-    async def _listed(self, query: ObjectQuery, address: ObjectAddress) -> ObjectSeen:
-        asked = {"labelSelector": query.selector} if query.selector else {}
-        if query.fields:
-            asked["fieldSelector"] = ",".join(field_selector(*each) for each in query.fields)
-        listed = await self._api.items(
-            address.path, dict[str, Any], query=asked, limit=_PAGE, pages=_PAGES
-        )
+    async def _listed(self, address: ObjectAddress) -> ObjectSeen:
+        listed = await self._api.items(address.path, dict[str, Any], limit=_PAGE, pages=_PAGES)
         return ObjectSeen(
             sight=Sight.FOUND,
             read_at=self._clock.now(),

@@ -19,7 +19,7 @@ from rules.api.quarantine import PauseSpec, QuarantineSpec, QuarantineStatus
 from rules.policy.components import FORCE, VALIDATE, asked_components
 from rules.policy.policy import Policy
 from rules.policy.repair_rights import actions_in_use
-from rules.repair.adapter import RepairAction
+from rules.repair.adapter import NewObject, RepairAction, Replacement
 from rules.repair.component import MARK_POLICY, UNKNOWN_POLICY, component_key, folder_of
 from rules.repair.job_component import JOBS_POLICY, job_kinds
 from rules.repair.rights import conditions_of, needed, node_keys
@@ -168,16 +168,19 @@ async def repair(cluster: Cluster, policy: Policy, here: Installation) -> list[C
     checks = []
     for adapter, actions in sorted(actions_in_use(policy.repair).items()):
         lacking: dict[str, None] = {}
-        for rule in (action.target for action in actions if action.target is not None):
-            group, _, version = rule.api_version.rpartition("/")
+        for action in actions:
+            if not isinstance(action, NewObject | Replacement):
+                continue
+            group, _, version = action.api_version.rpartition("/")
             if version == "*":
                 found = await cluster.get(api_path("/apis", group)) or {}
                 version = (found.get("preferredVersion") or {}).get("version") or "v1"
             path = api_path("/apis", group, version) if group else f"/api/{version}"
             served = (await cluster.get(path) or {}).get("resources", ())
-            if rule.resource not in {one["name"] for one in served}:
-                lacking[f"nobody serves {rule.resource} of {rule.api_version}"] = None
-        for name in sorted({action.pod for action in actions if action.pod}):
+            if action.resource not in {one["name"] for one in served}:
+                lacking[f"nobody serves {action.resource} of {action.api_version}"] = None
+        pods = {action.pod for action in actions if isinstance(action, NewObject)}
+        for name in sorted(filter(None, pods)):
             lacking |= await _no_template(cluster, here.namespace, name)
         for right in needed(actions):
             at = here.namespace if right.own else ""

@@ -24,8 +24,8 @@ from rules.api.repair.writes import DeleteTestJob
 from rules.api.requests import MERGE_PATCH, STRATEGIC_PATCH, Request, request
 from rules.api.sentences import some
 from rules.api.timestamps import format_time, parse_time
-from rules.repair.adapter import REPAIR_CONDITIONS, ObjectMatch
-from rules.repair.matching import annotation, at, first_holding, uid_of
+from rules.repair.adapter import REPAIR_CONDITIONS, ConditionIs
+from rules.repair.objects import annotation, at, holds, uid_of
 from rules.session.observation import HEARTBEAT_FRESH_S, is_open
 from rules.session.repair.requests import is_our_request
 from rules.text.counted import count
@@ -60,7 +60,7 @@ _OF_JOBS: Final = (
     names.COMPONENT_RESET_GPU,
     names.COMPONENT_RESTART_NODE,
 )
-_OVER: Final = (ObjectMatch(condition="Complete"), ObjectMatch(condition="Failed"))
+_OVER: Final = (ConditionIs(type="Complete"), ConditionIs(type="Failed"))
 _THEN: Final = (
     "kubectl delete --ignore-not-found -k YOUR-OVERLAY (or helm uninstall gpuward -n {})"
 )
@@ -217,7 +217,7 @@ async def _jobs(cluster: Cluster, namespace: str) -> list[DeleteTestJob]:
         )
         for job in found
         if annotation(job, ANNOTATION_OF) or annotation(job, names.ANNOTATION_REPAIR)
-        if first_holding(_OVER, job, {}) is None
+        if not any(holds(each, job) for each in _OVER)
     ]
 
 

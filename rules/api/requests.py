@@ -220,8 +220,6 @@ def _repair_object(write: WriteRepairObject) -> Request:
         case Verb.PATCH:
             return _merge(f"{at.path}{manager}", body)
         case Verb.DELETE:
-            if (at.api_version, at.resource) == ("v1", "pods"):
-                return _evict(f"{at.path}/eviction", at.name, at.namespace, body)
             return Request(method="DELETE", path=at.path, body=body)
 
 

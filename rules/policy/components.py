@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rules.policy.policy import Policy, effective_view
+from rules.repair.adapter import ADAPTERS
 from rules.repair.component import actions_of, folder_of, needs_component
-from rules.repair.shipped import ADAPTERS
 
 FORCE: Final = "force"
 VALIDATE: Final = "validate"

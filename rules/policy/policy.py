@@ -18,9 +18,8 @@ from rules.catalog.reason import Level, Severity
 from rules.policy.durations import PositiveSeconds, Seconds, format_duration
 from rules.policy.external import ExternalTrigger, Match
 from rules.policy.section import Section
-from rules.repair.adapter import OwnAdapter, RepairAction
+from rules.repair.adapter import ADAPTERS, OwnAdapter, RepairAction
 from rules.repair.ladder import Step
-from rules.repair.shipped import ADAPTERS
 
 MINUTE = 60.0
 DAY = 86_400.0
@@ -101,8 +100,6 @@ class RepairStep(Section, frozen=True, kw_only=True):
 
     adapter: str
     timeout_s: Seconds = msgspec.field(name="timeout", default=Seconds(3600))
-    template: str = ""
-    """`namespace/name` of the template, for adapters that copy one."""
 
 
 class Repair(Section, frozen=True, kw_only=True):
@@ -124,7 +121,7 @@ class Repair(Section, frozen=True, kw_only=True):
     def action(self, adapter: str, step: str) -> RepairAction | None:
         """How an adapter asks for a step; None where it cannot, or nobody knows it."""
         if adapter in self.adapters:
-            return self.adapters[adapter].action(step)
+            return self.adapters[adapter].action
         shipped = ADAPTERS.get(adapter)
         found = {str(each): action for each, action in shipped.steps.items()} if shipped else {}
         return found.get(step)

@@ -50,6 +50,7 @@ REMOVED: Final = {
     "history": "ended sessions are kept for 28d, at most 20 of a node",
     "repair.adapters[].steps": "an adapter is a label of the Node or an object from a template, "
     "and serves every step that names it (docs/repair.md)",
+    "repair.steps[].template": "write its spec into the object of an adapter (docs/repair.md)",
     "repair.fence": "a node whose kubelet is silent is left alone and named",
 }
 """Keys of earlier versions, and what holds now."""

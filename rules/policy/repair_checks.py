@@ -12,9 +12,14 @@ from typing import Any, Final
 
 from rules.api.object_name import is_api_version, is_label_key, is_object_name
 from rules.policy.policy import Repair
-from rules.repair.adapter import OwnAdapter, RepairAction, parse_condition
+from rules.repair.adapter import (
+    ADAPTERS,
+    NodeCondition,
+    NodeLabel,
+    OwnAdapter,
+    parse_condition,
+)
 from rules.repair.ladder import LADDER
-from rules.repair.shipped import ADAPTERS
 from rules.repair.template import OWN_NAMESPACE, template_problems
 
 Problem = tuple[str, str]
@@ -22,6 +27,21 @@ _ADAPTER: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 _RESOURCE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 _CONDITION: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_./]{0,315}[A-Za-z0-9])?")
+_OBJECT: Final = "make its object by an adapter of your own (docs/interop/machines.md)"
+_FOLLOWS: Final = "let it follow NodeConditions (docs/interop/machines.md)"
+REMOVED_ADAPTERS: Final = {
+    "Metal3": _FOLLOWS,
+    "Gardener": _FOLLOWS,
+    "SelfNodeRemediation": _OBJECT,
+    "FenceAgentsRemediation": _OBJECT,
+    "MachineDeletionRemediation": _FOLLOWS,
+    "NVSentinel": _OBJECT,
+    "OKE": "set its label by an adapter of your own (docs/interop/machines.md)",
+    "HyperPod": "it replaces and reboots nodes itself, a label by hand asks for it "
+    "(docs/interop/machines.md)",
+    "GPUOperator": "start at RestartNode, or delete the driver's pod by hand",
+}
+"""Adapters of earlier versions, and what to do now."""
 _META: Final = ("name", "namespace", "annotations", "labels")
 
 
@@ -36,42 +56,29 @@ def repair_problems(repair: Repair) -> Iterator[Problem]:
         known = ADAPTERS.get(wanted.adapter)
         if known is None and wanted.adapter not in repair.adapters:
             names = ", ".join(sorted({*ADAPTERS, *repair.adapters}))
-            yield f"{path}.adapter", f"{wanted.adapter!r:.80} is no adapter; known are {names}"
+            instead = REMOVED_ADAPTERS.get(wanted.adapter)
+            message = (
+                f"is no adapter any more: {instead}"
+                if instead
+                else (f"is no adapter; known are {names}")
+            )
+            yield f"{path}.adapter", f"{wanted.adapter!r:.80} {message}"
         elif known is not None and step not in known.steps:
             can = ", ".join(each for each in LADDER if each in known.steps)
             message = f"{wanted.adapter} cannot ask for a {step}; it can for {can}"
             yield f"{path}.adapter", message
-        elif known is not None:
-            yield from _template(wanted.template, wanted.adapter, known.steps[step], path)
 
 
 def asked_on_nodes(repair: Repair) -> frozenset[tuple[str, str]]:
     """What the chosen steps set on Nodes: kind (condition, annotation, label) and key."""
-    actions = (repair.action(wanted.adapter, step) for step, wanted in repair.steps.items())
-    return frozenset(asked for action in actions if action for asked in _asked(action))
-
-
-def _asked(action: RepairAction) -> Iterator[tuple[str, str]]:
-    target = action.target
-    if target is not None and (target.api_version, target.resource) != ("v1", "nodes"):
-        return
-    if action.condition:
-        yield "condition", action.condition
-    meta = (action.patch or {}).get("metadata")
-    for kind, section in (("annotation", "annotations"), ("label", "labels")):
-        keys = meta.get(section) if isinstance(meta, dict) else None
-        yield from ((kind, str(key)) for key in (keys if isinstance(keys, dict) else ()))
-
-
-def _template(template: str, adapter: str, action: RepairAction, path: str) -> Iterator[Problem]:
-    if not action.copies:
-        if template:
-            yield f"{path}.template", f"{adapter} copies no template; leave it out"
-        return
-    namespace, _, name = template.partition("/")
-    if not (is_object_name(namespace) and is_object_name(name)):
-        message = f"names the {action.copies} to copy as namespace/name; {template!r:.80} does not"
-        yield f"{path}.template", message
+    found: set[tuple[str, str]] = set()
+    for step, wanted in repair.steps.items():
+        match repair.action(wanted.adapter, step):
+            case NodeCondition(condition=condition):
+                found.add(("condition", condition))
+            case NodeLabel(label=label):
+                found.add(("label", label))
+    return frozenset(found)
 
 
 def _adapter(name: str, adapter: OwnAdapter, path: str) -> Iterator[Problem]:
@@ -89,8 +96,10 @@ def _adapter(name: str, adapter: OwnAdapter, path: str) -> Iterator[Problem]:
             message = "must be the plural in lower case, as kubectl api-resources has it"
             yield f"{path}.resource", message
         for key, text in (("done", adapter.done), ("failed", adapter.failed)):
-            kind, status = parse_condition(text)
-            if text and not (_CONDITION.fullmatch(kind) and status in {"True", "False"}):
+            wanted = parse_condition(text)
+            if wanted is not None and not (
+                _CONDITION.fullmatch(wanted.type) and wanted.status in {"True", "False"}
+            ):
                 message = f"{text!r:.80} is no condition; write TYPE, or TYPE=False"
                 yield f"{path}.{key}", message
 

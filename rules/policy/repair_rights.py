@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rules.policy.policy import Repair
-from rules.repair.adapter import RepairAction
+from rules.repair.adapter import ADAPTERS, RepairAction
 from rules.repair.component import OWN, actions_of, component, folder_of, needs_component
-from rules.repair.shipped import ADAPTERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +26,7 @@ class RepairNeeds:
 def repair_needs(repair: Repair) -> RepairNeeds:
     """For every step that the policy names, and every adapter that it brings."""
     shipped = sorted({each.adapter for each in repair.steps.values() if each.adapter in ADAPTERS})
-    # What is written is the same for every step.
-    actions = tuple(adapter.action("") for _, adapter in sorted(repair.adapters.items()))
+    actions = tuple(adapter.action for _, adapter in sorted(repair.adapters.items()))
     return RepairNeeds(
         components=tuple(
             folder_of(name) for name in shipped if needs_component(actions_of(ADAPTERS[name]))

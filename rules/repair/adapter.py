@@ -1,14 +1,17 @@
-"""Who is asked for a repair step, as data: the contract of an adapter.
+"""Who is asked for a repair step, as data: four ways to ask, and the adapters that gpuward ships.
 
-An adapter hands a step over to whatever does it in this cluster and does nothing itself. It names
-the object, when it is not to be asked, what is written, what a refusal looks like and what is
-taken back. Those that gpuward ships are rows of `rules.repair.shipped`; a policy may add its own
-in the same words. Judged by `rules.repair.judging`, filled in by `rules.repair.template`.
+An adapter hands a step over to whatever does it in this cluster and does nothing itself. A policy
+may add its own: a label of the Node, or a new object from a template. What was asked for a step
+goes on record with it, and is followed and taken back by that record alone.
+
+A request for a replacement stays with the session, since the node serves nobody and whoever is
+slow to replace it still may; any other goes with its step. What is asked of a Machine or NodeClaim
+is never taken back.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final
 
 import msgspec
 
@@ -17,7 +20,9 @@ from rules.api.names import (
     CONDITION_NEEDS_RESET,
     CONDITION_NEEDS_RESTART,
 )
+from rules.catalog.data_file import data_file
 from rules.repair.ladder import Step
+from rules.repair.template import RequestFacts, filled_text
 
 REPAIR_CONDITIONS = (CONDITION_NEEDS_REPLACE, CONDITION_NEEDS_RESET, CONDITION_NEEDS_RESTART)
 """Every Node condition that asks for a repair."""
@@ -30,144 +35,105 @@ class AdapterPart(
     rename="camel",
     forbid_unknown_fields=True,
     omit_defaults=True,
+    tag_field="way",
 ):
-    """Base of every part of an adapter: as in the policy file, no key unknown."""
+    """Base of every part of an adapter: no key unknown."""
 
 
-class ObjectMatch(AdapterPart, frozen=True, kw_only=True):
-    """One thing that an object or the Node shows: an annotation, label, condition or field."""
-
-    on: Literal["Target", "Node"] = "Target"
-    annotation: str = ""
-    label: str = ""
-    condition: str = ""
-    """Type of a status condition."""
-    reason: str = ""
-    """Of a condition: only with this reason; empty: with any."""
-    field: str = ""
-    """Path with dots, such as `status.poweredOn`."""
-    value: str | bool | int | None = None
-    """What it must be, a text as a template; unset: it is there, and a condition is True."""
-    negated: bool = msgspec.field(name="not", default=False)
-    """True: it must not be so."""
-    then: Literal["Wait", "Climb"] = "Wait"
-    """Of a refusal: wait as long as it lasts, or let the step fail so that the next one follows.
+class NodeCondition(AdapterPart, frozen=True, kw_only=True, tag=True):
+    """Ask by a condition of the Node: health checks match type and status and nothing else, so
+    each step has a type of its own.
     """
 
-
-class NodeReference(AdapterPart, frozen=True, kw_only=True):
-    """Where the Node says which object belongs to it."""
-
-    annotation: str = ""
-    label: str = ""
-    provider_id: bool = msgspec.field(name="providerID", default=False)
-    pattern: str = "{name}"
-    """How name and namespace stand in it: `{namespace}/{name}`; `{}` is a part nobody needs, and
-    no part holds a slash."""
+    condition: str
 
 
-class TargetSearch(AdapterPart, frozen=True, kw_only=True):
-    """A list in which exactly one object must match."""
+class NodeLabel(AdapterPart, frozen=True, kw_only=True, tag=True):
+    """Ask by a label of the Node that is not there yet."""
 
-    selector: str = ""
-    """Label selector, as kubectl takes it."""
-    fields: dict[str, str] = {}
-    """Fields that the API server selects by, where the kind has such fields."""
-    match: dict[str, str] = {}
-    """Field to the template of its value; compared after the list has come."""
-    namespaces: tuple[str, ...] = ()
-    """Only objects in these namespaces; empty: in any. Anybody can set a label on objects of their
-    own, so a label alone is no identity."""
-    controller: str = ""
-    """Only objects that a controller of this kind owns; empty: any."""
+    label: str
+    value: str
 
 
-class TargetRule(AdapterPart, frozen=True, kw_only=True):
-    """Which object is written: one the Node names, one of a list, or (create) a new one."""
+class ConditionIs(AdapterPart, frozen=True, kw_only=True):
+    """A condition that an object shows."""
 
-    api_version: str
-    """`group/*` is the version that the cluster prefers, for objects that are only marked."""
+    type: str
+    status: str = "True"
+    reason: str = ""
+    """Only with this reason; empty: with any."""
+
+
+class NewObject(AdapterPart, frozen=True, kw_only=True, tag=True):
+    """Ask by an object that somebody follows."""
+
+    object: dict[str, Any]
+    """Template of its manifest; without a name it is called after session, step and attempt.
+    Namespace `{namespace}` is the remediator's own."""
     resource: str
     """The plural in lower case, as in URLs."""
-    kind: str = ""
-    """Needed to create one."""
-    namespace: str = ""
-    """Empty: the kind has none, or the reference says it. `{namespace}` is the remediator's own.
-    """
-    name: str = ""
-    """Template of a new object's name; empty: session, step and attempt."""
-    reference: tuple[NodeReference, ...] = ()
-    """Each says a part of name and namespace."""
-    search: TargetSearch | None = None
-
-
-class Witness(AdapterPart, frozen=True, kw_only=True):
-    """An object of the provider that has to say, too, that the target belongs to the node.
-
-    For a target that the Node itself names: a kubelet writes that, and may name another machine.
-    """
-
-    target: TargetRule
-    """Which object, by reference or search."""
-    shows: tuple[ObjectMatch, ...] = ()
-    """What it must show, all of it: that its node is this one, where a search did not ask that."""
-    agrees: dict[str, str] = {}
-    """Field of the target to the field here that must hold the same text."""
-
-
-class TakingBack(AdapterPart, frozen=True, kw_only=True):
-    """What becomes of the request afterwards: deleted where we made it, unset where we set it."""
-
-    at: Literal["Step", "Session", "Never"] = "Step"
-    """With the step, with the session, or never: a mark for replacement on a foreign object."""
-    when: tuple[ObjectMatch, ...] = ()
-    """Already as soon as the object shows one of these: power confirmed off, to be on again."""
-    patch: dict[str, Any] | None = None
-    """Merge patch instead of the reverse of what was set."""
-
-
-class RepairAction(AdapterPart, frozen=True, kw_only=True):
-    """How one step is asked for: exactly one of condition, create, patch and delete."""
-
-    target: TargetRule | None = None
-    """None: the Node itself."""
-    witness: Witness | None = None
-    """Who else says that the target is the node's, before anybody is asked."""
-    refuse: tuple[ObjectMatch, ...] = ()
-    """When nobody is asked. One that is being deleted is never asked."""
-    condition: str = ""
-    """The Node condition to set: health checks match type and status and nothing else, so each
-    step has a type of its own."""
-    create: dict[str, Any] | None = None
-    """Template of the new object, without apiVersion, kind and name."""
+    done: ConditionIs | None = None
+    """It is through. That proves nothing: what was cleared comes back, and the object, which does
+    no more, is left for people to read."""
+    failed: ConditionIs | None = None
+    """It was given up."""
     pod: str = ""
-    """Of a new Job: the PodTemplate in the remediator's own namespace that its pod is made from;
-    `create` is laid over it."""
+    """Of a Job of our own: the PodTemplate in the remediator's namespace that its pod is made
+    from; `object` is laid over it."""
     clears: tuple[str, ...] = ()
     """Labels of the Node that keep pods on its GPUs: those that are `true` become
     `paused-for-gpuward` before anybody is asked, and our own agent lets go of the driver. All
-    comes back when whoever was asked is through, and wherever the step or the session ends."""
-    copies: str = ""
-    """Resource of the same version whose `spec.template.spec` the new object gets; the policy
-    names which one (`template`), and the new object is made beside it.
-    """
-    patch: dict[str, Any] | None = None
-    """Template of a merge patch."""
-    overwrites: tuple[str, ...] = ()
-    """Values that a patch may replace; any other that is not ours is somebody else's word."""
-    delete: bool = False
-    failed: tuple[ObjectMatch, ...] = ()
-    """What on the object says that it was given up."""
-    done: tuple[ObjectMatch, ...] = ()
-    """What on the object says that it is through with it. It proves nothing: what was cleared
-    comes back, and the object, which does no more, is left for people to read."""
-    withdraw: TakingBack = TakingBack()
+    comes back when the Job is through, and wherever the step or the session ends."""
+
+    @property
+    def api_version(self) -> str:
+        """Group and version."""
+        return str(self.object["apiVersion"])
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """The manifest's metadata."""
+        found: dict[str, Any] = self.object.get("metadata") or {}
+        return found
+
+
+class Replacement(AdapterPart, frozen=True, kw_only=True, tag=True):
+    """Ask for another machine by the provider's object that names the node."""
+
+    api_version: str
+    """`group/*` is the version that the cluster prefers."""
+    resource: str
+    node_field: str
+    """Path of the field in which the provider, and no kubelet, writes the Node's name."""
+    annotation: str = ""
+    """Set on the object; empty: the object is deleted."""
+    refuse: tuple[str, ...] = ()
+    """Labels and annotations with which nobody is asked."""
+
+
+RepairAction = NodeCondition | NodeLabel | NewObject | Replacement
+"""How one step is asked for."""
 
 
 class Adapter(AdapterPart, frozen=True, kw_only=True):
     """One way to ask for repairs: what it does for each step that it can hand over."""
 
     steps: dict[Step, RepairAction]
+
+
+ADAPTERS: Final = msgspec.json.decode(data_file("adapters.json"), type=dict[str, Adapter])
+"""Those that gpuward ships, by the name that a policy uses. What is not plain from the rows:
+
+- ClusterAPI acts only where a MachineHealthCheck selects the Machine.
+- Karpenter's NodeClaim is deleted, with UID and version.
+- ResetGPUJob and RestartNodeJob are our own: a Job of one pod, by name on the node, so that the
+  scheduler has no say and no taint is in its way. What it runs is a PodTemplate that is installed
+  with it; facts reach the program through the pod's annotations. Our programs say with the
+  statuses 1, 3 and 64 that they did not do it; a pod that is killed ends otherwise, and one that
+  asked and was not answered ends with 2. Of a restart only that word counts, since a pod that the
+  reboot itself ends has failed, too. A reset's 900 s are five minutes for those that let go, the
+  reset, and the pull of an image.
+"""
 
 
 class OwnAdapter(AdapterPart, frozen=True, kw_only=True):
@@ -186,38 +152,89 @@ class OwnAdapter(AdapterPart, frozen=True, kw_only=True):
     failed: str = ""
     """Condition of the object that says that it was given up: the step has failed at once."""
 
-    def action(self, step: str) -> RepairAction:
-        """What is written for the step. A request for a replacement goes with the session, any
-        other with its step.
-        """
-        back = TakingBack(at="Session" if step == Step.REPLACE_NODE else "Step")
+    @property
+    def action(self) -> RepairAction:
+        """What is written for every step that names it."""
         if self.object is None:
             key, _, value = self.label.partition("=")
-            return RepairAction(patch={"metadata": {"labels": {key: value}}}, withdraw=back)
-        meta = self.object.get("metadata", {})
-        rest = {key: meta[key] for key in ("annotations", "labels") if key in meta}
-        body = {k: v for k, v in self.object.items() if k not in {"apiVersion", "kind"}}
-        return RepairAction(
-            target=TargetRule(
-                api_version=self.object["apiVersion"],
-                resource=self.resource,
-                kind=self.object["kind"],
-                namespace=meta.get("namespace", ""),
-                name=meta.get("name", ""),
-            ),
-            create={**body, "metadata": rest},
-            done=_matches(self.done),
-            failed=_matches(self.failed),
-            withdraw=back,
+            return NodeLabel(label=key, value=value)
+        return NewObject(
+            object=self.object,
+            resource=self.resource,
+            done=parse_condition(self.done),
+            failed=parse_condition(self.failed),
         )
 
 
-def parse_condition(text: str) -> tuple[str, str]:
-    """Type and status of a condition as the policy names it."""
+def parse_condition(text: str) -> ConditionIs | None:
+    """The condition that a policy names; None for "" ."""
     kind, sign, status = text.partition("=")
-    return kind, status if sign else "True"
+    return ConditionIs(type=kind, status=status if sign else "True") if text else None
 
 
-def _matches(text: str) -> tuple[ObjectMatch, ...]:
-    kind, status = parse_condition(text)
-    return (ObjectMatch(condition=kind, value=status),) if text else ()
+def on_record(action: RepairAction, facts: RequestFacts) -> dict[str, Any]:
+    """The action as it stands in `status.repair`; a label with its names put in, since causes
+    change while it stands.
+    """
+    if isinstance(action, NodeLabel):
+        value = filled_text(action.value, facts.values)
+        action = msgspec.structs.replace(action, value=value)
+    record: dict[str, Any] = msgspec.to_builtins(action)
+    return record
+
+
+def recorded(record: dict[str, Any] | None) -> RepairAction | None:
+    """The action on record; None where there is none that this version can follow or take back."""
+    if record is None:
+        return None
+    try:
+        now = record if "way" in record else _of_earlier(record)
+        action: RepairAction = msgspec.convert(now, RepairAction)
+    except (msgspec.ValidationError, TypeError, KeyError, ValueError, AttributeError):
+        return None
+    return action
+
+
+def _of_earlier(record: dict[str, Any]) -> dict[str, Any]:
+    """A record of the versions whose adapters could patch and delete any object, as it would be
+    now. What they set on objects of others and took back again has no counterpart.
+    """
+    target: Any = record.get("target")
+    patch = record.get("patch")
+    if record.get("condition"):
+        return {"way": "NodeCondition", "condition": record["condition"]}
+    if record.get("create") is not None:
+        body, meta = record["create"], record["create"].get("metadata") or {}
+        where = {key: target[key] for key in ("name", "namespace") if target.get(key)}
+        head = {"apiVersion": target["apiVersion"], "kind": target["kind"]}
+        ends = {
+            key: _condition_of_earlier(record[key])
+            for key in ("done", "failed")
+            if record.get(key)
+        }
+        return {
+            "way": "NewObject",
+            "object": {**body, **head, "metadata": {**meta, **where}},
+            "resource": target["resource"],
+            "pod": record.get("pod", ""),
+            "clears": record.get("clears", ()),
+            **ends,
+        }
+    if target is None and patch is not None:
+        ((label, value),) = patch["metadata"]["labels"].items()
+        return {"way": "NodeLabel", "label": label, "value": value}
+    if record.get("delete") or record["withdraw"]["at"] == "Never":
+        (key,) = patch["metadata"]["annotations"] if patch is not None else ("",)
+        where = {"apiVersion": target["apiVersion"], "resource": target["resource"]}
+        # It is followed and never taken back; without a field no object can be found by it.
+        return {"way": "Replacement", **where, "nodeField": "", "annotation": key}
+    raise ValueError(record)
+
+
+def _condition_of_earlier(matches: Any) -> dict[str, str]:
+    (match,) = matches
+    return {
+        "type": match["condition"],
+        "status": match.get("value") or "True",
+        "reason": match.get("reason", ""),
+    }

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from rules.api.names import ANNOTATION_REPAIR, COMPONENT_REMEDIATOR
-from rules.repair.adapter import Adapter, RepairAction
+from rules.repair.adapter import ADAPTERS, Adapter, NewObject, RepairAction
 from rules.repair.job_component import (
     JOBS_POLICY,
     job_kinds,
@@ -22,7 +22,6 @@ from rules.repair.job_component import (
     rbac,
 )
 from rules.repair.rights import AdapterRight, conditions_of, node_keys, object_keys, to_grant
-from rules.repair.shipped import ADAPTERS
 
 ROLE: Final = COMPONENT_REMEDIATOR
 UNKNOWN_POLICY: Final = f"{COMPONENT_REMEDIATOR}-unknown"
@@ -76,11 +75,11 @@ def component(name: str, actions: Sequence[RepairAction]) -> dict[str, str]:
         at = 1 + job_slots(ADAPTERS.items(), OWN).index(slot)
         patches.append(_variable(JOBS_POLICY, at, slot, kinds))
     kept = [
-        _limits(name, group, resource, marks)
-        for (group, resource), marks in object_keys(actions).items()
+        _limits(name, group, resource, key)
+        for (group, resource), key in object_keys(actions).items()
     ]
     files: dict[str, str] = {}
-    pods = [action for action in actions if action.pod] if name in ADAPTERS else []
+    pods = [action for action in actions if isinstance(action, NewObject) and action.pod]
     for action in pods:
         kept += [limits(folder_of(name), kind, action.pod) for kind in job_kinds((action,))]
     if kept:
@@ -127,14 +126,13 @@ def _variable(policy: str, index: int, name: str, values: tuple[str, ...]) -> st
         value: "[{listed}]\""""
 
 
-def _limits(name: str, group: str, resource: str, keys: tuple[str, ...]) -> str:
+def _limits(name: str, group: str, resource: str, key: str) -> str:
     """RBAC says which objects may be patched; this says what of them."""
-    words = ", ".join(keys)
-    listed = ", ".join(f"'{key}'" for key in (*keys, ANNOTATION_REPAIR))
+    listed = f"'{key}', '{ANNOTATION_REPAIR}'"
     policy = f"{COMPONENT_REMEDIATOR}-{folder_of(name)}-{resource}"
     same = _unchanged("its spec", "spec", "{}")
     return f"""\
-# Of {resource} the remediator may set {words}, and the note beside it, and nothing else.
+# Of {resource} the remediator may set {key}, and the note beside it, and nothing else.
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata:
@@ -158,7 +156,7 @@ resources: [{resource}], scope: "*"}}
 {_variables()}
   validations:
     - reason: Forbidden
-      message: {COMPONENT_REMEDIATOR} may set nothing here but {words}.
+      message: {COMPONENT_REMEDIATOR} may set nothing here but {key}.
       expression: >-
         variables.notes.all(k, k in variables.ours ||
         (k in variables.notesBefore && variables.notesBefore[k] == variables.notes[k])) &&

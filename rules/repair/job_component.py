@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from rules.api.names import COMPONENT_REMEDIATOR
-from rules.repair.adapter import Adapter, RepairAction
-from rules.repair.matching import at
-from rules.repair.rights import AdapterRight, makes_jobs, to_grant
+from rules.repair.adapter import Adapter, NewObject, RepairAction
+from rules.repair.objects import at
+from rules.repair.rights import AdapterRight, makes_job, to_grant
 
 JOBS_POLICY: Final = f"{COMPONENT_REMEDIATOR}-jobs"
 UNNAMED: Final = "unnamed"
@@ -24,7 +24,7 @@ _NAME: Final = "app.kubernetes.io/name"
 
 def job_slots(adapters: Iterable[tuple[str, Adapter]], own: str) -> tuple[str, ...]:
     """Names of the variables of the base's policy about Jobs, in their order after `tests`."""
-    named = [name for name, adapter in adapters if makes_jobs(adapter.steps.values())]
+    named = [name for name, adapter in adapters if any(map(makes_job, adapter.steps.values()))]
     return tuple(f"repair{name}" for name in (*named, own))
 
 
@@ -32,8 +32,8 @@ def job_kinds(actions: Iterable[RepairAction]) -> tuple[str, ...]:
     """The components that the pods of these Jobs are labelled with."""
     found: set[str] = set()
     for action in actions:
-        if makes_jobs((action,)):
-            labels: Any = at(action.create or {}, "spec.template.metadata.labels")
+        if isinstance(action, NewObject) and makes_job(action):
+            labels: Any = at(action.object, "spec.template.metadata.labels")
             kind = labels.get(_LABEL) if isinstance(labels, dict) else None
             found.add(kind if isinstance(kind, str) else UNNAMED)
     return tuple(sorted(found))

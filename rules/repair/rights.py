@@ -12,8 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from rules.api.names import ANNOTATION_MOVED, ANNOTATION_RELEASE_GPU
-from rules.repair.adapter import RepairAction
-from rules.repair.judging import leaves
+from rules.repair.adapter import (
+    NewObject,
+    NodeCondition,
+    NodeLabel,
+    RepairAction,
+    Replacement,
+)
 from rules.repair.template import OWN_NAMESPACE
 
 _VERBS: Final = ("get", "list", "create", "patch", "delete")
@@ -22,8 +27,6 @@ _Place = tuple[str, str, bool]
 _JOBS: Final = ("batch", "jobs")
 _GRANTED: Final = {
     ("", "nodes"): {"get", "list", "patch"},
-    ("", "pods"): {"get", "list"},
-    ("", "pods/eviction"): {"create"},
 }
 """What the remediator may anyway (daemonset/base/remediator-rbac.yaml)."""
 
@@ -62,35 +65,36 @@ def to_grant(actions: Sequence[RepairAction]) -> tuple[AdapterRight, ...]:
     return tuple(found)
 
 
-def node_keys(actions: Sequence[RepairAction]) -> tuple[str, ...]:
+def node_keys(actions: Iterable[RepairAction]) -> tuple[str, ...]:
     """Labels and annotations that they set on the Node."""
-    cleared = {key for action in actions for key in action.clears}
-    if any(action.clears for action in actions):
-        cleared |= {ANNOTATION_RELEASE_GPU, ANNOTATION_MOVED}
-    return tuple(sorted({*_keys(a for a in actions if a.target is None), *cleared}))
-
-
-def object_keys(actions: Sequence[RepairAction]) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Labels and annotations that they set on other objects, by group and resource."""
-    found: defaultdict[tuple[str, str], list[RepairAction]] = defaultdict(list)
+    found: set[str] = set()
     for action in actions:
-        if action.target is not None and action.patch is not None:
-            found[group_of(action.target.api_version), action.target.resource].append(action)
-    return {where: _keys(of_it) for where, of_it in sorted(found.items())}
+        if isinstance(action, NodeLabel):
+            found.add(action.label)
+        elif isinstance(action, NewObject) and action.clears:
+            found |= {*action.clears, ANNOTATION_RELEASE_GPU, ANNOTATION_MOVED}
+    return tuple(sorted(found))
 
 
-def conditions_of(actions: Sequence[RepairAction]) -> tuple[str, ...]:
-    """Node conditions that they set."""
-    return tuple(sorted({action.condition for action in actions if action.condition}))
-
-
-def makes_jobs(actions: Iterable[RepairAction]) -> bool:
-    """Whether any of them makes a Job."""
-    return any(
-        action.create is not None
-        and action.target is not None
-        and (group_of(action.target.api_version), action.target.resource) == _JOBS
+def object_keys(actions: Iterable[RepairAction]) -> dict[tuple[str, str], str]:
+    """The annotation that they set on objects of others, by group and resource."""
+    return {
+        (group_of(action.api_version), action.resource): action.annotation
         for action in actions
+        if isinstance(action, Replacement) and action.annotation
+    }
+
+
+def conditions_of(actions: Iterable[RepairAction]) -> tuple[str, ...]:
+    """Node conditions that they set."""
+    found = {action.condition for action in actions if isinstance(action, NodeCondition)}
+    return tuple(sorted(found))
+
+
+def makes_job(action: RepairAction) -> bool:
+    """Whether it makes a Job."""
+    return (
+        isinstance(action, NewObject) and (group_of(action.api_version), action.resource) == _JOBS
     )
 
 
@@ -99,43 +103,20 @@ def group_of(api_version: str) -> str:
     return api_version.rpartition("/")[0]
 
 
-def _keys(actions: Iterable[RepairAction]) -> tuple[str, ...]:
-    paths = (path for action in actions for path in leaves(action.patch or {}))
-    return tuple(sorted({p[2] for p in paths if len(p) == 3 and p[0] == "metadata"}))
-
-
 def _of(action: RepairAction, verbs: defaultdict[_Place, set[str]]) -> None:
-    if action.condition:
-        return
-    if action.target is None or action.clears:
-        verbs["", "nodes", False] |= {"get", "patch"}
-    if action.target is None:
-        return
-    group, resource = group_of(action.target.api_version), action.target.resource
-    own = action.target.namespace == f"{{{OWN_NAMESPACE}}}"
-    mine = verbs[group, resource, own]
-    mine.add("get")
-    if action.target.search is not None:
-        mine.add("list")
-    if action.delete and (group, resource) == ("", "pods"):
-        verbs["", "pods/eviction", False].add("create")
-    elif action.delete:
-        mine.add("delete")
-    if action.patch is not None:
-        mine.add("patch")
-    if action.create is not None:
-        mine.add("create")
-        if action.withdraw.at != "Never":
-            mine.add("delete")
-    if action.copies:
-        verbs[group, action.copies, own].add("get")
-    if action.witness is not None:
-        rule = action.witness.target
-        place = (
-            group_of(rule.api_version),
-            rule.resource,
-            rule.namespace == f"{{{OWN_NAMESPACE}}}",
-        )
-        verbs[place].add("list" if rule.search is not None else "get")
-    if action.pod:
-        verbs["", "podtemplates", True].add("get")
+    match action:
+        case NodeCondition():
+            pass
+        case NodeLabel():
+            verbs["", "nodes", False] |= {"get", "patch"}
+        case NewObject():
+            own = action.meta.get("namespace", "") == f"{{{OWN_NAMESPACE}}}"
+            place = (group_of(action.api_version), action.resource, own)
+            verbs[place] |= {"get", "create", "delete"}
+            if action.clears:
+                verbs["", "nodes", False] |= {"get", "patch"}
+            if action.pod:
+                verbs["", "podtemplates", True].add("get")
+        case Replacement():
+            verb = "patch" if action.annotation else "delete"
+            verbs[group_of(action.api_version), action.resource, False] |= {"get", "list", verb}

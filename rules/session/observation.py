@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # what stands in annotations alone, no command has to wait fo
     from rules.drain.plan import DrainPlan
     from rules.ledger.record import RecordView
     from rules.policy.policy import Policy
-    from rules.repair.judging import ObjectSeen
+    from rules.repair.objects import ObjectSeen
     from rules.session.snapshot import FleetSnapshot
     from rules.validate.jobs import JobSeen
 

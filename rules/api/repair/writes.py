@@ -65,10 +65,6 @@ class ObjectQuery:
     """An object that a decision rests on and nobody watches: the edge reads it when asked."""
 
     address: ObjectAddress
-    selector: str = ""
-    """Of a collection: which labels."""
-    fields: tuple[tuple[str, str], ...] = ()
-    """Of a collection: which values the API server is to compare, by field."""
 
 
 class Verb(StrEnum):
@@ -84,7 +80,7 @@ class WriteRepairObject:
     """Ask for a repair step by an object that others follow, or take that back.
 
     A create answers 409 where the object exists; a patch carries UID or version in its body, a
-    deletion in its preconditions. A pod is not deleted but evicted, within its budget.
+    deletion in its preconditions.
     """
 
     node: str

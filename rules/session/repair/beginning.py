@@ -16,18 +16,19 @@ from rules.api.timestamps import format_time
 from rules.api.writes import Decision, Evicting
 from rules.catalog.explanations import NO_REPAIR, repair
 from rules.catalog.why_not import Refusal, WhyNot
+from rules.repair.adapter import on_record
 from rules.repair.ladder import Climb, Rung, Step
 from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.external import taken_back
 from rules.session.people.said import said_at
 from rules.session.refused import entries_lost
-from rules.session.repair.asking import Call, action_on_record, call_for
+from rules.session.repair.asking import Call, call_for
 from rules.session.repair.entry import changed, reading, with_room
 from rules.session.repair.evidence import noted_without
 from rules.session.repair.facts import before_of
 from rules.session.repair.outlook import Outlook, not_now, object_waits
-from rules.session.repair.requests import request_name
+from rules.session.repair.requests import facts_of, request_name
 from rules.session.repair.wants import (
     asked_for,
     chosen,
@@ -107,7 +108,9 @@ def _begun(
         before=before_of(case),
         state=RepairState.PLANNED,
     )
-    attempt = changed(attempt, action=action_on_record(case, attempt))
+    action = case.policy.repair.action(rung.adapter, rung.step)
+    if action is not None:
+        attempt = changed(attempt, action=on_record(action, facts_of(case, attempt)))
     # Before the pods are listed: what waits for an object may wait for days.
     call = call_for(case, attempt)
     if call.needs is not None:

@@ -22,7 +22,7 @@ from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import RepairAttempt
 from rules.api.repair.moved import has_record, moved_labels, record_of
 from rules.api.repair.writes import WriteRepairObject
-from rules.repair.adapter import RepairAction
+from rules.repair.adapter import NewObject
 from rules.session.case import Case
 from rules.session.repair.node_patch import node_patch
 
@@ -30,13 +30,13 @@ _OURS: Final = f"{COMPONENT_REMEDIATOR}: "
 """How the value of our annotation begins; a person's word is another."""
 
 
-def priors(node: NodeView, action: RepairAction) -> tuple[str, ...]:
+def priors(node: NodeView, action: NewObject) -> tuple[str, ...]:
     """What goes on record before anybody is moved."""
     found = (key for key in action.clears if node.labels.get(key) == DEPLOYED)
     return tuple(f"{key}={DEPLOYED}" for key in found)
 
 
-def clearing(case: Case, attempt: RepairAttempt, action: RepairAction) -> WriteRepairObject | None:
+def clearing(case: Case, attempt: RepairAttempt, action: NewObject) -> WriteRepairObject | None:
     """The write that moves them off; None where the action moves nobody, or it has landed.
 
     Whoever sets a label back meanwhile is not fought with: the reset itself looks who is there.

@@ -21,9 +21,9 @@ from rules.repair.ladder import Step
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
 from rules.session.observation import NodeObservation
-from rules.session.repair.following import TAKE_BACK_S, TakenBack, comes_off, take_back
+from rules.session.repair.following import TAKE_BACK_S, TakenBack, take_back
 from rules.session.repair.leftovers import leftover_writes, told
-from rules.session.repair.requests import action_of, taking_back
+from rules.session.repair.requests import taking_back
 from rules.session.repair.wants import under_way
 
 _AGAIN_S = 10.0
@@ -55,23 +55,8 @@ def last_requests(case: Case, phase: Phase) -> Decision | TakenBack:
     if case.shadow:
         return TakenBack()
     on_node = () if phase is Phase.NODE_GONE else taking_back(case, ends=True)
-    attempts = _standing(case, case.status)
+    attempts = _standing(case.status)
     return _taken_off(case, take_back(case, attempts, ends=True), on_node, case.status)
-
-
-def asked_of_others(case: Case) -> TakenBack:
-    """What takes the requests of a session back without an end of it on record: whoever takes
-    gpuward off a cluster leaves nobody to write one.
-    """
-    if case.shadow:
-        return TakenBack()
-    return take_back(case, _standing(case, case.status), ends=True)
-
-
-def never_taken_back(case: Case) -> tuple[RepairAttempt, ...]:
-    """Requests that stand whatever ends: by the rules of their adapter, or for want of it."""
-    standing = () if case.shadow else _standing(case, case.status)
-    return tuple(each for each in standing if not comes_off(case, each))
 
 
 def requests_off(
@@ -120,7 +105,8 @@ def with_left(status: QuarantineStatus, taken: TakenBack, now: float) -> Quarant
     """`status` that says which requests stand although nobody wants them any more."""
     if not taken.left:
         return status
-    message = f"a request may still stand on {taken.left}, take it off by hand"
+    # The remedy first: what stands may be named at length, and is cut then.
+    message = f"take it off by hand: a request may still stand on {taken.left}"
     return st.noted(status, "RequestLeft", message, now)
 
 
@@ -134,11 +120,11 @@ def of_nobody(seen: NodeObservation, now: float, policy: Policy) -> Decision | T
             why = "what is on it may be left of a session that nobody knows"
             return Decision(step="ReadNode", because=why, needs_fresh_node=True)
         known = (*seen.siblings, *seen.deleted)
-        writes = leftover_writes(node, policy, now, known)
-        whole = TakenBack(writes=writes, told=told(node, policy, now, known, writes))
+        writes = leftover_writes(node, now, known)
+        whole = TakenBack(writes=writes, told=told(node, now, known, writes))
     for gone in seen.deleted:
         case = Case(session=gone, seen=seen, now=now, policy=policy)
-        taken = take_back(case, _standing(case, gone.status), ends=True)
+        taken = take_back(case, _standing(gone.status), ends=True)
         if taken.needs is not None:
             return _reading(taken.needs)
         whole = TakenBack(
@@ -177,7 +163,7 @@ def cleared(decision: Decision, taken: TakenBack, seen: NodeObservation, now: fl
         )
     writes: tuple[Write, ...] = (*taken.writes, *taken.told, *decision.writes)
     if taken.left:
-        message = f"A repair request may still stand on {taken.left}, take it off by hand."
+        message = f"Take it off by hand: a repair request may still stand on {taken.left}."
         uid = seen.node.uid if seen.node is not None else ""
         event = EmitEvent(
             node=seen.name,
@@ -215,12 +201,7 @@ def _heeding(seen: NodeObservation, taken: TakenBack, now: float) -> TakenBack:
     return replace(taken, writes=(), told=(), left=left)
 
 
-def _standing(case: Case, status: QuarantineStatus) -> tuple[RepairAttempt, ...]:
+def _standing(status: QuarantineStatus) -> tuple[RepairAttempt, ...]:
     """Requests that may stand while the session is open."""
     running = under_way(status)
-    return tuple(a for a in status.repair if a is running or _with_session(case, a))
-
-
-def _with_session(case: Case, attempt: RepairAttempt) -> bool:
-    action = action_of(case.policy, attempt)
-    return action is not None and action.withdraw.at == "Session"
+    return tuple(a for a in status.repair if a is running or a.step == Step.REPLACE_NODE)

@@ -13,14 +13,13 @@ from rules.api.quarantine import RepairAttempt
 from rules.api.repair.writes import ObjectQuery, SetRepairCondition, WriteRepairObject
 from rules.api.timestamps import parse_time
 from rules.api.writes import EmitEvent
-from rules.repair.adapter import RepairAction
-from rules.repair.judging import Sight, given_up
-from rules.repair.matching import first_holding, node_json
-from rules.repair.target import query_for
+from rules.repair.adapter import NewObject, NodeLabel, recorded
+from rules.repair.ladder import Step
+from rules.repair.objects import Sight, address_of, given_up, holds, query_for
 from rules.session.case import Case
-from rules.session.repair.asking import FRESH_S, read_lately, worded_action
+from rules.session.repair.asking import FRESH_S, read_lately
 from rules.session.repair.clearing import letting_back
-from rules.session.repair.requests import action_of, taking_off, taking_off_node
+from rules.session.repair.requests import may_have_asked, taking_off, taking_off_node
 
 FOLLOWED_S: Final = 5.0
 """How often an object is looked at while its step is awaited; one that was asked for a moment ago
@@ -50,14 +49,10 @@ def followed_s(case: Case, attempt: RepairAttempt) -> float:
 
 def follow_call(case: Case, attempt: RepairAttempt) -> Followed:
     """Whether whoever was asked has given up, and what is taken back meanwhile."""
-    action = worded_action(case, attempt)
-    if action is None or not (action.failed or action.done or action.withdraw.when):
+    action = recorded(attempt.action)
+    if not isinstance(action, NewObject) or attempt.target is None:
         return Followed()
-    node = node_json(case.node)
-    if action.target is None:
-        why = given_up(action, "the Node", node, node)
-        return Followed(gave_up=why, looks=True)
-    if attempt.target is None:
+    if action.done is None and action.failed is None:
         return Followed()
     query = query_for(attempt.target)
     # Read anew at each look that is due, and not at every wake-up.
@@ -68,15 +63,11 @@ def follow_call(case: Case, attempt: RepairAttempt) -> Followed:
         gone = seen.sight is Sight.ABSENT
         return Followed(writes=letting_back(case) if gone else (), looks=True)
     json = seen.found[0]
-    if (why := given_up(action, query.address.words, json, node)) != "":
-        # Of another boot its word ends nothing, but nobody is to stay moved off for it.
-        return Followed(gave_up=why, writes=letting_back(case), looks=True)
-    due = first_holding(action.withdraw.when, json, node) is not None
-    writes = taking_off(case, attempt, action, json) if due else ()
-    if first_holding(action.done, json, node) is not None:
-        # Whoever was moved off comes back first: the proof needs our agent to look again.
-        writes = (*letting_back(case), *writes)
-    return Followed(writes=writes, looks=True)
+    why = given_up(action, query.address.words, json)
+    # Of another boot its word ends nothing, but nobody is to stay moved off for it; and once it is
+    # through, the proof needs our agent to look again.
+    over = bool(why) or (action.done is not None and holds(action.done, json))
+    return Followed(gave_up=why, writes=letting_back(case) if over else (), looks=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,13 +93,16 @@ def take_back(case: Case, attempts: tuple[RepairAttempt, ...], *, ends: bool) ->
     writes: list[SetRepairCondition | WriteRepairObject] = []
     left: list[str] = []
     for attempt in attempts:
-        action = action_of(case.policy, attempt)
-        if action is None or action.condition or not _is_due(action, ends):
+        if not ends and attempt.step == Step.REPLACE_NODE:
             continue
-        if action.target is None:
+        action = recorded(attempt.action)
+        if action is None and (may_have_asked(attempt) or attempt.target is not None):
+            # Of a release whose adapters this one does not have.
+            through = address_of(attempt.target).words if attempt.target else "the Node"
+            left.append(f"{through} (asked by {attempt.adapter})")
+        if isinstance(action, NodeLabel):
             writes += taking_off_node(case, attempt, action)
-            continue
-        if attempt.target is None:
+        if not isinstance(action, NewObject) or attempt.target is None:
             continue
         query = query_for(attempt.target)
         seen = read_lately(case, query, FRESH_S)
@@ -123,15 +117,3 @@ def take_back(case: Case, attempts: tuple[RepairAttempt, ...], *, ends: bool) ->
         if seen.sight is Sight.FOUND and seen.found:
             writes += taking_off(case, attempt, action, seen.found[0])
     return TakenBack(writes=tuple(writes), left=", ".join(left))
-
-
-def comes_off(case: Case, attempt: RepairAttempt) -> bool:
-    """Whether the end of the session takes the request back."""
-    action = action_of(case.policy, attempt)
-    return action is not None and _is_due(action, ends=True)
-
-
-def _is_due(action: RepairAction, ends: bool) -> bool:
-    """What was deleted, or is never withdrawn, nobody brings back."""
-    at = action.withdraw.at
-    return not action.delete and (at == "Step" or (ends and at == "Session"))

@@ -22,7 +22,6 @@ from rules.api.repair.writes import SetRepairCondition, WriteRepairObject
 from rules.api.sentences import bounded
 from rules.api.timestamps import parse_time
 from rules.api.writes import EmitEvent
-from rules.policy.policy import Policy
 from rules.session.repair.clearing import cleared_in
 from rules.session.repair.node_patch import node_patch
 from rules.session.repair.requests import node_request_off, orphaned
@@ -31,13 +30,11 @@ _MOST_NAMED: Final = 8
 NodeWrites = tuple[SetRepairCondition | WriteRepairObject, ...]
 
 
-def leftover_writes(
-    node: NodeView, policy: Policy, now: float, known: tuple[QuarantineView, ...]
-) -> NodeWrites:
+def leftover_writes(node: NodeView, now: float, known: tuple[QuarantineView, ...]) -> NodeWrites:
     """What takes off all that is ours; the mark's label last, alone, since each write makes the
     node another version.
     """
-    asked = orphaned(node, policy, now, known)
+    asked = orphaned(node, now, known)
     if asked or not stray_label(node):
         return asked
     return (node_patch(node, "", stray_label_patch(node)),)
@@ -53,7 +50,6 @@ def _strays(node: NodeView, known: tuple[QuarantineView, ...]) -> tuple[str, ...
 
 def told(
     node: NodeView,
-    policy: Policy,
     now: float,
     known: tuple[QuarantineView, ...],
     writes: NodeWrites,
@@ -63,7 +59,7 @@ def told(
     if writes and (gone := _going(node, known, writes)):
         said = f"A session that is over or gone left {_named(gone)} on this node; it is taken off."
         events.append(_event(node, "Normal", "QuarantineLeftover", said, now))
-    if stays := (*_strays(node, known), *_staying(node, policy, known)):
+    if stays := (*_strays(node, known), *_staying(node, known)):
         said = f"{_named(stays)} may be gpuward's and nothing proves it; a person takes it off."
         events.append(_event(node, "Warning", "QuarantineNeedsHuman", said, now))
     return tuple(events)
@@ -94,9 +90,9 @@ def _unset(writes: NodeWrites, key: str) -> bool:
     return any(key in each and each[key] is None for each in notes)
 
 
-def _staying(node: NodeView, policy: Policy, known: tuple[QuarantineView, ...]) -> tuple[str, ...]:
+def _staying(node: NodeView, known: tuple[QuarantineView, ...]) -> tuple[str, ...]:
     found = [f"label {key}" for key in unexplained_labels(node, cleared_in(known))]
-    if ANNOTATION_REPAIR in node.annotations and not node_request_off(node, policy, known):
+    if ANNOTATION_REPAIR in node.annotations and not node_request_off(node, known):
         found.append(f"annotation {ANNOTATION_REPAIR}")
     return tuple(found)
 

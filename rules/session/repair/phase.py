@@ -15,8 +15,8 @@ from rules.api.timestamps import format_time, parse_time, utc
 from rules.api.writes import Decision, Evicting
 from rules.catalog.why_not import Refusal
 from rules.repair.ladder import Step
+from rules.repair.objects import address_of
 from rules.repair.proof import prove
-from rules.repair.target import address_of
 from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.refused import NotKept, entries_lost

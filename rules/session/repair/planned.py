@@ -13,6 +13,7 @@ from rules.api.timestamps import format_time, utc
 from rules.api.writes import Decision, Evicting
 from rules.catalog.why_not import Refusal
 from rules.drain.clock import was_away
+from rules.repair.adapter import NewObject, Replacement, recorded
 from rules.repair.ladder import Step
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
@@ -21,7 +22,6 @@ from rules.session.repair.beginning import is_wanted
 from rules.session.repair.clearing import letting_back
 from rules.session.repair.entry import changed, ended_as, is_whole, reading, started_at, with_entry
 from rules.session.repair.outlook import Outlook, not_now, object_waits, refused
-from rules.session.repair.requests import action_of
 
 ASK_S: Final = 600.0
 """How long the API server may refuse to let anybody be asked before the step has failed."""
@@ -79,11 +79,11 @@ def go_on(
 
 def _made_call(case: Case, attempt: RepairAttempt) -> Call | None:
     """The call that may have been made already; None where it certainly was not."""
-    action = action_of(case.policy, attempt)
+    action = recorded(attempt.action)
     if attempt.state != RepairState.PLANNED or action is None:
         return None
     # What an object is asked through is on record before the call: without it there was none.
-    if action.target is not None and attempt.target is None:
+    if isinstance(action, NewObject | Replacement) and attempt.target is None:
         return None
     return call_for(case, attempt)
 

@@ -1,4 +1,7 @@
-"""Requests for repairs as they stand on the Node and on objects, and what takes them off again."""
+"""Requests for repairs as they stand on the Node and on objects, and what takes them off again.
+
+By what is on record of each request alone: a policy may have changed since it was asked for.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
-
 from rules.api.names import ANNOTATION_REPAIR
 from rules.api.node_managers import annotated_by_us
 from rules.api.nodes import NodeView, QuarantineView
@@ -16,13 +17,10 @@ from rules.api.object_name import name_from
 from rules.api.quarantine import RepairAttempt, RepairState, gravest_reason
 from rules.api.repair.writes import SetRepairCondition, Verb, WriteRepairObject
 from rules.api.sentences import causes_clause
-from rules.policy.policy import Policy
-from rules.repair.adapter import REPAIR_CONDITIONS, RepairAction
-from rules.repair.judging import is_ours, merged, taken_back
+from rules.repair.adapter import REPAIR_CONDITIONS, NewObject, NodeCondition, NodeLabel, recorded
 from rules.repair.ladder import Step
-from rules.repair.matching import first_holding, is_deleting, node_json, uid_of
-from rules.repair.target import address_of
-from rules.repair.template import RequestFacts, filled
+from rules.repair.objects import address_of, is_deleting, is_ours, is_over, uid_of
+from rules.repair.template import RequestFacts
 from rules.session.case import Case
 from rules.session.repair.clearing import cleared_in, letting_back, restoring
 from rules.session.repair.node_patch import node_patch
@@ -48,19 +46,6 @@ def request_name(session: str, step: Step, attempt: int) -> str:
     return name_from(session, suffix, MAX_REQUEST - len(suffix))
 
 
-def action_of(policy: Policy, attempt: RepairAttempt) -> RepairAction | None:
-    """How the attempt was, or is to be, asked for: as on record, whatever the policy says now.
-
-    Entries of older releases, and those that cannot be read, have nothing on record.
-    """
-    if attempt.action is not None:
-        try:
-            return msgspec.convert(attempt.action, RepairAction)
-        except msgspec.ValidationError:
-            pass
-    return policy.repair.action(attempt.adapter, attempt.step)
-
-
 def facts_of(case: Case, attempt: RepairAttempt) -> RequestFacts:
     """What the request may say: as it was when the step was planned, so that it stays the same."""
     accused = tuple(gpu.uuid for gpu in attempt.before.gpus if gpu.accused)
@@ -77,23 +62,32 @@ def facts_of(case: Case, attempt: RepairAttempt) -> RequestFacts:
     )
 
 
-def patch_of(case: Case, attempt: RepairAttempt, action: RepairAction) -> dict[str, Any]:
-    """What the step sets on its object; {} where it sets nothing."""
-    patch: dict[str, Any] = filled(action.patch or {}, facts_of(case, attempt))
-    return patch
+def note_of(attempt: RepairAttempt) -> str:
+    """The annotation by which a request is known: its name first."""
+    return f"{attempt.object} {attempt.step} {attempt.adapter}"
+
+
+def label_note(attempt: RepairAttempt, action: NodeLabel) -> str:
+    """The same on the Node, with the label: it comes off even where no session is left."""
+    return f"{note_of(attempt)} {action.label}={action.value}"
+
+
+def may_have_asked(attempt: RepairAttempt) -> bool:
+    """Whether anybody is known to have been asked, or may have been by an older release."""
+    return bool(attempt.asked_at) or attempt.state == RepairState.ASKED
 
 
 # ------------------------------------------------------------------ conditions of the Node
 
 
-def asked_by_condition(case: Case, attempt: RepairAttempt, action: RepairAction) -> bool:
+def asked_by_condition(case: Case, attempt: RepairAttempt, action: NodeCondition) -> bool:
     """Whether the node carries the request: the call was sent by whoever led before."""
     found = case.node.condition(action.condition)
     return found is not None and found.status == "True" and _is(attempt, found.message)
 
 
 def asking_by_condition(
-    case: Case, attempt: RepairAttempt, action: RepairAction
+    case: Case, attempt: RepairAttempt, action: NodeCondition
 ) -> SetRepairCondition:
     """The write that asks for the step by a condition of the Node."""
     return SetRepairCondition(
@@ -131,65 +125,58 @@ def asked_of(node: NodeView) -> tuple[str, ...]:
     return tuple(kind for kind, known in found if known is not None and known.status == "True")
 
 
-# ------------------------------------------------------------------ labels, annotations, objects
+# ------------------------------------------------------------------ labels and objects
 
 
 def taking_off_node(
-    case: Case, attempt: RepairAttempt, action: RepairAction
+    case: Case, attempt: RepairAttempt, action: NodeLabel
 ) -> tuple[WriteRepairObject, ...]:
-    """What takes the request's labels and annotations off the Node."""
-    if case.seen.node is None:
-        return ()
-    node = node_json(case.node)
-    if not _may_have_asked(attempt, node):
-        return ()
-    back = taken_back(action, attempt.object, node, patch_of(case, attempt, action))
-    return _unset(case.node, case.session.name, back)
-
-
-def _may_have_asked(attempt: RepairAttempt, json: Mapping[str, Any]) -> bool:
-    """Whether what stands there may be this request: a step that nobody was asked for takes back
-    nothing, since people and other sessions ask in the same words.
+    """What takes the request's label off the Node. A step that nobody was asked for takes back
+    nothing: people and other sessions ask in the same words.
     """
-    known = bool(attempt.asked_at) or attempt.state == RepairState.ASKED
-    return known or is_ours(json, attempt.object)
+    node = case.seen.node
+    if node is None or not (may_have_asked(attempt) or _noted(node, attempt.object)):
+        return ()
+    return _unset(node, case.session.name, _label_off(node, attempt.object, action))
+
+
+def _noted(node: NodeView, request: str) -> bool:
+    return node.annotations.get(ANNOTATION_REPAIR, "").startswith(f"{request} ")
+
+
+def _label_off(node: NodeView, request: str, action: NodeLabel) -> dict[str, Any]:
+    """The merge patch that takes back what is still there; what others changed is theirs."""
+    meta: dict[str, Any] = {}
+    if node.labels.get(action.label) == action.value:
+        meta["labels"] = {action.label: None}
+    if _noted(node, request):
+        meta["annotations"] = {ANNOTATION_REPAIR: None}
+    return meta
 
 
 def taking_off(
-    case: Case, attempt: RepairAttempt, action: RepairAction, json: Mapping[str, Any]
+    case: Case, attempt: RepairAttempt, action: NewObject, json: Mapping[str, Any]
 ) -> tuple[WriteRepairObject, ...]:
-    """What takes the request off its object as it was just read: only what is ours."""
+    """The deletion of the object that the request made, as it was just read."""
     target = attempt.target
-    other = target is None or (target.uid and uid_of(json) != target.uid)
-    if target is None or other or not _may_have_asked(attempt, json):
+    if target is None or (target.uid and uid_of(json) != target.uid):
         return ()
-    if action.create is not None:
-        node = node_json(case.seen.node) if case.seen.node is not None else {}
-        over = first_holding((*action.done, *action.failed), json, node) if action.done else None
-        if not is_ours(json, attempt.object) or is_deleting(json) or over is not None:
-            return ()
-        verb, body = (
-            Verb.DELETE,
-            {
-                "apiVersion": "v1",
-                "kind": "DeleteOptions",
-                "preconditions": {"uid": uid_of(json)},
-                # The API server's own default leaves the pods of a Job behind.
-                "propagationPolicy": "Background",
-            },
-        )
-    else:
-        back = taken_back(action, attempt.object, json, patch_of(case, attempt, action))
-        if not back:
-            return ()
-        verb, body = Verb.PATCH, merged(back, {"metadata": {"uid": uid_of(json)}})
+    if not is_ours(json, attempt.object) or is_deleting(json) or is_over(action, json):
+        return ()
+    body = {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": uid_of(json)},
+        # The API server's own default leaves the pods of a Job behind.
+        "propagationPolicy": "Background",
+    }
     return (
         WriteRepairObject(
             node=case.seen.name,
             node_uid=attempt.before.node_uid,
             session=case.session.name,
             step=attempt.step,
-            verb=verb,
+            verb=Verb.DELETE,
             address=address_of(target),
             body=body,
             asks=False,
@@ -198,7 +185,7 @@ def taking_off(
 
 
 def orphaned(
-    node: NodeView, policy: Policy, now: float, known: tuple[QuarantineView, ...]
+    node: NodeView, now: float, known: tuple[QuarantineView, ...]
 ) -> tuple[SetRepairCondition | WriteRepairObject, ...]:
     """Requests on a node that no open session concerns: it may serve again, so they come off.
 
@@ -208,7 +195,7 @@ def orphaned(
     conditions = tuple(
         _off(node, "", kind, now) for kind in asked_of(node) if is_our_request(node, kind)
     )
-    marks = _unset(node, "", node_request_off(node, policy, known))
+    marks = _unset(node, "", node_request_off(node, known))
     return (*conditions, *marks, *restoring(node, "", cleared_in(known)))
 
 
@@ -218,30 +205,27 @@ def is_our_request(node: NodeView, kind: str) -> bool:
     return _OUR_WORDS.match(message) is not None or message == _NOT_ASKED
 
 
-def node_request_off(
-    node: NodeView, policy: Policy, known: tuple[QuarantineView, ...]
-) -> dict[str, Any]:
-    """The merge patch that takes labels and annotations of a request off the Node; {} for none.
+def node_request_off(node: NodeView, known: tuple[QuarantineView, ...]) -> dict[str, Any]:
+    """The metadata of the merge patch that takes a request's label off the Node; {} for none.
 
     A kubelet can write the note that names the request. It counts if one of the `known` sessions
     has the request on record, or the managers of a `FreshNode` show that the remediator wrote it.
     """
-    words = node.annotations.get(ANNOTATION_REPAIR, "").split(" ")
-    asked = (a for session in known for a in session.status.repair if a.object == words[0])
-    attempt = next(asked, None)
-    if attempt is None and len(words) == 3 and annotated_by_us(node, ANNOTATION_REPAIR):
-        attempt = RepairAttempt(object=words[0], step=words[1], adapter=words[2])
-    action = action_of(policy, attempt) if attempt is not None else None
-    if action is None or action.patch is None or action.target is not None:
-        # Whose it is, nobody knows: an adapter that the policy does not have any more.
-        return {}
-    return taken_back(action, words[0], node_json(node), action.patch)
+    name, _, rest = node.annotations.get(ANNOTATION_REPAIR, "").partition(" ")
+    asked = (a for session in known for a in session.status.repair if a.object == name)
+    action = next((recorded(attempt.action) for attempt in asked), None)
+    label, _, value = rest.rpartition(" ")[2].partition("=")
+    if action is None and value and annotated_by_us(node, ANNOTATION_REPAIR):
+        action = NodeLabel(label=label, value=value)
+    # Whose it is, nobody knows: it names no request of ours.
+    return _label_off(node, name, action) if isinstance(action, NodeLabel) else {}
 
 
-def _unset(node: NodeView, session: str, back: dict[str, Any]) -> tuple[WriteRepairObject, ...]:
-    """The write of `back` to exactly this Node; () where nothing is to be taken back."""
-    of_this = {"metadata": {"uid": node.uid}}
-    return (node_patch(node, session, merged(back, of_this)),) if back else ()
+def _unset(node: NodeView, session: str, meta: dict[str, Any]) -> tuple[WriteRepairObject, ...]:
+    """The write of this metadata to exactly this Node; () where nothing is to be taken back."""
+    if not meta:
+        return ()
+    return (node_patch(node, session, {"metadata": {**meta, "uid": node.uid}}),)
 
 
 def _off(node: NodeView, session: str, kind: str, now: float) -> SetRepairCondition:

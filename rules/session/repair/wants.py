@@ -24,7 +24,7 @@ from rules.catalog.reasons import REASONS
 from rules.ledger.record import RecordView, record_names
 from rules.ledger.verdict import Lessons, lessons_of
 from rules.policy.policy import Policy
-from rules.repair.adapter import RepairAction
+from rules.repair.adapter import NewObject, RepairAction
 from rules.repair.ladder import AFTER_A_FAILED_TEST, Climb, Rung, Step, above, begins_at, climb
 from rules.repair.template import mentions
 from rules.session.external import trigger_of
@@ -94,7 +94,9 @@ def unfit(session: QuarantineView, health: HealthView | None, policy: Policy) ->
 
 def must_name(step: str, action: RepairAction) -> bool:
     """Whether the step is for the GPUs that its request names, so that it names some."""
-    return step == Step.RESET_GPU and mentions((action.create, action.patch), "gpuUUIDs")
+    if step != Step.RESET_GPU or not isinstance(action, NewObject):
+        return False
+    return mentions(action.object, "gpuUUIDs")
 
 
 def lessons(

@@ -17,8 +17,8 @@ from hack.sim.cluster.resource import JOBS, NODES, POD_TEMPLATES
 from hack.sim.control_plane import ASSETS
 from hack.sim.manifests import post_manifests
 from rules.api import names
-from rules.repair.judging import merged
-from rules.repair.shipped import ADAPTERS
+from rules.repair.adapter import ADAPTERS, NewObject
+from rules.repair.objects import merged
 from rules.repair.template import RequestFacts, filled
 from tests.e2e.admission.test_admission_policies import NODE, Installed, answer
 from tests.support.cluster.either_cluster import a_cluster
@@ -71,9 +71,10 @@ async def installed() -> AsyncIterator[Installed]:
 async def job(installed: Installed, adapter: str, name: str) -> Object:
     """As the remediator makes it: what the adapter says, over the PodTemplate that it read."""
     (action,) = ADAPTERS[adapter].steps.values()
+    assert isinstance(action, NewObject)
     template = await installed.cluster.client.get(POD_TEMPLATES, action.pod, OWN)
     made: Object = merged(
-        {"spec": {"template": template["template"]}}, filled(action.create, FACTS)
+        {"spec": {"template": template["template"]}}, filled(action.object, FACTS)
     )
     head = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": OWN}}
     return merged(made, head)

@@ -9,7 +9,7 @@ import pytest
 
 from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.fleet.fleet_health_objects import XID_79
-from tests.e2e.repair.test_repair_by_objects import NODE, REBOOTS, define
+from tests.e2e.repair.test_repair_by_objects import NODE, REBOOT, REBOOTS, define
 from tests.support.cluster.either_cluster import Cluster
 from tests.support.remediator.remediator_process import (
     QUARANTINES,
@@ -22,14 +22,6 @@ from tests.support.remediator.remediator_process import (
 )
 
 RELEASE = {"spec": {"release": {"by": "ada", "reason": "repaired by hand"}}}
-REBOOT = {
-    "object": {
-        "apiVersion": "janitor.dgxc.nvidia.com/v1alpha1",
-        "kind": "RebootNode",
-        "spec": {"nodeName": "{node}"},
-    },
-    "resource": "rebootnodes",
-}
 
 
 def with_adapter(name: str) -> str:

@@ -10,43 +10,35 @@ from rules.api import writes as d
 from rules.api.nodes import QuarantineView
 from rules.api.repair.writes import ObjectQuery, WriteRepairObject
 from rules.api.requests import request
-from rules.repair.judging import Sight
+from rules.repair.adapter import NewObject, Replacement
 from rules.repair.ladder import Step
+from rules.repair.objects import Sight
 from rules.session.observation import Permit, observe
 from rules.session.repair.ends import of_nobody
 from tests.support.scenario.deaths import deaths
 from tests.support.scenario.provider_world import ROWS, ProviderWorld
 from tests.support.scenario.repair_world import NODE
 
-GIVES_UP = [row for row in ROWS if row[0] == "Metal3" or row[0].endswith(("Remediation", "Job"))]
+GIVES_UP = [row for row in ROWS if row[0] == "Remediation" or row[0].endswith("Job")]
 FOREIGN = [
     row
     for row in ROWS
-    if row[0] not in {"GPUOperator", "GKE", "GKEMaintenance", "OKE", "HyperPod", "Gardener"}
-    and not row[0].endswith("Job")
+    if row[0] not in {"GKE", "GKEMaintenance", "Operation"} and not row[0].endswith("Job")
 ]
 """Those that ask through an object with a definition of its own."""
 KINDS = [
-    ("NVSentinel", "RestartNode"),
-    ("SelfNodeRemediation", "RestartNode"),
-    ("Metal3", "RestartNode"),
-    ("Metal3", "PowerCycle"),
+    ("Reboots", "RestartNode"),
+    ("Remediation", "RestartNode"),
+    ("ClusterAPI", "ReplaceNode"),
     ("Karpenter", "ReplaceNode"),
-    ("GPUOperator", "RestartDriver"),
-    ("OKE", "RestartNode"),
+    ("Operation", "RestartNode"),
     ("ResetGPUJob", "ResetGPU"),
 ]
-"""Every way of asking: new, copied, marked, kept off, deleted, evicted, labelled."""
+"""Every way of asking: new with a name of ours or the node's, marked, deleted, labelled."""
 
 
 def live(world: ProviderWorld, seconds: float, step: float = 20) -> None:
-    if world.adapter != "Metal3":
-        world.run(seconds, step)
-        return
-    end = world.now + seconds
-    while world.now < end:
-        world.run(min(step, end - world.now), step=step)
-        world.power_comes_back()
+    world.run(seconds, step)
 
 
 def broken(name: str, step: str, does: str = "heals", **repair: Any) -> ProviderWorld:
@@ -85,10 +77,8 @@ def test_without_proof_nothing_counts_as_done(name: str, step: str, does: str) -
     assert world.steps_of() == [(step, "Failed")]
     assert "not proven within 30 min" in world.session(NODE).status.repair[0].proof
     assert len(world.asked_through()) == 1
-    assert world.action is not None
-    stands = {"Step": False, "Session": world.phase(NODE) != "Released", "Never": True}
-    left = stands[world.action.withdraw.at] and not world.action.delete
-    assert bool(world.requests()) == left
+    stays = step == Step.REPLACE_NODE and name != "Karpenter"
+    assert bool(world.requests()) == (stays and world.phase(NODE) != "Released")
 
 
 @pytest.mark.parametrize(("name", "step"), GIVES_UP)
@@ -108,17 +98,16 @@ def test_who_gives_up_is_not_waited_for(name: str, step: str) -> None:
 def test_what_cannot_be_read_is_said_and_fails_in_time(name: str, step: str, what: str) -> None:
     world = broken(name, step)
     action = world.action
-    assert action is not None
-    assert action.target is not None
+    assert isinstance(action, NewObject | Replacement)
     if what == "not installed":
-        world.unserved.add(action.target.api_version.partition("/")[0])
+        world.unserved.add(action.api_version.partition("/")[0])
     else:
         sight = Sight.FORBIDDEN if what == "forbidden" else Sight.UNREAD
-        world.unreadable[action.target.resource] = sight
+        world.unreadable[action.resource] = sight
     live(world, 300)
     assert world.steps_of() == [(step, "Planned")]
     assert world.condition(NODE, "Blocked") == "RepairRefused"
-    assert action.target.resource in world.message(NODE)
+    assert action.resource in world.message(NODE)
     live(world, 600, step=60)
     assert world.steps_of() == [(step, "Failed")]
     assert "nobody could be asked" in world.session(NODE).status.repair[0].proof
@@ -161,7 +150,7 @@ def test_a_leader_killed_at_any_write_asks_once(name: str, step: str) -> None:
 
 
 def test_a_step_has_its_whole_time_from_the_call_on() -> None:
-    world = broken("NVSentinel", "RestartNode", "hangs")
+    world = broken("Reboots", "RestartNode", "hangs")
     world.unserved.add("janitor.dgxc.nvidia.com")
     live(world, 500)
     assert world.steps_of() == [("RestartNode", "Planned")]
@@ -207,17 +196,8 @@ def test_a_pause_on_the_object_is_waited_for_and_never_climbed_over(when: str) -
     assert world.sessions(NODE)[0].status.repair[0].state == "Proven"
 
 
-def test_a_node_cannot_have_the_machine_of_another_replaced() -> None:
-    """A kubelet may write annotations of its own Node: the Machine must name the Node too."""
-    world = broken("ClusterAPI", "ReplaceNode")
-    world.annotate(NODE, "cluster.x-k8s.io/machine", "m-n1")
-    live(world, 1500)
-    assert world.asked_through() == []
-    assert "m-n1 lacks field status.nodeRef.name=n0" in world.session(NODE).status.repair[0].proof
-
-
 @pytest.mark.parametrize(
-    ("name", "step"), [("Metal3", "RestartNode"), ("NVSentinel", "RestartNode")]
+    ("name", "step"), [("Remediation", "RestartNode"), ("Reboots", "RestartNode")]
 )
 def test_a_deleted_session_leaves_nothing_that_is_followed_late(name: str, step: str) -> None:
     world = broken(name, step, "hangs")
@@ -257,21 +237,21 @@ def deleted_reads(world: ProviderWorld, gone: QuarantineView) -> list[ObjectQuer
 
 def test_a_request_that_cannot_be_taken_back_is_named() -> None:
     """The right to read it went while it stood."""
-    world = broken("Metal3", "RestartNode", "hangs")
+    world = broken("Reboots", "RestartNode", "hangs")
     live(world, 200)
-    assert "through baremetalhosts.metal3.io metal/host-n0" in world.message(NODE)
-    world.unreadable["baremetalhosts"] = Sight.FORBIDDEN
+    assert "through rebootnodes.janitor.dgxc.nvidia.com n0-" in world.message(NODE)
+    world.unreadable["rebootnodes"] = Sight.FORBIDDEN
     live(world, 1800, step=60)
     assert world.steps_of() == [("RestartNode", "Failed")]
     (said,) = [e.message for e in world.session(NODE).status.timeline if e.step == "RequestLeft"]
-    assert "baremetalhosts.metal3.io metal/host-n0" in said
+    assert "rebootnodes.janitor.dgxc.nvidia.com n0-" in said
     assert "by hand" in said
 
 
 def test_a_server_that_says_nothing_of_an_object_holds_the_end_up_for_a_while() -> None:
-    world = broken("Metal3", "RestartNode", "hangs")
+    world = broken("Remediation", "RestartNode", "hangs")
     live(world, 1700, step=60)
-    world.unreadable["baremetalhosts"] = Sight.UNREAD
+    world.unreadable["selfnoderemediations"] = Sight.UNREAD
     live(world, 400, step=20)
     assert world.steps_of() == [("RestartNode", "Asked")]
     assert "a request still stands" in world.message(NODE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from rules.repair.shipped import ADAPTERS
 from rules.session.repair.rungs import rungs
 from rules.session.repair.wants import NOBODY_ACCUSED, must_name
 from tests.support.repair.job_world import JobWorld
@@ -12,11 +11,7 @@ from tests.support.scenario.provider_world import ProviderWorld
 from tests.support.scenario.repair_world import NODE
 
 REST = {"RestartNode": {"adapter": "NodeConditions", "timeout": "30m"}}
-NAMING = [
-    name
-    for name, adapter in ADAPTERS.items()
-    if any(must_name(step, action) for step, action in adapter.steps.items())
-]
+NAMING = ["Resets", "ResetGPUJob"]
 
 
 def world_of(name: str, *, gpus: list[str], accused: list[str]) -> ProviderWorld:
@@ -32,8 +27,12 @@ def world_of(name: str, *, gpus: list[str], accused: list[str]) -> ProviderWorld
     return world
 
 
-def test_both_ways_to_reset_gpus_by_name_are_held_to_it() -> None:
-    assert NAMING == ["NVSentinel", "ResetGPUJob"]
+def test_a_reset_that_names_its_gpus_is_held_to_it() -> None:
+    for name in NAMING:
+        action = world_of(name, gpus=[], accused=[]).action
+        assert action is not None
+        assert must_name("ResetGPU", action)
+        assert not must_name("RestartNode", action)
 
 
 @pytest.mark.parametrize("name", NAMING)

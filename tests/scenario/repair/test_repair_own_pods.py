@@ -8,7 +8,7 @@ import pytest
 
 from rules.api.repair.writes import WriteRepairObject
 from tests.support.repair.job_world import JobWorld
-from tests.support.scenario.provider_world import end_job
+from tests.support.scenario.provider_world import OWN_ADAPTERS, end_job
 from tests.support.scenario.repair_world import NODE, repair_policy
 from tests.support.scenario.server.apiserver import OWN
 from tests.support.scenario.session_world import CrashError
@@ -21,14 +21,14 @@ CLIMBS = {
 }
 GETS_POWER = {
     "RestartNode": {"adapter": "RestartNodeJob", "timeout": "10m"},
-    "PowerCycle": {"adapter": "Metal3", "timeout": "30m"},
+    "PowerCycle": {"adapter": "Reboots", "timeout": "30m"},
 }
 
 
 def climbing(steps: dict[str, Any], does: str) -> JobWorld:
     first = next(iter(steps))
     world = JobWorld(steps[first]["adapter"], first, does)
-    world.policy = repair_policy(steps=steps)
+    world.policy = repair_policy(steps=steps, adapters=OWN_ADAPTERS)
     world.fault()
     return world
 

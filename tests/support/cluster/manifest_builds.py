@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from hack.sim.manifests import LOADER
+from rules.repair.adapter import ADAPTERS
 from rules.repair.component import actions_of, folder_of, needs_component
-from rules.repair.shipped import ADAPTERS
 
 REPOSITORY = Path(__file__).parents[3]
 DAEMONSET = REPOSITORY / "daemonset"
@@ -37,7 +37,7 @@ PROOF_COMPONENTS = ("validate",)
 REPAIR_COMPONENTS = tuple(
     folder_of(name) for name, adapter in ADAPTERS.items() if needs_component(actions_of(adapter))
 )
-"""One for each adapter of `rules.repair.shipped` that needs a permission."""
+"""One for each adapter of `rules.repair.adapter` that needs a permission."""
 OTHER_COMPONENTS = ("preempting",)
 """What changes one object and combines with everything."""
 OLDEST_MINOR = 27

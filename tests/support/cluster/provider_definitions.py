@@ -1,6 +1,6 @@
 """Minimal definitions of the objects through which repairs are asked for, of our own making.
 
-Written from each system's published field documentation (Cluster API, Metal3, medik8s, Karpenter,
+Written from each system's published field documentation (Cluster API, medik8s, Karpenter,
 NVSentinel): the fields that our adapters write or read, with their types and what must be there.
 Unknown fields are pruned, as a real API server does, so a misspelt field does not pass unseen.
 """
@@ -74,20 +74,6 @@ def definition(
 _STATUS = fields(conditions=CONDITIONS)
 
 
-def _medik8s(kind: str, spec: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A remediation and the template that its spec comes from."""
-    words = {"SelfNode": "self-node", "FenceAgents": "fence-agents", "MachineDeletion": ""}
-    part = kind.removesuffix("Remediation")
-    group = f"{words[part] or 'machine-deletion'}-remediation.medik8s.io"
-    template = fields(("template",), template=fields(("spec",), spec=spec))
-    return (
-        definition(group, "v1alpha1", kind, scope="Namespaced", spec=spec, status=_STATUS),
-        definition(
-            group, "v1alpha1", f"{kind}Template", scope="Namespaced", spec=template, status=FREE
-        ),
-    )
-
-
 _STRATEGY = {"type": "string", "enum": ["Automatic", "ResourceDeletion", "OutOfServiceTaint"]}
 _JANITOR = "janitor.dgxc.nvidia.com"
 _NODE_NAME = {"type": "string", "minLength": 1}
@@ -101,29 +87,8 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
             ("clusterName",),
             clusterName=TEXT,
             providerID=TEXT,
-            infrastructureRef=fields(kind=TEXT, name=TEXT, apiGroup=TEXT),
         ),
         status=fields(phase=TEXT, nodeRef=fields(name=TEXT), conditions=CONDITIONS),
-    ),
-    definition(
-        "metal3.io",
-        "v1alpha1",
-        "BareMetalHost",
-        scope="Namespaced",
-        spec=fields(
-            ("online",),
-            online=FLAG,
-            bmc=fields(address=TEXT),
-            consumerRef=fields(kind=TEXT, name=TEXT, namespace=TEXT, apiVersion=TEXT),
-        ),
-        status=fields(
-            poweredOn=FLAG,
-            operationalStatus={
-                "type": "string",
-                "enum": ["", "OK", "discovered", "error", "delayed", "detached", "servicing"],
-            },
-            errorMessage=TEXT,
-        ),
     ),
     definition(
         "karpenter.sh",
@@ -133,37 +98,18 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
         spec=fields(nodeClassRef=FREE, requirements={"type": "array", "items": FREE}),
         status=fields(nodeName=TEXT, providerID=TEXT, conditions=CONDITIONS),
     ),
-    *_medik8s("SelfNodeRemediation", fields(remediationStrategy=_STRATEGY)),
-    *_medik8s(
-        "FenceAgentsRemediation",
-        fields(
-            ("agent",),
-            agent={"type": "string", "pattern": "fence_.+"},
-            retrycount=COUNT,
-            retryinterval=TEXT,
-            timeout=TEXT,
-            sharedparameters={"type": "object", "additionalProperties": TEXT},
-            nodeparameters={
-                "type": "object",
-                "additionalProperties": {"type": "object", "additionalProperties": TEXT},
-            },
-            remediationStrategy=_STRATEGY,
-            sharedSecretName=TEXT,
-        ),
-    ),
-    *_medik8s("MachineDeletionRemediation", fields()),
     definition(
-        _JANITOR,
+        "self-node-remediation.medik8s.io",
         "v1alpha1",
-        "RebootNode",
-        scope="Cluster",
-        spec=fields(("nodeName",), nodeName=_NODE_NAME, force=FLAG),
+        "SelfNodeRemediation",
+        scope="Namespaced",
+        spec=fields(remediationStrategy=_STRATEGY),
         status=_STATUS,
     ),
     definition(
         _JANITOR,
         "v1alpha1",
-        "TerminateNode",
+        "RebootNode",
         scope="Cluster",
         spec=fields(("nodeName",), nodeName=_NODE_NAME, force=FLAG),
         status=_STATUS,

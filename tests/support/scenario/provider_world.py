@@ -10,44 +10,73 @@ from __future__ import annotations
 from typing import Any
 
 from rules.api.names import ANNOTATION_RELEASE_GPU, DEPLOYED, PAUSED_BY_US, PREFIX_GPU_DEPLOY
-from rules.api.repair.writes import ObjectAddress, WriteRepairObject
+from rules.api.repair.writes import WriteRepairObject
 from rules.api.timestamps import format_time
+from rules.repair.adapter import ADAPTERS, NewObject
 from rules.repair.ladder import Step
-from rules.repair.shipped import ADAPTERS
 from tests.support.scenario.repair_world import NODE, RepairWorld, repair_policy
 from tests.support.scenario.server.apiserver import OWN
 from tests.support.scenario.server.provider_objects import VERSIONS
 
-TEMPLATES = {
-    "SelfNodeRemediation": {"remediationStrategy": "Automatic"},
-    "FenceAgentsRemediation": {"agent": "fence_ipmilan", "timeout": "60s"},
-    "MachineDeletionRemediation": {},
+JANITOR = "janitor.dgxc.nvidia.com/v1alpha1"
+OWN_ADAPTERS: dict[str, Any] = {
+    "Reboots": {
+        "object": {
+            "apiVersion": JANITOR,
+            "kind": "RebootNode",
+            "spec": {"nodeName": "{node}"},
+        },
+        "resource": "rebootnodes",
+    },
+    "Resets": {
+        "object": {
+            "apiVersion": JANITOR,
+            "kind": "GPUReset",
+            "spec": {"nodeName": "{node}", "selector": {"uuids": "{gpuUUIDs}"}},
+        },
+        "resource": "gpuresets",
+    },
+    "Remediation": {
+        "object": {
+            "apiVersion": "self-node-remediation.medik8s.io/v1alpha1",
+            "kind": "SelfNodeRemediation",
+            "metadata": {
+                "name": "{node}",
+                "namespace": "medik8s",
+                "annotations": {"remediation.medik8s.io/node-name": "{node}"},
+            },
+            "spec": {"remediationStrategy": "Automatic"},
+        },
+        "resource": "selfnoderemediations",
+        "failed": "Succeeded=False",
+    },
+    "Operation": {"label": "oke.oraclecloud.com/node_operation=gpuward-reboot"},
 }
+"""What a policy may bring: new objects, with a name of ours or the node's, and a label."""
 ROWS = [
-    (name, str(step))
-    for name, adapter in ADAPTERS.items()
-    for step in adapter.steps
-    if name != "NodeConditions"
+    *(
+        (name, str(step))
+        for name, adapter in ADAPTERS.items()
+        for step in adapter.steps
+        if name != "NodeConditions"
+    ),
+    ("Reboots", "RestartNode"),
+    ("Reboots", "PowerCycle"),
+    ("Resets", "ResetGPU"),
+    ("Remediation", "RestartNode"),
+    ("Operation", "RestartNode"),
 ]
-"""Every adapter that is shipped, with each of its steps."""
+"""Every adapter that is shipped, with each of its steps, and those of a policy's own."""
 OPERANDS = tuple(f"{PREFIX_GPU_DEPLOY}{name}" for name in ("device-plugin", "dcgm-exporter"))
 POD = {
     "metadata": {"labels": {"app.kubernetes.io/name": "gpuward"}},
     "spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "agent"}]},
 }
-MACHINE_ANNOTATION = "machine.openshift.io/machine"
-REBOOT_CAPABLE = "is-reboot-capable.self-node-remediation.medik8s.io"
-HELD_OFF = "reboot.metal3.io/gpuward"
-"""The annotation that keeps a host off."""
-DRIVER = {"app.kubernetes.io/component": "nvidia-driver"}
 
 
 def steps_for(name: str, step: str, **more: Any) -> dict[str, Any]:
     """The policy's line for one step."""
-    wanted: dict[str, Any] = {"adapter": name, "timeout": "30m", **more}
-    if name in TEMPLATES:
-        wanted["template"] = "medik8s/gpu"
-    return {step: wanted}
+    return {step: {"adapter": name, "timeout": "30m", **more}}
 
 
 class ProviderWorld(RepairWorld):
@@ -57,7 +86,12 @@ class ProviderWorld(RepairWorld):
         super().__init__(nodes=0, does=does)
         self.installed |= VERSIONS
         self.adapter, self.step = name, step
-        wanted = {"steps": steps_for(name, step), "attempts": 1, **repair}
+        wanted = {
+            "steps": steps_for(name, step),
+            "adapters": OWN_ADAPTERS,
+            "attempts": 1,
+            **repair,
+        }
         self.policy = repair_policy(**wanted)
         self.action = self.policy.repair.action(name, step)
         self.add_nodes(2)
@@ -67,49 +101,15 @@ class ProviderWorld(RepairWorld):
 
     def _standing(self, node: str) -> None:
         """What is there in a cluster with such a system."""
-        for index, key in enumerate(sorted(self.nodes)):
+        for key in sorted(self.nodes):
             meta = self.nodes[key]["metadata"]
-            meta["annotations"] |= {
-                "cluster.x-k8s.io/machine": f"m-{key}",
-                "cluster.x-k8s.io/cluster-namespace": "capi",
-                MACHINE_ANNOTATION: f"openshift/m-{key}",
-                REBOOT_CAPABLE: "true",
-            }
-            if self.adapter == "HyperPod":
-                meta["labels"]["sagemaker.amazonaws.com/node-health-status"] = "Schedulable"
-            self.nodes[key]["spec"]["providerID"] = f"metal3://metal/host-{key}/{index}"
             self.put(
                 "cluster.x-k8s.io/v1beta2",
                 "machines",
                 f"m-{key}",
                 "capi",
-                spec={
-                    "clusterName": "c",
-                    "infrastructureRef": {"kind": "Metal3Machine", "name": f"m3m-{key}"},
-                },
+                spec={"clusterName": "c"},
                 status={"phase": "Running", "nodeRef": {"name": key}},
-            )
-            self.put(
-                "machine.openshift.io/v1beta1",
-                "machines",
-                f"m-{key}",
-                "openshift",
-                status={"nodeRef": {"name": key}},
-            )
-            self.put(
-                "metal3.io/v1alpha1",
-                "baremetalhosts",
-                f"host-{key}",
-                "metal",
-                spec={
-                    "online": True,
-                    "consumerRef": {
-                        "kind": "Metal3Machine",
-                        "name": f"m3m-{key}",
-                        "namespace": "capi",
-                    },
-                },
-                status={"poweredOn": True, "operationalStatus": "OK"},
             )
             self.put(
                 "karpenter.sh/v1",
@@ -119,43 +119,17 @@ class ProviderWorld(RepairWorld):
                 spec={},
                 status={"nodeName": key},
             )
-            self.put(
-                "janitor.dgxc.nvidia.com/v1alpha1",
-                "rebootnodes",
-                f"old-{key}",
-                spec={"nodeName": "elsewhere"},
-            )
-            if self.adapter == "GPUOperator":
-                self._driver_pod(key)
+            self.put(JANITOR, "rebootnodes", f"old-{key}", spec={"nodeName": "elsewhere"})
             if self.adapter == "ResetGPUJob":
                 meta["labels"] |= dict.fromkeys(OPERANDS, DEPLOYED)
-        if self.action is not None and self.action.pod:
+        if isinstance(self.action, NewObject) and self.action.pod:
             self.put("v1", "podtemplates", self.action.pod, OWN, template=POD)
-        for kind, spec in TEMPLATES.items():
-            group = _medik8s_group(kind)
-            self.put(
-                f"{group}/v1alpha1",
-                f"{kind.lower()}templates",
-                "gpu",
-                "medik8s",
-                spec={"template": {"spec": spec}},
-            )
-
-    def _driver_pod(self, node: str) -> None:
-        self.add_pod(
-            f"nvidia-driver-{node}-{self.version}",
-            node,
-            namespace="gpu-operator",
-            owner=("apps/v1", "DaemonSet", "nvidia-driver"),
-            labels=DRIVER,
-        )
-        self.add_daemonset_owner("DaemonSet-gpu-operator-nvidia-driver")
 
     def fault(self) -> None:
         """An incident that asks for the step, with a GPU that the agent knows."""
         self.incident(NODE)
         status = self.healths[NODE]["status"]
-        status["incidents"][0]["recommendedAction"] = _BEGINS.get(self.step, self.step)
+        status["incidents"][0]["recommendedAction"] = self.step
         status["gpus"] = [{"uuid": f"GPU-{NODE}-0", "index": 0, "serial": "s0"}]
         status["expectedGpus"] = {"count": 1}
 
@@ -173,11 +147,6 @@ class ProviderWorld(RepairWorld):
         if self.adapter == "Karpenter":
             claims = [o for o in self.held("nodeclaims") if o["status"]["nodeName"] == NODE]
             return any("deletionTimestamp" in c["metadata"] for c in claims)
-        if self.adapter == "GPUOperator":
-            return not any(
-                pod["spec"]["nodeName"] == NODE and pod["metadata"]["namespace"] == "gpu-operator"
-                for pod in self.pods.values()
-            )
         return bool(self.requests())
 
     def asked_through(self) -> list[WriteRepairObject]:
@@ -211,15 +180,9 @@ class ProviderWorld(RepairWorld):
                     self.close_all(NODE)
 
     def _act(self) -> None:
-        if self.adapter == "Metal3" and self.step == Step.POWER_CYCLE:
-            # Off until the annotation goes; on again, the node boots.
-            self.objects[host_of(NODE)]["status"]["poweredOn"] = False
-            return
         self._consume()
         match self.step:
             case Step.RESET_GPU | Step.RESTART_DRIVER:
-                if self.adapter == "GPUOperator":
-                    self._driver_pod(NODE)
                 for gpu in self.healths[NODE]["status"]["gpus"]:
                     gpu["resetAt"] = format_time(self.now)
                 for incident in self.healths[NODE]["status"]["incidents"]:
@@ -230,24 +193,11 @@ class ProviderWorld(RepairWorld):
                 self.reboot(NODE)
                 self.close_all(NODE)
 
-    def power_comes_back(self) -> None:
-        """The host of a power cycle boots once nobody keeps it off."""
-        host = self.objects[host_of(NODE)]
-        keys = host["metadata"].get("annotations", {})
-        if not host["status"]["poweredOn"] and HELD_OFF not in keys:
-            host["status"]["poweredOn"] = True
-            self.reboot(NODE)
-            self.close_all(NODE)
-
     def _consume(self) -> None:
         """What providers take away themselves when they have done it."""
         for one in self.requests():
             if one.get("kind") == "Job":
                 end_job(one, "Complete")
-            one["metadata"]["annotations"].pop("reboot.metal3.io", None)
-            labels = one["metadata"].get("labels", {})
-            if "sagemaker.amazonaws.com/node-health-status" in labels:
-                labels["sagemaker.amazonaws.com/node-health-status"] = "Schedulable"
             self.touch(one)
 
     def replace_node(self, node: str) -> None:
@@ -259,22 +209,18 @@ class ProviderWorld(RepairWorld):
         }
         del self.nodes[node], self.healths[node]
         for path in [p for p, o in self.objects.items() if o["metadata"]["name"].endswith(node)]:
-            if path != host_of(node):
-                del self.objects[path]
+            del self.objects[path]
         self.add_node(node)
         self.nodes[node]["metadata"]["annotations"] |= annotations
 
     def _say_failed(self) -> None:
+        failed = self.action.failed if isinstance(self.action, NewObject) else None
+        assert failed is not None
         for one in self.requests():
-            for match in self.action.failed if self.action else ():
-                if match.condition:
-                    status = "True" if match.value is None else str(match.value)
-                    one.setdefault("status", {})["conditions"] = [
-                        {"type": match.condition, "status": status, "reason": match.reason}
-                    ]
-                else:
-                    one["status"][match.field.rpartition(".")[2]] = match.value
-                self.touch(one)
+            one.setdefault("status", {})["conditions"] = [
+                {"type": failed.type, "status": failed.status, "reason": failed.reason}
+            ]
+            self.touch(one)
 
     def _say_done(self) -> None:
         for one in self.requests():
@@ -307,30 +253,9 @@ def _moves_away(write: WriteRepairObject) -> bool:
     )
 
 
-_BEGINS = {"RestartDriver": "RestartFabricManager"}
-
-
-def host_of(node: str) -> str:
-    """Where the BareMetalHost of a node is."""
-    return ObjectAddress(
-        api_version="metal3.io/v1alpha1",
-        resource="baremetalhosts",
-        namespace="metal",
-        name=f"host-{node}",
-    ).path
-
-
-def _medik8s_group(kind: str) -> str:
-    return {
-        "SelfNodeRemediation": "self-node-remediation.medik8s.io",
-        "FenceAgentsRemediation": "fence-agents-remediation.medik8s.io",
-        "MachineDeletionRemediation": "machine-deletion-remediation.medik8s.io",
-    }[kind]
-
-
 def power_cycle() -> ProviderWorld:
-    """A host that was asked to go off and does not."""
-    world = ProviderWorld("Metal3", "PowerCycle", "hangs")
+    """A power cycle that was asked for and does not happen."""
+    world = ProviderWorld("Reboots", "PowerCycle", "hangs")
     world.fault()
     world.run(200, step=20)
     assert world.requests()

@@ -28,7 +28,7 @@ from rules.api.repair.writes import ObjectQuery
 from rules.api.timestamps import format_micro_time
 from rules.ledger.record import RecordView
 from rules.policy.policy import Policy
-from rules.repair.judging import ObjectSeen
+from rules.repair.objects import ObjectSeen
 from rules.session.snapshot import FleetSnapshot
 from tests.support.copying import copied
 from tests.support.endings import at_the_end, has_ended

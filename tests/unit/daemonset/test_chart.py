@@ -193,7 +193,6 @@ def test_walk_a_policy_whose_component_is_off_is_refused_with_its_value(
 def test_walk_what_needs_no_component_and_what_is_off_is_taken(tmp_path: Path) -> None:
     """The same values that the policy's own table takes as asking for nothing."""
     asks: list[dict[str, Any]] = [
-        {"repair": {"mode": "Ask", "steps": {"RestartDriver": {"adapter": "GPUOperator"}}}},
         {"repair": {"steps": {"RestartNode": {"adapter": "NodeConditions"}}}},
         {"repair": {"mode": "Ask"}, "validate": {"newNodes": False}},
         {"validate": {"provider": "None", "newNodes": True}},

@@ -11,8 +11,8 @@ pytest.importorskip("celpy", reason="cel-python is not installed")
 
 from agent.commands import reset_gpu, restart_node
 from rules.api import names
+from rules.repair.adapter import ADAPTERS
 from rules.repair.job_component import JOBS_POLICY, job_slots
-from rules.repair.shipped import ADAPTERS
 from rules.repair.template import RequestFacts, filled
 from tests.support.cluster.admission_cel import Write, policies, refusals
 from tests.support.cluster.admission_nodes import REMEDIATOR, node
@@ -42,8 +42,8 @@ def template(folder: str, name: str) -> Object:
 
 
 def job(name: str, folder: str) -> Object:
-    """As the remediator makes it: `create` laid over the PodTemplate."""
-    made: Object = filled(action(name).create, FACTS)
+    """As the remediator makes it: `object` laid over the PodTemplate."""
+    made: Object = filled(action(name).object, FACTS)
     pod = copy.deepcopy(template(folder, name)["template"])
     wanted = made["spec"]["template"]
     meta = {**pod["metadata"], **wanted["metadata"]}

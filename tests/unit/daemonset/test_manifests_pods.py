@@ -204,7 +204,7 @@ def test_walk_an_apply_of_what_is_there_already_says_unchanged() -> None:
     """kubectl compares with what the server made of it: a default that the server writes into a
     list, or a false that it leaves out, is "configured" at every apply.
     """
-    for made in build("validate", "repair-metal3", "repair-reset-gpu-job"):
+    for made in build("validate", "repair-cluster-api", "repair-reset-gpu-job"):
         if made["kind"] == "ValidatingAdmissionPolicy":
             rules = made["spec"]["matchConstraints"]["resourceRules"]
             assert {rule.get("scope") for rule in rules} == {"*"}, made["metadata"]["name"]

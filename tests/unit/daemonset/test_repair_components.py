@@ -14,7 +14,7 @@ from hack.repair_components import FOLDER, rendered
 from rules.api import names
 from rules.api.repair.writes import SetRepairCondition
 from rules.api.requests import request
-from rules.repair.adapter import REPAIR_CONDITIONS
+from rules.repair.adapter import ADAPTERS, REPAIR_CONDITIONS
 from rules.repair.component import (
     MARK_POLICY,
     UNKNOWN_POLICY,
@@ -24,7 +24,6 @@ from rules.repair.component import (
     slots,
 )
 from rules.repair.rights import needed, node_keys, to_grant
-from rules.repair.shipped import ADAPTERS
 from tests.support.cluster.admission_cel import Write, policies, refusals
 from tests.support.cluster.admission_nodes import REMEDIATOR, node
 from tests.support.cluster.manifest_builds import REPAIR_COMPONENTS, build, one
@@ -109,7 +108,7 @@ def labelled(
         notes = {
             names.ANNOTATION_REPAIR, names.ANNOTATION_RELEASE_GPU, names.ANNOTATION_MOVED,
         }  # fmt: skip
-        kind = "annotations" if "mcm" in key or key in notes else "labels"
+        kind = "annotations" if key in notes else "labels"
         new["metadata"][kind][key] = "v"
     return Write(user=REMEDIATOR, resource="nodes", new=new, old=old)
 
@@ -141,21 +140,9 @@ def test_the_slots_are_those_of_the_base() -> None:
     assert all(f"variables.{slot}" in together["expression"] for slot in slots())
 
 
-@pytest.mark.parametrize(
-    ("folder", "group", "resource", "key"),
-    [
-        (
-            "repair-cluster-api",
-            "cluster.x-k8s.io",
-            "machines",
-            "cluster.x-k8s.io/remediate-machine",
-        ),
-        ("repair-metal3", "metal3.io", "baremetalhosts", "reboot.metal3.io"),
-    ],
-)
-def test_of_a_foreign_object_only_the_mark_is_written(
-    folder: str, group: str, resource: str, key: str
-) -> None:
+def test_of_a_machine_only_the_mark_is_written() -> None:
+    folder, group, resource = "repair-cluster-api", "cluster.x-k8s.io", "machines"
+    key = "cluster.x-k8s.io/remediate-machine"
     old: dict[str, dict[str, Any]] = {
         "metadata": {"name": "m", "annotations": {"theirs": "1"}, "labels": {"pool": "gpu"}},
         "spec": {"online": True},

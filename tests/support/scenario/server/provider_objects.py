@@ -8,7 +8,7 @@ from typing import Any
 from hack.sim.cluster.store.schema import StructuralSchema
 from rules.api.repair.writes import ObjectAddress, Verb, WriteRepairObject
 from rules.api.requests import MERGE_PATCH, Request
-from rules.repair.judging import Sight
+from rules.repair.objects import Sight
 from tests.support.cluster.provider_definitions import DEFINITIONS, schema_of
 from tests.support.scenario.session_cluster import Cluster
 
@@ -58,8 +58,6 @@ class ProviderObjects(Cluster):
         body = json.loads(json.dumps(wire.body))
         if at.resource == "nodes":
             return self._patch_object(self.nodes.get(at.name), body, wire)
-        if at.resource == "pods":
-            return self._evict_pod(at, body)
         match write.verb:
             case Verb.CREATE:
                 assert wire.method == "POST"
@@ -118,16 +116,6 @@ class ProviderObjects(Cluster):
         else:
             del self.objects[path]
         return 200
-
-    def _evict_pod(self, at: ObjectAddress, body: dict[str, Any]) -> int:
-        assert body["kind"] == "Eviction"
-        pod = self.pods.get((at.namespace, at.name))
-        if pod is None:
-            return 404
-        if pod["metadata"]["uid"] != body["deleteOptions"]["preconditions"]["uid"]:
-            return 409
-        del self.pods[at.namespace, at.name]
-        return 201
 
 
 def merge(target: dict[str, Any], patch: dict[str, Any]) -> None:

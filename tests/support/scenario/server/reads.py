@@ -15,7 +15,7 @@ from hack.sim.cluster.store.selectors import (
     parse_label_selector,
 )
 from remediator.kube.answer import Answer
-from rules.repair.judging import Sight
+from rules.repair.objects import Sight
 from rules.session.owners import MAINTENANCE_NAMESPACE as MAINTENANCE
 from tests.support.scenario.server.apiserver import OWN, ApiServer, answer_of, refusal
 

@@ -9,8 +9,8 @@ import pytest
 from agent.repair import restart
 from agent.repair.host import EXIT_STATUS, Outcome, RepairResult
 from agent.repair.restart import NodeRestart
+from rules.repair.adapter import ADAPTERS, NewObject
 from rules.repair.ladder import Step
-from rules.repair.shipped import ADAPTERS
 from tests.support.agent.fake_host import BOOT, FakeHost
 
 
@@ -78,8 +78,9 @@ def test_a_request_that_nobody_answers_in_time_may_be_followed_yet(
     monkeypatch.setattr(restart, "ASK_S", 0.0)
     result, _ = restarted(fake)
     assert result.outcome is Outcome.UNKNOWN
-    rows = ADAPTERS["RestartNodeJob"].steps[Step.RESTART_NODE].create or {}
-    (rule,) = rows["spec"]["podFailurePolicy"]["rules"]
+    action = ADAPTERS["RestartNodeJob"].steps[Step.RESTART_NODE]
+    assert isinstance(action, NewObject)
+    (rule,) = action.object["spec"]["podFailurePolicy"]["rules"]
     assert EXIT_STATUS[result.outcome] not in (0, *rule["onExitCodes"]["values"])
 
 

@@ -21,9 +21,7 @@ async def test_a_failed_read_forgets_no_deleted_session(tmp_path, asked):
     async with edge(tmp_path) as cluster:
         await cluster.add_node("n0")
         async with edge_world(cluster, asked.policy) as setting:
-            failing = Fault(
-                method="GET", path="baremetalhosts", times=None, status=500, body=b"{}"
-            )
+            failing = Fault(method="GET", path="rebootnodes", times=None, status=500, body=b"{}")
             cluster.server.faults.add(failing)
             setting.world.deleted["n0"] = (gone,)
             cycle = cycle_of(setting, [])

@@ -39,8 +39,9 @@ def test_the_default_policy_needs_none() -> None:
         pytest.param({"repair": {"steps": {"RestartNode": {"adapter": "NodeConditions"}}}}, [],
                      id="a repair that is off"),
         pytest.param(
-            {"repair": {"mode": "Auto", "steps": {"RestartNode": {"adapter": "NodeConditions"},
-                                                  "RestartDriver": {"adapter": "GPUOperator"}}}},
+            {"repair": {"mode": "Auto", "adapters": {"Mine": {"label": "example.io/do=it"}},
+                        "steps": {"RestartNode": {"adapter": "NodeConditions"},
+                                  "RestartDriver": {"adapter": "Mine"}}}},
             [("repair.steps.RestartNode.adapter: NodeConditions needs component "
              "repair-node-conditions")], id="an adapter with a component and one without",
         ),

@@ -12,7 +12,7 @@ from rules.api.selectors import parse_selector
 from rules.policy.durations import Seconds, format_duration, parse_duration
 from rules.policy.policy import Policy, effective_view
 from rules.policy.reader import PolicyProblem, load_policy
-from rules.repair.shipped import ADAPTERS
+from rules.repair.adapter import ADAPTERS
 
 
 def problems(document: object) -> list[str]:

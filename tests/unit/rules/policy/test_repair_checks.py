@@ -14,10 +14,11 @@ import yaml
 
 from rules.policy.policy import Policy, effective_view
 from rules.policy.reader import load_policy
+from rules.policy.repair_checks import REMOVED_ADAPTERS
 from rules.policy.repair_rights import repair_needs
 from rules.policy.schema import policy_schema
+from rules.repair.adapter import ADAPTERS
 from rules.repair.component import actions_of, folder_of, needs_component
-from rules.repair.shipped import ADAPTERS
 
 OBJECT: dict[str, Any] = {
     "object": {
@@ -107,25 +108,23 @@ def test_a_mistake_is_named_with_its_place(adapter: Any, sentence: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("mine", "CamelCase"), ("Metal3", "gpuward ships"), ("A" * 64, "63"), ("A b", "CamelCase")],
+    [
+        ("mine", "CamelCase"),
+        ("ClusterAPI", "gpuward ships"),
+        ("A" * 64, "63"),
+        ("A b", "CamelCase"),
+    ],
 )
 def test_a_name_of_its_own(name: str, why: str) -> None:
     assert any(why in one for one in said(OBJECT, name))
 
 
-@pytest.mark.parametrize(
-    ("template", "why"),
-    [
-        ("", "names the selfnoderemediationtemplates to copy"),
-        ("a", "namespace/name"),
-        ("A/b", "names"),
-    ],
-)
-def test_a_template_is_named_as_namespace_and_name(template: str, why: str) -> None:
-    wanted = {"adapter": "SelfNodeRemediation", "template": template}
-    loaded = load_policy({"repair": {"steps": {"RestartNode": wanted}}})
+@pytest.mark.parametrize("name", sorted(REMOVED_ADAPTERS))
+def test_an_adapter_that_was_removed_is_refused_with_what_to_do(name: str) -> None:
+    loaded = load_policy({"repair": {"steps": {"RestartNode": {"adapter": name}}}})
     assert isinstance(loaded, tuple)
-    assert why in loaded[0].sentence("p")
+    message = f"{name!r} is no adapter any more: {REMOVED_ADAPTERS[name]}"
+    assert loaded[0].sentence("p") == f"p: repair.steps.RestartNode.adapter {message}"
 
 
 def test_a_shown_policy_can_be_read_back_and_has_a_schema() -> None:
@@ -170,11 +169,13 @@ def test_the_component_of_own_adapters_is_what_they_need() -> None:
     assert set(found.own) == {"kustomization.yaml"}
 
 
-PAGE = (Path(__file__).parents[4] / "docs" / "repair.md").read_text()
+DOCS = Path(__file__).parents[4] / "docs"
+PAGE = (DOCS / "repair.md").read_text()
 SHOWN = [
     block
-    for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    if "repair" in (yaml.safe_load(block) or {})
+    for page in (PAGE, (DOCS / "interop" / "machines.md").read_text())
+    for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    if "\n---" not in block and "repair" in (yaml.safe_load(block) or {})
 ]
 
 

@@ -61,18 +61,16 @@ def said(
 @pytest.mark.parametrize(
     ("adapter", "step", "component"),
     [
-        ("SelfNodeRemediation", "RestartNode", "repair-self-node-remediation"),
         ("ClusterAPI", "ReplaceNode", "repair-cluster-api"),
-        ("HyperPod", "RestartNode", "repair-hyper-pod"),
+        ("GKE", "ReplaceNode", "repair-gke"),
         ("NodeConditions", "RestartNode", "repair-node-conditions"),
-        ("GPUOperator", "RestartDriver", ""),
         ("ResetGPUJob", "ResetGPU", "repair-reset-gpu-job"),
     ],
 )
 def test_what_is_installed_is_enough(
     tmp_path: Path, adapter: str, step: str, component: str
 ) -> None:
-    _, line = said(tmp_path, adapter, step, *filter(None, [component]))
+    _, line = said(tmp_path, adapter, step, component)
     assert line.startswith("ok"), line
     assert step in line
 
@@ -102,7 +100,7 @@ def test_a_component_that_is_missing_is_named(
 
 
 def test_a_system_that_is_not_installed_is_named(tmp_path: Path) -> None:
-    component = "repair-nv-sentinel"
-    code, line = said(tmp_path, "NVSentinel", "RestartNode", component, definitions=False)
+    component = "repair-karpenter"
+    code, line = said(tmp_path, "Karpenter", "ReplaceNode", component, definitions=False)
     assert code == 1
-    assert "nobody serves rebootnodes of janitor.dgxc.nvidia.com/v1alpha1" in line
+    assert "nobody serves nodeclaims of karpenter.sh/v1" in line

@@ -366,7 +366,7 @@ def leading(hosted: HostedServer) -> None:
 
 def asked(hosted: HostedServer) -> None:
     step = {
-        "step": "RestartNode", "adapter": "Metal3", "attempt": 1, "object": "s-restartnode-1",
+        "step": "RestartNode", "adapter": "GKE", "attempt": 1, "object": "s-restartnode-1",
         "startedAt": ago(5), "askedAt": ago(5), "state": "Asked",
     }  # fmt: skip
     load(hosted, QUARANTINES, session("s", "plain", "Repairing", "m", repair=[step]))

@@ -1,0 +1,288 @@
+"""Which object is asked, whether it may be, and what is on record, by the object as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules.api.nodes import NodeView
+from rules.repair.adapter import (
+    ADAPTERS,
+    ConditionIs,
+    NewObject,
+    NodeCondition,
+    NodeLabel,
+    Replacement,
+    on_record,
+    recorded,
+)
+from rules.repair.ladder import Step
+from rules.repair.objects import (
+    AskVerdict,
+    given_up,
+    is_over,
+    merged,
+    new_address,
+    of_label,
+    of_new_object,
+    of_replacement,
+    the_one,
+)
+from tests.unit.rules.repair.test_template import facts
+
+REQUEST = "s-restartnode-1"
+OURS = {"gpuward.io/repair": f"{REQUEST} RestartNode X"}
+LABEL = NodeLabel(label="example.io/do", value="it")
+
+
+def shipped(name: str) -> Replacement:
+    action = ADAPTERS[name].steps[Step.REPLACE_NODE]
+    assert isinstance(action, Replacement)
+    return action
+
+
+CAPI, CLAIM = shipped("ClusterAPI"), shipped("Karpenter")
+
+
+def obj(uid: str = "u", node: str = "gpu-1", **meta: Any) -> dict[str, Any]:
+    status = {"nodeRef": {"name": node}, "nodeName": node}
+    return {"metadata": {"uid": uid, "resourceVersion": "1", **meta}, "status": status}
+
+
+GOES, ASKED = "goes", "asked"
+
+
+def told(found: AskVerdict) -> str:
+    said = {"waits": found.waits, "cannot": found.cannot}
+    spoken = [f"{key}: {value}" for key, value in said.items() if value]
+    return ASKED if found.asked else (spoken or [GOES])[0]
+
+
+@pytest.mark.parametrize(
+    ("action", "json", "uid", "want"),
+    [
+        (CAPI, obj(), "u", GOES),
+        (CAPI, obj(annotations=OURS), "u", ASKED),
+        (CAPI, obj(annotations={"cluster.x-k8s.io/remediate-machine": ""}), "u", ASKED),
+        (CAPI, obj(annotations={"cluster.x-k8s.io/paused": ""}), "u",
+         "waits: X has annotation cluster.x-k8s.io/paused"),
+        (CAPI, obj(labels={"cluster.x-k8s.io/control-plane": ""}), "u",
+         "waits: X has label cluster.x-k8s.io/control-plane"),
+        (CAPI, obj(deletionTimestamp="t"), "u", "waits: X is being deleted"),
+        (CAPI, obj("v"), "u", "cannot: X is another one than when the step was planned"),
+        (CAPI, obj(node="gpu-2"), "u", "cannot: X lacks field status.nodeRef.name=gpu-1"),
+        (CAPI, None, "u", "cannot: there is no X"),
+        (CLAIM, obj(), "u", GOES),
+        (CLAIM, None, "u", ASKED),
+        (CLAIM, obj("v"), "u", ASKED),
+        (CLAIM, obj(deletionTimestamp="t"), "u", ASKED),
+        (CLAIM, None, "", "cannot: there is no X"),
+        (CLAIM, obj(deletionTimestamp="t"), "", "waits: X is being deleted"),
+    ],
+)  # fmt: skip
+def test_whether_a_machine_may_be_asked(
+    action: Replacement, json: Any, uid: str, want: str
+) -> None:
+    found = of_replacement(action, REQUEST, "X", json, node="gpu-1", uid=uid)
+    assert told(found) == want
+
+
+@pytest.mark.parametrize(
+    ("json", "want"),
+    [
+        (None, GOES),
+        (obj(annotations=OURS), ASKED),
+        (obj(), "waits: X is there and was not made for this step"),
+    ],
+)
+def test_whether_an_object_may_be_made(json: Any, want: str) -> None:
+    assert told(of_new_object(REQUEST, "X", json)) == want
+
+
+@pytest.mark.parametrize(
+    ("meta", "want"),
+    [
+        ({}, GOES),
+        ({"annotations": OURS}, ASKED),
+        ({"labels": {"example.io/do": "it"}}, ASKED),
+        ({"labels": {"example.io/do": "that"}},
+         "waits: the Node has example.io/do from somebody else"),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, "waits: the Node is being deleted"),
+    ],
+)  # fmt: skip
+def test_whether_a_label_may_be_set(meta: dict[str, Any], want: str) -> None:
+    node = msgspec.convert({"metadata": {"name": "gpu-1", **meta}}, NodeView)
+    assert told(of_label(LABEL, REQUEST, node)) == want
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(
+        st.sampled_from(["metadata", "annotations", "labels", "status", "conditions", "type",
+                         "spec", "uid", "name", "online"]) | st.text(max_size=4),
+        inner, max_size=4,
+    ),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(st.dictionaries(st.sampled_from(["metadata", "status", "spec"]), JSON), st.booleans())
+def test_no_shape_of_an_object_is_a_crash(json: dict[str, Any], known: bool) -> None:
+    for adapter in ADAPTERS.values():
+        for action in adapter.steps.values():
+            if isinstance(action, Replacement):
+                uid = "u" if known else ""
+                of_replacement(action, REQUEST, "X", json, node="gpu-1", uid=uid)
+                the_one(action, "gpu-1", (json,))
+            if isinstance(action, NewObject):
+                of_new_object(REQUEST, "X", json)
+                assert given_up(action, "X", json) is not None
+                assert is_over(action, json) in {True, False}
+
+
+def made(**changes: Any) -> NewObject:
+    known: dict[str, Any] = {
+        "object": {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "{node}"}},
+        "resource": "jobs",
+    }
+    return NewObject(**known | changes)
+
+
+@pytest.mark.parametrize(
+    ("failed", "want"),
+    [
+        (ConditionIs(type="Succeeded", status="False"), "X has condition Succeeded=False (Off)"),
+        (ConditionIs(type="Succeeded", status="False", reason="Off"),
+         "X has condition Succeeded=False (Off)"),
+        (ConditionIs(type="Succeeded", status="False", reason="Other"), ""),
+        (ConditionIs(type="Succeeded"), ""),
+        (ConditionIs(type="Other"), ""),
+        (None, ""),
+    ],
+)  # fmt: skip
+def test_what_was_given_up_is_said(failed: ConditionIs | None, want: str) -> None:
+    shown = {"type": "Succeeded", "status": "False", "reason": "Off"}
+    assert given_up(made(failed=failed), "X", {"status": {"conditions": [shown]}}) == want
+
+
+@pytest.mark.parametrize(
+    ("meta", "want"),
+    [
+        ({}, "/apis/batch/v1/jobs/request-1"),
+        ({"namespace": "{namespace}"}, "/apis/batch/v1/namespaces/gpuward/jobs/request-1"),
+        ({"name": "r-{node}", "namespace": "a"}, "/apis/batch/v1/namespaces/a/jobs/r-gpu-1"),
+        ({"name": "A/b"}, "its name is no name that an object can have"),
+    ],
+)
+def test_where_a_new_object_is_made(meta: dict[str, Any], want: str) -> None:
+    action = made(object={"apiVersion": "batch/v1", "kind": "Job", "metadata": meta})
+    found = new_address(action, "request-1", facts(), "gpuward")
+    assert (found if isinstance(found, str) else found.path) == want
+
+
+def claims(*names: Any) -> tuple[dict[str, Any], ...]:
+    return tuple(
+        {"metadata": {"name": f"c-{i}", "uid": f"u{i}"}, "status": {"nodeName": name}}
+        for i, name in enumerate(names)
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "want"),
+    [
+        (claims("gpu-2", "gpu-1"), "c-1"),
+        (claims("gpu-2"), "none of the nodeclaims belongs to the node"),
+        (claims("gpu-1", "gpu-1"), "2 of the nodeclaims belong to the node"),
+        (claims(None, ["gpu-1"], {"gpu-1": 1}), "none of the nodeclaims belongs to the node"),
+        (({"metadata": "x", "status": 3},), "none of the nodeclaims belongs to the node"),
+        (({"metadata": {"name": "a/b", "uid": "u"}, "status": {"nodeName": "gpu-1"}},),
+         "the one of the nodeclaims that belongs to the node has no usable name"),
+    ],
+)  # fmt: skip
+def test_of_a_list_exactly_one_belongs(found: tuple[dict[str, Any], ...], want: str) -> None:
+    one = the_one(CLAIM, "gpu-1", found)
+    assert (one if isinstance(one, str) else one["metadata"]["name"]) == want
+
+
+@given(st.dictionaries(st.text(max_size=2), JSON), st.dictionaries(st.text(max_size=2), JSON))
+def test_merging_never_changes_its_input(one: dict[str, Any], two: dict[str, Any]) -> None:
+    before = repr(one), repr(two)
+    merged(one, two)
+    assert (repr(one), repr(two)) == before
+
+
+# ------------------------------------------------------------------ what is on record
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_what_is_recorded_is_read_back(name: str) -> None:
+    for action in ADAPTERS[name].steps.values():
+        assert recorded(on_record(action, facts())) == action
+
+
+def test_a_label_is_recorded_with_its_names_put_in() -> None:
+    action = NodeLabel(label="example.io/do", value="{session}")
+    found = recorded(on_record(action, facts()))
+    assert found == NodeLabel(label="example.io/do", value="gpu-1-0badcafe")
+
+
+JOB = {"apiVersion": "batch/v1", "resource": "jobs", "kind": "Job", "namespace": "x"}
+MACHINE = {"apiVersion": "cluster.x-k8s.io/*", "resource": "machines", "kind": "Machine"}
+MARK = {"metadata": {"annotations": {"cluster.x-k8s.io/remediate-machine": "gpuward"}}}
+
+
+@pytest.mark.parametrize(
+    ("record", "want"),
+    [
+        ({"condition": "GPUNeedsReset"}, NodeCondition(condition="GPUNeedsReset")),
+        ({"patch": {"metadata": {"labels": {"a": "b"}}}}, NodeLabel(label="a", value="b")),
+        (
+            {"target": JOB, "create": {"spec": {"a": 1}}, "done": [{"condition": "Complete"}],
+             "failed": [{"condition": "Failed", "reason": "R"}], "clears": ["x"], "pod": "p"},
+            NewObject(
+                object={"apiVersion": "batch/v1", "kind": "Job", "spec": {"a": 1},
+                        "metadata": {"namespace": "x"}},
+                resource="jobs", done=ConditionIs(type="Complete"), pod="p", clears=("x",),
+                failed=ConditionIs(type="Failed", reason="R"),
+            ),
+        ),
+        (
+            {"target": MACHINE, "patch": MARK, "withdraw": {"at": "Never"}},
+            Replacement(api_version="cluster.x-k8s.io/*", resource="machines", node_field="",
+                        annotation="cluster.x-k8s.io/remediate-machine"),
+        ),
+        (
+            {"target": MACHINE, "delete": True},
+            Replacement(api_version="cluster.x-k8s.io/*", resource="machines", node_field=""),
+        ),
+        # What it would take to undo this, nobody knows any more: it is said, and left to a person.
+        ({"target": MACHINE, "patch": MARK}, None),
+        ({"patch": MARK}, None),
+        ({"create": {}}, None),
+        ({"target": JOB, "create": {}, "done": [{"field": "a"}]}, None),
+        ({}, None),
+        (None, None),
+    ],
+)  # fmt: skip
+def test_records_of_earlier_versions_are_read(record: Any, want: Any) -> None:
+    assert recorded(record) == want
+
+
+def test_a_record_of_an_earlier_version_finds_no_machine_to_ask() -> None:
+    action = recorded({"target": MACHINE, "patch": MARK, "withdraw": {"at": "Never"}})
+    assert isinstance(action, Replacement)
+    assert isinstance(the_one(action, "gpu-1", (obj(),)), str)
+    assert of_replacement(action, REQUEST, "X", obj(), node="gpu-1", uid="u").cannot
+
+
+@given(JSON)
+def test_no_shape_of_a_record_is_a_crash(record: Any) -> None:
+    if isinstance(record, dict):
+        recorded(record)
+        recorded({**record, "way": "NewObject"})
+        recorded({"target": record, "create": record, "patch": record, "withdraw": record})
