@@ -17,8 +17,12 @@ import yaml
 
 from hack.sim.cluster import resource as builtin
 from hack.sim.cluster.clients.client import ApiError, Client, Object
-from hack.sim.cluster.controllers.custom_kinds import served_resources
-from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, Resource
+from hack.sim.cluster.resource import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    NAMESPACES,
+    Resource,
+    custom_resources,
+)
 
 KUSTOMIZATION = "kustomization.yaml"
 # Of libyaml where PyYAML was built with it: ten times as fast, the same objects.
@@ -124,9 +128,14 @@ def known_resources(
     }
     among = [obj for obj in objects if obj["kind"] == CUSTOM_RESOURCE_DEFINITIONS.kind]
     for definition in (*definitions, *among):
-        for resource in served_resources(definition):
+        for resource in served(definition):
             known[(resource.api_version, resource.kind)] = resource
     return known
+
+
+def served(definition: Object) -> list[Resource]:
+    """The collections of all served versions of a CustomResourceDefinition."""
+    return [one for one, version in custom_resources(definition) if version.get("served")]
 
 
 async def post_manifests(
@@ -173,7 +182,7 @@ async def established(client: Client, definition: str) -> None:
 
 async def _all_served(client: Client, crd: Object) -> bool:
     """A real API server answers 404 for a moment after it said Established."""
-    for resource in served_resources(crd):
+    for resource in served(crd):
         try:
             await client.list(resource)
         except ApiError as error:

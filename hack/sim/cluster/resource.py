@@ -7,6 +7,7 @@ belongs here (see `kinds`).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,16 @@ class Resource:
         if subresource:
             parts.append(subresource)
         return "/".join(parts)
+
+
+def custom_resources(definition: dict[str, Any]) -> list[tuple[Resource, dict[str, Any]]]:
+    """The collection of each version of a CustomResourceDefinition, with the version's entry."""
+    spec = definition["spec"]
+    names, namespaced = spec["names"], spec["scope"] == "Namespaced"
+    return [
+        (Resource(spec["group"], one["name"], names["plural"], namespaced, names["kind"]), one)
+        for one in spec["versions"]
+    ]
 
 
 def _builtin(api_version: str, plural: str, kind: str, *, namespaced: bool = True) -> Resource:

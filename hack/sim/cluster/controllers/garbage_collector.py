@@ -13,7 +13,6 @@ from datetime import datetime
 from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.controllers import pods as pod_state
 from hack.sim.cluster.controllers.caches import Caches, Key
-from hack.sim.cluster.controllers.custom_kinds import stored_resource
 from hack.sim.cluster.controllers.running import Controller, Route
 from hack.sim.cluster.controllers.writes import NOTHING, Delete, Outcome, Patch, Write
 from hack.sim.cluster.resource import (
@@ -34,6 +33,7 @@ from hack.sim.cluster.resource import (
     SERVICES,
     STATEFUL_SETS,
     Resource,
+    custom_resources,
 )
 
 SETTLE_S = 0.25
@@ -156,7 +156,8 @@ class GarbageCollector:
 
     def learn(self, crd: Object) -> Resource | None:
         """Follow a definition's collection too; None if it is followed already."""
-        resource = stored_resource(crd)
+        found = custom_resources(crd)
+        resource = next((one for one, version in found if version.get("storage")), found[0][0])
         if (resource.group, resource.kind) in self.kinds.by_kind:
             return None
         self.kinds.by_kind[(resource.group, resource.kind)] = resource

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
@@ -23,7 +23,6 @@ from hack.sim.cluster.controllers.nodes.kubelet import KubeletSettings
 from hack.sim.cluster.controllers.nodes.kubelets import Kubelets
 from hack.sim.cluster.controllers.nodes.node_lifecycle import (
     orphan_controller,
-    silence_controller,
     taint_controller,
 )
 from hack.sim.cluster.controllers.nodes.scheduler import Scheduler
@@ -31,10 +30,10 @@ from hack.sim.cluster.controllers.running import Clock, Controller, Runner
 from hack.sim.cluster.controllers.workloads import (
     daemonset,
     deployment,
+    disruption,
     job,
     replicaset,
 )
-from hack.sim.cluster.controllers.workloads.disruption_loop import disruption_controllers
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS
 
 
@@ -51,11 +50,7 @@ class Parts:
     scheduler: bool = True
     kubelets: bool = True
     kubelet: KubeletSettings = field(default_factory=KubeletSettings)
-    serves: Callable[[str], bool] = lambda _node: True
     heartbeat_s: float | None = None
-    status_heartbeats: bool = False
-    judge_silence: bool = False
-    orphan_quarantine_s: float = 2.0
     seed: int = 0
 
 
@@ -91,9 +86,7 @@ class ClusterControllers:
             self.caches,
             clock,
             parts.kubelet,
-            serves=parts.serves,
             heartbeat_s=parts.heartbeat_s,
-            status_heartbeats=parts.status_heartbeats,
             seed=parts.seed,
         )
         if parts.kubelets:
@@ -125,13 +118,11 @@ class ClusterControllers:
             replicaset.CONTROLLER,
             daemonset.CONTROLLER,
             job.CONTROLLER,
-            *disruption_controllers(),
+            disruption.CONTROLLER,
             namespace_controller(collector.kinds.all),
             taint_controller(),
-            orphan_controller(self.parts.orphan_quarantine_s),
+            orphan_controller(),
         ]
-        if self.parts.judge_silence:
-            several.append(silence_controller())
         for controller in several:
             runner = self._runner(controller)
             runner.subscribe()

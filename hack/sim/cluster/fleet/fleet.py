@@ -22,12 +22,8 @@ class Pool:
     name: str
     nodes: int
     gpus: int = 8
-    product: str = "NVIDIA-H100-80GB-HBM3"
-    instance_type: str = "p5.48xlarge"
     rack_size: int = 8
-    zones: tuple[str, ...] = ("zone-a",)
     labels: Mapping[str, str] = field(default_factory=dict)
-    taints: tuple[Object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +32,11 @@ class Budget:
 
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
-    unhealthy_pods: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
-    """A training Job over several nodes, Indexed; an evicted pod costs nothing but itself."""
+    """A training Job over several nodes; an evicted pod costs nothing but itself."""
 
     name: str
     pods: int
@@ -49,7 +44,6 @@ class Gang:
     gpus: int = 8
     namespace: str = "training"
     budget: Budget | None = None
-    stop_after: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +56,6 @@ class Serving:
     gpus: int = 1
     namespace: str = "serving"
     budget: Budget | None = None
-    stop_after: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,15 +66,10 @@ class Daemon:
     namespace: str = "gpu-operator"
     pools: tuple[str, ...] = ()
     tolerations: tuple[Object, ...] = (GPU_TOLERATION,)
-    priority_class: str | None = None
 
 
 DEVICE_PLUGIN = Daemon(name="nvidia-device-plugin-daemonset")
 DCGM_EXPORTER = Daemon(name="nvidia-dcgm-exporter")
-FEATURE_DISCOVERY = Daemon(name="gpu-feature-discovery")
-NODE_EXPORTER = Daemon(
-    name="node-exporter", namespace="monitoring", tolerations=({"operator": "Exists"},)
-)
 CNI = Daemon(name="cilium", namespace="kube-system", tolerations=({"operator": "Exists"},))
 
 Workload = Gang | Serving | Daemon
@@ -111,50 +99,3 @@ def node_names(pool: Pool) -> list[str]:
 def rack_of(pool: Pool, number: int) -> str:
     """The rack of the pool's node of that number."""
     return f"{pool.name}-rack-{number // pool.rack_size:03d}"
-
-
-def idle_fleet(nodes: int) -> Fleet:
-    """Nodes with nothing on them: what 5,000 healthy nodes cost."""
-    return Fleet(pools=(Pool(name="gpu", nodes=nodes),))
-
-
-def mixed_fleet(nodes: int, *, gang_size: int = 32, replicas: int = 64) -> Fleet:
-    """Two thirds of the nodes train in gangs, the others serve with eight pods each.
-
-    With its five DaemonSets this comes to a little over eight pods a node: 1,500 nodes carry
-    12,500 pods.
-    """
-    training = nodes * 2 // 3
-    serving = nodes - training
-    gangs = tuple(
-        Gang(
-            name=f"llm-{number:03d}",
-            pods=min(gang_size, training - number * gang_size),
-            pool="train",
-        )
-        for number in range(-(-training // gang_size))
-    )
-    services = tuple(
-        Serving(
-            name=f"api-{number:03d}",
-            replicas=min(replicas, serving * 8 - number * replicas),
-            pool="serve",
-            budget=Budget(max_unavailable="10%"),
-        )
-        for number in range(-(-serving * 8 // replicas))
-    )
-    return Fleet(
-        pools=(
-            Pool(name="train", nodes=training, zones=("zone-a", "zone-b")),
-            Pool(name="serve", nodes=serving, zones=("zone-a", "zone-b")),
-        ),
-        workloads=(
-            CNI,
-            NODE_EXPORTER,
-            DEVICE_PLUGIN,
-            DCGM_EXPORTER,
-            FEATURE_DISCOVERY,
-            *gangs,
-            *services,
-        ),
-    )

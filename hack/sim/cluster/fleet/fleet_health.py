@@ -27,7 +27,7 @@ from hack.sim.cluster.fleet.fleet_health_objects import (
 from hack.sim.cluster.resource import NODES, Resource
 from rules.api.evidence.whose import session_of
 from rules.api.evidence.wire import digest
-from rules.api.health import IncidentStatus, PublisherPod, plain
+from rules.api.health import IncidentStatus, plain
 from rules.api.names import API_VERSION, GROUP, VERSION
 
 GPU_EVIDENCES = Resource(GROUP, VERSION, "gpuevidences", False, "GPUEvidence")
@@ -43,7 +43,6 @@ class _Story:
     facts: NodeFacts
     incidents: list[IncidentStatus] = field(default_factory=list)
     blind: bool = False
-    publisher: PublisherPod | None = None
     opened: int = 0
     conditions: dict[str, Object] = field(default_factory=dict)
 
@@ -55,7 +54,6 @@ class FleetHealth:
         self._client = client
         self._clock = clock
         self._stories: dict[str, _Story] = {}
-        self._dead: set[str] = set()
 
     async def healthy(self, node: str) -> None:
         """The node is fine: all incidents closed, verdict published."""
@@ -134,23 +132,10 @@ class FleetHealth:
                 raise
         return str(spec["sha256"])
 
-    async def publish_from(self, node: str, pod: Object) -> None:
-        """From now on the verdict names this pod as its publisher instead of a heartbeat."""
-        story = await self._story(node)
-        meta = pod["metadata"]
-        name = f"{meta['namespace']}/{meta['name']}"
-        story.publisher = PublisherPod(pod=name, pod_uid=meta["uid"])
-        await self._publish(story)
-
-    def stop_heartbeat(self, node: str) -> None:
-        """The agent of that node is dead: its verdict goes stale."""
-        self._dead.add(node)
-
     async def beat(self) -> None:
         """One heartbeat of every living agent."""
-        for node, story in list(self._stories.items()):
-            if node not in self._dead and story.publisher is None:
-                await self._publish(story, node_too=False)
+        for story in list(self._stories.values()):
+            await self._publish(story, node_too=False)
 
     async def run(self, period_s: float = HEARTBEAT_S) -> None:
         """Heartbeats for ever."""
@@ -166,13 +151,7 @@ class FleetHealth:
         return story
 
     async def _publish(self, story: _Story, *, node_too: bool = True) -> None:
-        status = health_status(
-            story.facts,
-            story.incidents,
-            self._clock(),
-            blind=story.blind,
-            publisher=story.publisher,
-        )
+        status = health_status(story.facts, story.incidents, self._clock(), blind=story.blind)
         await self._put_health(story.facts, plain(status))
         if node_too:
             patch = node_status_patch(status, story.facts, self._clock(), story.conditions)

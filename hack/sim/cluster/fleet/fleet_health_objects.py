@@ -70,31 +70,6 @@ XID_79 = Fault(
     gpu=3,
     evidence="NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', GPU has fallen off the bus.",
 )
-ROW_REMAP_FAILURE = Fault(
-    reason="RowRemapFailure",
-    klass=ReasonClass.LATCH,
-    action=Action.REPLACE_NODE,
-    closes_on="Human",
-    evidence="row remapper: failure flag set",
-)
-THERMAL_SLOWDOWN = Fault(
-    reason="ThermalSlowdown",
-    severity=Severity.DEGRADED,
-    level=Level.REPORT,
-    klass=ReasonClass.GAUGE,
-    action=Action.INVESTIGATE,
-    closes_on="State(clocks_event_reasons, 3 of 5)",
-    evidence="clock event reasons: hardware thermal slowdown",
-)
-SRAM_THRESHOLD = Fault(
-    reason="EccSramThreshold",
-    severity=Severity.DEGRADED,
-    level=Level.CORDON,
-    klass=ReasonClass.LATCH,
-    action=Action.RUN_DIAGNOSTICS,
-    closes_on="Human",
-    evidence="SRAM threshold exceeded",
-)
 
 
 def gpu_uuid(node: str, index: int) -> str:

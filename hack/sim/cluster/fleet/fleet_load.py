@@ -133,11 +133,7 @@ def pool_nodes(pool: Pool, now: datetime) -> list[Object]:
             name,
             now=now,
             gpus=pool.gpus,
-            product=pool.product,
-            instance_type=pool.instance_type,
-            zone=pool.zones[number // pool.rack_size % len(pool.zones)],
             labels={POOL_LABEL: pool.name, RACK_LABEL: rack_of(pool, number), **pool.labels},
-            taints=list(pool.taints),
         )
         for number, name in enumerate(node_names(pool))
     ]

@@ -54,7 +54,6 @@ def manifest(workload: Workload) -> Object:
                 workload.name,
                 gpus=workload.gpus,
                 pool=workload.pool,
-                annotations=_stop_after(workload.stop_after),
             )
             return _object("apps/v1", "Deployment", workload, spec)
         case Daemon():
@@ -75,36 +74,26 @@ def _budget_spec(workload: Gang | Serving) -> Object:
         spec["minAvailable"] = budget.min_available
     if budget.max_unavailable is not None:
         spec["maxUnavailable"] = budget.max_unavailable
-    if budget.unhealthy_pods is not None:
-        spec["unhealthyPodEvictionPolicy"] = budget.unhealthy_pods
     return spec
 
 
 def _job(gang: Gang) -> Object:
     disrupted = {"type": "DisruptionTarget", "status": "True"}
     ignore = {"action": "Ignore", "onPodConditions": [disrupted]}
-    spec = {**_job_spec(gang), "podFailurePolicy": {"rules": [ignore]}}
-    return _object("batch/v1", "Job", gang, spec)
-
-
-def _job_spec(gang: Gang) -> Object:
-    template = pod_template(
-        gang.name, gpus=gang.gpus, pool=gang.pool, annotations=_stop_after(gang.stop_after)
-    )
+    template = pod_template(gang.name, gpus=gang.gpus, pool=gang.pool)
     template["spec"]["restartPolicy"] = "Never"
-    return {
+    spec = {
         "completions": gang.pods,
         "parallelism": gang.pods,
-        "completionMode": "Indexed",
         "backoffLimit": 0,
+        "podFailurePolicy": {"rules": [ignore]},
         "template": template,
     }
+    return _object("batch/v1", "Job", gang, spec)
 
 
 def _daemon_set(daemon: Daemon) -> Object:
     template = pod_template(daemon.name, tolerations=daemon.tolerations)
-    if daemon.priority_class is not None:
-        template["spec"]["priorityClassName"] = daemon.priority_class
     if daemon.pools:
         term = {
             "matchExpressions": [
@@ -135,7 +124,3 @@ def _object(api_version: str, kind: str, workload: Workload, spec: Object) -> Ob
 
 def _selection(app: str) -> Object:
     return {"selector": {"matchLabels": {"app": app}}}
-
-
-def _stop_after(duration: str | None) -> dict[str, str] | None:
-    return None if duration is None else {"sim.gpuward.io/stop-after": duration}

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.calls import DeleteOptions
-from hack.sim.cluster.resource import Resource
+from hack.sim.cluster.resource import Resource, custom_resources
 from hack.sim.cluster.store.deletion import delete
 from hack.sim.cluster.store.kinds import Kind, Object, metadata_fields
 from hack.sim.cluster.store.objects import Hooks, ObjectApi
@@ -76,16 +76,9 @@ class Definitions:
 
 def _kinds(definition: Object) -> list[Kind]:
     """The kinds that the versions of a definition describe."""
-    spec, found = definition["spec"], []
-    names = spec["names"]
-    for version in spec["versions"]:
-        resource = Resource(
-            spec["group"],
-            version["name"],
-            names["plural"],
-            spec["scope"] == "Namespaced",
-            names["kind"],
-        )
+    found = []
+    names = definition["spec"]["names"]
+    for resource, version in custom_resources(definition):
         paths = [one["jsonPath"] for one in version.get("selectableFields") or ()]
         selectable = [path.removeprefix(".") for path in paths]
         found.append(

@@ -7,11 +7,6 @@ Annotations on a pod change its behaviour:
 
 | annotation | value | meaning |
 |---|---|---|
-| `sim.gpuward.io/start-after` | duration | runs that long after it was bound |
-| `sim.gpuward.io/stop-after` | duration | takes that long to stop, at most its grace period |
-| `sim.gpuward.io/never-ready` | `true` | runs but never gets ready |
-| `sim.gpuward.io/crash-loop` | `true` | restarts for ever |
-| `sim.gpuward.io/hang-terminating` | `true` | cannot be killed (D state) until its node reboots |
 | `sim.gpuward.io/finish-after` | duration | ends by itself that long after its start |
 | `sim.gpuward.io/exit-code` | integer | with which code it ends by itself |
 | `sim.gpuward.io/message` | text | what it leaves in its termination log then |
@@ -32,12 +27,11 @@ from hack.sim.cluster.resource import PODS
 
 PREFIX = "sim.gpuward.io/"
 SIGTERM_EXIT, SIGKILL_EXIT = 143, 137
-CRASH_RESTARTS = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletSettings:
-    """How long things take on every node, unless a pod's annotations say otherwise."""
+    """How long things take on every node."""
 
     start_s: float = 0.0
     stop_s: float = 0.05
@@ -62,8 +56,7 @@ def act(
     if pod_state.is_finished(pod):
         return Outcome(), memory
     if pod_state.phase(pod) != "Running":
-        start_s = _duration(pod, "start-after", settings.start_s)
-        wait_s = start_s - (now - memory.seen_at).total_seconds()
+        wait_s = settings.start_s - (now - memory.seen_at).total_seconds()
         if wait_s > 0:
             return Outcome(again_in_s=wait_s), memory
         return _run(pod, restarts=0, now=now), replace(memory, boot=boot)
@@ -77,26 +70,14 @@ def act(
 
 
 def _run(pod: Object, *, restarts: int, now: datetime) -> Outcome:
-    ready = not (_flag(pod, "never-ready") or _flag(pod, "crash-loop"))
     status = pod.get("status") or {}
     ip = pod_ip(pod["metadata"]["uid"])
-    running = {"running": {"startedAt": stamp(now)}}
-    state = running
-    if _flag(pod, "crash-loop"):
-        restarts = max(restarts, CRASH_RESTARTS)
-        message = "back-off 5m0s restarting failed container"
-        state = {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
+    state = {"running": {"startedAt": stamp(now)}}
     conditions = status.get("conditions")
-    for kind, good in (
-        ("PodReadyToStartContainers", True),
-        ("Initialized", True),
-        ("Ready", ready),
-        ("ContainersReady", ready),
-        ("PodScheduled", True),
-    ):
-        entry = {"type": kind, "status": str(good)}
-        if not good:
-            entry["reason"] = "ContainersNotReady"
+    for kind in (
+        "PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled",
+    ):  # fmt: skip
+        entry = {"type": kind, "status": "True"}
         conditions = pod_state.with_condition(conditions, entry, stamp(now))
     new = {
         **status,
@@ -106,16 +87,16 @@ def _run(pod: Object, *, restarts: int, now: datetime) -> Outcome:
         "podIP": ip,
         "podIPs": [{"ip": ip}],
         "startTime": status.get("startTime") or stamp(now),
-        "containerStatuses": _containers(pod, state, ready=ready, restarts=restarts),
+        "containerStatuses": _containers(pod, state, ready=True, restarts=restarts),
     }
-    delay = _duration(pod, "finish-after", -1.0)
-    again_in_s = max(delay, 0.001) if delay >= 0 else None
+    delay = _finish_after_s(pod)
+    again_in_s = None if delay is None else max(delay, 0.001)
     return Outcome(writes=(_put(pod, new),), again_in_s=again_in_s)
 
 
 def _finish(pod: Object, now: datetime) -> Outcome:
-    after_s = _duration(pod, "finish-after", -1.0)
-    if after_s < 0:
+    after_s = _finish_after_s(pod)
+    if after_s is None:
         return Outcome()
     end = parse_stamp(_started_at(pod)) + timedelta(seconds=after_s)
     if now < end:
@@ -129,10 +110,8 @@ def _stop(
 ) -> Outcome:
     """A terminating pod: containers stop, then the object goes (or waits for its finalizers)."""
     meta = pod["metadata"]
-    if memory.boot == boot and _flag(pod, "hang-terminating"):
-        return Outcome()
     grace_s = float(meta.get("deletionGracePeriodSeconds") or 0)
-    stop_s = min(_duration(pod, "stop-after", settings.stop_s), grace_s)
+    stop_s = min(settings.stop_s, grace_s)
     since = memory.stopping_since or now
     wait_s = stop_s - (now - since).total_seconds()
     if memory.boot == boot and wait_s > 0 and not pod_state.is_finished(pod):
@@ -219,13 +198,9 @@ def _annotation(pod: Object, name: str) -> str | None:
     return None if value is None else str(value)
 
 
-def _flag(pod: Object, name: str) -> bool:
-    return _annotation(pod, name) == "true"
-
-
-def _duration(pod: Object, name: str, default_s: float) -> float:
-    text = _annotation(pod, name)
-    return default_s if text is None else parse_duration_s(text)
+def _finish_after_s(pod: Object) -> float | None:
+    text = _annotation(pod, "finish-after")
+    return None if text is None else parse_duration_s(text)
 
 
 def _exit_code(pod: Object) -> int:

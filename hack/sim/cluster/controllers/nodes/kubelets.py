@@ -1,7 +1,6 @@
 """Fake kubelets for a whole fleet in one loop, and the ways in which a node can go wrong.
 
-Serves every node of the cluster unless told to leave some out (a node with a real kubelet). It
-follows pods with one watch; heartbeats are optional, since idle fleets should be idle.
+It follows pods with one watch; heartbeats are optional, since idle fleets should be idle.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ _ATTEMPTS = 10
 class Kubelets:
     """All the kubelets of a simulated fleet.
 
-    With `heartbeat_s` each renews its Lease that often, with `status_heartbeats` its conditions'
-    heartbeat time too.
+    With `heartbeat_s` each renews its Lease that often.
     """
 
     def __init__(
@@ -44,18 +42,14 @@ class Kubelets:
         clock: Clock,
         settings: KubeletSettings | None = None,
         *,
-        serves: Callable[[str], bool] = lambda _node: True,
         heartbeat_s: float | None = None,
-        status_heartbeats: bool = False,
         seed: int = 0,
     ) -> None:
         self._client = client
         self._caches = caches
         self._clock = clock
         self._settings = settings or KubeletSettings()
-        self._serves = serves
         self._heartbeat_s = heartbeat_s
-        self._status_heartbeats = status_heartbeats
         self._rng = random.Random(f"kubelets {seed}")
         self._memory: dict[str, PodMemory] = {}
         self._boots: dict[str, int] = {}
@@ -90,7 +84,7 @@ class Kubelets:
         if pod is None:
             return NOTHING
         node, uid = pod_state.node_of(pod), pod["metadata"]["uid"]
-        if node in self._silent or not self._serves(node) or not caches[NODES].get(("", node)):
+        if node in self._silent or not caches[NODES].get(("", node)):
             return NOTHING
         boot = self._boots.get(node, 0)
         memory = self._memory.get(uid) or PodMemory(seen_at=now, boot=boot)
@@ -101,32 +95,26 @@ class Kubelets:
         if old is not None and new is None:
             self._memory.pop(old["metadata"]["uid"], None)
 
-    async def fall_silent(self, node: str, *, noticed: bool = True) -> None:
-        """The kubelet dies: pods stay as they are; `noticed` also writes Ready=Unknown."""
+    async def fall_silent(self, node: str) -> None:
+        """The kubelet dies: Ready=Unknown, pods stay as they are."""
         self._silent.add(node)
-        if noticed:
-            await self._put_node_status(
-                node,
-                lambda status: {
-                    **status,
-                    "conditions": silent_conditions(status["conditions"], self._clock()),
-                },
-            )
+        await self._put_node_status(
+            node,
+            lambda status: {
+                **status,
+                "conditions": silent_conditions(status["conditions"], self._clock()),
+            },
+        )
 
     async def speak_again(self, node: str) -> None:
         """The kubelet is back in the same boot and does what it missed."""
         self._silent.discard(node)
-        await self._put_node_status(node, lambda status: self._alive(node, status, ready=True))
+        await self._put_node_status(node, lambda status: self._alive(node, status))
         self._look_at_pods_of(node)
 
-    async def set_ready(self, node: str, *, ready: bool) -> None:
-        """The kubelet lives and reports Ready or not."""
-        await self._put_node_status(node, lambda status: self._alive(node, status, ready=ready))
-
-    async def reboot(self, node: str, *, down_s: float = 0.0) -> None:
+    async def reboot(self, node: str) -> None:
         """The machine restarts: silent, then another bootID, its pods' containers start again."""
         await self.fall_silent(node)
-        await asyncio.sleep(down_s)
         self._boots[node] = self._boots.get(node, 0) + 1
         for pod in self._caches[PODS].on_node(node):
             uid = pod["metadata"]["uid"]
@@ -135,37 +123,9 @@ class Kubelets:
             )
         await self.speak_again(node)
 
-    async def recreate(self, node: str, *, lose_pods: bool = True) -> Object:
-        """The Node object is deleted and comes back under its name with a new UID and boot."""
-        old = await self._client.get(NODES, node)
-        self._silent.add(node)
-        await self._client.delete(NODES, node, uid=old["metadata"]["uid"])
-        if lose_pods:
-            for pod in self._caches[PODS].on_node(node):
-                meta = pod["metadata"]
-                await self._client.delete(
-                    PODS, meta["name"], meta["namespace"], uid=meta["uid"], grace=0
-                )
-        self._boots[node] = self._boots.get(node, 0) + 1
-        self._silent.discard(node)
-        kept = {
-            key: value
-            for key, value in old["metadata"]["labels"].items()
-            if not key.startswith("gpuward.io/")
-        }
-        fresh = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": node, "labels": kept},
-            "spec": {"providerID": old["spec"].get("providerID", "")},
-        }
-        created = await self._client.create(NODES, fresh)
-        status = self._alive(node, {**old["status"], "conditions": []}, ready=True)
-        return await self._client.update_status(NODES, {**created, "status": status})
-
-    def _alive(self, node: str, status: Object, *, ready: bool) -> Object:
+    def _alive(self, node: str, status: Object) -> Object:
         conditions = ready_conditions(
-            status.get("conditions") or [], ready=ready, now=self._clock()
+            status.get("conditions") or [], ready=True, now=self._clock()
         )
         info = node_info(node, boot=self._boots.get(node, 0))
         return {**status, "conditions": conditions, "nodeInfo": info}
@@ -199,18 +159,13 @@ class Kubelets:
             await asyncio.sleep(period_s / (len(nodes) + 1))
 
     def _beats(self, node: Object) -> bool:
-        name = node["metadata"]["name"]
-        return name not in self._silent and self._serves(name)
+        return node["metadata"]["name"] not in self._silent
 
     async def _beat(self, node: Object) -> None:
         name = node["metadata"]["name"]
         try:
             renewed = {"spec": {"renewTime": stamp_micro(self._clock())}}
             await self._client.patch(LEASES, name, renewed, LEASE_NAMESPACE)
-            if self._status_heartbeats:
-                await self._put_node_status(
-                    name, lambda status: self._alive(name, status, ready=True)
-                )
         except ApiError as error:
             if error.code == 404:
                 await self._first_lease(node)

@@ -1,7 +1,7 @@
-"""Node controllers: taints that follow from a node's state, silence of kubelets, orphaned pods.
+"""Node controllers: taints that follow from a node's state, orphaned pods.
 
 A cordon becomes the taint `node.kubernetes.io/unschedulable` here, as in a real cluster, which is
-also why a marking patch may meet a newer resourceVersion. Judging silence by Leases is optional.
+also why a marking patch may meet a newer resourceVersion.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from datetime import datetime
 from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.controllers import pods as pod_state
 from hack.sim.cluster.controllers.caches import Caches, Key, key_of
-from hack.sim.cluster.controllers.nodes.node_objects import LEASE_NAMESPACE, silent_conditions
 from hack.sim.cluster.controllers.nodes.placement import UNSCHEDULABLE_TAINT
 from hack.sim.cluster.controllers.running import Controller
-from hack.sim.cluster.controllers.timestamps import seconds_since, stamp
+from hack.sim.cluster.controllers.timestamps import stamp
 from hack.sim.cluster.controllers.workloads.replicaset import own_key
 from hack.sim.cluster.controllers.writes import (
     NOTHING,
@@ -26,7 +25,7 @@ from hack.sim.cluster.controllers.writes import (
     Write,
     with_status,
 )
-from hack.sim.cluster.resource import LEASES, NODES, PODS
+from hack.sim.cluster.resource import NODES, PODS
 
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 _PRESSURE_TAINTS = {
@@ -34,8 +33,8 @@ _PRESSURE_TAINTS = {
     "DiskPressure": "node.kubernetes.io/disk-pressure",
     "PIDPressure": "node.kubernetes.io/pid-pressure",
 }
+ORPHANED_S = 2.0
 OWNED_KEYS = {UNSCHEDULABLE_TAINT, NOT_READY, UNREACHABLE, *_PRESSURE_TAINTS.values()}
-SILENCE_S = 50.0
 
 
 def wanted_taints(node: Object) -> list[tuple[str, str]]:
@@ -75,27 +74,6 @@ def reconcile_taints(node: Object, now: datetime) -> Outcome:
     return Outcome(writes=(Patch(resource=NODES, target=node, patch=patch),))
 
 
-def reconcile_silence(node: Object, lease: Object | None, now: datetime) -> Outcome:
-    """Ready=Unknown once the node's Lease was not renewed for 50 s (Kubernetes 1.36 default).
-
-    A node that never had a Lease is left alone.
-    """
-    if lease is None:
-        return NOTHING
-    silent_s = seconds_since(lease["spec"].get("renewTime"), now)
-    if silent_s is None:
-        return NOTHING
-    if silent_s < SILENCE_S:
-        return Outcome(again_in_s=SILENCE_S - silent_s)
-    ready = pod_state.condition(node, "Ready")
-    if ready is not None and ready["status"] == "Unknown":
-        return NOTHING
-    status = node.get("status") or {}
-    conditions = silent_conditions(status.get("conditions") or [], now)
-    body = with_status(node, {**status, "conditions": conditions})
-    return Outcome(writes=(UpdateStatus(resource=NODES, body=body),))
-
-
 def reconcile_orphan(pod: Object, now: datetime) -> Outcome:
     """A pod bound to a node that no longer exists ends Failed and is deleted (pod GC)."""
     writes: list[Write] = []
@@ -133,30 +111,8 @@ def taint_controller() -> Controller:
     )
 
 
-def silence_controller() -> Controller:
-    """Watches Leases; only for clusters whose kubelets renew them."""
-
-    def reconcile_key(key: Key, caches: Caches, now: datetime) -> Outcome:
-        node = caches[NODES].get(key)
-        if node is None:
-            return NOTHING
-        return reconcile_silence(node, caches[LEASES].get((LEASE_NAMESPACE, key[1])), now)
-
-    def lease_key(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
-        lease = new or old
-        if lease is not None and lease["metadata"].get("namespace") == LEASE_NAMESPACE:
-            yield "", lease["metadata"]["name"]
-
-    return Controller(
-        name="node-silence",
-        routes={NODES: own_key, LEASES: lease_key},
-        reconcile=reconcile_key,
-        workers=1,
-    )
-
-
-def orphan_controller(quarantine_s: float) -> Controller:
-    """Deletes pods of vanished nodes after `quarantine_s` (40 s in Kubernetes)."""
+def orphan_controller() -> Controller:
+    """Deletes pods of vanished nodes after 2 s (40 s in Kubernetes)."""
 
     def pods_of_gone_node(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
         if old is not None and new is None:
@@ -173,5 +129,5 @@ def orphan_controller(quarantine_s: float) -> Controller:
         name="pod-garbage-collector",
         routes={NODES: pods_of_gone_node},
         reconcile=reconcile_key,
-        settle_s=lambda _collection: quarantine_s,
+        settle_s=lambda _collection: ORPHANED_S,
     )

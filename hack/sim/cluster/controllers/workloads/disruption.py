@@ -1,28 +1,47 @@
 """The disruption controller: what a PodDisruptionBudget allows right now.
 
-Pure functions from a budget, its pods and the scale of their controllers to the status Kubernetes
-would write; the eviction code of the API server reads that status. Numbers and texts that clients
-see follow Kubernetes 1.36, failures included.
+`reconcile` is pure: from a budget, its pods and the scale of their controllers to the status that
+Kubernetes would write; the eviction code of the API server reads that status. Numbers and texts
+that clients see follow Kubernetes 1.36, failures included; events are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.controllers import pods as pod_state
+from hack.sim.cluster.controllers.caches import Caches, Key, key_of
 from hack.sim.cluster.controllers.owners import controller_of
+from hack.sim.cluster.controllers.running import Controller
 from hack.sim.cluster.controllers.timestamps import parse_stamp, stamp
 from hack.sim.cluster.controllers.workloads.deployment import share
-from hack.sim.cluster.controllers.writes import Outcome, Tell, UpdateStatus, Write, with_status
-from hack.sim.cluster.resource import POD_DISRUPTION_BUDGETS, PODS
+from hack.sim.cluster.controllers.workloads.replicaset import own_key
+from hack.sim.cluster.controllers.writes import NOTHING, Outcome, UpdateStatus, Write, with_status
+from hack.sim.cluster.resource import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    STATEFUL_SETS,
+    Resource,
+)
 from hack.sim.cluster.store.selectors import matches
 
 DELETION_TIMEOUT = timedelta(minutes=2)
-STALE_TARGET = timedelta(minutes=2)
-NAME = "controllermanager"
+_SCALABLE = {
+    (resource.group, resource.kind): resource
+    for resource in (REPLICA_SETS, STATEFUL_SETS, DEPLOYMENTS, REPLICATION_CONTROLLERS)
+}
+_WITHOUT_SCALE = {
+    (resource.group, resource.kind): resource for resource in (JOBS, DAEMON_SETS, NODES)
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +70,10 @@ def selected_pods(budget: Object, pods: list[Object]) -> list[Object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """How many pods a budget counts on, how many must be healthy, which have no controller."""
+    """How many pods a budget counts on, how many must be healthy."""
 
     pods: int
     healthy: int
-    unmanaged: tuple[str, ...] = ()
 
 
 def expected(budget: Object, pods: list[Object], scale_of: ScaleOf) -> Expected | NoScale:
@@ -65,10 +83,8 @@ def expected(budget: Object, pods: list[Object], scale_of: ScaleOf) -> Expected 
     if most_out is None and not _is_percentage(least_in):
         return Expected(pods=len(pods), healthy=int(least_in or 0))
     total: dict[str, int] = {}
-    unmanaged: list[str] = []
     for pod in pods:
         if controller_of(pod) is None:
-            unmanaged.append(pod["metadata"]["name"])
             continue
         scale = scale_of(pod)
         if isinstance(scale, NoScale):
@@ -81,7 +97,7 @@ def expected(budget: Object, pods: list[Object], scale_of: ScaleOf) -> Expected 
         healthy = max(count - share(most_out, count, round_up=True), 0)
     else:
         healthy = share(str(least_in), count, round_up=True)
-    return Expected(pods=count, healthy=healthy, unmanaged=tuple(unmanaged))
+    return Expected(pods=count, healthy=healthy)
 
 
 def _is_percentage(value: object) -> bool:
@@ -89,26 +105,11 @@ def _is_percentage(value: object) -> bool:
 
 
 def reconcile(budget: Object, pods: list[Object], scale_of: ScaleOf, now: datetime) -> Outcome:
-    """The status a budget should have now, its events, and when a disrupted pod expires."""
-    tell: list[Write] = []
-    if not pods and not _is_observed(budget):
-        tell.append(_tell(budget, "Normal", "NoPods", "No matching pods found"))
+    """The status a budget should have now, and when a disrupted pod expires."""
     wanted = expected(budget, pods, scale_of)
     if isinstance(wanted, NoScale):
         return _failed(budget, wanted.why, now)
-    if wanted.unmanaged and not _is_observed(budget):
-        tell.append(_tell(budget, "Warning", "UnmanagedPods", _unmanaged_text(wanted.unmanaged)))
-    disrupted, expires_s, not_deleted = _disrupted(budget, pods, now)
-    tell += [
-        _tell(
-            pod,
-            "Warning",
-            "NotDeleted",
-            f"Pod was expected by PDB {budget['metadata']['namespace']}/"
-            f"{budget['metadata']['name']} to be deleted but it wasn't",
-        )
-        for pod in not_deleted
-    ]
+    disrupted, expires_s = _disrupted(budget, pods, now)
     healthy = sum(
         1
         for pod in pods
@@ -135,7 +136,7 @@ def reconcile(budget: Object, pods: list[Object], scale_of: ScaleOf, now: dateti
     }
     if disrupted:
         status["disruptedPods"] = disrupted
-    return Outcome(writes=(*_put_if_changed(budget, status), *tell), again_in_s=expires_s)
+    return Outcome(writes=_put_if_changed(budget, status), again_in_s=expires_s)
 
 
 def _failed(budget: Object, why: str, now: datetime) -> Outcome:
@@ -157,87 +158,130 @@ def _failed(budget: Object, why: str, now: datetime) -> Outcome:
         "disruptionsAllowed": 0,
         "conditions": pod_state.with_condition(old.get("conditions"), entry, stamp(now)),
     }
-    writes = _put_if_changed(budget, status)
-    if writes:
-        message = f"Failed to calculate the number of expected pods: {why}"
-        told = _tell(budget, "Warning", "CalculateExpectedPodCountFailed", message)
-        writes = [*writes, told]
-    return Outcome(writes=tuple(writes))
+    return Outcome(writes=_put_if_changed(budget, status))
 
 
 def _disrupted(
     budget: Object, pods: list[Object], now: datetime
-) -> tuple[dict[str, str], float | None, list[Object]]:
-    """Evictions allowed lately whose pods are not terminating yet, the next expiry, the
-    expired.
-    """
+) -> tuple[dict[str, str], float | None]:
+    """Evictions allowed lately whose pods are not terminating yet, and the next expiry."""
     known: Mapping[str, str] = (budget.get("status") or {}).get("disruptedPods") or {}
     pending: dict[str, str] = {}
-    not_deleted: list[Object] = []
     waits: list[float] = []
     for pod in pods:
         name = pod["metadata"]["name"]
         if name not in known or pod_state.is_terminating(pod):
             continue
         left_s = (parse_stamp(known[name]) + DELETION_TIMEOUT - now).total_seconds()
-        if left_s <= 0:
-            not_deleted.append(pod)
-        else:
+        if left_s > 0:
             pending[name] = known[name]
             waits.append(left_s)
-    return pending, min(waits, default=None), not_deleted
+    return pending, min(waits, default=None)
 
 
-def _put_if_changed(budget: Object, status: Object) -> list[Write]:
+def _put_if_changed(budget: Object, status: Object) -> tuple[Write, ...]:
     if status == budget.get("status"):
-        return []
-    return [UpdateStatus(resource=POD_DISRUPTION_BUDGETS, body=with_status(budget, status))]
+        return ()
+    return (UpdateStatus(resource=POD_DISRUPTION_BUDGETS, body=with_status(budget, status)),)
 
 
-def _is_observed(budget: Object) -> bool:
-    status = budget.get("status") or {}
-    return bool(status.get("observedGeneration") == budget["metadata"].get("generation", 1))
+def scale_lookup(caches: Caches) -> ScaleOf:
+    """Who scales a pod, as far as the caches know: Deployment over ReplicaSet."""
+
+    def scale_of(pod: Object) -> Scale | NoScale | None:
+        owner = controller_of(pod)
+        if owner is None:
+            return None
+        namespace = pod["metadata"]["namespace"]
+        resource = _SCALABLE.get((_group(owner), owner["kind"]))
+        if resource is None:
+            return _no_scale(owner)
+        found = _live(owner, resource, namespace, caches)
+        if found is None:
+            return None
+        above = controller_of(found)
+        if resource == REPLICA_SETS and above and above["kind"] == "Deployment":
+            found = _live(above, DEPLOYMENTS, namespace, caches)
+            if found is None:
+                return None
+        return Scale(uid=found["metadata"]["uid"], replicas=int(found["spec"].get("replicas", 1)))
+
+    return scale_of
 
 
-def _unmanaged_text(names: tuple[str, ...]) -> str:
-    shown = ", ".join(sorted(names)[:3])
+def _no_scale(owner: Object) -> NoScale:
+    builtin = _WITHOUT_SCALE.get((_group(owner), owner["kind"]))
+    if builtin is not None:
+        return NoScale(why=f"{builtin.group_resource} does not implement the scale subresource")
+    return NoScale(why=f'no matches for kind "{owner["kind"]}" in version "{owner["apiVersion"]}"')
+
+
+def _live(owner: Object, resource: Resource, namespace: str, caches: Caches) -> Object | None:
+    """The owner, if it still is the very object that the reference means."""
+    found = caches[resource].get((namespace, owner["name"]))
+    if found is None or found["metadata"]["uid"] != owner["uid"]:
+        return None
+    return found
+
+
+def _group(owner: Object) -> str:
+    api_version: str = owner["apiVersion"]
+    return api_version.partition("/")[0] if "/" in api_version else ""
+
+
+def _budgets_of_pod(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
+    """Budgets that select the pod as it is or was; an unimportant change wakes none."""
+    if old is not None and new is not None and _same_for_budgets(old, new):
+        return
+    pod = new or old
+    if pod is None:
+        return
+    for budget in caches[POD_DISRUPTION_BUDGETS].in_namespace(pod["metadata"]["namespace"]):
+        if selected_pods(budget, [side for side in (old, new) if side is not None]):
+            yield key_of(budget)
+
+
+def _same_for_budgets(old: Object, new: Object) -> bool:
     return (
-        f"{len(names)} selected pods have no controller ({shown}), so they do not count for "
-        "this budget; set .spec.minAvailable to an integer to count them"
+        pod_state.is_ready(old) == pod_state.is_ready(new)
+        and pod_state.is_terminating(old) == pod_state.is_terminating(new)
+        and old["metadata"].get("labels") == new["metadata"].get("labels")
+        and old["metadata"].get("ownerReferences") == new["metadata"].get("ownerReferences")
     )
 
 
-def _tell(about: Object, kind: str, reason: str, message: str) -> Tell:
-    return Tell(about=about, kind=kind, reason=reason, message=message, component=NAME)
+def _budgets_of_owner(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
+    """Budgets of the namespace whose selector fits the pods of a changed controller."""
+    owner = new or old
+    if owner is None:
+        return
+    if old is not None and new is not None and old.get("spec") == new.get("spec"):
+        return
+    template = (owner["spec"].get("template") or {}).get("metadata") or {}
+    stand_in = {"metadata": {"labels": template.get("labels") or {}}}
+    for budget in caches[POD_DISRUPTION_BUDGETS].in_namespace(owner["metadata"]["namespace"]):
+        if selected_pods(budget, [stand_in]):
+            yield key_of(budget)
 
 
-def reset_stale_target(pod: Object, now: datetime) -> Outcome:
-    """DisruptionTarget goes back to False on a pod that nobody deleted within two minutes."""
-    target = pod_state.condition(pod, "DisruptionTarget")
-    if (
-        target is None
-        or target["status"] != "True"
-        or pod_state.is_terminating(pod)
-        or pod_state.is_finished(pod)
-    ):
-        return Outcome()
-    left_s = (parse_stamp(target["lastTransitionTime"]) + STALE_TARGET - now).total_seconds()
-    if left_s > 0:
-        return Outcome(again_in_s=left_s)
-    status = pod["status"]
-    entry = {"type": "DisruptionTarget", "status": "False"}
-    conditions = pod_state.with_condition(status["conditions"], entry, stamp(now))
-    body = with_status(pod, {**status, "conditions": conditions})
-    return Outcome(writes=(UpdateStatus(resource=PODS, body=body),))
+def _reconcile_key(key: Key, caches: Caches, now: datetime) -> Outcome:
+    budget = caches[POD_DISRUPTION_BUDGETS].get(key)
+    if budget is None:
+        return NOTHING
+    wanted = (budget["spec"].get("selector") or {}).get("matchLabels") or {}
+    pods = selected_pods(budget, caches[PODS].labelled(key[0], wanted))
+    return reconcile(budget, pods, scale_lookup(caches), now)
 
 
-def several_budgets(pod: Object, budgets: list[Object]) -> list[Write]:
-    """The event on a pod that more than one budget selects (its eviction answers 500)."""
-    if len(budgets) < 2:
-        return []
-    meta = pod["metadata"]
-    message = (
-        f'Pod "{meta["namespace"]}"/"{meta["name"]}" matches multiple PodDisruptionBudgets.  '
-        f'Chose "{budgets[0]["metadata"]["name"]}" arbitrarily.'
-    )
-    return [_tell(pod, "Warning", "MultiplePodDisruptionBudgets", message)]
+CONTROLLER = Controller(
+    name="disruption-controller",
+    routes={
+        POD_DISRUPTION_BUDGETS: own_key,
+        PODS: _budgets_of_pod,
+        REPLICA_SETS: _budgets_of_owner,
+        DEPLOYMENTS: _budgets_of_owner,
+        STATEFUL_SETS: _budgets_of_owner,
+        REPLICATION_CONTROLLERS: _budgets_of_owner,
+    },
+    reconcile=_reconcile_key,
+)

@@ -10,11 +10,8 @@ from hack.sim.cluster.controllers.workloads.disruption import (
     NoScale,
     Scale,
     reconcile,
-    reset_stale_target,
     selected_pods,
-    several_budgets,
 )
-from hack.sim.cluster.controllers.writes import Tell
 from tests.support.cluster.controller_objects import (
     NOW,
     ago,
@@ -22,7 +19,6 @@ from tests.support.cluster.controller_objects import (
     owner,
     pod,
     status,
-    told,
     with_new_status,
 )
 
@@ -100,7 +96,6 @@ def test_bare_pods_are_not_a_failed_sync(spec: dict[str, Any]) -> None:
     found = status(outcome)
     assert (found["expectedPods"], found["disruptionsAllowed"]) == (0, 0)
     assert found["conditions"][0]["reason"] == "InsufficientPods"
-    assert [reason for reason, _ in told(outcome)] == ["UnmanagedPods"]
 
 
 def test_bare_pods_count_under_an_integer_minimum() -> None:
@@ -157,7 +152,6 @@ def test_an_evicted_pod_counts_out_until_it_terminates_or_two_minutes_pass() -> 
     outcome = reconcile(stored, there, scale_of(4), NOW)
     assert "disruptedPods" not in status(outcome)
     assert status(outcome)["disruptionsAllowed"] == 2
-    assert "NotDeleted" in [reason for reason, _ in told(outcome)]
 
 
 def test_what_is_already_written_is_not_written_again() -> None:
@@ -182,31 +176,3 @@ def test_which_pods_a_budget_selects(selector: Any, want: list[str]) -> None:
     there = [pod("a"), pod("b", labels={"tier": "gold"})]
     chosen = selected_pods({"spec": {"selector": selector}}, there)
     assert [entry["metadata"]["name"] for entry in chosen] == want
-
-
-def test_two_budgets_over_one_pod_are_told_on_the_pod() -> None:
-    assert several_budgets(pod("a"), [budget()]) == []
-    (event,) = several_budgets(pod("a"), [budget(), budget()])
-    assert isinstance(event, Tell)
-    assert event.reason == "MultiplePodDisruptionBudgets"
-    assert event.about["metadata"]["name"] == "a"
-
-
-@pytest.mark.parametrize(
-    ("age_s", "terminating", "resets"),
-    [
-        pytest.param(119, False, False, id="young"),
-        pytest.param(121, False, True, id="stale"),
-        pytest.param(121, True, False, id="deletion happened"),
-    ],
-)
-def test_a_disruption_target_that_led_to_nothing_is_reset(
-    age_s: int, terminating: bool, resets: bool
-) -> None:
-    entry = {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": ago(age_s)}
-    target = pod("a", terminating=terminating)
-    target["status"]["conditions"].append(entry)
-    outcome = reset_stale_target(target, NOW)
-    assert bool(outcome.writes) == resets
-    if resets:
-        assert status(outcome)["conditions"][1]["status"] == "False"

@@ -5,16 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hack.sim.cluster.controllers.workloads import job as jobs
-from hack.sim.cluster.controllers.workloads.job_pods import (
-    INDEX_ANNOTATION,
-    TRACKING_FINALIZER,
-    format_indexes,
-    parse_indexes,
-)
+from hack.sim.cluster.controllers.workloads.job import TRACKING_FINALIZER
 from tests.support.cluster.controller_objects import (
     NOW,
     created,
@@ -41,9 +34,8 @@ def job(**spec: Any) -> dict[str, Any]:
     return owner("Job", api="batch/v1", **spec)
 
 
-def tracked(name: str, of: dict[str, Any], index: int | None = None, **more: Any) -> Any:
-    annotations = {} if index is None else {INDEX_ANNOTATION: str(index)}
-    return pod(name, of, finalizers=[TRACKING_FINALIZER], annotations=annotations, **more)
+def tracked(name: str, of: dict[str, Any], **more: Any) -> Any:
+    return pod(name, of, finalizers=[TRACKING_FINALIZER], **more)
 
 
 def exited(code: int) -> list[dict[str, Any]]:
@@ -54,15 +46,6 @@ def test_a_job_starts_as_many_pods_as_it_may() -> None:
     outcome = jobs.reconcile(job(completions=5, parallelism=3), [], NOW)
     assert len(created(outcome)) == 3
     assert all(body["metadata"]["finalizers"] == [TRACKING_FINALIZER] for body in created(outcome))
-
-
-def test_an_indexed_job_gives_each_pod_its_index() -> None:
-    spec = job(completions=3, parallelism=3, completionMode="Indexed")
-    outcome = jobs.reconcile(spec, [tracked("a", spec, 1)], NOW)
-    assert [body["metadata"]["annotations"][INDEX_ANNOTATION] for body in created(outcome)] == [
-        "0",
-        "2",
-    ]
 
 
 def test_an_ended_pod_is_counted_once_in_two_steps() -> None:
@@ -192,23 +175,9 @@ def test_when_a_terminating_pod_is_replaced(spec: dict[str, Any], replaces: bool
     assert len(created(outcome)) == (1 if replaces else 0)
 
 
-def test_a_suspended_job_lets_its_pods_go() -> None:
-    stored = job(completions=2, parallelism=2, suspend=True)
-    assert deleted(jobs.reconcile(stored, [tracked("a", stored)], NOW)) == ["a"]
-
-
 def test_pods_of_a_deleted_job_lose_their_finalizer() -> None:
     stored = job(completions=1)
     stored["metadata"]["deletionTimestamp"] = "2026-03-01T12:00:00Z"
     assert patched(jobs.reconcile(stored, [tracked("a", stored)], NOW)) == [
         ("a", {"metadata": {"finalizers": None}})
     ]
-
-
-@given(st.sets(st.integers(min_value=0, max_value=200)))
-def test_indexes_survive_their_text(indexes: set[int]) -> None:
-    assert parse_indexes(format_indexes(indexes)) == indexes
-
-
-def test_index_text_is_compressed() -> None:
-    assert format_indexes({0, 1, 2, 5, 7, 8}) == "0-2,5,7-8"

@@ -38,47 +38,22 @@ def test_a_bound_pod_starts_after_the_start_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "state"),
+    ("stop_s", "stops_in_s"),
     [
-        pytest.param(sim(never_ready="true"), "running", id="never ready"),
-        pytest.param(sim(crash_loop="true"), "waiting", id="crash loop"),
+        pytest.param(1.0, 1.0, id="by itself"),
+        pytest.param(600.0, 30.0, id="killed when the grace period ends"),
     ],
 )
-def test_pods_that_do_not_get_ready(annotations: dict[str, str], state: str) -> None:
-    bound = pod("a", phase="Pending", ready=False, annotations=annotations)
-    outcome, _ = act(bound, STARTED, 0, SETTINGS, NOW)
-    found = status(outcome)
-    assert found["phase"] == "Running"
-    assert {entry["type"]: entry["status"] for entry in found["conditions"]}["Ready"] == "False"
-    assert list(found["containerStatuses"][0]["state"]) == [state]
-
-
-@pytest.mark.parametrize(
-    ("annotations", "grace_s", "stops_in_s"),
-    [
-        pytest.param({}, 30, 1.0, id="default"),
-        pytest.param(sim(stop_after="10s"), 30, 10.0, id="slow by annotation"),
-        pytest.param(sim(stop_after="10m"), 30, 30.0, id="killed when the grace period ends"),
-    ],
-)
-def test_stopping(annotations: dict[str, str], grace_s: int, stops_in_s: float) -> None:
-    going = running(terminating=True, annotations=annotations)
-    going["metadata"]["deletionGracePeriodSeconds"] = grace_s
-    waiting, memory = act(going, STARTED, 0, SETTINGS, NOW)
+def test_stopping(stop_s: float, stops_in_s: float) -> None:
+    going = running(terminating=True)
+    going["metadata"]["deletionGracePeriodSeconds"] = 30
+    settings = KubeletSettings(stop_s=stop_s)
+    waiting, memory = act(going, STARTED, 0, settings, NOW)
     assert (waiting.writes, waiting.again_in_s) == ((), stops_in_s)
-    outcome, _ = act(going, memory, 0, SETTINGS, NOW + timedelta(seconds=stops_in_s))
+    outcome, _ = act(going, memory, 0, settings, NOW + timedelta(seconds=stops_in_s))
     assert deleted(outcome) == ["a"]
     (gone,) = outcome.writes
     assert getattr(gone, "grace_s", None) == 0
-
-
-def test_a_pod_in_d_state_hangs_until_its_node_reboots() -> None:
-    going = running(terminating=True, annotations=sim(hang_terminating="true"))
-    outcome, memory = act(going, STARTED, 0, SETTINGS, NOW)
-    later, memory = act(going, memory, 0, SETTINGS, NOW + timedelta(hours=9))
-    assert (outcome.writes, later.writes, later.again_in_s) == ((), (), None)
-    rebooted, _ = act(going, memory, 1, SETTINGS, NOW + timedelta(hours=9))
-    assert deleted(rebooted) == ["a"]
 
 
 def test_a_job_pod_ends_failed_before_it_goes() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -101,7 +100,7 @@ async def test_heartbeats_keep_a_lease_per_node_and_stop_with_the_kubelet(
             return len(await renewed()) == 2
 
         await until(two_leases, "a lease per node")
-        await controllers.kubelets.fall_silent("gpu-0000", noticed=False)
+        await controllers.kubelets.fall_silent("gpu-0000")
         before = await renewed()
 
         async def only_the_living() -> bool:
@@ -128,40 +127,3 @@ async def test_a_silent_kubelet_shows_as_an_unknown_node(client: HttpClient) -> 
             return "node.kubernetes.io/unreachable" in keys
 
         await until(tainted, "the unreachable taint")
-
-
-async def test_status_heartbeats_show_on_the_node(client: HttpClient) -> None:
-    parts = Parts(heartbeat_s=0.02, status_heartbeats=True)
-    now = [datetime(2026, 3, 1, 12, 0, tzinfo=UTC)]
-    async with ClusterControllers(client, parts, clock=lambda: now[0]):
-        await apply_fleet(client, Fleet(pools=(Pool(name="gpu", nodes=1),)), now[0])
-        now[0] += timedelta(minutes=5)
-
-        async def beaten() -> bool:
-            node = await client.get(NODES, "gpu-0000")
-            beats = {c.get("lastHeartbeatTime") for c in node["status"]["conditions"]}
-            return beats == {"2026-03-01T12:05:00Z"}
-
-        await until(beaten, "the heartbeat of five minutes later")
-
-
-async def test_silence_is_judged_by_leases_on_request(client: HttpClient) -> None:
-    parts = Parts(heartbeat_s=0.02, judge_silence=True)
-    now = [datetime(2026, 3, 1, 12, 0, tzinfo=UTC)]
-    async with ClusterControllers(client, parts, clock=lambda: now[0]) as controllers:
-        await apply_fleet(client, Fleet(pools=(Pool(name="gpu", nodes=1),)), now[0])
-
-        async def has_lease() -> bool:
-            return bool((await client.list(LEASES, "kube-node-lease"))[0])
-
-        await until(has_lease, "a lease")
-        await controllers.kubelets.fall_silent("gpu-0000", noticed=False)
-        now[0] += timedelta(seconds=60)
-        await client.patch(NODES, "gpu-0000", {"metadata": {"labels": {"look": "again"}}})
-
-        async def unknown() -> bool:
-            node = await client.get(NODES, "gpu-0000")
-            ready = [c["status"] for c in node["status"]["conditions"] if c["type"] == "Ready"]
-            return ready == ["Unknown"]
-
-        await until(unknown, "Ready=Unknown")

@@ -8,18 +8,14 @@ import pytest
 
 from hack.sim.cluster.controllers.caches import Cache
 from hack.sim.cluster.controllers.owners import reference
-from hack.sim.cluster.controllers.workloads.disruption import NoScale, Scale
-from hack.sim.cluster.controllers.workloads.disruption_loop import scale_lookup
-from hack.sim.cluster.controllers.workloads.job import release_orphans
-from hack.sim.cluster.controllers.workloads.job_pods import TRACKING_FINALIZER
+from hack.sim.cluster.controllers.workloads.disruption import NoScale, Scale, scale_lookup
+from hack.sim.cluster.controllers.workloads.job import TRACKING_FINALIZER, release_orphans
 from hack.sim.cluster.resource import (
-    CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
     REPLICA_SETS,
     Resource,
 )
 from tests.support.cluster.controller_objects import (
-    meta,
     owner,
     patched,
     pod,
@@ -34,29 +30,8 @@ def test_pods_of_a_vanished_job_lose_its_finalizer() -> None:
     assert patched(outcome) == [("a", {"metadata": {"finalizers": ["example.com/mine"]}})]
 
 
-RUNS = Resource("example.com", "v1", "runs", True, "Run")
-
-
-def definition(*, scale: bool) -> dict[str, Any]:
-    subresources = {"scale": {"specReplicasPath": ".spec.size.nodes"}} if scale else {}
-    return {
-        "metadata": meta("runs.example.com"),
-        "spec": {
-            "group": "example.com",
-            "scope": "Namespaced",
-            "names": {"plural": "runs", "kind": "Run"},
-            "versions": [
-                {"name": "v1", "served": True, "storage": True, "subresources": subresources}
-            ],
-        },
-    }
-
-
 def known(*pairs: tuple[Resource, dict[str, Any]]) -> Any:
-    caches = {
-        resource: Cache(resource)
-        for resource in (CUSTOM_RESOURCE_DEFINITIONS, REPLICA_SETS, DEPLOYMENTS, RUNS)
-    }
+    caches = {resource: Cache(resource) for resource in (REPLICA_SETS, DEPLOYMENTS)}
     for resource, obj in pairs:
         caches[resource].store(obj)
     return caches
@@ -82,45 +57,19 @@ def test_a_namesake_of_a_dead_controller_does_not_count() -> None:
     assert scale_lookup(known((REPLICA_SETS, namesake)))(pod("a", dead)) is None
 
 
-def test_custom_controllers_scale_by_the_path_of_their_definition() -> None:
-    run = owner("Run", api="example.com/v1", size={"nodes": 4})
-    caches = known((CUSTOM_RESOURCE_DEFINITIONS, definition(scale=True)), (RUNS, run))
-    assert scale_lookup(caches)(pod("a", run)) == Scale(uid=run["metadata"]["uid"], replicas=4)
-
-
 @pytest.mark.parametrize(
-    ("kind", "api", "defined", "why"),
+    ("kind", "api", "why"),
     [
         pytest.param(
-            "Job",
-            "batch/v1",
-            False,
-            "jobs.batch does not implement the scale subresource",
-            id="job",
-        ),
-        pytest.param(
-            "DaemonSet",
-            "apps/v1",
-            False,
-            "daemonsets.apps does not implement the scale subresource",
-            id="daemon set",
+            "Job", "batch/v1", "jobs.batch does not implement the scale subresource", id="job"
         ),
         pytest.param(
             "Run",
             "example.com/v1",
-            True,
-            "runs.example.com does not implement the scale subresource",
-            id="custom kind without scale",
-        ),
-        pytest.param(
-            "Run",
-            "example.com/v1",
-            False,
             'no matches for kind "Run" in version "example.com/v1"',
-            id="unknown kind",
+            id="custom kind",
         ),
     ],
 )
-def test_controllers_without_a_scale(kind: str, api: str, defined: bool, why: str) -> None:
-    pairs = [(CUSTOM_RESOURCE_DEFINITIONS, definition(scale=False))] if defined else []
-    assert scale_lookup(known(*pairs))(pod("a", owner(kind, api=api))) == NoScale(why=why)
+def test_controllers_without_a_scale(kind: str, api: str, why: str) -> None:
+    assert scale_lookup(known())(pod("a", owner(kind, api=api))) == NoScale(why=why)

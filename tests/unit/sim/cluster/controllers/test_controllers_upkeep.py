@@ -11,7 +11,6 @@ from hack.sim.cluster.controllers.garbage_collector import finish_deletion, judg
 from hack.sim.cluster.controllers.namespaces import reconcile as reconcile_namespace
 from hack.sim.cluster.controllers.nodes.node_lifecycle import (
     reconcile_orphan,
-    reconcile_silence,
     reconcile_taints,
 )
 from hack.sim.cluster.controllers.writes import Outcome
@@ -118,17 +117,6 @@ def test_taints_follow_the_state(spec: dict[str, Any], ready: str, want: list[st
     machine = node(**spec)
     machine["status"]["conditions"][0]["status"] = ready
     assert keys(reconcile_taints(machine, NOW)) == want
-
-
-def lease(age_s: float) -> dict[str, Any]:
-    return {"spec": {"renewTime": ago(age_s)}}
-
-
-def test_a_silent_kubelet_makes_the_node_unknown() -> None:
-    assert reconcile_silence(node(), None, NOW).writes == ()
-    assert reconcile_silence(node(), lease(20), NOW).again_in_s == 30
-    found = status(reconcile_silence(node(), lease(51), NOW))
-    assert {entry["type"]: entry["status"] for entry in found["conditions"]}["Ready"] == "Unknown"
 
 
 def test_a_pod_without_its_node_ends_failed_as_a_disruption() -> None:

@@ -14,10 +14,8 @@ from tests.support.cluster.controller_objects import (
     deleted,
     node,
     owner,
-    patched,
     pod,
     status,
-    with_new_status,
 )
 
 
@@ -47,29 +45,6 @@ def test_replica_set_keeps_its_count(
         assert body["metadata"]["generateName"] == "web-"
 
 
-def test_replica_set_counts_ready_and_available_apart() -> None:
-    rs = owner("ReplicaSet", replicas=3, minReadySeconds=400)
-    there = [pod("a", rs), pod("b", rs, ready=False), pod("c", rs)]
-    outcome = replicaset.reconcile(rs, there, NOW)
-    found = status(outcome)
-    assert (found["replicas"], found["readyReplicas"], "availableReplicas" in found) == (
-        3,
-        2,
-        False,
-    )
-    assert outcome.again_in_s == 400
-    assert replicaset.reconcile(with_new_status(rs, outcome), there, NOW).writes == ()
-
-
-def replica_set_of(dep: dict[str, Any], size: int, available: int, *, old: str = "") -> Any:
-    name = old or template_hash(dep["spec"]["template"])
-    rs = owner("ReplicaSet", f"web-{name}", replicas=size)
-    rs["metadata"]["labels"] = {deployment.HASH_LABEL: name}
-    rs["metadata"]["annotations"] = {deployment.REVISION: "1" if old else "2"}
-    rs["status"] = {"replicas": size, "readyReplicas": available, "availableReplicas": available}
-    return rs
-
-
 def test_deployment_makes_a_replica_set_that_selects_its_own_pods() -> None:
     dep = owner("Deployment", replicas=4)
     outcome = deployment.reconcile(dep, [], NOW)
@@ -79,48 +54,6 @@ def test_deployment_makes_a_replica_set_that_selects_its_own_pods() -> None:
     assert rs["spec"]["replicas"] == 4
     assert rs["spec"]["selector"]["matchLabels"] == {"app": "web", "pod-template-hash": hash_}
     assert rs["spec"]["template"]["metadata"]["labels"]["pod-template-hash"] == hash_
-
-
-@pytest.mark.parametrize(
-    ("strategy", "old", "new", "want"),
-    [
-        pytest.param({}, (4, 4), (0, 0), {"new": 1, "old": 3}, id="surge one, one may be out"),
-        pytest.param({}, (3, 3), (1, 0), {"new": 2}, id="the new pod is not available yet"),
-        pytest.param({}, (3, 3), (2, 2), {"old": 1}, id="old ones make room"),
-        pytest.param(
-            {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
-            (4, 4),
-            (0, 0),
-            {"old": 3},
-            id="no surge: an old one leaves first",
-        ),
-        pytest.param(
-            {"type": "Recreate"}, (4, 4), (0, 0), {"old": 0}, id="recreate empties first"
-        ),
-    ],
-)
-def test_deployment_rolls_within_surge_and_outage(
-    strategy: dict[str, Any],
-    old: tuple[int, int],
-    new: tuple[int, int],
-    want: dict[str, int],
-) -> None:
-    dep = owner("Deployment", replicas=4, strategy=strategy)
-    sets = [replica_set_of(dep, *new), replica_set_of(dep, *old, old="older")]
-    outcome = deployment.reconcile(dep, sets, NOW)
-    sizes = {
-        "old" if name == "web-older" else "new": patch["spec"]["replicas"]
-        for name, patch in patched(outcome)
-    }
-    assert sizes == want
-
-
-def test_deployment_reports_availability() -> None:
-    dep = owner("Deployment", replicas=4)
-    found = status(deployment.reconcile(dep, [replica_set_of(dep, 4, 2)], NOW))
-    assert (found["availableReplicas"], found["unavailableReplicas"]) == (2, 2)
-    available = {entry["type"]: entry["status"] for entry in found["conditions"]}
-    assert available == {"Available": "False", "Progressing": "True"}
 
 
 GPU_ONLY = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]

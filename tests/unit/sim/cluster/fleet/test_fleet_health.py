@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,63 +15,20 @@ from hack.sim.cluster.controllers.nodes.node_objects import node_object
 from hack.sim.cluster.controllers.pods import condition
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS, FleetHealth
 from hack.sim.cluster.fleet.fleet_health_objects import (
-    ROW_REMAP_FAILURE,
-    SRAM_THRESHOLD,
-    THERMAL_SLOWDOWN,
     XID_79,
     Fault,
     NodeFacts,
-    health_status,
-    incident_of,
 )
 from hack.sim.cluster.fleet.fleet_load import create_node
 from hack.sim.cluster.resource import NODES
 from hack.sim.cluster.store.engine import Engine
 from hack.sim.manifests import post_manifests, read_manifests
 from rules.api.health import HealthStatus
+from rules.catalog.reason import Severity
 from tests.support.cluster.controller_objects import NOW
 
 DEFINITIONS = Path(__file__).parents[5] / "daemonset" / "crds"
 FACTS = NodeFacts(name="n1", uid="u1", boot_id="b1", gpus=8, product="NVIDIA-H100-80GB-HBM3")
-
-
-@pytest.mark.parametrize(
-    ("faults", "blind", "health", "reason", "healthy_gpus"),
-    [
-        pytest.param([], False, "Healthy", "AllChecksPassing", "8/8", id="healthy"),
-        pytest.param([XID_79], False, "Unhealthy", "Xid79GPUFallenOffBus", "7/8", id="fatal"),
-        pytest.param(
-            [THERMAL_SLOWDOWN], False, "Degraded", "ThermalSlowdown", "8/8", id="degraded"
-        ),
-        pytest.param(
-            [THERMAL_SLOWDOWN, ROW_REMAP_FAILURE],
-            False,
-            "Unhealthy",
-            "RowRemapFailure",
-            "7/8",
-            id="the gravest wins",
-        ),
-        pytest.param([], True, "Unknown", "SourceDown", "8/8", id="blind"),
-        pytest.param(
-            [XID_79], True, "Unhealthy", "Xid79GPUFallenOffBus", "7/8", id="fatal and blind"
-        ),
-        pytest.param(
-            [SRAM_THRESHOLD], True, "Unknown", "EccSramThreshold", "8/8", id="degraded and blind"
-        ),
-    ],
-)
-def test_the_verdict_follows_from_the_incidents(
-    faults: list[Fault], blind: bool, health: str, reason: str, healthy_gpus: str
-) -> None:
-    incidents = [incident_of(fault, FACTS, NOW, i) for i, fault in enumerate(faults)]
-    status = health_status(FACTS, incidents, NOW, blind=blind)
-    assert (status.health, status.reason, status.gpus_healthy) == (health, reason, healthy_gpus)
-
-
-def test_two_incidents_of_one_reason_have_their_own_ids() -> None:
-    first, second = (incident_of(XID_79, FACTS, NOW, number) for number in (1, 2))
-    other_boot = incident_of(XID_79, replace(FACTS, boot_id="b2"), NOW, 1)
-    assert len({first.id, second.id, other_boot.id}) == 3
 
 
 class Story:
@@ -123,37 +79,17 @@ async def test_a_second_fault_does_not_restart_the_clock_of_the_condition(story:
     await story.health.fail("n1", XID_79)
     first = await story.condition("GPUHealthy")
     story.now += timedelta(minutes=5)
-    await story.health.fail("n1", ROW_REMAP_FAILURE)
+    await story.health.fail("n1", Fault(reason="RowRemapFailure"))
     second = await story.condition("GPUHealthy")
     assert second["lastTransitionTime"] == first["lastTransitionTime"]
     assert len([entry for entry in (await story.status()).incidents if entry.active]) == 2
 
 
 async def test_conditions_of_others_stay(story: Story) -> None:
-    await story.health.fail("n1", SRAM_THRESHOLD)
+    await story.health.fail("n1", Fault(reason="EccSramThreshold", severity=Severity.DEGRADED))
     assert (await story.condition("Ready"))["status"] == "True"
     assert (await story.condition("GPUHealthy"))["status"] == "True"
     assert (await story.condition("GPUDegraded"))["reason"] == "EccSramThreshold"
-
-
-async def test_heartbeats_go_on_until_the_agent_dies(story: Story) -> None:
-    await story.health.healthy("n1")
-    story.now += timedelta(minutes=4)
-    await story.health.beat()
-    beat = (await story.status()).publisher.heartbeat
-    assert beat == "2026-03-01T12:04:00Z"
-    story.health.stop_heartbeat("n1")
-    story.now += timedelta(minutes=4)
-    await story.health.beat()
-    assert (await story.status()).publisher.heartbeat == beat
-
-
-async def test_a_pod_can_be_the_publisher(story: Story) -> None:
-    pod = {"metadata": {"namespace": "gpuward-system", "name": "agent-x", "uid": "u-1"}}
-    await story.health.publish_from("n1", pod)
-    publisher = (await story.status()).publisher
-    assert (publisher.pod, publisher.pod_uid) == ("gpuward-system/agent-x", "u-1")
-    assert publisher.heartbeat == ""
 
 
 async def test_a_returned_node_carries_its_own_uid_and_boot(story: Story) -> None:
