@@ -12,7 +12,6 @@ import pynvml
 from hack.sim.driver.library import (
     ARGUMENT_VERSION_MISMATCH,
     CORRUPTED_INFOROM,
-    INSUFFICIENT_SIZE,
     INVALID_ARGUMENT,
     NOT_SUPPORTED,
     SUCCESS,
@@ -71,18 +70,6 @@ def numa(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
 @device_call("nvmlDeviceGetMemoryAffinity")
 def memory_affinity(_: SimulatedLibrary, gpu: Gpu, size: Any, array: Any, _scope: Any) -> int:
     referenced(array)[0] = 1 << gpu.numa
-    return SUCCESS
-
-
-@device_call("nvmlDeviceGetCpuAffinity")
-def cpu_affinity(_: SimulatedLibrary, gpu: Gpu, size: Any, array: Any) -> int:
-    if not gpu.cpus:
-        return NOT_SUPPORTED
-    words = referenced(array)
-    for cpu in range(gpu.cpus[0], gpu.cpus[1] + 1):
-        if cpu // 64 >= number_of(size):
-            return INSUFFICIENT_SIZE
-        words[cpu // 64] |= 1 << (cpu % 64)
     return SUCCESS
 
 
@@ -162,7 +149,7 @@ def clock_reasons(_: SimulatedLibrary, gpu: Gpu, mask: Any) -> int:
     return put(mask, sum(CLOCK_EVENTS[word] for word in set(gpu.clock_events)))
 
 
-@device_call("nvmlDeviceGetPerformanceState", "nvmlDeviceGetPowerState")
+@device_call("nvmlDeviceGetPerformanceState")
 def performance_state(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
     return put(value, gpu.performance_state)
 
@@ -173,22 +160,6 @@ def utilization(_: SimulatedLibrary, gpu: Gpu, rates: Any) -> int:
         return NOT_SUPPORTED
     referenced(rates).gpu = gpu.utilization_percent
     return SUCCESS
-
-
-@device_call("nvmlDeviceGetEccMode")
-def ecc_mode(_: SimulatedLibrary, gpu: Gpu, current: Any, pending: Any) -> int:
-    if gpu.ecc is None:
-        return NOT_SUPPORTED
-    put(current, gpu.ecc.enabled)
-    return put(pending, gpu.ecc.pending)
-
-
-@device_call("nvmlDeviceGetTotalEccErrors")
-def total_ecc(_: SimulatedLibrary, gpu: Gpu, kind: Any, counter: Any, value: Any) -> int:
-    if gpu.ecc is None or not gpu.ecc.enabled:
-        return NOT_SUPPORTED
-    counts = gpu.ecc.aggregate if number_of(counter) else gpu.ecc.volatile
-    return put(value, total(counts, uncorrected=bool(number_of(kind))))
 
 
 def total(counts: EccCounts, *, uncorrected: bool) -> int:
@@ -216,16 +187,6 @@ def sram_status(_: SimulatedLibrary, gpu: Gpu, status: Any) -> int:
 def _remap_hidden(gpu: Gpu) -> bool:
     """Row remapping cannot be read while MIG instances are active."""
     return gpu.remap is None or bool(gpu.mig and gpu.mig.enabled and gpu.mig.instances)
-
-
-@device_call("nvmlDeviceGetRemappedRows")
-def remapped_rows(_: SimulatedLibrary, gpu: Gpu, *values: Any) -> int:
-    if gpu.remap is None or _remap_hidden(gpu):
-        return NOT_SUPPORTED
-    row = (gpu.remap.correctable, gpu.remap.uncorrectable, gpu.remap.pending, gpu.remap.failure)
-    for target, value in zip(values, row, strict=True):
-        put(target, value)
-    return SUCCESS
 
 
 @device_call("nvmlDeviceGetRowRemapperHistogram")
@@ -280,11 +241,6 @@ def pcie_width(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
 @device_call("nvmlDeviceGetMaxPcieLinkWidth")
 def pcie_width_max(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
     return put(value, gpu.pcie.max_width)
-
-
-@device_call("nvmlDeviceGetPcieReplayCounter")
-def pcie_replays(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
-    return put(value, gpu.pcie.replays)
 
 
 @device_call("nvmlDeviceValidateInforom")

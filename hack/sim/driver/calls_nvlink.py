@@ -46,27 +46,6 @@ def link_version(_: SimulatedLibrary, gpu: Gpu, link: Any, version: Any) -> int:
     return _has_link(gpu, link) or put(version, gpu.nvlink.version)
 
 
-@device_call("nvmlDeviceGetNvLinkCapability")
-def link_capability(_: SimulatedLibrary, gpu: Gpu, link: Any, capability: Any, result: Any) -> int:
-    if number_of(capability) >= pynvml.NVML_NVLINK_CAP_COUNT:
-        return INVALID_ARGUMENT
-    return _has_link(gpu, link) or put(
-        result, number_of(capability) != pynvml.NVML_NVLINK_CAP_SLI_BRIDGE
-    )
-
-
-@device_call("nvmlDeviceGetNvLinkErrorCounter")
-def link_errors(_: SimulatedLibrary, gpu: Gpu, link: Any, counter: Any, value: Any) -> int:
-    counters = {
-        pynvml.NVML_NVLINK_ERROR_DL_REPLAY: gpu.nvlink.replays,
-        pynvml.NVML_NVLINK_ERROR_DL_RECOVERY: gpu.nvlink.recoveries,
-        pynvml.NVML_NVLINK_ERROR_DL_CRC_FLIT: gpu.nvlink.crc,
-    }.get(number_of(counter))
-    if counters is None or gpu.architecture >= pynvml.NVML_DEVICE_ARCH_BLACKWELL:
-        return NOT_SUPPORTED
-    return _has_link(gpu, link) or put(value, counters.get(number_of(link), 0))
-
-
 def peer_of(gpu: Gpu, link: int) -> int | None:
     """The position of the GPU at the other end of a link; None for a switch or nothing."""
     return next((peer for peer, links in gpu.nvlink.peers.items() if link in links), None)
@@ -162,11 +141,6 @@ def mig_device(library: SimulatedLibrary, gpu: Gpu, index: Any, handle: Any) -> 
     return library.hand_out(handle, Handle(gpu.uuid, instances[number_of(index)]))
 
 
-@device_call("nvmlDeviceIsMigDeviceHandle", with_handle=True)
-def is_mig_device(_: SimulatedLibrary, _gpu: Gpu, handle: Handle, answer: Any) -> int:
-    return put(answer, handle.instance is not None)
-
-
 @device_call("nvmlDeviceGetGpuInstanceId", with_handle=True)
 def gpu_instance(_: SimulatedLibrary, _gpu: Gpu, handle: Handle, value: Any) -> int:
     return put(value, handle.instance.gi) if handle.instance else INVALID_ARGUMENT
@@ -175,8 +149,3 @@ def gpu_instance(_: SimulatedLibrary, _gpu: Gpu, handle: Handle, value: Any) -> 
 @device_call("nvmlDeviceGetComputeInstanceId", with_handle=True)
 def compute_instance(_: SimulatedLibrary, _gpu: Gpu, handle: Handle, value: Any) -> int:
     return put(value, handle.instance.ci) if handle.instance else INVALID_ARGUMENT
-
-
-@device_call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle")
-def parent_device(library: SimulatedLibrary, gpu: Gpu, handle: Any) -> int:
-    return library.hand_out(handle, Handle(gpu.uuid))

@@ -9,9 +9,7 @@ from typing import Any
 
 from hack.sim.driver.library import (
     GPU_NOT_FOUND,
-    INSUFFICIENT_SIZE,
     INVALID_ARGUMENT,
-    NOT_FOUND,
     SUCCESS,
     Handle,
     SimulatedLibrary,
@@ -62,19 +60,10 @@ def nvml_version(library: SimulatedLibrary, buffer: Any, size: Any) -> int:
     return put_text(buffer, library.node.driver.nvml, size)
 
 
-@system_call("nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetCudaDriverVersion")
+@system_call("nvmlSystemGetCudaDriverVersion_v2")
 def cuda_version(library: SimulatedLibrary, version: Any) -> int:
     major, minor = library.node.driver.cuda.split(".")
     return put(version, int(major) * 1000 + int(minor) * 10)
-
-
-@system_call("nvmlSystemGetProcessName")
-def process_name(library: SimulatedLibrary, pid: Any, buffer: Any, size: Any) -> int:
-    for gpu in library.node.gpus:
-        for process in gpu.processes:
-            if process.pid == number_of(pid):
-                return put_text(buffer, process.name, size)
-    return NOT_FOUND
 
 
 @system_call("nvmlDeviceGetCount_v2")
@@ -90,40 +79,6 @@ def by_index(library: SimulatedLibrary, index: Any, handle: Any) -> int:
     if number_of(index) >= len(library.attached):
         return INVALID_ARGUMENT
     return library.hand_out(handle, Handle(library.attached[number_of(index)]), BY_INDEX)
-
-
-@system_call("nvmlDeviceGetHandleByUUID")
-def by_uuid(library: SimulatedLibrary, uuid: Any, handle: Any) -> int:
-    text = uuid.value.decode()
-    for gpu in library.node.gpus:
-        if gpu.uuid == text and gpu.uuid in library.attached:
-            return library.hand_out(handle, Handle(gpu.uuid))
-        for instance in gpu.mig.instances if gpu.mig else ():
-            if instance.uuid == text:
-                return library.hand_out(handle, Handle(gpu.uuid, instance))
-    return NOT_FOUND
-
-
-@system_call("nvmlDeviceGetHandleByPciBusId_v2")
-def by_pci(library: SimulatedLibrary, address: Any, handle: Any) -> int:
-    wanted = full_address(address.value.decode())
-    for gpu in library.node.gpus:
-        if gpu.uuid in library.attached and full_address(gpu.pci) == wanted:
-            return library.hand_out(handle, Handle(gpu.uuid))
-    return NOT_FOUND
-
-
-@system_call("nvmlDeviceGetHandleBySerial")
-def by_serial(library: SimulatedLibrary, serial: Any, handle: Any) -> int:
-    for gpu in library.node.gpus:
-        if gpu.uuid in library.attached and gpu.serial == serial.value.decode():
-            return library.hand_out(handle, Handle(gpu.uuid))
-    return NOT_FOUND
-
-
-@device_call("nvmlDeviceGetIndex")
-def index_of(library: SimulatedLibrary, gpu: Gpu, index: Any) -> int:
-    return put(index, library.attached.index(gpu.uuid))
 
 
 @device_call("nvmlDeviceGetPciInfo_v3")
@@ -144,20 +99,6 @@ def excluded_info(library: SimulatedLibrary, index: Any, info: Any) -> int:
         return INVALID_ARGUMENT
     fill_pci(referenced(info).pci, excluded[number_of(index)], "2330", "10de16c1")
     referenced(info).uuid = f"GPU-{number_of(index):08x}-0000-0000-0000-000000000000"
-    return SUCCESS
-
-
-@device_call("nvmlDeviceGetComputeRunningProcesses_v3")
-def processes(_library: SimulatedLibrary, gpu: Gpu, count: Any, array: Any) -> int:
-    if not gpu.processes:
-        return put(count, 0)
-    room = referenced(count).value
-    referenced(count).value = len(gpu.processes)
-    if array is None or room < len(gpu.processes):
-        return INSUFFICIENT_SIZE
-    for slot, process in zip(array, gpu.processes, strict=False):
-        slot.pid = process.pid
-        slot.usedGpuMemory = process.memory_mib << 20
     return SUCCESS
 
 

@@ -97,7 +97,6 @@ class Faults:
         self._watches_paused = False
         self._thaw = asyncio.Event()
         self._thaw.set()
-        self.stale_revision: int | None = None
 
     def add(self, fault: Fault) -> Fault:
         """Put a rule in force; it is returned so that its `hits` can be read."""
@@ -178,7 +177,6 @@ class Faults:
     def clear(self) -> None:
         """Let every rule go and the server run as usual."""
         self._rules.clear()
-        self.stale_revision = None
         self.thaw()
         self.resume_watches()
 
@@ -231,7 +229,3 @@ class Faults:
         for watch in ended:
             end(watch)
         return len(ended)
-
-    def stale_lists(self, revision: int | None) -> None:
-        """Answer lists from this older revision (None: from the present again)."""
-        self.stale_revision = revision

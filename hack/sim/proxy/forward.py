@@ -90,7 +90,7 @@ class Forwarder:
         try:
             async with self._session.request(
                 request.method,
-                URL(self._url + self._target(call), encoded=True),
+                URL(self._url + request.raw_path, encoded=True),
                 data=call.body or None,
                 headers=self._asked_with(request.headers),
                 allow_redirects=False,
@@ -113,15 +113,6 @@ class Forwarder:
         if self._served is not None:
             asked.popall("Accept-Encoding", None)
         return asked
-
-    def _target(self, call: Call) -> str:
-        target = call.request.raw_path
-        if self._faults.stale_revision is None or call.address.verb != "list":
-            return target
-        exactly = f"resourceVersion={self._faults.stale_revision}&resourceVersionMatch=Exact"
-        path, _, query = target.partition("?")
-        kept = [part for part in query.split("&") if part and "resourceVersion" not in part]
-        return f"{path}?{'&'.join([*kept, exactly])}"
 
     async def _stream(self, call: Call, answer: aiohttp.ClientResponse) -> web.StreamResponse:
         response = web.StreamResponse(headers=_passed_on(answer.headers))

@@ -115,19 +115,6 @@ async def test_a_delay_answers_late_but_truly(serving):
         assert loop.time() - began >= 0.03
 
 
-async def test_stale_lists_show_an_older_revision(serving):
-    async with serving() as api:
-        await api.post(NODES, node("n1"))
-        old = api.server.store.revision
-        await api.post(NODES, node("n2"))
-        api.faults.stale_lists(old)
-        stale = await api.get(NODES)
-        assert [one["metadata"]["name"] for one in stale["items"]] == ["n1"]
-        assert stale["metadata"]["resourceVersion"] == str(old)
-        api.faults.clear()
-        assert len((await api.get(NODES))["items"]) == 2
-
-
 async def test_requests_are_counted_by_what_they_did(serving):
     async with serving() as api:
         await running_pod(api)

@@ -115,7 +115,7 @@ class HttpLayer:
             )
         calls = ResourceCalls(self.engine, self.authenticator)
         if address.verb != "watch":
-            return respond(calls.answer(asked, self.faults.stale_revision))
+            return respond(calls.answer(asked))
         timeout_s = asked.number("timeoutSeconds") or _MAX_WATCH_S
         subscription = calls.watch(asked)
         call.note(200)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -117,13 +117,13 @@ class ResourceCalls:
         version = asked.query.get("resourceVersion", "")
         return self.engine.watch(kind, _selection(kind, asked), version, bookmarks=bookmarks)
 
-    def answer(self, asked: Asked, stale_revision: int | None = None) -> Reply:
-        """Anything but a watch; lists are of `stale_revision` where there is one."""
+    def answer(self, asked: Asked) -> Reply:
+        """Anything but a watch."""
         address = asked.address
         kind = self._kind(address)
         match address.verb:
             case "list":
-                return self._list(kind, asked, stale_revision)
+                return self._list(kind, asked)
             case "get":
                 found = self.engine.objects.get(kind, address.name, address.namespace)
                 return Reply(200, self._encode(kind, found, asked))
@@ -137,15 +137,12 @@ class ResourceCalls:
                 return self._delete_collection(kind, asked)
         raise method_not_allowed()
 
-    def _list(self, kind: Kind, asked: Asked, stale_revision: int | None) -> Reply:
+    def _list(self, kind: Kind, asked: Asked) -> Reply:
         query = asked.query
         options = ListOptions(
             limit=asked.number("limit"),
             continue_token=query.get("continue", ""),
-            exactly=stale_revision,
         )
-        if query.get("resourceVersionMatch") == "Exact":
-            options = replace(options, exactly=asked.number("resourceVersion"))
         listed = list_objects(self.engine.objects, kind, _selection(kind, asked), options)
         shape = _shape(asked.accept)
         if not shape:

@@ -61,11 +61,10 @@ def read_selection(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListOptions:
-    """How a list is to be answered; `exactly` is the revision to list, None for the present."""
+    """How a list is to be answered."""
 
     limit: int = 0
     continue_token: str = ""
-    exactly: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +91,7 @@ def list_objects(
     """Answer a LIST."""
     options = options or ListOptions()
     collection, present = api.collection(kind), api.store.revision
-    revision, after = present if options.exactly is None else options.exactly, None
+    revision, after = present, None
     if options.continue_token:
         revision, after = _read_token(options.continue_token)
     then = collection.at(revision) if revision != present else None

@@ -37,7 +37,7 @@ def wait(made, timeout_ms=0):
         event = pynvml.nvmlEventSetWait_v2(made, timeout_ms)
     except pynvml.NVMLError as error:
         return error.value
-    return pynvml.nvmlDeviceGetIndex(event.device), event.eventType, event.eventData
+    return pynvml.nvmlDeviceGetMinorNumber(event.device), event.eventType, event.eventData
 
 
 def test_an_event_is_delivered_once_to_each_set_that_wants_it(handles, path):

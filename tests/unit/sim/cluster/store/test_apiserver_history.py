@@ -102,18 +102,6 @@ def test_pages_add_up_to_the_moment_of_the_first(before, after, limit):
     assert found == expected
 
 
-@settings(max_examples=examples(30), deadline=None)
-@given(steps=STEPS)
-def test_every_revision_can_be_listed_again(steps):
-    engine = Engine()
-    moments = []
-    for step in steps:
-        apply(engine, step)
-        moments.append((engine.store.revision, listed(engine)[0]))
-    for revision, expected in moments:
-        assert listed(engine, exactly=revision)[0] == expected
-
-
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
     lambda inner: (

@@ -178,15 +178,6 @@ async def test_list_options(query, code):
         assert answer.code == code
 
 
-async def test_an_exact_version_shows_the_past():
-    async with serving() as api:
-        before = await api.post(NODES, node())
-        await api.patch(f"{NODES}/n1", {"metadata": {"labels": {"a": "b"}}})
-        version = before["metadata"]["resourceVersion"]
-        listed = await api.get(NODES, resourceVersion=version, resourceVersionMatch="Exact")
-        assert "labels" not in listed["items"][0]["metadata"]
-
-
 async def test_a_whole_fleet_loads_in_process_and_lists_by_node():
     async with serving() as api:
         api.server.load(r.NODES, (node(f"n{i:04}") for i in range(300)))
