@@ -37,7 +37,7 @@ from rules.fleet.pools import control_plane
 from rules.policy.policy import Policy
 from rules.policy.shadow import by_accident
 from rules.session.causes import name_by_hand
-from rules.session.repair.wants import unfit, word_for
+from rules.session.repair.ladder import unfit, word_for
 from rules.session.status import PROPOSED, condition, is_true
 from rules.text.counted import count
 from rules.text.printable import printable

@@ -38,7 +38,7 @@ from rules.session.causes import (
 )
 from rules.session.external import external_of
 from rules.session.observation import is_open
-from rules.session.repair.rungs import NEXT, rungs
+from rules.session.repair.ladder import NEXT, rungs
 from rules.session.snapshot import FleetSnapshot
 
 _MARKS: Final = {"CordonAndTaint": "cordon and taint", "Taint": "taint", "Cordon": "cordon"}

@@ -23,8 +23,8 @@ from rules.catalog.reason import Level
 from rules.policy.policy import Policy
 from rules.policy.shadow import by_accident
 from rules.session.causes import actionable, has_human, level_in_effect, open_causes
-from rules.session.repair.outlook import NOT_DRAINED
-from rules.session.repair.wants import under_way
+from rules.session.repair.ladder import under_way
+from rules.session.repair.readiness import NOT_DRAINED
 from rules.text.counted import count
 
 STAYS: Final = "and the hold stays on the node for the next time"

@@ -27,7 +27,7 @@ from rules.api.timestamps import format_time, parse_time
 from rules.repair.adapter import REPAIR_CONDITIONS, ConditionIs
 from rules.repair.objects import annotation, at, holds, uid_of
 from rules.session.observation import HEARTBEAT_FRESH_S, is_open
-from rules.session.repair.requests import is_our_request
+from rules.session.repair.withdrawal import is_our_request
 from rules.text.counted import count
 from rules.validate.jobs import ANNOTATION_NODE, ANNOTATION_OF, LABEL_COMPONENT, LABEL_NAME
 

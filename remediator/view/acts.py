@@ -21,7 +21,7 @@ from rules.catalog.why_not import WhyNot
 from rules.repair.ladder import Step
 from rules.session.causes import DETECTOR, CauseSight, level_in_effect, open_causes, sight_of
 from rules.session.observation import pause_covers
-from rules.session.repair.wants import taken_in, unfit
+from rules.session.repair.ladder import taken_in, unfit
 from rules.session.status import PROPOSED, blocked_by
 
 

@@ -14,7 +14,7 @@ from rules.api.timestamps import format_time
 from rules.ledger.record import gpu_record_name
 from rules.session.causes import open_causes, sight_of, worst
 from rules.session.observation import is_open
-from rules.session.repair.rungs import LadderRung, rungs
+from rules.session.repair.ladder import LadderRung, rungs
 from rules.session.reuse import wanted_at
 
 _MOST_INCIDENTS: Final = 8

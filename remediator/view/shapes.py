@@ -17,7 +17,7 @@ from rules.api.quarantine import (
     RepairRequest,
     ValidationAttempt,
 )
-from rules.session.repair.rungs import LadderRung
+from rules.session.repair.ladder import LadderRung
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):

@@ -17,12 +17,7 @@ from rules.fleet.pools import control_plane
 from rules.session.causes import causes_now, worst
 from rules.session.observation import Permit, opted_out, pause_covers, sessions_by_node
 from rules.session.owners import working_owner
-from rules.session.repair.wants import (
-    lessons,
-    let_go,
-    next_step,
-    under_way,
-)
+from rules.session.repair.ladder import lessons, let_go, next_step, under_way
 from rules.session.snapshot import FleetSnapshot
 from rules.text.counted import count
 

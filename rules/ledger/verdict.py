@@ -2,7 +2,7 @@
 
 A repeat offender (Meta's paper calls such a node a lemon) is never a cause: nothing is taken out
 of service for it. It changes how a fault that comes anyway is repaired
-(`rules.session.repair.wants`), and people see it.
+(`rules.session.repair.ladder`), and people see it.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ from rules.session.causes import (
 from rules.session.observation import NodeObservation, is_open
 from rules.session.people.covered import covered_until
 from rules.session.people.lowered import EVIDENCE_LEVEL
-from rules.session.repair.ends import cleared, of_nobody
+from rules.session.repair.endings import cleared, of_nobody
 from rules.session.reuse import NotOpened, Opening, opening
 
 STEP_OPEN_AGAIN = "OpenAgain"

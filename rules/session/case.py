@@ -48,7 +48,7 @@ from rules.session.external import SOURCE as EXTERNAL
 from rules.session.observation import NodeObservation, Staleness, is_open
 from rules.session.people.covered import said_evidence, since_word
 from rules.session.people.lowered import EVIDENCE_LEVEL, level_evidence
-from rules.session.repair.wants import lessons
+from rules.session.repair.ladder import lessons
 
 RECHECK_S: Final = 60.0
 """Every open session is decided at least this often, whatever the watches say."""

@@ -20,7 +20,7 @@ from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.causes import EVIDENCE_GANGS
 from rules.session.halts import unreachable
-from rules.session.repair.beginning import awaited
+from rules.session.repair.readiness import awaited
 
 _MAX_GANGS: Final = 16
 _TIME_OVER: Final = "the drain's time is over"

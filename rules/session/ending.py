@@ -15,7 +15,7 @@ from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched, unmark
 from rules.session.people.covered import EVIDENCE_SEEN
 from rules.session.people.seen import seen_now
-from rules.session.repair.ends import closed_repair, last_requests, with_left
+from rules.session.repair.endings import closed_repair, last_requests, with_left
 from rules.session.validation.phase import closed_test, off_first
 
 

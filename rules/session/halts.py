@@ -22,7 +22,7 @@ from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.causes import has_human
 from rules.session.observation import opted_out, pause_doubt
-from rules.session.repair.wants import under_way
+from rules.session.repair.ladder import under_way
 
 PART_OF_MARK: Final = "mark"
 """The subject of a halt because an owner's work took a part of the mark off."""

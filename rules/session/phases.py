@@ -29,11 +29,9 @@ from rules.session.ending import end
 from rules.session.halts import halt_of, unreachable, with_halts
 from rules.session.history import needs_replacement
 from rules.session.observation import Unjudged, is_open
-from rules.session.repair.beginning import awaited, begin_step, led_to, would_repair
-from rules.session.repair.evidence import with_evidence
-from rules.session.repair.facts import with_parts
-from rules.session.repair.outlook import Outlook
-from rules.session.repair.phase import follow_step
+from rules.session.repair.evidence import with_evidence, with_parts
+from rules.session.repair.progress import follow_step
+from rules.session.repair.readiness import Outlook, awaited, begin_step, led_to, would_repair
 from rules.session.validation import verdicts
 from rules.session.validation.phase import would_test
 from rules.session.validation.validating import begin_validation, validating

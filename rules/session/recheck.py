@@ -19,7 +19,7 @@ from rules.policy.shadow import shadow_of
 from rules.session.causes import drains_now, has_human, holds_now
 from rules.session.observation import is_open, opted_out, pause_covers, selects_node
 from rules.session.owners import working_owner
-from rules.session.repair.wants import under_way
+from rules.session.repair.ladder import under_way
 from rules.session.snapshot import FleetSnapshot
 from rules.session.validation import verdicts
 

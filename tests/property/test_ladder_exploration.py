@@ -71,8 +71,8 @@ def finds(rung: str, words: str, most_states: int = 120, left: int = 1) -> None:
 
 
 def test_a_step_that_is_taken_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rules.session.repair.wants.taken_in", lambda _: frozenset())
-    monkeypatch.setattr("rules.session.repair.wants.tried", lambda *_: {})
+    monkeypatch.setattr("rules.session.repair.ladder.taken_in", lambda _: frozenset())
+    monkeypatch.setattr("rules.session.repair.ladder.tried", lambda *_: {})
     finds("a step is asked for", "each step at most once")
 
 

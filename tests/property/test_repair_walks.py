@@ -16,7 +16,7 @@ from rules.api import writes as d
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Phase, RepairState
 from rules.api.repair.writes import SetRepairCondition, WriteRepairObject
-from rules.session.repair.wants import under_way
+from rules.session.repair.ladder import under_way
 from tests.support.scenario.repair_world import STEPS, RepairWorld
 from tests.support.scenario.session_world import CrashError
 from tests.support.scenario.validation_world import HAPPENS, WORDS, ValidationWorld

@@ -21,7 +21,7 @@ from rules.session.case import Case
 from rules.session.causes import DETECTOR, level_in_effect, open_causes
 from rules.session.external import taken_back
 from rules.session.halts import halt_of
-from rules.session.repair.rungs import NEXT, rungs
+from rules.session.repair.ladder import NEXT, rungs
 from rules.session.status import PROPOSED, blocked_by, is_true
 from rules.session.validation.validating import not_ready
 from rules.text.counted import count

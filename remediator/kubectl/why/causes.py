@@ -24,7 +24,7 @@ from rules.session.causes import open_causes
 from rules.session.external import SOURCE as EXTERNAL
 from rules.session.external import is_external
 from rules.session.repair.evidence import recorded as recorded_evidence
-from rules.session.repair.wants import under_way
+from rules.session.repair.ladder import under_way
 from rules.session.status import condition
 from rules.session.validation import verdicts
 from rules.text.counted import count

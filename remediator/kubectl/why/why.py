@@ -35,7 +35,7 @@ from rules.session.causes import EVIDENCE_GANGS, open_causes
 from rules.session.observation import OF_THE_AGENT, is_open
 from rules.session.owners import failed_owner, working_owner
 from rules.session.people.said import word_in_force
-from rules.session.repair.rungs import rungs
+from rules.session.repair.ladder import rungs
 from rules.session.status import LET_GO, NEW_BOOT, is_true
 from rules.text.counted import count
 from rules.text.printable import printable

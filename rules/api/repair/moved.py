@@ -1,33 +1,120 @@
-"""Which labels of a Node were changed to move others off its GPUs: the record that stands beside
-them.
+"""Who is moved off the GPUs of a node before a reset, and back again however that ends.
 
-Operators keep pods on GPUs by labels; only `true` is ever changed, to a value of our own. What
-comes back is what the record names and nothing else: a label may have our value because somebody
-copied it. Session objects keep the same record, for Nodes whose annotation went. What is read here
-may be anybody's word: it is bounded, and one wrong part makes all of it nothing.
+Operators keep pods on GPUs by labels of the Node; only `true` is ever changed, to a value of our
+own, and our own agent lets go of the driver for an annotation. What comes back is what the record
+beside them names and nothing else: a label may have our value because somebody copied it. Session
+objects keep the same record, for Nodes whose annotation went. All stands on the Node, so a
+restart, another leader, an aborted session and an uninstall find it. What is read here may be
+anybody's word: it is bounded, and one wrong part makes all of it nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import msgspec
 
-from rules.api.names import ANNOTATION_MOVED, DEPLOYED, PAUSED_BY_US
-from rules.api.nodes import NodeView
+from rules.api.names import (
+    ANNOTATION_MOVED,
+    ANNOTATION_RELEASE_GPU,
+    COMPONENT_REMEDIATOR,
+    DEPLOYED,
+    PAUSED_BY_US,
+)
+from rules.api.nodes import NodeView, QuarantineView
 from rules.api.object_name import is_label_key
+from rules.api.repair.writes import ObjectAddress, Verb, WriteRepairObject
 
 MAX_MOVED: Final = 16
 """Labels that one adapter moves at most; ours moves five."""
+_OURS: Final = f"{COMPONENT_REMEDIATOR}: "
+"""How the value of our annotation begins; a person's word is another."""
 _MAX_BYTES: Final = 8192
 """Sixteen keys of 317 characters with their values, and some."""
 
 
-def record_of(labels: Iterable[str]) -> str:
-    """What goes into the annotation."""
-    former = dict.fromkeys(sorted(labels), DEPLOYED)
-    return msgspec.json.encode(former).decode()
+def node_patch(
+    node: NodeView,
+    session: str,
+    body: Mapping[str, Any],
+    *,
+    step: str = "",
+    asks: bool = False,
+) -> WriteRepairObject:
+    """A merge patch of the Node for `step`; without a step it takes back what one had asked."""
+    return WriteRepairObject(
+        node=node.name,
+        node_uid=node.uid,
+        session=session,
+        step=step,
+        verb=Verb.PATCH,
+        address=ObjectAddress(api_version="v1", resource="nodes", name=node.name),
+        body=body,
+        asks=asks,
+    )
+
+
+def priors(node: NodeView, clears: Iterable[str]) -> tuple[str, ...]:
+    """What goes on record, `label=value`, before anybody is moved."""
+    return tuple(f"{key}={DEPLOYED}" for key in clears if node.labels.get(key) == DEPLOYED)
+
+
+def clearing(
+    node: NodeView, session: QuarantineView, clears: tuple[str, ...], step: str, request: str
+) -> WriteRepairObject | None:
+    """The write that moves them off; None where nobody is to be moved, or it has landed.
+
+    Whoever sets a label back meanwhile is not fought with: the reset itself looks who is there.
+    """
+    moved = moved_labels(node, cleared_in((session,)))
+    if not clears or moved or _lets_go(node):
+        return None
+    keys = [each.partition("=")[0] for each in priors(node, clears)]
+    notes: dict[str, str] = {}
+    if ANNOTATION_RELEASE_GPU not in node.annotations:
+        notes[ANNOTATION_RELEASE_GPU] = f"{_OURS}{request}"
+    if not keys and not notes:
+        return None
+    if keys:
+        former = dict.fromkeys(sorted(keys), DEPLOYED)
+        notes[ANNOTATION_MOVED] = msgspec.json.encode(former).decode()
+    meta = {
+        "uid": node.uid,
+        "resourceVersion": node.metadata.resource_version,
+        "labels": dict.fromkeys(keys, PAUSED_BY_US),
+        "annotations": notes,
+    }
+    return node_patch(node, session.name, {"metadata": meta}, step=step, asks=True)
+
+
+def cleared_in(sessions: Iterable[QuarantineView]) -> tuple[str, ...]:
+    """What sessions of the node have on record of labels that were changed."""
+    return tuple(
+        each for one in sessions for attempt in one.status.repair for each in attempt.cleared
+    )
+
+
+def restoring(
+    node: NodeView | None, session: str, recorded: Iterable[str] = ()
+) -> tuple[WriteRepairObject, ...]:
+    """The write that lets everybody back; () where nobody was moved."""
+    if node is None:
+        return ()
+    labels = dict.fromkeys(moved_labels(node, recorded), DEPLOYED)
+    notes = [ANNOTATION_MOVED] if _on_node(node) else []
+    notes += [ANNOTATION_RELEASE_GPU] if _lets_go(node) else []
+    if not labels and not notes:
+        return ()
+    # Of exactly the Node that was seen: what an operator says meanwhile is not overwritten.
+    meta: dict[str, Any] = {"uid": node.uid, "resourceVersion": node.metadata.resource_version}
+    meta |= {"labels": labels} if labels else {}
+    meta |= {"annotations": dict.fromkeys(notes)} if notes else {}
+    return (node_patch(node, session, {"metadata": meta}),)
+
+
+def _lets_go(node: NodeView) -> bool:
+    return node.annotations.get(ANNOTATION_RELEASE_GPU, "").startswith(_OURS)
 
 
 def moved_labels(node: NodeView, recorded: Iterable[str] = ()) -> tuple[str, ...]:
@@ -45,11 +132,6 @@ def unexplained_labels(node: NodeView, recorded: Iterable[str] = ()) -> tuple[st
     moved = moved_labels(node, recorded)
     ours = (key for key, value in node.labels.items() if value == PAUSED_BY_US)
     return tuple(sorted(key for key in ours if key not in moved))
-
-
-def has_record(node: NodeView) -> bool:
-    """Whether the Node carries a record that can be read."""
-    return bool(_on_node(node))
 
 
 def _on_node(node: NodeView) -> tuple[str, ...]:

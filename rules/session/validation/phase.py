@@ -31,7 +31,7 @@ from rules.policy.policy import Validation
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
 from rules.session.refused import entries_lost
-from rules.session.repair.empty import (
+from rules.session.repair.readiness import (
     LISTS_FRESH_S,
     emptied_clause,
     is_certain,

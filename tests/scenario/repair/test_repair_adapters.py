@@ -14,7 +14,7 @@ from rules.repair.adapter import NewObject, Replacement
 from rules.repair.ladder import Step
 from rules.repair.objects import Sight
 from rules.session.observation import Permit, observe
-from rules.session.repair.ends import of_nobody
+from rules.session.repair.endings import of_nobody
 from tests.support.scenario.deaths import deaths
 from tests.support.scenario.provider_world import ROWS, ProviderWorld
 from tests.support.scenario.repair_world import NODE

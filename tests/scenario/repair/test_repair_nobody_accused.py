@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rules.session.repair.rungs import rungs
-from rules.session.repair.wants import NOBODY_ACCUSED, must_name
+from rules.session.repair.ladder import NOBODY_ACCUSED, must_name, rungs
 from tests.support.repair.job_world import JobWorld
 from tests.support.scenario.provider_world import ProviderWorld
 from tests.support.scenario.repair_world import NODE

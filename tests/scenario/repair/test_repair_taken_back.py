@@ -15,7 +15,7 @@ from rules.api.repair.writes import ObjectQuery, SetRepairCondition, WriteRepair
 from rules.repair.objects import ObjectSeen, Sight
 from rules.session.absent import without_session
 from rules.session.observation import NodeObservation, Permit, observe
-from rules.session.repair.following import TAKE_BACK_S
+from rules.session.repair.withdrawal import TAKE_BACK_S
 from tests.support.scenario.provider_world import ProviderWorld, power_cycle
 from tests.support.scenario.repair_world import NODE, RESTART, RepairWorld
 from tests.support.scenario.session_world import ROOMY, World, policy_of

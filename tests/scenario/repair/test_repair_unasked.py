@@ -8,7 +8,7 @@ import pytest
 
 from rules.api.repair.writes import SetRepairCondition
 from rules.fleet.happenings import steps_of
-from rules.session.repair.entry import MAX_ATTEMPTS
+from rules.session.repair.endings import MAX_ATTEMPTS
 from tests.support.scenario.repair_world import NODE, REPLACE, RepairWorld, repair_policy
 
 

@@ -18,7 +18,7 @@ from rules.api.quarantine import RepairAttempt
 from rules.api.repair.writes import SetRepairCondition
 from rules.api.timestamps import format_time
 from rules.api.writes import Write
-from rules.session.repair.wants import under_way
+from rules.session.repair.ladder import under_way
 from tests.support.scenario.session_world import ROOMY, CrashError, World, policy_of
 
 NODE = "n0"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rules.policy.policy import Policy
 from rules.session.causes import open_causes, sight_of
-from rules.session.repair.rungs import LadderRung, rungs
+from rules.session.repair.ladder import LadderRung, rungs
 from tests.support.scenario.repair_world import NODE, ROOMY, STEPS, RepairWorld, repair_policy
 from tests.support.scenario.session_world import policy_of
 

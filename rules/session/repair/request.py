@@ -1,17 +1,20 @@
 """How a step is asked for: what to read, whether to ask, the write that asks.
 
-The adapter's data made into writes, for one decision of `beginning`, `planned` or `phase`.
-Whatever the decision rests on is read anew just before; what is not known yet is asked of the
-edge.
+The adapter's data made into writes, for one decision. Whatever the decision rests on is read anew
+just before; what is not known yet is asked of the edge.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rules.api.names import ANNOTATION_REPAIR, API_VERSION
-from rules.api.quarantine import RepairAttempt, RepairTarget
+from rules.api.nodes import NodeView
+from rules.api.object_name import name_from
+from rules.api.quarantine import RepairAttempt, RepairTarget, gravest_reason
+from rules.api.repair.moved import clearing, node_patch, priors
 from rules.api.repair.writes import (
     ObjectAddress,
     ObjectQuery,
@@ -19,6 +22,7 @@ from rules.api.repair.writes import (
     Verb,
     WriteRepairObject,
 )
+from rules.api.sentences import causes_clause
 from rules.repair.adapter import (
     NewObject,
     NodeCondition,
@@ -27,6 +31,7 @@ from rules.repair.adapter import (
     Replacement,
     recorded,
 )
+from rules.repair.ladder import Step
 from rules.repair.objects import (
     GOES,
     AskVerdict,
@@ -45,18 +50,74 @@ from rules.repair.objects import (
     uid_of,
     version_of,
 )
-from rules.repair.template import filled
+from rules.repair.template import RequestFacts, filled
 from rules.session.case import Case
-from rules.session.repair.clearing import clearing, priors
-from rules.session.repair.node_patch import node_patch
-from rules.session.repair.requests import (
-    asked_by_condition,
-    asking_by_condition,
-    facts_of,
-    label_note,
-    note_of,
-)
-from rules.session.repair.wants import NOBODY_ACCUSED, must_name
+from rules.session.repair.ladder import NOBODY_ACCUSED, must_name
+
+ASKS: Final = "of a drained node is asked for because of"
+"""Part of the message of a condition that asks, by which it is known for ours."""
+MAX_REQUEST: Final = 63
+"""What a label value takes: a Job's name stands in a label of its pods."""
+
+
+def request_name(session: str, step: Step, attempt: int) -> str:
+    """What a request is called everywhere: a second leader finds the first one's by it."""
+    suffix = f"-{step.lower()}-{attempt}"
+    if len(session) + len(suffix) <= MAX_REQUEST:
+        return f"{session}{suffix}"
+    digest = hashlib.sha256(session.encode()).hexdigest()[:8]
+    suffix = f"-{digest}{suffix}"
+    return name_from(session, suffix, MAX_REQUEST - len(suffix))
+
+
+def facts_of(case: Case, attempt: RepairAttempt) -> RequestFacts:
+    """What the request may say: as it was when the step was planned, so that it stays the same."""
+    accused = tuple(gpu.uuid for gpu in attempt.before.gpus if gpu.accused)
+    causes = case.session.spec.causes
+    return RequestFacts(
+        node=case.seen.name,
+        node_uid=attempt.before.node_uid,
+        session=case.session.name,
+        boot_id=attempt.before.boot_id,
+        # Never the others for want of one: a reset of all ends work that nobody accused.
+        gpu_uuids=accused,
+        reason=gravest_reason(causes),
+        step=attempt.step,
+    )
+
+
+def note_of(attempt: RepairAttempt) -> str:
+    """The annotation by which a request is known: its name first."""
+    return f"{attempt.object} {attempt.step} {attempt.adapter}"
+
+
+def label_note(attempt: RepairAttempt, action: NodeLabel) -> str:
+    """The same on the Node, with the label: it comes off even where no session is left."""
+    return f"{note_of(attempt)} {action.label}={action.value}"
+
+
+def carries(node: NodeView, attempt: RepairAttempt, kind: str) -> bool:
+    """Whether the node's condition of this type is the attempt's request."""
+    found = node.condition(kind)
+    asks = found is not None and found.status == "True" and bool(attempt.object)
+    return asks and found is not None and found.message.startswith(f"{attempt.object}: ")
+
+
+def asking_by_condition(
+    case: Case, attempt: RepairAttempt, action: NodeCondition
+) -> SetRepairCondition:
+    """The write that asks for the step by a condition of the Node."""
+    return SetRepairCondition(
+        node=case.node.name,
+        node_uid=case.node.uid,
+        session=case.session.name,
+        step=attempt.step,
+        kind=action.condition,
+        asks=True,
+        message=f"{attempt.object}: {attempt.step} {ASKS} {causes_clause(case.causes)}."[:1024],
+        at=case.now,
+    )
+
 
 FRESH_S: Final = 10.0
 """Nobody is asked through an object that was read longer ago than this. What changed since answers
@@ -104,7 +165,7 @@ def call_for(case: Case, attempt: RepairAttempt) -> Call:
 def _call(case: Case, attempt: RepairAttempt, action: RepairAction) -> Call:
     match action:
         case NodeCondition():
-            if asked_by_condition(case, attempt, action):
+            if carries(case.node, attempt, action.condition):
                 return Call(verdict=AskVerdict(asked=True))
             if case.node.metadata.deletion_timestamp is not None:
                 return Call(verdict=AskVerdict(waits="the Node is being deleted"))
@@ -227,9 +288,10 @@ def _creating(
             why = seen.why or f"{query.address.words} has no template"
             return Call(target=target, verdict=AskVerdict(cannot=why))
         body = merged({"spec": {"template": part}}, body)
-    if (first := clearing(case, attempt, action)) is not None:
-        # Last of all that comes before the call: nobody is moved for a step that cannot be asked.
-        return Call(target=target, write=first, clears=priors(case.node, action))
+    # Last of all that comes before the call: nobody is moved for a step that cannot be asked.
+    first = clearing(case.node, case.session, action.clears, attempt.step, attempt.object)
+    if first is not None:
+        return Call(target=target, write=first, clears=priors(case.node, action.clears))
     owner = {
         "apiVersion": API_VERSION,
         "kind": "GPUQuarantine",

@@ -1,8 +1,9 @@
-"""What ends takes its requests along: the entry is closed, and nobody is asked any more."""
+"""The end of a step or of a session: what asked for it comes off before the end is written."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final
 
 import msgspec
 
@@ -13,18 +14,98 @@ from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairS
 from rules.api.refusal import NodeWrite
 from rules.api.repair.writes import ObjectQuery, SetRepairCondition, WriteRepairObject
 from rules.api.sentences import bounded
-from rules.api.timestamps import format_time
+from rules.api.timestamps import format_time, parse_time
 from rules.api.writes import Decision, EmitEvent, Evicting, Write
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.policy import Policy
+from rules.repair.adapter import NewObject, recorded
 from rules.repair.ladder import Step
+from rules.repair.objects import Sight, given_up, holds, query_for
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
 from rules.session.observation import NodeObservation
-from rules.session.repair.following import TAKE_BACK_S, TakenBack, take_back
-from rules.session.repair.leftovers import leftover_writes, told
-from rules.session.repair.requests import taking_back
-from rules.session.repair.wants import under_way
+from rules.session.repair.ladder import under_way
+from rules.session.repair.request import read_lately
+from rules.session.repair.withdrawal import (
+    TAKE_BACK_S,
+    TakenBack,
+    leftover_writes,
+    letting_back,
+    take_back,
+    taking_back,
+    told,
+)
+
+MAX_ATTEMPTS: Final = 16
+"""Entries of `status.repair`; the CRD allows as many."""
+
+
+def changed(attempt: RepairAttempt, **changes: object) -> RepairAttempt:
+    """The entry with these fields changed."""
+    return msgspec.structs.replace(attempt, **changes)
+
+
+def with_entry(status: QuarantineStatus, attempt: RepairAttempt) -> QuarantineStatus:
+    """`status` with the entry of the same request replaced."""
+    repair = tuple(attempt if a.object == attempt.object else a for a in status.repair)
+    return touched(status, repair=repair)
+
+
+def is_whole(case: Case, attempt: RepairAttempt) -> bool:
+    """Whether the entry has what every entry is written with; an older definition of GPUQuarantine
+    drops fields.
+    """
+    before = attempt.before
+    written = (attempt.adapter, attempt.object, attempt.started_at, attempt.state, before.node_uid)
+    return all(written) and bool(before.boot_id or not case.node.boot_id)
+
+
+def started_at(case: Case, attempt: RepairAttempt) -> float:
+    """When the time of the step began, in seconds since the epoch."""
+    return parse_time(attempt.started_at) or case.now
+
+
+def with_room(attempts: tuple[RepairAttempt, ...]) -> tuple[RepairAttempt, ...]:
+    """`attempts` with a place for one more: of those that count for nothing the oldest goes."""
+    spare = next((each for each in attempts if not each.counts), None)
+    if len(attempts) < MAX_ATTEMPTS or spare is None:
+        return attempts
+    return tuple(each for each in attempts if each is not spare)
+
+
+def reading(query: ObjectQuery) -> Decision:
+    """The decision that reads this first."""
+    because = f"the repair rests on {query.address.words}"
+    return Decision(step="ReadObject", because=because, needs_object=query)
+
+
+def ended_as(
+    case: Case,
+    status: QuarantineStatus,
+    attempt: RepairAttempt,
+    state: RepairState,
+    proof: str,
+) -> Decision:
+    """The step is over; what asked for it comes off before that is written."""
+    off = requests_off(case, attempt, status)
+    if isinstance(off, Decision):
+        return off
+    ended = changed(attempt, state=state, ended_at=format_time(case.now), proof=proof[:512])
+    status = with_entry(status, ended)
+    status = st.with_refusal(status, case.now, None)
+    said = f"{attempt.step} by {attempt.adapter}: {proof}"
+    status = with_left(st.noted(status, f"Repair{state}", said, case.now), off, case.now)
+    words = {RepairState.PROVEN: "Proven", RepairState.FAILED: "Failed"}.get(state, "Given up")
+    status = touched(status, message=bounded(f"{words}: {said}."))
+    return case.decision(
+        f"Repair{state}",
+        status,
+        because=proof,
+        before=off.writes,
+        evicting=Evicting.WATCH,
+        wake_at=case.now,
+    )
+
 
 _AGAIN_S = 10.0
 
@@ -205,3 +286,52 @@ def _standing(status: QuarantineStatus) -> tuple[RepairAttempt, ...]:
     """Requests that may stand while the session is open."""
     running = under_way(status)
     return tuple(a for a in status.repair if a is running or a.step == Step.REPLACE_NODE)
+
+
+FOLLOWED_S: Final = 5.0
+"""How often an object is looked at while its step is awaited; one that was asked for a moment ago
+more often: what ends at once has mostly refused, and people wait for that."""
+_YOUNG: Final = 0.25
+"""An object is looked at again after this part of the time that its step has taken."""
+_SOONEST_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """What the object of a step that was asked for shows."""
+
+    needs: ObjectQuery | None = None
+    gave_up: str = ""
+    """Why whoever was asked has given up, a clause."""
+    writes: tuple[WriteRepairObject, ...] = ()
+    looks: bool = False
+    """It is worth looking again soon."""
+
+
+def followed_s(case: Case, attempt: RepairAttempt) -> float:
+    """How soon the object of a step that was asked for is looked at again."""
+    took_s = case.now - (parse_time(attempt.asked_at or attempt.started_at) or case.now)
+    return min(FOLLOWED_S, max(_SOONEST_S, _YOUNG * took_s))
+
+
+def follow_call(case: Case, attempt: RepairAttempt) -> Followed:
+    """Whether whoever was asked has given up, and what is taken back meanwhile."""
+    action = recorded(attempt.action)
+    if not isinstance(action, NewObject) or attempt.target is None:
+        return Followed()
+    if action.done is None and action.failed is None:
+        return Followed()
+    query = query_for(attempt.target)
+    # Read anew at each look that is due, and not at every wake-up.
+    seen = read_lately(case, query, 0.9 * followed_s(case, attempt))
+    if seen is None:
+        return Followed(needs=query)
+    if seen.sight is not Sight.FOUND or not seen.found:
+        gone = seen.sight is Sight.ABSENT
+        return Followed(writes=letting_back(case) if gone else (), looks=True)
+    json = seen.found[0]
+    why = given_up(action, query.address.words, json)
+    # Of another boot its word ends nothing, but nobody is to stay moved off for it; and once it is
+    # through, the proof needs our agent to look again.
+    over = bool(why) or (action.done is not None and holds(action.done, json))
+    return Followed(gave_up=why, writes=letting_back(case) if over else (), looks=True)

@@ -1,0 +1,349 @@
+"""The next step of a drained node: begun, or what it waits for, or why there is none.
+
+Everything that may forbid a step is read afresh, before it is recorded and again before it is
+asked for. The entry is written before anybody is asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from rules.api.names import ANNOTATION_HOLD
+from rules.api.quarantine import (
+    Phase,
+    QuarantineStatus,
+    RepairAttempt,
+    RepairState,
+)
+from rules.api.sentences import bounded, causes_clause, let_go_by, some
+from rules.api.timestamps import format_time, parse_time, utc
+from rules.api.writes import Decision, Evicting
+from rules.catalog.explanations import NO_REPAIR, repair
+from rules.catalog.why_not import Refusal, WhyNot
+from rules.repair.adapter import on_record
+from rules.repair.ladder import Climb, Rung, Step
+from rules.session import status as st
+from rules.session.case import Case, touched
+from rules.session.external import taken_back
+from rules.session.halts import unreachable
+from rules.session.people.said import said_at
+from rules.session.refused import entries_lost
+from rules.session.repair.endings import changed, reading, with_room
+from rules.session.repair.evidence import awaited_until, before_of, noted_without
+from rules.session.repair.ladder import asked_for, chosen, let_go, next_step, word_for
+from rules.session.repair.request import Call, call_for, facts_of, request_name
+
+LISTS_FRESH_S: Final = 30.0
+"""What ends or disturbs work rests on lists of pods no older than this."""
+OWN_ENDS_S: Final = 120.0
+"""How long after the end of a step or a test the pod of its Job may take to go before it is called
+in the way: the grace of kubelet and Job controller, twice."""
+
+
+def pods_in_the_way(case: Case, *, lost: bool = False) -> Refusal | None:
+    """Pods that a list shows on the node, and that have to go first.
+
+    Those of our own Jobs end by themselves: what is left of a step or test that ended a moment ago
+    is waited for with a close look (`is_certain`), and on a node that is `lost`, that is with a
+    silent kubelet after a step in vain, nobody could ever say that they ended.
+    """
+    plan = case.seen.plan
+    if plan is None:
+        return None
+    ending = frozenset(plan.own_jobs if lost or _ended_lately(case) else ())
+    using = [name for name in plan.using_gpus if name not in ending]
+    if using:
+        why = f"{', '.join(using[:3])} still uses a GPU of it"
+        return Refusal(reason=WhyNot.POD_USES_GPU, why=why)
+    if plan.arrived:
+        why = f"{', '.join(plan.arrived[:3])} came past the scheduler"
+        return Refusal(reason=WhyNot.POD_ARRIVED, why=why)
+    return None
+
+
+def is_certain(case: Case, *, lost: bool = False) -> bool:
+    """Whether two fresh lists, `drain.settle` apart, show no such pod."""
+    plan, settle_s = case.seen.plan, case.policy.drain.settle_s
+    if plan is None or plan.listed_at is None:
+        return False
+    since = plan.others_clear_since if lost else plan.clear_since
+    return (
+        since is not None
+        and plan.listed_at - since >= settle_s
+        and case.now - plan.listed_at <= LISTS_FRESH_S
+    )
+
+
+def emptied_clause(case: Case) -> str:
+    """What has to be seen before the node is certainly empty."""
+    own = case.seen.plan.own_jobs if case.seen.plan is not None else ()
+    return f"{own[0]} has ended" if own else "two lists show it empty"
+
+
+def _ended_lately(case: Case) -> bool:
+    repaired = [attempt.ended_at for attempt in case.status.repair]
+    tested = [test.ended_at for test in case.status.validation]
+    last = max((parse_time(at) or 0.0 for at in (*repaired, *tested)), default=0.0)
+    return case.now - last <= OWN_ENDS_S
+
+
+EVIDENCE_LOOK_S: Final = 5.0
+"""How often a step that waits for evidence looks again."""
+_HARSH: Final = frozenset({Step.POWER_CYCLE, Step.REPLACE_NODE})
+"""Steps that a node which did not come back from an earlier one may still get."""
+NOT_DRAINED: Final = frozenset({Phase.MARKED, Phase.DRAINING})
+"""Phases in which a session wants a turn to drain, so that its permit speaks of that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What a drained node waits for, when no step can begin now."""
+
+    then: str
+    """What is next, a clause for the sentence."""
+    refusal: Refusal | None = None
+    """What blocks it; None where nothing does."""
+    proposes: str = ""
+    """The step that a person is to let go; "" where nobody is asked."""
+    looks: bool = False
+    """The node is to be listed until it is certain that nothing uses a GPU there."""
+    hand_over: bool = False
+    wake_at: float | None = None
+
+
+def not_now(
+    case: Case, step: Step, halt: Refusal | None, next_clause: str, joint: str = ", once"
+) -> Outlook | None:
+    """What forbids the step now, read afresh; None where nothing does. `joint` is how what comes
+    first follows `next_clause`: `ResetGPU by X is next, once ...`, `ResetGPU waits until ...`.
+    """
+
+    def waits(refusal: Refusal, *, hand_over: bool = False) -> Outlook:
+        then = f"{next_clause}: {refusal.why}"
+        return Outlook(then=then, refusal=refusal, hand_over=hand_over)
+
+    def no(reason: WhyNot, why: str) -> Outlook:
+        return waits(Refusal(reason=reason, why=why))
+
+    if (held := halt or _hold(case)) is not None:
+        return waits(held)
+    unrecorded = _unrecorded(case, next_clause)
+    if unrecorded is not None and not unrecorded.looks:
+        return unrecorded
+    # A node that did not come back from an earlier step is past being looked at. A step that
+    # nobody could be asked for says nothing about the node.
+    lost = step in _HARSH and any(attempt.in_vain for attempt in case.status.repair)
+    if unreachable(case) and not lost:
+        return no(WhyNot.NODE_UNREACHABLE, "the node's kubelet is silent")
+    if case.seen.stale and not lost:
+        return no(WhyNot.VERDICT_STALE, case.seen.stale)
+    silent = lost and unreachable(case)
+    if (pods := pods_in_the_way(case, lost=silent)) is not None:
+        return waits(pods)
+    permit = case.seen.permit
+    if permit.refusal is not None:
+        return waits(permit.refusal, hand_over=permit.hand_over)
+    if not permit.repair:
+        # The fleet is judged in a moment, and the node woken.
+        return unrecorded or Outlook(then=next_clause, wake_at=case.now + 1.0)
+    if not is_certain(case, lost=silent):
+        then = f"{next_clause}{joint} {emptied_clause(case)}"
+        looks = Outlook(then=then, looks=True, wake_at=case.now + LISTS_FRESH_S)
+        return unrecorded or looks
+    if (until := awaited_until(case, step)) is not None:
+        kept = f"its agent has kept evidence, or without at {utc(until)}"
+        then = f"{next_clause}{joint} {kept}"
+        looks = Outlook(then=then, looks=True, wake_at=min(until, case.now + EVIDENCE_LOOK_S))
+        return unrecorded or looks
+    return None
+
+
+def _unrecorded(case: Case, next_clause: str) -> Outlook | None:
+    """Nobody is asked for a step whose record the API server does not keep. Where the record is to
+    be tried again, the node is looked at for it, and what is said of it stays.
+    """
+    lost = entries_lost(case.seen.not_kept, "repair")
+    if lost is None:
+        return None
+    again = case.now >= lost.again_at
+    return Outlook(
+        then=f"{next_clause}: {lost.refusal.why}",
+        refusal=lost.refusal,
+        looks=again,
+        wake_at=case.now + 1.0 if again else lost.again_at,
+    )
+
+
+def _hold(case: Case) -> Refusal | None:
+    held = case.node.annotations.get(ANNOTATION_HOLD)
+    if not case.session.spec.hold and held is None:
+        return None
+    why = f" ({held[:200]})" if held else ""
+    return Refusal(reason=WhyNot.HOLD, why=f"a person holds the node{why}")
+
+
+def object_waits(case: Case, call: Call, next_clause: str) -> Outlook | None:
+    """What the object says against the step as long as it lasts; None where it says nothing."""
+    why = call.verdict.waits
+    if not why:
+        return None
+    again_at = case.now + call.again_s
+    return Outlook(then=f"{next_clause}: {why}", refusal=refused(why), wake_at=again_at)
+
+
+def refused(why: str) -> Refusal:
+    """What the other side of a request says against it, as long as it lasts."""
+    return Refusal(reason=WhyNot.REPAIR_REFUSED, why=why, permanent=True)
+
+
+def begin_step(
+    case: Case, status: QuarantineStatus, halt: Refusal | None
+) -> Decision | Outlook | None:
+    """The next step of a drained node: begun, or why not now; None where nobody wants one."""
+    if not is_wanted(case) or not case.drains:
+        return None
+    led = led_to(case)
+    next_clause = _leads(case, led)
+    if led.rung is None:
+        refusal = Refusal(reason=WhyNot.NO_STEP_LEFT, why=next_clause, permanent=True)
+        return Outlook(then=next_clause, refusal=refusal)
+    rung = led.rung
+    if not let_go(case.session, case.causes, rung, case.policy):
+        refusal = Refusal(reason=WhyNot.APPROVAL, why=next_clause, permanent=True)
+        return Outlook(then=next_clause, refusal=refusal, proposes=rung.step)
+    waits = not_now(case, rung.step, halt, next_clause)
+    if waits is not None and not waits.looks:
+        return waits
+    return _begun(case, status, rung, next_clause, waits)
+
+
+def awaited(case: Case) -> str:
+    """What a drained node waits for: the step that the ladder leads to, else the repair that its
+    causes ask for, whoever does it.
+    """
+    if is_wanted(case) and case.drains:
+        return _leads(case, led_to(case))
+    asked = asked_for(case.session, case.causes, case.seen.health, case.policy)
+    if asked and NO_REPAIR.issuperset(asked):
+        return "waiting for its causes to close, none of them asks for a repair"
+    by_hand = some((repair(one) for one in asked if one and one not in NO_REPAIR), limit=2)
+    return f"waiting for the repair{f' ({by_hand})' if by_hand else ''}, then the verdict decides"
+
+
+def _leads(case: Case, led: Climb) -> str:
+    rung = led.rung
+    if rung is None:
+        return f"no repair step is left ({led.clause}), {_who_decides(case)}"
+    if let_go(case.session, case.causes, rung, case.policy):
+        return f"{rung.step} by {rung.adapter} is next"
+    return (
+        f"{rung.step} by {rung.adapter} is proposed (attempt {rung.attempt} on this node), a "
+        f"person lets it go: kubectl gpuward repair {case.node.name}"
+    )
+
+
+def _who_decides(case: Case) -> str:
+    """A person; where all of it rests on what others say on the Node, they may take it back."""
+    ends = taken_back(case.causes, case.session.spec.node_uid, case.policy)
+    if not ends or len(ends) < len(case.causes):
+        return "a person decides"
+    return f"a person decides, or it ends with {some(ends, 2)}"
+
+
+def _begun(
+    case: Case,
+    status: QuarantineStatus,
+    rung: Rung,
+    next_clause: str,
+    waits: Outlook | None,
+) -> Decision | Outlook:
+    attempt = RepairAttempt(
+        step=rung.step,
+        adapter=rung.adapter,
+        attempt=rung.attempt,
+        started_at=format_time(case.now),
+        object=request_name(case.session.name, rung.step, rung.attempt),
+        before=before_of(case),
+        state=RepairState.PLANNED,
+    )
+    action = case.policy.repair.action(rung.adapter, rung.step)
+    if action is not None:
+        attempt = changed(attempt, action=on_record(action, facts_of(case, attempt)))
+    # Before the pods are listed: what waits for an object may wait for days.
+    call = call_for(case, attempt)
+    if call.needs is not None:
+        return reading(call.needs)
+    return object_waits(case, call, next_clause) or waits or _planned(case, status, attempt, call)
+
+
+def would_repair(case: Case) -> str:
+    """What Shadow says of the ladder, to go on with its sentence; "" where nobody wants it."""
+    if not is_wanted(case):
+        return ""
+    led = led_to(case)
+    if led.rung is None:
+        return f", then a person would decide ({led.clause})"
+    return f", then {led.rung.step} would be asked of {led.rung.adapter}"
+
+
+def is_wanted(case: Case) -> bool:
+    """Whether there is anything for a ladder: what people ask for, people end, or repair."""
+    off = case.policy.repair.mode == "Off"
+    by_person = bool(chosen(case.session, case.causes))
+    return not off and (by_person or any(cause.source != "Human" for cause in case.causes))
+
+
+def led_to(case: Case) -> Climb:
+    """Where the ladder leads now."""
+    return next_step(
+        case.session,
+        case.seen.siblings,
+        case.causes,
+        case.seen.health,
+        case.policy,
+        case.now,
+        case.learnt,
+    )
+
+
+def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call: Call) -> Decision:
+    """The step on record with what it is asked through; the call follows only after that."""
+    attempt = changed(attempt, target=call.target)
+    status = touched(status, repair=(*with_room(status.repair), attempt))
+    if entries_lost(case.seen.not_kept, "repair") is not None:
+        # Only the record is tried again: all that is said of the session stays until it is kept.
+        return case.decision(
+            "PlanRepair", status, because=attempt.step, evicting=Evicting.LOOK, wake_at=case.now
+        )
+    status = noted_without(case, status, Step(attempt.step))
+    if (asked := word_for(case.session, case.causes, attempt.step)) is not None:
+        # The session keeps the word on one step only; its timeline that on each.
+        at = said_at(asked.at, case.session, case.now)
+        when = case.now if at is None else at
+        by = asked.by or st.BY_PERSON
+        status = st.noted(status, st.LET_GO, asked.reason, when, by, subject=attempt.step)
+    status = st.with_condition(status, st.PROPOSED, case.now)
+    sentence = (
+        f"{attempt.step} is to be asked of {attempt.adapter} for {causes_clause(case.causes)} "
+        f"(attempt {attempt.attempt} on this node{_skipped(case)}){_by_person(case, attempt)}."
+    )
+    status = st.with_refusal(status, case.now, None)
+    status = st.enter(status, Phase.REPAIRING, bounded(sentence), case.now)
+    return case.decision(
+        "PlanRepair", status, because=attempt.step, evicting=Evicting.LOOK, wake_at=case.now
+    )
+
+
+def _by_person(case: Case, attempt: RepairAttempt) -> str:
+    """Who let the step go, and why; "" where the policy alone did. Last in its sentence: what has
+    no room there is their words.
+    """
+    asked = word_for(case.session, case.causes, attempt.step)
+    return f"; {let_go_by(asked)}" if asked is not None else ""
+
+
+def _skipped(case: Case) -> str:
+    """What history made the ladder begin above."""
+    skipped = [step for step, _ in led_to(case).passed if step in case.learnt.failed]
+    return f"; {', '.join(skipped)} did not hold before" if skipped else ""

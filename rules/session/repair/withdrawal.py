@@ -1,0 +1,336 @@
+"""What takes requests for repairs off Nodes and objects again, by what is on record of each alone.
+
+A policy may have changed since a request was made. A session's object and its mark may both vanish
+while nobody of ours looks: what stands on the Node says itself whose it is; docs/repair.md has the
+table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rules.api.mark import stray_label, stray_label_patch, stray_marks
+from rules.api.names import (
+    ANNOTATION_MOVED,
+    ANNOTATION_RELEASE_GPU,
+    ANNOTATION_REPAIR,
+    LABEL_QUARANTINE,
+)
+from rules.api.node_managers import annotated_by_us
+from rules.api.nodes import FreshNode, NodeView, QuarantineView
+from rules.api.quarantine import RepairAttempt, RepairState
+from rules.api.repair.moved import (
+    cleared_in,
+    moved_labels,
+    node_patch,
+    restoring,
+    unexplained_labels,
+)
+from rules.api.repair.writes import ObjectQuery, SetRepairCondition, Verb, WriteRepairObject
+from rules.api.sentences import bounded
+from rules.api.timestamps import parse_time
+from rules.api.writes import EmitEvent
+from rules.repair.adapter import REPAIR_CONDITIONS, NewObject, NodeLabel, recorded
+from rules.repair.ladder import Step
+from rules.repair.objects import (
+    Sight,
+    address_of,
+    is_deleting,
+    is_ours,
+    is_over,
+    query_for,
+    uid_of,
+)
+from rules.session.case import Case
+from rules.session.repair.request import ASKS, FRESH_S, carries, read_lately
+
+_OUR_WORDS: Final = re.compile(
+    rf"[a-z0-9.-]{{1,253}}-({'|'.join(step.lower() for step in Step)})-[0-9]{{1,6}}: "
+    rf"({'|'.join(Step)}) {ASKS} "
+)
+"""How the message of every condition begins that a session set, whatever became of the session."""
+_NOT_ASKED: Final = "No repair of this kind is asked for."
+
+
+def may_have_asked(attempt: RepairAttempt) -> bool:
+    """Whether anybody is known to have been asked, or may have been by an older release."""
+    return bool(attempt.asked_at) or attempt.state == RepairState.ASKED
+
+
+def taking_back(case: Case, *, ends: bool) -> tuple[SetRepairCondition | WriteRepairObject, ...]:
+    """What is on the node of requests that ended: off with it, so that nobody follows it late.
+
+    A request for a replacement stays while the session does: the node serves nobody, and whoever
+    is slow to replace it still may. With the session (`ends`) everything goes.
+    """
+    if case.seen.node is None:
+        return ()
+    past = [a for a in case.session.status.repair if ends or a.step != Step.REPLACE_NODE]
+    conditions = tuple(
+        _off(case.node, case.session.name, kind, case.now)
+        for kind in asked_of(case.node)
+        if any(carries(case.node, attempt, kind) for attempt in past)
+    )
+    return (*conditions, *letting_back(case))
+
+
+def letting_back(case: Case) -> tuple[WriteRepairObject, ...]:
+    """The write that lets everybody back who was moved off the GPUs; () where nobody was."""
+    return restoring(case.seen.node, case.session.name, cleared_in((case.session,)))
+
+
+def asked_of(node: NodeView) -> tuple[str, ...]:
+    """The repair conditions that the node carries as True."""
+    found = ((kind, node.condition(kind)) for kind in REPAIR_CONDITIONS)
+    return tuple(kind for kind, known in found if known is not None and known.status == "True")
+
+
+def taking_off_node(
+    case: Case, attempt: RepairAttempt, action: NodeLabel
+) -> tuple[WriteRepairObject, ...]:
+    """What takes the request's label off the Node. A step that nobody was asked for takes back
+    nothing: people and other sessions ask in the same words.
+    """
+    node = case.seen.node
+    if node is None or not (may_have_asked(attempt) or _noted(node, attempt.object)):
+        return ()
+    return _unset(node, case.session.name, _label_off(node, attempt.object, action))
+
+
+def _noted(node: NodeView, request: str) -> bool:
+    return node.annotations.get(ANNOTATION_REPAIR, "").startswith(f"{request} ")
+
+
+def _label_off(node: NodeView, request: str, action: NodeLabel) -> dict[str, Any]:
+    """The merge patch that takes back what is still there; what others changed is theirs."""
+    meta: dict[str, Any] = {}
+    if node.labels.get(action.label) == action.value:
+        meta["labels"] = {action.label: None}
+    if _noted(node, request):
+        meta["annotations"] = {ANNOTATION_REPAIR: None}
+    return meta
+
+
+def taking_off(
+    case: Case, attempt: RepairAttempt, action: NewObject, json: Mapping[str, Any]
+) -> tuple[WriteRepairObject, ...]:
+    """The deletion of the object that the request made, as it was just read."""
+    target = attempt.target
+    if target is None or (target.uid and uid_of(json) != target.uid):
+        return ()
+    if not is_ours(json, attempt.object) or is_deleting(json) or is_over(action, json):
+        return ()
+    body = {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": uid_of(json)},
+        # The API server's own default leaves the pods of a Job behind.
+        "propagationPolicy": "Background",
+    }
+    return (
+        WriteRepairObject(
+            node=case.seen.name,
+            node_uid=attempt.before.node_uid,
+            session=case.session.name,
+            step=attempt.step,
+            verb=Verb.DELETE,
+            address=address_of(target),
+            body=body,
+            asks=False,
+        ),
+    )
+
+
+def orphaned(
+    node: NodeView, now: float, known: tuple[QuarantineView, ...]
+) -> tuple[SetRepairCondition | WriteRepairObject, ...]:
+    """Requests on a node that no open session concerns: it may serve again, so they come off.
+
+    A condition that others set, or a person, is theirs. `known`: sessions of the node that are
+    over or gone, with the requests and changed labels that they have on record.
+    """
+    conditions = tuple(
+        _off(node, "", kind, now) for kind in asked_of(node) if is_our_request(node, kind)
+    )
+    marks = _unset(node, "", node_request_off(node, known))
+    return (*conditions, *marks, *restoring(node, "", cleared_in(known)))
+
+
+def is_our_request(node: NodeView, kind: str) -> bool:
+    """Whether a session set the condition, or took it back; one that others set is theirs."""
+    found = node.condition(kind)
+    message = found.message if found is not None else ""
+    return _OUR_WORDS.match(message) is not None or message == _NOT_ASKED
+
+
+def node_request_off(node: NodeView, known: tuple[QuarantineView, ...]) -> dict[str, Any]:
+    """The metadata of the merge patch that takes a request's label off the Node; {} for none.
+
+    A kubelet can write the note that names the request. It counts if one of the `known` sessions
+    has the request on record, or the managers of a `FreshNode` show that the remediator wrote it.
+    """
+    name, _, rest = node.annotations.get(ANNOTATION_REPAIR, "").partition(" ")
+    asked = (a for session in known for a in session.status.repair if a.object == name)
+    action = next((recorded(attempt.action) for attempt in asked), None)
+    label, _, value = rest.rpartition(" ")[2].partition("=")
+    if action is None and value and annotated_by_us(node, ANNOTATION_REPAIR):
+        action = NodeLabel(label=label, value=value)
+    # Whose it is, nobody knows: it names no request of ours.
+    return _label_off(node, name, action) if isinstance(action, NodeLabel) else {}
+
+
+def _unset(node: NodeView, session: str, meta: dict[str, Any]) -> tuple[WriteRepairObject, ...]:
+    """The write of this metadata to exactly this Node; () where nothing is to be taken back."""
+    if not meta:
+        return ()
+    return (node_patch(node, session, {"metadata": {**meta, "uid": node.uid}}),)
+
+
+def _off(node: NodeView, session: str, kind: str, now: float) -> SetRepairCondition:
+    return SetRepairCondition(
+        node=node.name,
+        node_uid=node.uid,
+        session=session,
+        step="",
+        kind=kind,
+        asks=False,
+        message=_NOT_ASKED,
+        at=now,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenBack:
+    """How requests come off: read this, wait for that, or send these."""
+
+    needs: ObjectQuery | None = None
+    waits: str = ""
+    """Why it is not known whether a request still stands, a clause."""
+    writes: tuple[SetRepairCondition | WriteRepairObject, ...] = ()
+    told: tuple[EmitEvent, ...] = ()
+    """What people are told with it."""
+    left: str = ""
+    """What could not be taken back and may be followed late, a clause; a person takes it off."""
+
+
+TAKE_BACK_S: Final = 600.0
+"""How long an object that cannot be read keeps a step or a session from ending."""
+
+
+def take_back(case: Case, attempts: tuple[RepairAttempt, ...], *, ends: bool) -> TakenBack:
+    """What takes the requests of these attempts off their objects; `ends`: the session does."""
+    writes: list[SetRepairCondition | WriteRepairObject] = []
+    left: list[str] = []
+    for attempt in attempts:
+        if not ends and attempt.step == Step.REPLACE_NODE:
+            continue
+        action = recorded(attempt.action)
+        if action is None and (may_have_asked(attempt) or attempt.target is not None):
+            # Of a release whose adapters this one does not have.
+            through = address_of(attempt.target).words if attempt.target else "the Node"
+            left.append(f"{through} (asked by {attempt.adapter})")
+        if isinstance(action, NodeLabel):
+            writes += taking_off_node(case, attempt, action)
+        if not isinstance(action, NewObject) or attempt.target is None:
+            continue
+        query = query_for(attempt.target)
+        seen = read_lately(case, query, FRESH_S)
+        if seen is None:
+            return TakenBack(needs=query)
+        if seen.sight is Sight.UNREAD:
+            since = case.now if seen.failing_since is None else seen.failing_since
+            if case.now - since < TAKE_BACK_S:
+                return TakenBack(waits=f"{query.address.words} cannot be read ({seen.why})")
+        if seen.sight in {Sight.UNREAD, Sight.FORBIDDEN}:
+            left.append(f"{query.address.words} ({seen.why})")
+        if seen.sight is Sight.FOUND and seen.found:
+            writes += taking_off(case, attempt, action, seen.found[0])
+    return TakenBack(writes=tuple(writes), left=", ".join(left))
+
+
+_MOST_NAMED: Final = 8
+
+
+NodeWrites = tuple[SetRepairCondition | WriteRepairObject, ...]
+
+
+def leftover_writes(node: NodeView, now: float, known: tuple[QuarantineView, ...]) -> NodeWrites:
+    """What takes off all that is ours; the mark's label last, alone, since each write makes the
+    node another version.
+    """
+    asked = orphaned(node, now, known)
+    if asked or not stray_label(node):
+        return asked
+    return (node_patch(node, "", stray_label_patch(node)),)
+
+
+def _strays(node: NodeView, known: tuple[QuarantineView, ...]) -> tuple[str, ...]:
+    lives = [
+        (session.metadata.created_at, parse_time(session.status.phase_since) or float("inf"))
+        for session in known
+    ]
+    return stray_marks(node, lives) if isinstance(node, FreshNode) else ()
+
+
+def told(
+    node: NodeView,
+    now: float,
+    known: tuple[QuarantineView, ...],
+    writes: NodeWrites,
+) -> tuple[EmitEvent, ...]:
+    """What becomes of it, for people: what goes with `writes`, and what stays."""
+    events = []
+    if writes and (gone := _going(node, known, writes)):
+        said = f"A session that is over or gone left {_named(gone)} on this node; it is taken off."
+        events.append(_event(node, "Normal", "QuarantineLeftover", said, now))
+    if stays := (*_strays(node, known), *_staying(node, known)):
+        said = f"{_named(stays)} may be gpuward's and nothing proves it; a person takes it off."
+        events.append(_event(node, "Warning", "QuarantineNeedsHuman", said, now))
+    return tuple(events)
+
+
+def _named(parts: tuple[str, ...]) -> str:
+    more = len(parts) - _MOST_NAMED
+    return ", ".join(parts[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _going(
+    node: NodeView, known: tuple[QuarantineView, ...], writes: NodeWrites
+) -> tuple[str, ...]:
+    recorded = cleared_in(known)
+    found = [f"condition {each.kind}" for each in writes if isinstance(each, SetRepairCondition)]
+    if len(found) == len(writes):
+        return tuple(found)
+    found += [f"label {key}" for key in moved_labels(node, recorded)]
+    for key in (ANNOTATION_RELEASE_GPU, ANNOTATION_MOVED):
+        found += [f"annotation {key}"] if _takes_off(writes, key) else []
+    found += [f"annotation {ANNOTATION_REPAIR}"] if _takes_off(writes, ANNOTATION_REPAIR) else []
+    return tuple(found) or (f"label {LABEL_QUARANTINE}",)
+
+
+def _takes_off(writes: NodeWrites, key: str) -> bool:
+    bodies = (each.body for each in writes if isinstance(each, WriteRepairObject))
+    notes = (body.get("metadata", {}).get("annotations") or {} for body in bodies)
+    return any(key in each and each[key] is None for each in notes)
+
+
+def _staying(node: NodeView, known: tuple[QuarantineView, ...]) -> tuple[str, ...]:
+    found = [f"label {key}" for key in unexplained_labels(node, cleared_in(known))]
+    if ANNOTATION_REPAIR in node.annotations and not node_request_off(node, known):
+        found.append(f"annotation {ANNOTATION_REPAIR}")
+    return tuple(found)
+
+
+def _event(node: NodeView, kind: str, reason: str, said: str, now: float) -> EmitEvent:
+    return EmitEvent(
+        node=node.name,
+        node_uid=node.uid,
+        kind=kind,
+        reason=reason,
+        message=bounded(said)[:1024],
+        at=now,
+        key=f"{node.uid}/{reason}/{said}"[:300],
+    )
