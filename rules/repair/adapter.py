@@ -105,6 +105,9 @@ class Replacement(AdapterPart, frozen=True, kw_only=True, tag=True):
     resource: str
     node_field: str
     """Path of the field in which the provider, and no kubelet, writes the Node's name."""
+    node_annotation: str = ""
+    """Annotation of the Node that has to hold the object's name, too: where one cluster keeps the
+    machines of several, another one may have a node of the same name."""
     annotation: str = ""
     """Set on the object; empty: the object is deleted."""
     refuse: tuple[str, ...] = ()

@@ -256,6 +256,9 @@ def _by_replacement(case: Case, attempt: RepairAttempt, action: Replacement) -> 
     )
     if verdict != GOES or found is None:
         return Call(target=known, verdict=verdict, again_s=again_s)
+    named = action.node_annotation
+    if named and case.node.annotations.get(named) != known.name:
+        return _no(f"the Node's annotation {named} does not name {address.words}", again_s)
     seen_as = {"uid": uid_of(found), "resourceVersion": version_of(found)}
     if not action.annotation:
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": seen_as}

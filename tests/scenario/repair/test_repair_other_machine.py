@@ -41,15 +41,20 @@ def names(world: ProviderWorld, resource: str, of: str, node: Any) -> None:
     world.touch(one)
 
 
-@pytest.mark.parametrize(("name", "resource"), ROWS)
-def test_what_the_node_says_of_itself_is_not_asked(name: str, resource: str) -> None:
-    world = world_of(name)
-    mine = world.nodes[NODE]
-    mine["spec"]["providerID"] = "aws:///eu/i-1"
-    world.annotate(NODE, "cluster.x-k8s.io/machine", f"m-{OTHER}")
+def test_a_claim_is_found_whatever_the_node_says_of_itself() -> None:
+    world = world_of("Karpenter")
+    world.nodes[NODE]["spec"]["providerID"] = "aws:///eu/i-1"
     world.run(300, step=20)
     (write,) = world.asked_through()
     assert write.address.name.endswith(NODE)
+
+
+@pytest.mark.parametrize("says", [f"m-{OTHER}", ""])
+def test_the_machine_of_another_cluster_with_such_a_node_is_left_alone(says: str) -> None:
+    """A management cluster keeps the Machines of many clusters, and node names repeat."""
+    world = world_of("ClusterAPI")
+    world.annotate(NODE, "cluster.x-k8s.io/machine", says)
+    nothing_happens(world, "cluster.x-k8s.io/machine does not name machines.cluster.x-k8s.io")
 
 
 @pytest.mark.parametrize(("name", "resource"), ROWS)

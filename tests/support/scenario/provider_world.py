@@ -103,6 +103,7 @@ class ProviderWorld(RepairWorld):
         """What is there in a cluster with such a system."""
         for key in sorted(self.nodes):
             meta = self.nodes[key]["metadata"]
+            meta["annotations"]["cluster.x-k8s.io/machine"] = f"m-{key}"
             self.put(
                 "cluster.x-k8s.io/v1beta2",
                 "machines",
