@@ -44,7 +44,6 @@ class NodeSpec(View, frozen=True, kw_only=True):
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
-    provider_id: str = msgspec.field(name="providerID", default="")
 
 
 class NodeCondition(View, frozen=True, kw_only=True):
