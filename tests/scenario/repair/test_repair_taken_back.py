@@ -130,6 +130,48 @@ def stands(world: ProviderWorld) -> bool:
     return bool(world.requests())
 
 
+# ------------------------------------------------------------------ asked by an earlier version
+
+HOST = {
+    "apiVersion": "metal3.io/v1alpha1",
+    "resource": "baremetalhosts",
+    "namespace": "metal",
+    "name": "host-n0",
+    "uid": "u",
+}
+OFF = {"metadata": {"annotations": {"reboot.metal3.io/gpuward": "{}"}}}
+
+
+def asked_by_an_earlier_version() -> ProviderWorld:
+    """A power cycle under way, through an annotation that this version cannot take off."""
+    world = power_cycle()
+    session = world.quarantines[world.session(NODE).name]
+    record = {"target": {**HOST, "kind": "BareMetalHost"}, "patch": OFF}
+    session["status"]["repair"][0] |= {"adapter": "Metal3", "target": HOST, "action": record}
+    world.touch(session)
+    return world
+
+
+@pytest.mark.parametrize("ends", ["proven", "failed", "released"])
+def test_what_an_earlier_version_asked_is_followed_and_named_at_its_end(ends: str) -> None:
+    world = asked_by_an_earlier_version()
+    if ends == "proven":
+        world.reboot(NODE)
+        world.close_all(NODE)
+    if ends == "released":
+        world.quarantines[world.session(NODE).name]["spec"]["release"] = {"by": "eve"}
+        world.touch(world.quarantines[world.session(NODE).name])
+    run(world, 2600)
+    status = world.sessions(NODE)[0].status
+    want = {"proven": "Proven", "failed": "Failed", "released": "Withdrawn"}[ends]
+    assert status.repair[0].state == want
+    (said,) = [e.message for e in status.timeline if e.step == "RequestLeft"]
+    assert said == (
+        "take it off by hand: a request may still stand on baremetalhosts.metal3.io metal/host-n0 "
+        "(asked by Metal3)"
+    )
+
+
 # ------------------------------------------------------------------ a session that was deleted
 
 
