@@ -66,8 +66,10 @@ class World:
         """Sessions that vanished while open, by node name."""
         self._vanished: dict[str, float] = {}
         """When the last of `deleted` vanished (CLOCK_BOOTTIME), by node name."""
-        self._ended: dict[str, tuple[str, ...]] = {}
-        """Names of sessions that were deleted after their end, by node name."""
+        self._ended: dict[str, tuple[QuarantineView, ...]] = {}
+        """Sessions that were deleted after their end, by node name."""
+        self._ended_vanished: dict[str, float] = {}
+        """When the last of `_ended` vanished (CLOCK_BOOTTIME), by node name."""
         self._lost: dict[str, str] = {}
         """Why nobody asked for what is in `deleted`, once that is settled, by node name."""
         self._vanished_pauses: dict[str, tuple[PauseView, float]] = {}
@@ -196,7 +198,8 @@ class World:
             self._lost.pop(before.spec.node_name, None)
         elif before is not None:
             ended = self._ended.get(before.spec.node_name, ())
-            self._ended[before.spec.node_name] = (*ended, before.name)[-_DELETIONS_KEPT:]
+            self._ended[before.spec.node_name] = (*ended, before)[-_DELETIONS_KEPT:]
+            self._ended_vanished[before.spec.node_name] = self._clock.elapsed()
         return concerned
 
     def vanished(self, node: str) -> Vanished:
@@ -204,11 +207,13 @@ class World:
 
         A person deletes one session of a definition that lives. What goes together with the
         sessions of other nodes, with its definition or with a restored backup, nobody asked for.
+        History deletes ended sessions of many nodes at once, so only open ones count as many.
         """
-        at = self._vanished.get(node)
+        times = (self._vanished.get(node), self._ended_vanished.get(node))
+        at = max((at for at in times if at is not None), default=None)
         ended = self._ended.get(node, ())
         if at is None:
-            return Vanished(ended=ended)
+            return Vanished()
         settled_in_s = at + _TOGETHER_S - self._clock.elapsed()
         others = [name for name, gone in self._vanished.items() if abs(gone - at) <= _TOGETHER_S]
         if node in self._lost:
@@ -233,6 +238,7 @@ class World:
         self.deleted.pop(node, None)
         self._lost.pop(node, None)
         self._ended.pop(node, None)
+        self._ended_vanished.pop(node, None)
         at = self._vanished.get(node)
         if at is not None and self._clock.elapsed() - at > 2 * _REWOUND_S:
             # Until then it tells of others that they went together with it.

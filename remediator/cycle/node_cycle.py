@@ -34,9 +34,9 @@ from rules.api.repair.writes import CreateTestJob, DeleteTestJob, WriteRepairObj
 from rules.api.requests import EVIDENCES
 from rules.catalog.why_not import Refusal
 from rules.drain.plan import DrainPlan
-from rules.session.absent import STEP_OPEN_AGAIN
 from rules.session.decide import decide
 from rules.session.observation import NodeObservation, Permit, observe
+from rules.session.people.lost import STEP_CREATE_AGAIN
 from rules.session.refused import saying
 from rules.session.repair.evidence import look_again_s, wanted_of
 from rules.session.status import named, steady
@@ -227,7 +227,7 @@ class NodeCycle(EdgePart):
                 looked = replace(looked, evicting=None)
                 wake_s = postponed_s if wake_s is None else min(wake_s, postponed_s)
             result = await self._writes.carry_out(name, writes)
-            if decision.step == STEP_OPEN_AGAIN and result is Result.DONE:
+            if decision.step == STEP_CREATE_AGAIN and result is Result.DONE:
                 self._metrics.objects_lost.labels("GPUQuarantine").inc()
             if result in _CHANGED and any(isinstance(write, d.MarkNode) for write in writes):
                 self._doubted.add(name)

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
-
-from rules.api.health import IncidentStatus
 from rules.api.mark import marked, own_taint, read_note
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import (
@@ -19,7 +16,6 @@ from rules.api.quarantine import (
     Phase,
     QuarantineSpec,
     QuarantineStatus,
-    ReleaseRequest,
     gravest_reason,
 )
 from rules.api.refusal import NodeWrite
@@ -41,8 +37,6 @@ from rules.session import refused as session_refused
 from rules.session import status as st
 from rules.session.case import is_fresh, unmark
 from rules.session.causes import (
-    DELETED_BY,
-    actionable,
     appended,
     cause_of,
     evidence_of,
@@ -50,13 +44,19 @@ from rules.session.causes import (
     session_name,
 )
 from rules.session.observation import NodeObservation, is_open
-from rules.session.people.covered import covered_until
+from rules.session.people.lost import (
+    acting,
+    asks_for_a_session,
+    ended_again,
+    ended_by_people,
+    named,
+    opened_again,
+    recorded_deletion,
+)
 from rules.session.people.lowered import EVIDENCE_LEVEL
 from rules.session.repair.endings import cleared, of_nobody
 from rules.session.reuse import NotOpened, Opening, opening
 
-STEP_OPEN_AGAIN = "OpenAgain"
-"""A session that nobody deleted is created again."""
 _AGENTS_REPORT_S = 300.0
 """An agent publishes within 60 s; its pod may have to be created and its image to be pulled."""
 _LOOK_AGAIN_S = 10.0
@@ -103,8 +103,9 @@ def _decided(seen: NodeObservation, now: float, policy: Policy) -> Decision:
     if node is not None and node.doubt:
         because = f"the node cannot be read in full ({node.doubt})"
         return Decision(step="Watch", because=because, unfinished=bool(seen.deleted))
-    gone = [each for each in seen.deleted if not _named(seen, each.name)]
-    if gone and now < seen.vanished.settled_at:
+    gone = [each for each in seen.deleted if not named(seen, each.name)]
+    ended = ended_by_people(seen, now, policy)
+    if (gone or ended) and now < seen.vanished.settled_at:
         # Whether a person deleted it shows when no other session goes with it.
         because = "a session of the node is gone since a moment"
         at = seen.vanished.settled_at
@@ -113,7 +114,9 @@ def _decided(seen: NodeObservation, now: float, policy: Policy) -> Decision:
         note = read_note(node)
         for each in gone:
             if note is not None and note.session == each.name:
-                return _opened_again(each.name, each.spec, node, seen, policy, now)
+                return opened_again(each.name, each.spec, node, seen, policy, now)
+        if ended:
+            return ended_again(ended[0], node, seen, now)
     if node is not None and marked(node):
         return _orphan(node, seen, now, policy)
     settled = tuple(filter(None, (_settled(session, now) for session in seen.siblings)))
@@ -130,8 +133,8 @@ def _unmarked(node: NodeView, seen: NodeObservation, now: float, policy: Policy)
         if gone.spec.node_uid not in {"", node.uid}:
             # A machine that is new under the old name inherits nobody's word about the old one.
             continue
-        if not _named(seen, gone.name) and _acting(seen, policy):
-            return _record_deletion(gone.name, node, seen, policy)
+        if not named(seen, gone.name) and acting(seen, policy):
+            return recorded_deletion(gone.name, node, seen, policy)
     found = opening(seen, now, policy)
     if found.not_opened is not None:
         return Decision(step="Watch", because=_why_none(found, seen), wake_at=found.until)
@@ -207,21 +210,17 @@ def _reopened(
     return Decision(step="Reopen", because=because, writes=_written(session, status))
 
 
-def _named(seen: NodeObservation, name: str) -> bool:
-    return any(session.name == name for session in seen.siblings)
-
-
 def _orphan(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -> Decision:
     """A mark whose session ended, or that somebody deleted: a deletion is a cancel."""
     note = read_note(node)
     session = note.session if note else ""
-    known = _named(seen, session)
+    known = named(seen, session)
     # Else this process never saw it: a person, a replaced definition, a restored backup?
-    watched = session in seen.vanished.ended or any(s.name == session for s in seen.deleted)
-    if session and not known and _reopening(seen, policy, now):
+    watched = any(s.name == session for s in (*seen.vanished.ended, *seen.deleted))
+    if session and not known and asks_for_a_session(seen, policy, now):
         if not watched:
-            return _opened_again(session, _spec(node, seen, policy), node, seen, policy, now)
-        return _record_deletion(session, node, seen, policy)
+            return opened_again(session, None, node, seen, policy, now)
+        return recorded_deletion(session, node, seen, policy)
     until = seen.observing_since + _AGENTS_REPORT_S
     waits = seen.selected and seen.stale and now < until  # no agent reports of another node
     if session and not known and not watched and waits:
@@ -315,84 +314,4 @@ def _written(session: QuarantineView, status: QuarantineStatus) -> tuple[WriteSe
             resource_version=session.metadata.resource_version,
             status=st.named(status, session.spec.causes),
         ),
-    )
-
-
-def _reopening(seen: NodeObservation, policy: Policy, now: float) -> bool:
-    acting = _acting(seen, policy)
-    covered = covered_until(acting, seen.siblings, policy, now)
-    return any(i.id not in covered for i in acting)
-
-
-def _acting(seen: NodeObservation, policy: Policy) -> tuple[IncidentStatus, ...]:
-    """What asks for more than a report, by the last verdict there is."""
-    return actionable(seen.health, seen.external.incidents, policy)
-
-
-def _spec(node: NodeView, seen: NodeObservation, policy: Policy) -> QuarantineSpec:
-    """What a session of the node rests on now."""
-    acting = _acting(seen, policy)
-    return QuarantineSpec(
-        node_name=node.name,
-        node_uid=node.uid,
-        boot_id=node.boot_id,
-        causes=appended((), (cause_of(i) for i in acting)),
-        level=max((level_of(i, policy) for i in acting), key=level_rank),
-    )
-
-
-def _opened_again(
-    name: str,
-    spec: QuarantineSpec,
-    node: NodeView,
-    seen: NodeObservation,
-    policy: Policy,
-    now: float,
-) -> Decision:
-    """Open a session again that nobody deleted; its taint and cordon are on the node."""
-    acting = (cause_of(incident) for incident in _acting(seen, policy))
-    spec = msgspec.structs.replace(spec, causes=appended(spec.causes, acting))
-    why = seen.vanished.lost or "it was deleted while no gpuward-remediator led"
-    message = (
-        f"Session {name} is gone and nobody is known to have asked for that: {why}. The taint "
-        "and cordon stay and the session is opened again; to end it: kubectl gpuward release "
-        f"{node.name}."
-    )
-    event = EmitEvent(
-        node=node.name,
-        node_uid=node.uid,
-        kind="Warning",
-        reason="QuarantineSessionLost",
-        message=message[:1024],
-        at=now,
-        key=f"{node.uid}/{name}/{format_time(now)[:13]}/SessionLost",
-    )
-    return Decision(
-        step=STEP_OPEN_AGAIN,
-        because=why,
-        writes=(CreateSession(name=name, spec=spec), event),
-        # A refused create must not let this process forget what the session was.
-        unfinished=True,
-    )
-
-
-def _record_deletion(name: str, node: NodeView, seen: NodeObservation, policy: Policy) -> Decision:
-    """Write the deleted session again as a released one, so that its incidents stay quiet.
-
-    A session that does exist answers 409: a lagging cache does no damage here. What its causes
-    had been is remembered as long as this process saw them.
-    """
-    gone = next((session.spec.causes for session in seen.deleted if session.name == name), ())
-    spec = QuarantineSpec(
-        node_name=node.name,
-        node_uid=node.uid,
-        boot_id=node.boot_id,
-        causes=appended(gone, (cause_of(i) for i in _acting(seen, policy))),
-        release=ReleaseRequest(by=DELETED_BY, reason="deleting the object cancels the session"),
-    )
-    return Decision(
-        step="RecordDeletion",
-        because="its session was deleted",
-        writes=(CreateSession(name=name, spec=spec),),
-        unfinished=True,
     )

@@ -99,8 +99,8 @@ class Vanished:
     """Why no person asked for it, a clause; "" for a deletion."""
     settled_at: float = 0.0
     """Until then it is not known whether other sessions go with them."""
-    ended: tuple[str, ...] = ()
-    """Names of those that had ended before they were deleted."""
+    ended: tuple[QuarantineView, ...] = ()
+    """Those that had ended before they were deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

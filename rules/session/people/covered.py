@@ -126,12 +126,19 @@ def _words(
     """What persons said, and until when that counts."""
     words = []
     for session in sessions:
-        if is_open(session) or not ended_by_person(session):
-            continue
-        expires = _ended_at(session) + policy.release.cancel_expiry_s
-        if _ended_at(session) and now < expires:
+        expires = requests_until(session, policy)
+        if now < expires:
             words.append((expires, seen_of(session)))
     return words
+
+
+def requests_until(session: QuarantineView, policy: Policy) -> float:
+    """Until when what a person said by ending the session counts, in seconds since the epoch; 0
+    where no person ended it.
+    """
+    if is_open(session) or not ended_by_person(session) or not _ended_at(session):
+        return 0.0
+    return _ended_at(session) + policy.release.cancel_expiry_s
 
 
 def _ended_at(session: QuarantineView) -> float:

@@ -176,6 +176,63 @@ def test_without_health_objects_nothing_is_released_and_nothing_is_drained() -> 
     assert harmful == []
 
 
+def given_back(how: str) -> World:
+    """A node whose fault is active and whose session a person ended."""
+    world = quarantined("n0")
+    session = world.session("n0")
+    if how == "uncordoned":
+        world.cordon("n0", on=False)
+    elif how == "released":
+        world.quarantines[session.name]["spec"]["release"] = {"by": "ada", "reason": "ok"}
+    else:
+        del world.quarantines[session.name]
+    world.run(30)
+    assert not world.is_marked("n0")
+    world.add_pod("work", "n0")
+    return world
+
+
+@pytest.mark.parametrize("away_s", [5, 200])
+@pytest.mark.parametrize("how", ["uncordoned", "released", "deleted"])
+def test_a_request_of_a_person_outlives_the_definition_of_its_session(
+    how: str, away_s: int
+) -> None:
+    world = given_back(how)
+    name = world.session("n0").name
+    world.undefine("gpuquarantines")
+    world.run(away_s)
+    world.undefined.clear()
+    for _ in range(120):
+        world.run(1)
+        assert not world.is_marked("n0")
+    assert world.pods_on("n0")
+    assert world.session("n0").name == name
+    assert world.phase("n0") == ("Cancelled" if how == "deleted" else "Released")
+    lost = [e["message"] for e in world.events.values() if e["reason"] == "QuarantineSessionLost"]
+    assert len(lost) == 1
+    assert "which a person ended" in lost[0]
+    world.restart()
+    world.run(60)
+    assert not world.is_marked("n0"), "a new leader reads it"
+
+
+def test_a_request_of_a_person_outlives_the_deletion_of_all_sessions() -> None:
+    world = quarantined("n0", "n1", "n2")
+    world.cordon("n0", on=False)
+    world.run(30)
+    world.quarantines.clear()
+    for _ in range(60):
+        world.run(1)
+        assert [world.is_marked(node) for node in ("n0", "n1", "n2")] == [False, True, True]
+
+
+def test_who_deletes_an_ended_session_takes_the_request_back() -> None:
+    world = given_back("released")
+    del world.quarantines[world.session("n0").name]
+    world.run(60)
+    assert world.is_marked("n0")
+
+
 def paused() -> World:
     """A node with a fault and a pod, and a pause of everything that keeps both there."""
     world = World(policy_of(budget=ROOMY))
