@@ -302,3 +302,16 @@ def test_what_a_session_comes_back_to_is_not_told_as_the_first_time(
     one = session("s", NAME, steps[-1], "m", steps=steps)
     done = [line for line in why(look(sick(NAME), one), width=200) if " by gpuward" in line]
     assert said in done[-1]
+
+
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        pytest.param("Paused", "its object was lost: create one and end it", id="lost"),
+        pytest.param("PodReturns", "strategy Skip", id="pod that returns"),
+    ],
+)
+def test_a_remedy_is_one_that_the_operator_can_carry_out(reason: str, remedy: str) -> None:
+    waits = condition("Blocked", reason, "Waiting.")
+    text = why(look(sick(NAME), session("s", NAME, "Pending", "m", conditions=[waits])))
+    assert remedy in " ".join(" ".join(text).split())
