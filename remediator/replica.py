@@ -27,9 +27,9 @@ from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
 from remediator.kube.pace import RATES, Pace, PaceLane, Rates
 from remediator.kube.publisher_pods import PublisherPods
+from remediator.kube.rejection import LONGEST_S
 from remediator.kube.repair_objects import RepairObjects
 from remediator.kube.telling import Telling
-from remediator.kube.wire.rejection import LONGEST_S
 from remediator.metrics import Metrics
 from remediator.serve.session_gauges import (
     set_left_alone_gauge,

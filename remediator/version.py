@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import platform
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+
+from rules.api.names import COMPONENT_REMEDIATOR
 
 
 @cache
@@ -13,3 +16,10 @@ def release_version() -> str:
         return version("gpuward")
     except PackageNotFoundError:
         return "source"
+
+
+def user_agent() -> str:
+    """Program, version and platform, so that an API server's audit log names us."""
+    release = release_version()
+    system = f"{platform.system().lower()}/{platform.machine()}"
+    return f"{COMPONENT_REMEDIATOR}/{release} ({system}) python/{platform.python_version()}"

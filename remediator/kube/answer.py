@@ -7,6 +7,8 @@ answer at all has code 0: nobody knows whether it took effect.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 import msgspec
@@ -144,3 +146,20 @@ class ApiError(Exception):
     def __init__(self, answer: Answer, sentence: str = "") -> None:
         super().__init__(sentence or answer.sentence())
         self.answer = answer
+
+
+@lru_cache(maxsize=16)
+def served_at(date: str) -> float | None:
+    """The Date header in seconds since the epoch; it is the same for all answers of a second."""
+    try:
+        return parsedate_to_datetime(date).timestamp()
+    except (ValueError, TypeError):
+        return None
+
+
+def seconds(header: str) -> float | None:
+    """What `Retry-After` asks for, an hour at most; None where it gives no number."""
+    try:
+        return max(0.0, min(float(header), 3600.0))
+    except ValueError:
+        return None

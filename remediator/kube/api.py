@@ -13,26 +13,26 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import lru_cache
 from typing import Any, TypeVar
-from urllib.parse import urlencode
 
+import aiohttp
 import msgspec
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.payload import BytesPayload
 from yarl import URL
 
 from remediator.kube.access import Access, AccessError
-from remediator.kube.answer import NO_ANSWER, Answer, Items, Page
+from remediator.kube.answer import NO_ANSWER, Answer, Items, Page, seconds, served_at
 from remediator.kube.clock import SystemClock
 from remediator.kube.pace import Pace, PaceLane
-from remediator.kube.wire.aiohttp_alone import aiohttp
-from remediator.kube.wire.exchange import (
+from remediator.kube.rejection import (
     EXCHANGE_ERRORS,
-    Destination,
-    Exchange,
-    Exchanged,
+    HeldError,
+    Rejection,
     TooLargeError,
-    user_agent,
+    is_tls_failure,
+    why,
 )
-from remediator.kube.wire.rejection import Rejection, is_tls_failure
-from remediator.kube.wire.words import seconds, served_at, why
+from remediator.version import user_agent
 
 T = TypeVar("T")
 
@@ -75,9 +75,7 @@ class Api:
         self._clock = clock
         self._pace = pace
         self._observe = observe or (lambda *_: None)
-        self._agent = user_agent()
         self._session: aiohttp.ClientSession | None = None
-        self._exchange: Exchange | None = None
         self._slots = {lane: asyncio.Semaphore(count) for lane, count in IN_FLIGHT.items()}
         self._under_way = dict.fromkeys(PaceLane, 0)
         """Calls, waiting ones included."""
@@ -90,12 +88,10 @@ class Api:
 
     async def open(self) -> None:
         """Make the connection pool; the configuration must be loaded."""
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
-        self._exchange = Exchange(connector, largest=_BODY_LIMIT)
         self._session = aiohttp.ClientSession(
-            connector=connector,
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"User-Agent": self._agent, "Accept": JSON},
+            headers={"User-Agent": user_agent(), "Accept": JSON},
             timeout=aiohttp.ClientTimeout(total=CALL_TIMEOUT_S, sock_connect=10),
         )
 
@@ -126,9 +122,10 @@ class Api:
     ) -> Answer:
         """One call; the answer, whatever it is.
 
-        Inside `turn` say `in_turn`. `body` is JSON-encoded unless it is bytes. `before_send` runs
-        after every wait of ours and on an open connection, with nothing awaited until the request
-        is written to it; the HeldError that it raises is raised here, and nothing is sent.
+        Inside `turn` say `in_turn`. `body` is JSON-encoded unless it is bytes. `before_send` needs
+        a body: it runs after every wait of ours and on an open connection, with nothing awaited
+        until the request is written to it; the HeldError that it raises is raised here, and
+        nothing is sent.
         """
         data = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         async with nullcontext() if in_turn else self.turn(lane):
@@ -250,8 +247,7 @@ class Api:
 
     async def read_answer(self, response: aiohttp.ClientResponse) -> Answer:
         """The whole of a response as an answer (used for a watch that was refused)."""
-        body = await response.read()
-        answer = _answer(Exchanged(code=response.status, headers=response.headers, body=body))
+        answer = await _answer(response)
         if answer.code == 401:
             await self._renew_credentials()
         return answer
@@ -287,16 +283,12 @@ class Api:
         local = self._clock
         sent_at, began = local.local(), local.elapsed()
         try:
-            if method == "GET" and data is None and before_send is None:
-                answered = await self._read(path, query, headers, timeout_s)
-            else:
-                answered = await self._write(
-                    method, path, query, headers, data or b"", timeout_s, before_send
-                )
-            answer = _answer(answered)
+            answer, date = await self._asked(
+                method, path, query, headers, data, timeout_s, before_send
+            )
             self.last_answer_at = now = local.elapsed()
             self.rejection.answered(answer.code, now)
-            self._learn_date(answered.headers.get("Date", ""), sent_at)
+            self._learn_date(date, sent_at)
         except TimeoutError:
             answer = Answer(code=NO_ANSWER, failure=f"nothing within {timeout_s:g} s")
         except EXCHANGE_ERRORS as error:
@@ -306,57 +298,36 @@ class Api:
         self._observe(method, lane, answer.code, local.elapsed() - began)
         return answer
 
-    async def _read(
-        self,
-        path: str,
-        query: Mapping[str, str] | None,
-        headers: list[tuple[str, str]],
-        timeout_s: float,
-    ) -> Exchanged:
-        """A read may be sent again and follow a redirect: aiohttp's own client does both."""
-        async with self._opened().get(
-            # Encoded already: what a name holds must not be normalised into another path.
-            URL(self._access.host + path, encoded=True),
-            params=query,
-            headers=headers,
-            timeout=_timeout(timeout_s),
-            **self._connection(),
-        ) as response:
-            if (response.content_length or 0) > _BODY_LIMIT:
-                raise TooLargeError(_BODY_LIMIT)
-            return Exchanged(
-                code=response.status, headers=response.headers, body=await response.read()
-            )
-
-    async def _write(
+    async def _asked(
         self,
         method: str,
         path: str,
         query: Mapping[str, str] | None,
         headers: list[tuple[str, str]],
-        data: bytes,
+        data: bytes | None,
         timeout_s: float,
         before_send: Callable[[], None] | None,
-    ) -> Exchanged:
-        if self._exchange is None:
-            raise RuntimeError("Api.open() must come before the first call")
-        access = self._access
-        if query:
-            path = f"{path}{'&' if '?' in path else '?'}{urlencode(query)}"
-        return await self._exchange.send(
-            Destination(
-                host=access.host,
-                tls=access.tls,
-                server_name=access.server_name,
-                proxy=access.proxy,
-            ),
-            method,
-            path,
-            (("User-Agent", self._agent), *headers),
-            data,
-            timeout_s=timeout_s,
-            last_look=before_send,
-        )
+    ) -> tuple[Answer, str]:
+        """The answer and its date. Only a read follows redirects."""
+        body = data if before_send is None else _Guarded(data or b"", before_send)
+        try:
+            async with self._opened().request(
+                method,
+                _url(self._access.host + path),
+                params=query,
+                data=body,
+                headers=headers,
+                timeout=_timeout(timeout_s),
+                allow_redirects=method == "GET",
+                **self._connection(),
+            ) as response:
+                if (response.content_length or 0) > _BODY_LIMIT:
+                    raise TooLargeError(_BODY_LIMIT)
+                return await _answer(response), response.headers.get("Date", "")
+        except aiohttp.ClientConnectionError:
+            if isinstance(body, _Guarded) and body.held is not None:
+                raise body.held from None
+            raise
 
     def _learn_date(self, date: str, sent_at: float) -> None:
         if not date:
@@ -392,10 +363,38 @@ def _timeout(total_s: float) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=total_s, sock_connect=10)
 
 
-def _answer(answered: Exchanged) -> Answer:
+class _Guarded(BytesPayload):
+    """A body that is written after a last look: aiohttp sends the head together with the body's
+    first bytes, so that nothing at all is sent when the look raises.
+    """
+
+    def __init__(self, value: bytes, look: Callable[[], None]) -> None:
+        super().__init__(value)
+        self.held: HeldError | None = None
+        self._look = look
+
+    async def write_with_length(
+        self, writer: AbstractStreamWriter, content_length: int | None
+    ) -> None:
+        try:
+            self._look()
+        except HeldError as held:
+            self.held = held
+            raise
+        await super().write_with_length(writer, content_length)
+
+
+def _url(address: str) -> URL:
+    """Encoded already: what a name holds must not be normalised into another path."""
+    if not address.isascii() or not address.isprintable() or " " in address:
+        raise ValueError(f"not the address of a request: {address[:200]!r}")
+    return URL(address, encoded=True)
+
+
+async def _answer(response: aiohttp.ClientResponse) -> Answer:
     return Answer(
-        code=answered.code,
-        body=answered.body,
-        content_type=answered.headers.get("Content-Type", ""),
-        retry_after_s=seconds(answered.headers.get("Retry-After", "")),
+        code=response.status,
+        body=await response.read(),
+        content_type=response.headers.get("Content-Type", ""),
+        retry_after_s=seconds(response.headers.get("Retry-After", "")),
     )

@@ -18,7 +18,7 @@ from remediator.kube.answer import NO_ANSWER, Answer
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.pace import PaceLane
-from remediator.kube.wire.exchange import HeldError
+from remediator.kube.rejection import HeldError
 from rules.api.leaders_word import WELL, LeadersWord, leaders_word
 from rules.api.nodes import LeaseSpec, LeaseView
 from rules.api.timestamps import format_micro_time

@@ -24,8 +24,8 @@ from remediator.kube.answer import NO_ANSWER, Answer, ApiError
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.pace import PaceLane
-from remediator.kube.wire.exchange import HeldError
-from remediator.kube.wire.write_words import kind_of, named
+from remediator.kube.rejection import HeldError
+from remediator.kube.write_words import kind_of, named
 from remediator.metrics import Metrics
 from rules.api import writes as d
 from rules.api.nodes import FreshNode, NodeView, QuarantineView

@@ -59,7 +59,7 @@ def expected(error: BaseException) -> bool:
     An answer that it gave and that cannot be read is not expected.
     """
     # Imported here: `policy check` and `policy show` need no client.
-    from remediator.kube.wire.exchange import NO_ANSWER_ERRORS
+    from remediator.kube.rejection import NO_ANSWER_ERRORS
 
     if isinstance(error, ApiError):
         return not error.answer.ok

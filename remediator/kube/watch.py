@@ -22,8 +22,8 @@ from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.isolation import Isolation
 from remediator.kube.pace import PaceLane
-from remediator.kube.wire.exchange import EXCHANGE_ERRORS
-from remediator.kube.wire.watch_lines import (
+from remediator.kube.rejection import EXCHANGE_ERRORS
+from remediator.kube.watch_lines import (
     MAX_VERSION_CHARS,
     Named,
     RelistError,

@@ -11,7 +11,7 @@ from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import PODS
 from remediator.kube.access import Access
 from remediator.kube.pace import PaceLane
-from remediator.kube.wire.rejection import Rejection
+from remediator.kube.rejection import Rejection
 from remediator.replica import Replica
 from remediator.settings import make_parser, run_settings
 from tests.support.remediator.edge import QUARANTINES, edge

@@ -88,14 +88,6 @@ except SystemExit:
     pass
 print([name for name in sys.argv[1].split(",") if name in sys.modules])
 """
-AUTHORITIES = """
-import _ssl, ssl
-from remediator.kube.api import aiohttp
-made = aiohttp.connector._SSL_CONTEXT_VERIFIED, aiohttp.connector._SSL_CONTEXT_UNVERIFIED
-assert [context.cert_store_stats()["x509_ca"] for context in made] == [0, 0], made
-assert made[0].verify_mode == ssl.CERT_REQUIRED
-assert ssl.SSLContext.set_default_verify_paths is _ssl._SSLContext.set_default_verify_paths
-"""
 
 
 @pytest.mark.parametrize(
@@ -114,8 +106,3 @@ def test_a_command_reads_nothing_heavy_that_it_does_not_need(tmp_path, words, he
             capture_output=True, text=True, check=False, cwd=REPOSITORY,
         )  # fmt: skip
     assert done.stdout.strip().endswith("[]"), done.stdout + done.stderr
-
-
-def test_the_authorities_of_the_system_are_read_for_nobody_and_only_while_importing() -> None:
-    """A default that is used all the same trusts nobody, and whoever asks later gets them."""
-    subprocess.run([sys.executable, "-c", AUTHORITIES], check=True, cwd=REPOSITORY)

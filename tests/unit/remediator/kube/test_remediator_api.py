@@ -18,7 +18,7 @@ from remediator.kube.access import Access, AccessError
 from remediator.kube.answer import NO_ANSWER, Answer, ApiError
 from remediator.kube.api import Api
 from remediator.kube.pace import Pace, PaceLane, Rates
-from remediator.kube.wire.exchange import HeldError
+from remediator.kube.rejection import HeldError
 from rules.api.nodes import NodeView
 from tests.support.remediator.edge import SteppedClock
 from tests.support.remediator.scripted_server import (

@@ -1,0 +1,180 @@
+"""A write goes out once, as the API server and whatever stands before it expect it."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from remediator.kube.access import Access
+from remediator.kube.answer import NO_ANSWER
+from remediator.kube.api import Api
+from remediator.kube.pace import Pace, PaceLane, Rates
+from remediator.kube.rejection import HeldError
+from tests.support.remediator.edge import SteppedClock
+from tests.support.remediator.scripted_server import scripted_server, write_kubeconfig
+
+
+@asynccontextmanager
+async def talking_to(tmp_path, address):
+    clock = SteppedClock()
+    access = Access(write_kubeconfig(tmp_path / "kubeconfig", address, "t"))
+    await access.load()
+    api = Api(access, clock, Pace(Rates(per_second={}), clock))
+    await api.open()
+    try:
+        yield api
+    finally:
+        await api.close()
+
+
+async def said(api, path="/x", *, method="POST", body=b"{}", **options):
+    options = {"before_send": lambda: None, "timeout_s": 5, **options}
+    return await api.call(PaceLane.EVICT, method, path, body=body, **options)
+
+
+@asynccontextmanager
+async def raw_server(*answers: bytes):
+    """Every connection is answered by the next of these, whatever it says, and closed."""
+    heard, rest = [], list(answers)
+
+    async def serve(reader, writer):
+        heard.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(rest.pop(0))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()[:2]
+        yield f"http://{host}:{port}", heard
+
+
+async def test_what_was_said_arrives_and_the_answer_comes_back_whole(tmp_path):
+    seen = []
+
+    async def handler(request):
+        seen.append((request.method, request.raw_path, await request.read(), request.headers))
+        return web.Response(
+            status=201,
+            body=gzip.compress(b"y" * 300_000),
+            headers={"Content-Encoding": "gzip", "Retry-After": "3"},
+        )
+
+    async with scripted_server(handler) as address, talking_to(tmp_path, address) as api:
+        answer = await said(api, "/a%2Fb", query={"c": "d"}, body=b"z" * 100_000)
+    method, path, body, headers = seen[0]
+    assert (method, path, body) == ("POST", "/a%2Fb?c=d", b"z" * 100_000)
+    assert headers["Authorization"] == "Bearer t"
+    assert headers["Content-Type"] == headers["Accept"] == "application/json"
+    assert headers["Host"] == address.removeprefix("http://")
+    assert (answer.code, answer.body, answer.retry_after_s) == (201, b"y" * 300_000, 3.0)
+
+
+async def test_a_gateway_before_the_api_server_keeps_the_start_of_its_paths(tmp_path):
+    paths = []
+
+    async def handler(request):
+        paths.append(request.raw_path)
+        return web.Response()
+
+    async with (
+        scripted_server(handler) as address,
+        talking_to(tmp_path, f"{address}/k8s/clusters/c-1") as api,
+    ):
+        await said(api, "/api/v1/nodes/n")
+    assert paths == ["/k8s/clusters/c-1/api/v1/nodes/n"]
+
+
+async def test_a_held_write_is_not_heard_and_the_next_one_goes_out(tmp_path):
+    heard = []
+
+    async def handler(request):
+        heard.append(request.path)
+        return web.Response(body=b"{}")
+
+    def hold():
+        raise HeldError("not now")
+
+    async with scripted_server(handler) as address, talking_to(tmp_path, address) as api:
+        await said(api, "/first")
+        with pytest.raises(HeldError, match="not now"):
+            await said(api, "/held", before_send=hold)
+        await said(api, "/last")
+    assert heard == ["/first", "/last"]
+
+
+async def test_a_patch_or_an_eviction_that_may_have_happened_is_not_sent_again(tmp_path):
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+    for method in ("POST", "PATCH"):
+        async with (
+            raw_server(b"", answer) as (address, heard),
+            talking_to(tmp_path, address) as api,
+        ):
+            assert (await said(api, method=method)).code == NO_ANSWER
+            assert len(heard) == 1
+
+
+async def test_a_redirect_is_an_answer_that_is_not_followed(tmp_path):
+    paths = []
+
+    async def handler(request):
+        paths.append(request.path)
+        raise web.HTTPTemporaryRedirect("/elsewhere")
+
+    async with scripted_server(handler) as address, talking_to(tmp_path, address) as api:
+        assert (await said(api)).code == 307
+    assert paths == ["/x"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b"SSH-2.0-OpenSSH_9\r\n\r\n", id="another protocol"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", id="cut off"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", id="no length"),
+    ],
+)
+async def test_half_an_answer_is_none(tmp_path, answer):
+    async with raw_server(answer) as (address, _), talking_to(tmp_path, address) as api:
+        assert (await said(api)).code == NO_ANSWER
+
+
+async def test_a_word_before_the_answer_is_not_the_answer(tmp_path):
+    early = b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+    async with raw_server(early) as (address, _), talking_to(tmp_path, address) as api:
+        answer = await said(api)
+    assert (answer.code, answer.body) == (200, b"{}")
+
+
+async def test_an_answer_of_any_size_is_not_read(tmp_path):
+    huge = b"HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n{}"
+    async with raw_server(huge) as (address, _), talking_to(tmp_path, address) as api:
+        answer = await said(api)
+    assert answer.code == NO_ANSWER
+    assert "larger than 256 MiB" in answer.failure
+
+
+async def test_silence_ends_with_its_time(tmp_path):
+    async def handler(_):
+        await asyncio.sleep(60)
+
+    async with scripted_server(handler) as address, talking_to(tmp_path, address) as api:
+        assert (await said(api, timeout_s=0.05)).failure == "nothing within 0.05 s"
+
+
+@pytest.mark.parametrize("target", ["/a b", "/a\r\nX: y", "/ä", "/a\x00"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_target_that_ends_the_line_is_never_sent(tmp_path, method, target):
+    heard = []
+
+    async def handler(request):
+        heard.append(request.path)
+        return web.Response()
+
+    async with scripted_server(handler) as address, talking_to(tmp_path, address) as api:
+        with pytest.raises(ValueError, match="not the address of a request"):
+            await api.call(PaceLane.READ, method, target)
+    assert heard == []
