@@ -20,13 +20,12 @@ from remediator.edge import Edge
 from remediator.kube.access import Access
 from remediator.kube.api import Api
 from remediator.kube.api_groups import ApiGroups
-from remediator.kube.caches import Caches, Listeners
+from remediator.kube.caches import Caches, Listeners, PublisherPods
 from remediator.kube.clock import SystemClock
 from remediator.kube.elector import Elector
 from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
 from remediator.kube.pace import RATES, Pace, PaceLane, Rates
-from remediator.kube.publisher_pods import PublisherPods
 from remediator.kube.rejection import LONGEST_S
 from remediator.kube.repair_objects import RepairObjects
 from remediator.kube.telling import Telling

@@ -17,9 +17,9 @@ from remediator.cycle.job_look import JobLook
 from remediator.cycle.writes import Writes
 from remediator.edge import Edge, EdgePart
 from remediator.kube.answer import ApiError
+from remediator.kube.caches import PublisherPods
 from remediator.kube.gateway import Result
 from remediator.kube.pace import PaceLane
-from remediator.kube.publisher_pods import PublisherPods
 from remediator.kube.repair_objects import RepairObjects
 from remediator.kube.resources import HEALTHS
 from remediator.world import availability

@@ -16,8 +16,7 @@ from typing import Any
 
 import yaml
 
-from remediator.kube.kubeconfig import Acting, ChosenContext, chosen_context
-from remediator.kube.plain_login import PlainLogin
+from remediator.kube.kubeconfig import Acting, ChosenContext, PlainLogin, chosen_context
 from rules.api.sentences import some
 from rules.text.proxy import ProxyError, proxy_for, usable_proxy
 

@@ -25,7 +25,6 @@ from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.pace import PaceLane
 from remediator.kube.rejection import HeldError
-from remediator.kube.write_words import kind_of, named
 from remediator.metrics import Metrics
 from rules.api import writes as d
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
@@ -39,6 +38,7 @@ from rules.api.repair.writes import (
     WriteRepairObject,
 )
 from rules.api.requests import QUARANTINES, request
+from rules.api.writes import kind_of, named
 from rules.session.observation import is_open
 
 _LOG = structlog.get_logger()

@@ -14,8 +14,8 @@ from http import HTTPStatus
 
 from remediator.edge import Edge, EdgePart
 from remediator.kube.answer import ApiError
+from remediator.kube.caches import PublisherPods
 from remediator.kube.gateway import Result
-from remediator.kube.publisher_pods import PublisherPods
 from remediator.kube.resources import HEALTHS
 from rules.api.metadata import ObjectMeta, View
 from rules.api.nodes import HealthView

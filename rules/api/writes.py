@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from rules.api.quarantine import Cause, QuarantineSpec, QuarantineStatus
 from rules.api.repair.writes import (
@@ -321,3 +321,24 @@ class Decision:
     """Of a node without a session: what a deleted one left is not taken back yet, so it is kept in
     mind."""
     wake_at: float | None = None
+
+
+DRY_RUN_EVICTION: Final = "DryRunEviction"
+"""An eviction of which the API server is asked only whether it would allow it."""
+_NAMED_BY: Final = ("node", "session", "name", "namespace", "pdb")
+
+
+def kind_of(write: Write) -> str:
+    """What log and metrics call it: what only asks must not read as what does."""
+    if isinstance(write, EvictPod) and write.dry_run:
+        return DRY_RUN_EVICTION
+    return type(write).__name__
+
+
+def named(write: Write) -> dict[str, str]:
+    """Which object it is about, for a line of the log."""
+    found = {name: value for name in _NAMED_BY if (value := getattr(write, name, ""))}
+    if isinstance(write, WriteSessionStatus):
+        # A phase is a word of the contract: Marked in Shadow means that nothing was marked.
+        found |= {"phase": write.status.phase, "mode": write.status.mode}
+    return found

@@ -9,10 +9,9 @@ from contextlib import asynccontextmanager
 from remediator.cycle.node_cycle import CycleSenses, NodeCycle
 from remediator.edge import Edge
 from remediator.kube.api_groups import ApiGroups
-from remediator.kube.caches import Caches, Listeners
+from remediator.kube.caches import Caches, Listeners, PublisherPods
 from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
-from remediator.kube.publisher_pods import PublisherPods
 from remediator.kube.repair_objects import RepairObjects
 from remediator.kube.telling import Telling
 from remediator.world import World

@@ -17,6 +17,7 @@ from typing import Any
 from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.resource import (
     CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
     LEASES,
     NAMESPACES,
     SERVICE_ACCOUNTS,
@@ -179,14 +180,17 @@ async def may_do_everything(cluster: Any, *accounts: str) -> None:
     for name in accounts:
         body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
         await cluster.client.create(SERVICE_ACCOUNTS, body, "gpuward")
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
+    api = "rbac.authorization.k8s.io"
+    every = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+    role = {"apiVersion": f"{api}/v1", "kind": "ClusterRole", "metadata": {"name": "everything"}}
+    await cluster.client.create(CLUSTER_ROLES, {**role, "rules": [every]})
     await cluster.client.create(
         CLUSTER_ROLE_BINDINGS,
         {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "apiVersion": f"{api}/v1",
             "kind": "ClusterRoleBinding",
             "metadata": {"name": "replicas"},
-            "roleRef": {**role, "name": "cluster-admin"},
+            "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": "everything"},
             "subjects": subjects,
         },
     )

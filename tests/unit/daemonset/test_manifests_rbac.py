@@ -130,7 +130,7 @@ CALLERS = {
     "cycle/node_cycle.py": "one GPUNodeHealth",
     "cycle/writes.py": "one GPUQuarantine, after a conflict",
     "drain/owners.py": "owners of pods",
-    "kube/publisher_pods.py": "the pod a verdict names",
+    "kube/caches.py": "the pod a verdict names",
     "kube/repair_objects.py": "what the component of a repair adapter grants, and pods",
     "kube/watch.py": "the caches",
     "kubectl/cluster.py": "a person's own reads, with a person's own permissions",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from remediator.kube.access import Access
-from remediator.kube.plain_login import PlainLogin, plain_login
+from remediator.kube.kubeconfig import PlainLogin, plain_login
 from tests.support.remediator.kubectl_cluster import REPOSITORY, cluster
 
 SERVER = {"server": "http://127.0.0.1:1/"}

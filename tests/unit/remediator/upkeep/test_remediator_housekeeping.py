@@ -8,7 +8,7 @@ import pytest
 
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.resource import NODES, PODS
-from remediator.kube.publisher_pods import PublisherPods
+from remediator.kube.caches import PublisherPods
 from remediator.upkeep.housekeeping import Housekeeping
 from rules.api.quarantine import Mode
 from rules.api.timestamps import format_time
