@@ -29,8 +29,15 @@ from typing import Any
 
 from agent.kube.client import Kube, KubeError
 from agent.kube.config import from_file
-from hack.bench.agent_bytecode import image_bytecode
-from hack.bench.agent_processes import ROOT, Memory, Use, memory, simulator_kib, used
+from hack.bench.agent_processes import (
+    ROOT,
+    Memory,
+    Use,
+    image_bytecode,
+    memory,
+    simulator_kib,
+    used,
+)
 from hack.bench.agent_simulator import simulator_share
 from hack.sim.cluster.resource import NODES
 from hack.sim.control_plane import Setup, ThreadedControlPlane, control_plane_in_thread

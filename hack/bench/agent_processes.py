@@ -1,5 +1,5 @@
 """What the agent's processes use, read from /proc: memory, CPU time, bursts, wake-ups, page
-faults.
+faults; and the bytecode of the image, for agents to run on.
 
 Used by `hack.bench.agent`. Linux only; needs no privilege for one's own processes.
 """
@@ -9,9 +9,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import psutil
@@ -173,3 +177,25 @@ def used(pid: int, seconds: float) -> Use:
     minutes = took_s / 60
     now = zip(counts(pid), counted, strict=True)
     return Use(share, bursts.longest_ms, *((after - first) / minutes for after, first in now))
+
+
+_LIBRARIES = ("msgspec", "prometheus_client", "psutil", "pynvml.py", "pyudev", "urllib3", "yaml")
+
+
+@contextmanager
+def image_bytecode() -> Iterator[None]:
+    """The image's bytecode for all processes that are started within."""
+    paths = sysconfig.get_paths()
+    installed = [Path(paths["purelib"]) / name for name in _LIBRARIES]
+    # The simulator as well: an agent that had to compile it would be a larger one.
+    ours = [ROOT / name for name in ("agent", "rules", "hack")]
+    places = [*ours, Path(paths["stdlib"]), *installed]
+    with TemporaryDirectory(prefix="gpuward-bench-") as folder:
+        os.environ["PYTHONPYCACHEPREFIX"] = folder
+        program = str(ROOT / "daemonset" / "bytecode.py")
+        command = [sys.executable, "-X", "no_debug_ranges", program, *map(str, places)]
+        subprocess.run(command, check=True)
+        try:
+            yield
+        finally:
+            del os.environ["PYTHONPYCACHEPREFIX"]

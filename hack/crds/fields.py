@@ -6,8 +6,7 @@ cannot appear undocumented or unbounded. Lengths are characters, counts are item
 
 from __future__ import annotations
 
-from hack.crds.field import NODE_NAME, Field
-from hack.crds.record_fields import RECORD_FIELDS
+from hack.crds.record_fields import NODE_NAME, RECORD_FIELDS, Field
 
 PARTS = {
     "HealthStatus": "The whole verdict, and all state that a restarted agent needs.",

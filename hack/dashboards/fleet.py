@@ -12,11 +12,11 @@ from hack.dashboards.grafana import (
     Query,
     Section,
     dashboard,
+    grown,
     number,
     series,
     table,
 )
-from hack.dashboards.promql import grown
 
 _XIDS_A_DAY = grown(
     "gpuward_xid_total", "node, uuid, pci, xid", "1d", watched="gpuward_node_health", on="node"

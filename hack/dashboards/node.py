@@ -13,12 +13,12 @@ from hack.dashboards.grafana import (
     Query,
     Section,
     dashboard,
+    grown,
     number,
     series,
     table,
     variable,
 )
-from hack.dashboards.promql import grown
 
 _N = 'node="$node"'
 

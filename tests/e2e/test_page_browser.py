@@ -16,9 +16,8 @@ import pytest
 import pytest_asyncio
 
 from hack.bench.browser import CHROMIUM, Browser
-from hack.sim.demo.acts import protected_pod, row_remap_failure
+from hack.sim.demo.acts import protected_pod, row_remap_failure, thermal_slowdown
 from hack.sim.demo.stage import Stage
-from hack.sim.demo.wear import thermal_slowdown
 
 HOSTILE = "<script>document.title='owned'</script>"
 HOSTILE_LINE = (

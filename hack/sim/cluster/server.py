@@ -23,8 +23,8 @@ from hack.sim.cluster.store.kinds import Object
 from hack.sim.cluster.store.store import HISTORY_LIMIT, Store
 from hack.sim.proxy.faults import Faults
 from hack.sim.proxy.layer import Proxy
-from hack.sim.proxy.listener import Listener
 from hack.sim.proxy.request_log import RequestLog
+from hack.sim.proxy.server import Listener
 
 
 class SimulatedApiServer:

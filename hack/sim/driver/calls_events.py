@@ -31,8 +31,7 @@ from hack.sim.driver.library import (
     system_call,
 )
 from hack.sim.driver.node import Gpu, Node, PushedEvent
-from hack.sim.driver.numbers import EVENT_TYPES, SYSTEM_EVENT_TYPES
-from hack.sim.driver.since import EVENTS
+from hack.sim.driver.numbers import EVENT_TYPES, EVENTS, SYSTEM_EVENT_TYPES
 
 _LOOK_S = 0.2
 """How often a waiting set looks at the file."""

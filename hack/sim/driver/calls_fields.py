@@ -23,7 +23,7 @@ from hack.sim.driver.library import (
     referenced,
 )
 from hack.sim.driver.node import Ecc, EccCounts, Gpu, Nvlink
-from hack.sim.driver.since import FIELDS as FIELD_BRANCHES
+from hack.sim.driver.numbers import FIELDS as FIELD_BRANCHES
 
 Number = int | float | None
 Field = Callable[[Gpu, int], Number]

@@ -26,8 +26,7 @@ from hack.sim.driver.library import (
     referenced,
 )
 from hack.sim.driver.node import Gpu
-from hack.sim.driver.numbers import REMOTE_TYPES
-from hack.sim.driver.since import FABRIC_V3_BRANCH
+from hack.sim.driver.numbers import FABRIC_V3_BRANCH, REMOTE_TYPES
 
 
 def _has_link(gpu: Gpu, link: Any) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from hack.sim.driver.node import Gpu, MigInstance, Node
-from hack.sim.driver.since import SYMBOLS
+from hack.sim.driver.numbers import SYMBOLS
 from hack.sim.driver.store import NodeFile
 
 SUCCESS = 0

@@ -1,4 +1,5 @@
-"""The upstream over HTTP: a request goes on as it came, and its answer comes back as it is.
+"""The upstream over HTTP: a request goes on as it came, and its answer comes back as it is, but
+for objects that a test changes on their way.
 
 Clients prove who they are with bearer tokens, which pass through; client certificates would end
 here, since the proxy ends TLS.
@@ -9,8 +10,10 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -23,7 +26,30 @@ from hack.sim.cluster.http.layer import refusal
 from hack.sim.proxy.faults import Faults
 from hack.sim.proxy.layer import Call
 from hack.sim.proxy.relayed_watch import RelayedWatch
-from hack.sim.proxy.served import Served, served_event, served_list_or_object
+
+Served = Callable[[str, dict[str, Any]], dict[str, Any]]
+"""The object that a client is to see, from its collection (plural) and what is stored."""
+
+
+def served_list_or_object(served: Served, plural: str, body: bytes) -> bytes:
+    """The body of a GET."""
+    found = json.loads(body) if body.startswith(b"{") else None
+    if not isinstance(found, dict) or not plural:
+        return body
+    if isinstance(found.get("items"), list):
+        found["items"] = [served(plural, item) for item in found["items"]]
+    elif "metadata" in found:
+        found = served(plural, found)
+    return json.dumps(found).encode()
+
+
+def served_event(served: Served, plural: str, line: bytes) -> bytes:
+    """One line of a watch; bookmarks and errors are the server's own."""
+    event = json.loads(line)
+    if event.get("type") in {"ADDED", "MODIFIED"}:
+        event["object"] = served(plural, event["object"])
+    return json.dumps(event).encode() + b"\n"
+
 
 ANONYMOUS = "system:anonymous"
 _OF_ONE_CONNECTION = frozenset(

@@ -21,8 +21,7 @@ import yaml
 
 from agent.senses.machine import REAL, simulated
 from hack.sim.driver import install
-from hack.sim.record.anonymise import anonymised
-from hack.sim.record.description import describe
+from hack.sim.record.description import anonymised, describe
 from hack.sim.record.reading import NodeRead, ReadError, initialised, read_node
 from hack.sim.record.replay import Difference, mend, replayed
 from rules.judge.observation import HostSeen, PciFunction

@@ -1,4 +1,5 @@
-"""From what was read of a node to the description that the simulated driver reads.
+"""From what was read of a node to the description that the simulated driver reads, anonymised
+where that is asked for.
 
 Pure: called by the recorder. What a part does not have becomes null or is left out, so that the
 simulator answers "not supported" there, as the part did.
@@ -301,3 +302,23 @@ def _slot(node: NodeRead, row: int) -> str:
         str(min((other for other, steps in enumerate(shared) if steps > depth), default=row))
         for depth in range(4)
     )
+
+
+def anonymised(document: dict[str, Any]) -> dict[str, Any]:
+    """The same node with invented identities."""
+    gpus = []
+    for number, gpu in enumerate(document["gpus"]):
+        changed = {**gpu, "uuid": f"GPU-{number:08x}-0000-4000-8000-{number:012x}"}
+        if gpu["serial"]:
+            changed["serial"] = f"{number:013d}"
+        fabric, mig = gpu.get("fabric"), gpu.get("mig")
+        if fabric and fabric["cluster"] != NO_CLUSTER:
+            changed["fabric"] = {**fabric, "cluster": f"{1:08x}-0000-4000-8000-{1:012x}"}
+        if mig:
+            instances = [
+                {**instance, "uuid": f"MIG-{number:08x}-{place:04x}-4000-8000-{0:012x}"}
+                for place, instance in enumerate(mig["instances"])
+            ]
+            changed["mig"] = {**mig, "instances": instances}
+        gpus.append(changed)
+    return {**document, "gpus": gpus}

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
-from hack.sim.cluster.controllers.owners import reference
+from hack.sim.cluster.controllers.pods import reference
 from hack.sim.cluster.controllers.timestamps import stamp
 from hack.sim.cluster.controllers.writes import Create, Delete, Outcome, Patch, Tell, UpdateStatus
 

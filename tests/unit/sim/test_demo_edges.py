@@ -21,8 +21,7 @@ from rich.console import Console
 from hack.sim.demo import stage
 from hack.sim.demo.__main__ import _parser, _unplayed, main
 from hack.sim.demo.acts import ACTS, NEEDS
-from hack.sim.demo.latency import waited_s
-from hack.sim.demo.outcome import Latency, Outcome
+from hack.sim.demo.outcome import Latency, Outcome, waited_s
 from hack.sim.demo.screen import NARROW, live, summary
 from hack.sim.demo.stage import Stage
 from remediator.kubectl.preflight_needs import ADMISSION_POLICIES

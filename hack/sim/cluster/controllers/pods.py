@@ -1,4 +1,4 @@
-"""What a pod's fields mean to controllers, and how a pod is made from a template.
+"""What a pod's fields mean to controllers: owners, quantities, conditions, and its template.
 
 Workload controllers, scheduler, disruption controller and fake kubelets use it; nothing here
 writes.
@@ -8,12 +8,75 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Iterable
 from datetime import datetime
+from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
-from hack.sim.cluster.controllers.owners import Obj, reference
-from hack.sim.cluster.controllers.quantities import amount
 from hack.sim.cluster.controllers.timestamps import parse_stamp
+
+Obj = dict[str, Any]
+
+
+def reference(owner: Obj) -> Obj:
+    """The controlling ownerReference that points at `owner`."""
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def controller_of(obj: Obj) -> Obj | None:
+    """The reference with `controller: true`, of which an object has at most one."""
+    for owner in obj["metadata"].get("ownerReferences") or ():
+        if owner.get("controller"):
+            return dict(owner)
+    return None
+
+
+def is_controlled_by(obj: Obj, kind: str, uid: str) -> bool:
+    """Whether the object's controller is the owner of that kind and UID."""
+    owner = controller_of(obj)
+    return owner is not None and owner["kind"] == kind and owner["uid"] == uid
+
+
+def controlled_by(objects: Iterable[Obj], owner: Obj) -> list[Obj]:
+    """Those of the objects whose controller is exactly `owner` (by UID)."""
+    uid = owner["metadata"]["uid"]
+    return [obj for obj in objects if is_controlled_by(obj, owner["kind"], uid)]
+
+
+_QUANTITY = re.compile(r"([+-]?\d+(?:\.\d+)?)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
+_FACTOR = {
+    "": Decimal(1),
+    "m": Decimal("0.001"),
+    **{suffix: Decimal(1000) ** power for power, suffix in enumerate("kMGTPE", start=1)},
+    **{f"{s}i": Decimal(1024) ** power for power, s in enumerate("KMGTPE", start=1)},
+}
+
+
+@lru_cache(maxsize=4096)
+def _decimal(text: str) -> Decimal:
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError(f"not a Kubernetes quantity: {text!r}")
+    return Decimal(match[1]) * _FACTOR[match[2] or ""]
+
+
+@lru_cache(maxsize=4096)
+def amount(resource: str, text: str) -> int:
+    """The quantity of one resource: cpu in millicores, anything else in whole units (rounded
+    up).
+    """
+    value = _decimal(text) * 1000 if resource == "cpu" else _decimal(text)
+    return int(value.to_integral_value(rounding="ROUND_CEILING"))
+
 
 GPU = "nvidia.com/gpu"
 

@@ -33,11 +33,6 @@ def parse_stamp(text: str) -> datetime:
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-def seconds_since(text: str | None, now: datetime) -> float | None:
-    """Seconds from an API timestamp to now; None where there is no timestamp."""
-    return None if not text else (now - parse_stamp(text)).total_seconds()
-
-
 def parse_duration_s(text: str) -> float:
     """Seconds in `10s`, `1m30s`, `250ms`. Raises ValueError naming the text."""
     parts = _DURATION_PART.findall(text)

@@ -43,10 +43,11 @@ from hack.sim.cluster.fleet.fleet import (
     Pool,
     Serving,
     Workload,
+    budget_manifest,
+    manifest,
     node_names,
     rack_of,
 )
-from hack.sim.cluster.fleet.fleet_workloads import budget_manifest, manifest
 from hack.sim.cluster.resource import (
     DAEMON_SETS,
     DEPLOYMENTS,

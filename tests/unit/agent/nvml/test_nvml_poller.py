@@ -13,7 +13,7 @@ from agent.nvml.messages import Absent, Tier
 from agent.nvml.reads import topology
 from hack.sim.driver import NODES, install, set_gpu, set_node
 from hack.sim.driver.library import CALLS
-from hack.sim.driver.since import SYMBOLS
+from hack.sim.driver.numbers import SYMBOLS
 from rules.catalog.signals import Signal
 from tests.support.agent.nvml_sense import SIMULATED, Sense, on
 from tests.support.scenario.examples import examples

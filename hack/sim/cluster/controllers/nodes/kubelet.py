@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 
 from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.controllers import pods as pod_state
-from hack.sim.cluster.controllers.owners import controller_of
+from hack.sim.cluster.controllers.pods import controller_of
 from hack.sim.cluster.controllers.timestamps import parse_duration_s, parse_stamp, stamp
 from hack.sim.cluster.controllers.writes import Delete, Outcome, UpdateStatus, Write, with_status
 from hack.sim.cluster.resource import PODS

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hack.sim.cluster.clients.client import Object
-from hack.sim.cluster.controllers.pods import is_finished, node_of, resource_requests
-from hack.sim.cluster.controllers.quantities import amount
+from hack.sim.cluster.controllers.pods import amount, is_finished, node_of, resource_requests
 from hack.sim.cluster.store.selectors import requirement_of
 
 UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"

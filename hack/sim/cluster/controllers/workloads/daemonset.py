@@ -19,7 +19,7 @@ from hack.sim.cluster.controllers.nodes.placement import (
     selects,
     untolerated,
 )
-from hack.sim.cluster.controllers.owners import controlled_by
+from hack.sim.cluster.controllers.pods import controlled_by
 from hack.sim.cluster.controllers.running import Controller
 from hack.sim.cluster.controllers.workloads.deployment import share
 from hack.sim.cluster.controllers.workloads.replicaset import own_key, owner_key

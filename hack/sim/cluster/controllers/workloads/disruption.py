@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.controllers import pods as pod_state
 from hack.sim.cluster.controllers.caches import Caches, Key, key_of
-from hack.sim.cluster.controllers.owners import controller_of
+from hack.sim.cluster.controllers.pods import controller_of
 from hack.sim.cluster.controllers.running import Controller
 from hack.sim.cluster.controllers.timestamps import parse_stamp, stamp
 from hack.sim.cluster.controllers.workloads.deployment import share

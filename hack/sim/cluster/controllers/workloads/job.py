@@ -13,7 +13,7 @@ from datetime import datetime
 from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.controllers import pods as pod_state
 from hack.sim.cluster.controllers.caches import Caches, Key
-from hack.sim.cluster.controllers.owners import controlled_by, controller_of
+from hack.sim.cluster.controllers.pods import controlled_by, controller_of
 from hack.sim.cluster.controllers.running import Controller
 from hack.sim.cluster.controllers.timestamps import parse_stamp, stamp
 from hack.sim.cluster.controllers.workloads.replicaset import own_key, owner_key

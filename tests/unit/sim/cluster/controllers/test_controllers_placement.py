@@ -13,8 +13,7 @@ from hack.sim.cluster.controllers.nodes.scheduler import (
     unschedulable,
     waits_for_node,
 )
-from hack.sim.cluster.controllers.pods import resource_requests
-from hack.sim.cluster.controllers.quantities import amount
+from hack.sim.cluster.controllers.pods import amount, resource_requests
 from tests.support.cluster.controller_objects import NOW, node, pod
 
 TAINT = {"key": "gpuward.io/quarantine", "value": "Xid79", "effect": "NoSchedule"}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hack.sim.cluster.controllers.caches import Cache
-from hack.sim.cluster.controllers.owners import reference
+from hack.sim.cluster.controllers.pods import reference
 from hack.sim.cluster.controllers.workloads.disruption import NoScale, Scale, scale_lookup
 from hack.sim.cluster.controllers.workloads.job import TRACKING_FINALIZER, release_orphans
 from hack.sim.cluster.resource import (

@@ -21,9 +21,9 @@ from hack.sim.cluster.fleet.fleet import (
     Pool,
     Serving,
     Workload,
+    pod_template,
 )
 from hack.sim.cluster.fleet.fleet_load import apply_fleet, load
-from hack.sim.cluster.fleet.fleet_workloads import pod_template
 from hack.sim.cluster.resource import (
     CONFIGMAPS,
     DEPLOYMENTS,

@@ -8,7 +8,7 @@ import pytest
 
 from hack.sim.cluster.controllers.caches import Cache
 from hack.sim.cluster.controllers.garbage_collector import finish_deletion, judge
-from hack.sim.cluster.controllers.namespaces import reconcile as reconcile_namespace
+from hack.sim.cluster.controllers.garbage_collector import reconcile as reconcile_namespace
 from hack.sim.cluster.controllers.nodes.node_lifecycle import (
     reconcile_orphan,
     reconcile_taints,
