@@ -218,13 +218,17 @@ async def _real(setup: Setup, folder: Path, assets: Path) -> AsyncIterator[Contr
         {token: (user, groups[user]) for user, token in tokens.items()},
         tokens[ADMIN],
     )
-    client: HttpClient | None = None
+    clients: list[HttpClient] = []
     try:
         ca_pem = (running.layout.certificates / "apiserver.crt").read_bytes()
         text = kubeconfig_text(running.layout.url, ca_pem=ca_pem, token=tokens[ADMIN])
         running.layout.kubeconfig.touch(mode=0o600)
         running.layout.kubeconfig.write_text(text, encoding="utf-8")
-        client = HttpClient.from_kubeconfig(running.layout.kubeconfig)
+        clients.append(client := HttpClient.from_kubeconfig(running.layout.kubeconfig))
+        # By the name of a program that is known to uncordon no node: it takes off the taint of
+        # the cordon that a person has just taken back.
+        agent = "kube-controller-manager/0.1"
+        clients.append(HttpClient.from_kubeconfig(running.layout.kubeconfig, agent))
         await _start_real_controllers(running, binaries)
         users = {token: user for user, token in tokens.items()}
         async with proxy_before(running.layout.url, ca_pem=ca_pem, users=users) as proxy:
@@ -233,7 +237,7 @@ async def _real(setup: Setup, folder: Path, assets: Path) -> AsyncIterator[Contr
                 ca_pem=proxy.ca_pem,
                 folder=folder,
                 client=client,
-                controllers=ClusterControllers(client, real_parts(setup.parts, binaries)),
+                controllers=ClusterControllers(clients[-1], real_parts(setup.parts, binaries)),
                 simulator=None,
                 tokens=tokens,
                 faults=proxy.faults,
@@ -241,8 +245,8 @@ async def _real(setup: Setup, folder: Path, assets: Path) -> AsyncIterator[Contr
                 straight=running.layout.kubeconfig,
             )
     finally:
-        if client is not None:
-            await client.close()
+        for each in clients:
+            await each.close()
         await asyncio.to_thread(running.stop)
 
 
