@@ -43,9 +43,7 @@ from rules.session.repair.readiness import (
     refused,
 )
 from rules.session.repair.request import Call, call_for
-from rules.session.repair.withdrawal import (
-    letting_back,
-)
+from rules.session.repair.withdrawal import letting_back
 
 HEALS_S: Final = 900.0
 """How long after its proof a step's causes may still hold before the next one: a verdict of a new
