@@ -44,9 +44,9 @@ from remediator.upkeep.policy_source import PolicySource
 from remediator.upkeep.records import RecordKeeping, session_nodes
 from remediator.upkeep.self_report import SelfReport
 from remediator.version import release_version
-from remediator.view.grouping import GroupKeys
 from remediator.view.live import HealthReader, LiveSource, reading
 from remediator.view.shapes import ReplicaShown
+from remediator.view.state import GroupKeys
 from remediator.world import World
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.quarantine import NOT_MARKED_YET

@@ -13,8 +13,7 @@ from collections.abc import Coroutine
 import structlog
 
 from remediator.kube.access import Access
-from remediator.page.service import serve_page
-from remediator.page.site import hosts_of
+from remediator.page.site import hosts_of, serve_page
 from remediator.replica import Replica
 from remediator.serve.logs import configure_logs
 from remediator.serve.server import make_app, start_server

@@ -18,8 +18,11 @@ from remediator.kubectl.command import (
     Command,
     CommandError,
     Terminal,
+    coloured,
+    document,
+    fitted,
+    wants_colour,
 )
-from remediator.view.text import coloured, document, fitted, wants_colour
 from rules.text.counted import count
 from rules.text.printable import printable
 from rules.text.typed import CommandParser

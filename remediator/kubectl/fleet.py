@@ -9,11 +9,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from remediator.kubectl.cluster import Cluster
-from remediator.kubectl.command import Answer, Items, Terminal
+from remediator.kubectl.command import Answer, Items, Terminal, table
+from remediator.kubectl.node_look import phase_words
 from remediator.kubectl.policy_in_force import of_policy, readable_policy
-from remediator.view.people import HELD, MUSTS, OPTED_OUT, PAUSED, part_of_people, pause_lines
-from remediator.view.session_words import mark_stays, phase_words
-from remediator.view.text import table
+from remediator.view.people import (
+    HELD,
+    MUSTS,
+    OPTED_OUT,
+    PAUSED,
+    mark_stays,
+    part_of_people,
+    pause_lines,
+)
 from rules.api.names import API_VERSION, LABEL_GPUS
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.object_name import is_object_name

@@ -11,7 +11,7 @@ import msgspec
 from remediator.kube.resources import REMEDIATOR_SELECTOR
 from remediator.kubectl.cluster import NOT_ENDED, Cluster
 from remediator.kubectl.command import CommandError
-from remediator.view.text import age, span
+from remediator.view.times import age, span
 from rules.api.leaders_word import WELL, LeadersWord, leaders_word
 from rules.api.names import COMPONENT_REMEDIATOR
 from rules.api.nodes import LeaseView

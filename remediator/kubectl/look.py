@@ -9,12 +9,11 @@ from typing import Any
 import msgspec
 
 from remediator.kubectl.cluster import Cluster, unreadable
-from remediator.kubectl.command import Answer, CommandError, Terminal
-from remediator.kubectl.node_look import NodeLook, look_at, nearest
+from remediator.kubectl.command import Answer, CommandError, Terminal, labelled, width_for
+from remediator.kubectl.node_look import NodeLook, leading_reason, look_at, nearest, phase_words
 from remediator.kubectl.why.why import sessions_of
 from remediator.kubectl.why.why import why as told
-from remediator.view.session_words import leading_reason, phase_words
-from remediator.view.text import age, labelled, width_for
+from remediator.view.times import age
 from rules.api.health import plain
 from rules.api.mark import read_note
 from rules.api.names import ANNOTATION_HOLD, API_VERSION

@@ -5,20 +5,19 @@ What the person's permissions do not show stays unknown and is named; the rest i
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.leading import NOT_SEEN, Leadership, leadership
 from remediator.kubectl.policy_in_force import policy_of, unread_said, unusable
 from remediator.view.people import part_of_people
-from remediator.view.session_words import phase_words
 from rules.api.health import IncidentStatus
 from rules.api.mark import marked
-from rules.api.nodes import AgentPod, FreshNode, HealthView, PauseView, QuarantineView
-from rules.api.quarantine import Mode, Phase
+from rules.api.nodes import AgentPod, FreshNode, HealthView, NodeView, PauseView, QuarantineView
+from rules.api.quarantine import Mode, Phase, gravest_reason
 from rules.drain.daemon_sets import untolerating
 from rules.fleet.health_now import HealthNow, health_now
 from rules.ledger.places import Moved, came_from
@@ -40,6 +39,23 @@ from rules.session.owners import working_owner
 
 T = TypeVar("T")
 _MOST_GPUS = 16
+GPU_LABELS: Final[Mapping[str, str]] = {
+    "nvidia.com/gpu.present": "true",
+    "feature.node.kubernetes.io/pci-10de.present": "true",
+    "feature.node.kubernetes.io/pci-0302_10de.present": "true",
+    "feature.node.kubernetes.io/pci-0300_10de.present": "true",
+    "nvidia.com/gpu.deploy.driver": "",
+    "cloud.google.com/gke-accelerator": "",
+    "kubernetes.azure.com/accelerator": "nvidia",
+    "eks.amazonaws.com/instance-gpu-manufacturer": "nvidia",
+    "karpenter.k8s.aws/instance-gpu-manufacturer": "nvidia",
+    "accelerator": "nvidia",
+}
+"""Labels of a node with NVIDIA GPUs and their values, "" for any: those of the agent's DaemonSet.
+A node whose GPUs are given out by DRA alone has no GPU resource, and has one of these."""
+
+_RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
+"""How the names of whole GPUs, of shared and renamed ones, and of MIG devices begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,3 +304,27 @@ def near_name(wanted: str, names: Iterable[str]) -> str:
     longer = [name for name in known if name.startswith(begun)]
     near = longer or difflib.get_close_matches(begun, known, n=1, cutoff=0.75)
     return f"; did you mean {known[near[0]]}?" if near else ""
+
+
+def phase_words(session: QuarantineView) -> str:
+    """The phase, and whether it is only a shadow."""
+    phase = session.status.phase or "Pending"
+    return f"{phase} (Shadow)" if session.status.mode == Mode.SHADOW else phase
+
+
+def leading_reason(session: QuarantineView) -> str:
+    """The gravest cause, and how many more there are: what came first may be the least of it."""
+    causes = session.spec.causes
+    more = f" +{len(causes) - 1}" if len(causes) > 1 else ""
+    return f"{gravest_reason(causes)}{more}"
+
+
+def has_gpus(node: NodeView) -> bool:
+    """Return whether a label or a resource says that the node has NVIDIA GPUs. A resource of
+    which 0 are left counts: MIG leaves 0 whole GPUs, and a failing device plugin leaves 0 of all.
+    """
+    labels = node.labels
+    labelled = any(
+        key in labels and value in {"", labels[key]} for key, value in GPU_LABELS.items()
+    )
+    return labelled or any(name.startswith(_RESOURCES) for name in node.status.allocatable)

@@ -14,6 +14,7 @@ from remediator.kube.resources import AGENT_SELECTOR, DAEMON_SETS, REMEDIATOR_SE
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import Answer, CommandError, Terminal
 from remediator.kubectl.leading import leadership
+from remediator.kubectl.node_look import has_gpus
 from remediator.kubectl.policy_in_force import judged_by, unread_said
 from remediator.kubectl.preflight_needs import (
     FAIL,
@@ -29,7 +30,6 @@ from remediator.kubectl.preflight_needs import (
     unknown_fields,
     validation,
 )
-from remediator.view.gpu_nodes import has_gpus
 from rules.api.mark import marked
 from rules.api.names import API_VERSION, COMPONENT_AGENT
 from rules.api.object_name import api_path

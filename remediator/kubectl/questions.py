@@ -14,7 +14,7 @@ from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.marks import what_comes_off
 from remediator.kubectl.why.repaired import faults
 from remediator.view.people import HELD
-from remediator.view.text import span
+from remediator.view.times import span
 from rules.api.health import IncidentStatus
 from rules.api.mark import marked
 from rules.api.nodes import FreshNode, QuarantineView

@@ -14,7 +14,7 @@ from typing import Any, Final
 from remediator.kubectl.cluster import GROUP_PATH, MANAGER, NOT_ENDED, Cluster
 from remediator.kubectl.command import CommandError, Terminal
 from remediator.kubectl.leading import leadership
-from remediator.view.session_words import mark_stays
+from remediator.view.people import mark_stays
 from rules.api import names
 from rules.api.mark import cordon_stays, marked, unmark_patch
 from rules.api.names import COMPONENT_AGENT, COMPONENT_REMEDIATOR

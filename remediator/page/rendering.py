@@ -20,9 +20,9 @@ from markupsafe import Markup, escape
 from remediator.page.runbook_page import FOLDER, runbooks
 from remediator.view import shapes
 from remediator.view.fleet_view import MAX_GPUS
-from remediator.view.session_words import degraded_of
-from remediator.view.text import age, duration
+from remediator.view.people import degraded_of
 from remediator.view.timeline import lasted
+from remediator.view.times import age, duration
 from rules.api.object_name import is_object_name
 from rules.api.quarantine import DrainStatus
 from rules.api.sentences import let_go_by, still_leaving

@@ -1,8 +1,9 @@
 """The review page's own HTTP site: GET only, nothing that writes, no address outside.
 
-`mount` adds every route to an application; `service` puts it on its own port. Three pages (fleet,
-node, history) and the runbooks; `/api/` answers with the same values as JSON. Pages are made in a
-worker thread, each address at most once per state.
+`mount` adds every route to an application; `serve_page` listens on a port of its own, so that it
+can be left closed while probes stay open. Three pages (fleet, node, history) and the runbooks;
+`/api/` answers with the same values as JSON. Pages are made in a worker thread, each address at
+most once per state.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from typing import Final
 from urllib.parse import quote
 
 import msgspec
+import structlog
 from aiohttp import web
 
 from remediator.page.rendering import render, render_page
 from remediator.page.runbook_page import runbook_html, runbook_title
+from remediator.serve.server import ListenError, Served, parse_listen, start_server
 from remediator.view.fleet_view import fleet_page, search
 from remediator.view.history_view import history_page
 from remediator.view.live import PageSource
@@ -29,6 +32,8 @@ from remediator.view.node_view import node_page
 from remediator.view.shapes import FleetFilter, FleetPage, HistoryPage, NodePage, ProblemShown
 from remediator.view.state import PageState
 
+_LOG = structlog.get_logger()
+OFF = "off"
 _FOLDER = Path(__file__).parent
 _STATIC: Final = {
     "page.css": "text/css",
@@ -285,3 +290,28 @@ def _answer(body: bytes, status: int, content_type: str, charset: str | None) ->
 def mount(app: web.Application, source: PageSource, hosts: Collection[str] = ()) -> None:
     """Serve the review page and its JSON from `source`; `hosts`: public names to answer to."""
     Site(source, hosts).mount(app)
+
+
+async def serve_page(
+    source: PageSource, listen: str, hosts: Collection[str] = ()
+) -> Served | None:
+    """Listen on `listen` (`off`: do not). ListenError for a wrong address. Where the port is
+    taken, the remediator logs it and goes on without the page.
+    """
+    if listen == OFF:
+        return None
+    try:
+        parse_listen(listen)
+    except ListenError:
+        raise ListenError(
+            f"--page-listen {listen} is not HOST:PORT; write for example :9414, or off."
+        ) from None
+    app = web.Application(client_max_size=64 * 1024)
+    mount(app, source, hosts)
+    try:
+        served = await start_server(app, listen)
+    except ListenError as problem:
+        _LOG.warning("review page", problem=str(problem).replace("--listen", "--page-listen"))
+        return None
+    _LOG.info("review page", page_port=served.port)
+    return served

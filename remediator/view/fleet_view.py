@@ -6,9 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from remediator.view import shapes
-from remediator.view.people import pause_scope
+from remediator.view.people import mark_stays, pause_scope
 from remediator.view.session_view import session_row
-from remediator.view.session_words import mark_stays
 from remediator.view.state import PageState
 from rules.api.health import HealthStatus
 from rules.api.names import LABEL_GPUS, LABEL_GPUS_HEALTHY

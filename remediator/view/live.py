@@ -16,9 +16,8 @@ from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.resources import HEALTHS
-from remediator.view.grouping import GroupKeys
 from remediator.view.shapes import ReplicaShown
-from remediator.view.state import PageState, sessions_by_node
+from remediator.view.state import GroupKeys, PageState, sessions_by_node
 from rules.api.nodes import HealthView
 from rules.api.object_name import api_path
 from rules.fleet.common import common_causes_among

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from remediator.view.acts import acts_on
-from remediator.view.clock_words import clock_said
 from remediator.view.fleet_view import node_row
-from remediator.view.people import pause_scope
+from remediator.view.people import clock_said, pause_scope
 from remediator.view.session_view import session_detail
 from remediator.view.shapes import NodeMark, NodePage
 from remediator.view.state import PageState

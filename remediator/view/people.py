@@ -1,4 +1,4 @@
-"""What people decided about a node or the fleet, and what waits for them, in short words. Pure."""
+"""A node and its session in short words: what people decided, what waits for them. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from remediator.view.text import age
+from remediator.view.times import age, span
+from rules.api.health import HealthStatus
 from rules.api.metadata import LabelSelector
 from rules.api.names import ANNOTATION_HOLD
 from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
@@ -17,13 +18,12 @@ from rules.api.sentences import some
 from rules.api.timestamps import utc_of
 from rules.catalog.reason import Level
 from rules.catalog.why_not import WhyNot
+from rules.fleet.node_clock import apart_s
 from rules.session.observation import is_open, opted_out, pause_covers, pause_doubt, pause_over
-from rules.session.status import condition
+from rules.session.status import condition, is_true
 from rules.text.printable import printable
 
 HELD, PAUSED, OPTED_OUT = "held", "paused", "opted out"
-GIVEN_BACK = "given back"
-"""A person ended its session, and that covers all that is wrong with it still."""
 MUST_APPROVE, MUST_ACT, MUST_RELEASE = "must approve", "must act", "must release"
 """Nothing goes on before a person lets it, does something about it, or ends what only people ask
 for.
@@ -66,11 +66,6 @@ def _only_people_ask(session: QuarantineView, health: HealthView | None) -> bool
 def faults_over(session: QuarantineView, health: HealthView | None) -> bool:
     """Whether its faults are over by that verdict and a person's wish alone keeps the node out."""
     return bool(_of_others(session)) and _only_people_ask(session, health)
-
-
-def needs_verdict(session: QuarantineView) -> bool:
-    """Whether only the node's verdict tells if a person is all that the session waits for."""
-    return _rests_for_people(session) and bool(_of_others(session))
 
 
 def _rests_for_people(session: QuarantineView) -> bool:
@@ -152,3 +147,34 @@ def pause_scope(pause: PauseView) -> str:
         selector = msgspec.convert(scope.node_selector, LabelSelector)
         said.append(f"nodes with {spelled(selector)[:200]}" if spelled(selector) else "every node")
     return " and ".join(said)
+
+
+def mark_stays(session: QuarantineView) -> bool:
+    """Whether it has ended and its mark could not be taken off: the node is still out."""
+    return not is_open(session) and is_true(session.status, "Blocked")
+
+
+def degraded_of(status: HealthStatus) -> str:
+    """What follows "8/8 GPUs usable", where the verdict tells how many of them are degraded."""
+    degraded = sum(gpu.health == "Degraded" for gpu in status.gpus)
+    return f", {degraded} of them degraded" if degraded else ""
+
+
+def clock_said(node: NodeView | None, health: HealthView | None, now: float) -> str:
+    """Which way, how far, and what that means; "" of a clock that is right as far as is known."""
+    apart = apart_s(node, health, now)
+    if not apart:
+        return ""
+    way = "ahead of" if apart > 0 else "behind"
+    return (
+        f"the node's clock is {span(abs(apart))} {way} the API server's: the times of its faults "
+        f"are, too, while deadlines and healthy time go by the API server's; {_meanwhile(apart)}"
+        "see to its NTP"
+    )
+
+
+def _meanwhile(apart: float) -> str:
+    """What is believed less."""
+    if apart > 0:
+        return ""
+    return "a reset or boot that it dates before the request proves no repair; "

@@ -6,16 +6,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from remediator.view import shapes
-from remediator.view.shared_waits import clause_of
 from remediator.view.state import PageState
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Condition, DrainStatus, Mode, Phase, gravest_reason
 from rules.api.timestamps import format_time
+from rules.catalog.why_not import FLEET_WIDE
 from rules.ledger.record import gpu_record_name
 from rules.session.causes import open_causes, sight_of, worst
 from rules.session.observation import is_open
 from rules.session.repair.ladder import LadderRung, rungs
 from rules.session.reuse import wanted_at
+from rules.session.status import condition
 
 _MOST_INCIDENTS: Final = 8
 _MOST_LINES: Final = 5
@@ -42,8 +43,16 @@ def session_row(session: QuarantineView) -> shapes.SessionRow:
         message=status.message or "The remediator has not reconciled it yet.",
         conditions=tuple(_condition(c) for c in status.conditions if c.status == "True"),
         evicted=drain.evicted,
-        waits_for=clause_of(session),
+        waits_for=_waits_for(session),
     )
+
+
+def _waits_for(session: QuarantineView) -> str:
+    """What the fleet rules wait for, the same for many sessions; "" where it waits for its own."""
+    blocked = condition(session.status, "Blocked")
+    if blocked is None or blocked.status != "True" or not is_open(session):
+        return ""
+    return blocked.message if blocked.reason in FLEET_WIDE else ""
 
 
 def _condition(one: Condition) -> str:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from remediator.view.session_view import text_of
 from remediator.view.shapes import TimelineItem
-from remediator.view.text import span
+from remediator.view.times import span
 from rules.api.health import HealthStatus
 from rules.api.nodes import PauseView, QuarantineView
 from rules.api.quarantine import Phase, TimelineEntry

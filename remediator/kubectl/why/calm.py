@@ -7,7 +7,7 @@ from typing import Final
 
 from remediator.kubectl.node_look import NodeLook
 from remediator.view.acts import resume_command
-from remediator.view.text import span
+from remediator.view.times import span
 from rules.api.names import LABEL_OPT_OUT
 from rules.api.nodes import FreshNode
 from rules.api.sentences import some

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from typing import Final
 
+from remediator.kubectl.command import quoted
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why.repaired import not_here
-from remediator.view.text import age, quoted
+from remediator.view.times import age
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause

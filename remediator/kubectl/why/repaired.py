@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from remediator.kubectl.node_look import NodeLook
-from remediator.view.text import age
+from remediator.view.times import age
 from rules.api.health import HealthStatus, IncidentStatus
 from rules.api.names import ANNOTATION_EXPECTED_GPUS, ANNOTATION_REPAIRED
 from rules.api.timestamps import parse_time

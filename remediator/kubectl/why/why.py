@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from remediator.kube.resources import AGENT_SELECTOR
-from remediator.kubectl.node_look import NodeLook
+from remediator.kubectl.command import WIDTH, labelled
+from remediator.kubectl.node_look import NodeLook, has_gpus
 from remediator.kubectl.why.blocked import blocked_lines, next_lines
 from remediator.kubectl.why.calm import calm_lines, is_awaited, left_to_people
 from remediator.kubectl.why.causes import cause_lines
 from remediator.kubectl.why.marks import kept_lines, mark_lines
 from remediator.view.acts import node_acts, taking_out
-from remediator.view.clock_words import clock_said
-from remediator.view.gpu_nodes import has_gpus
-from remediator.view.people import MUSTS
-from remediator.view.session_words import degraded_of
-from remediator.view.text import WIDTH, age, labelled
+from remediator.view.people import MUSTS, clock_said, degraded_of
+from remediator.view.times import age
 from rules.api.health import HealthStatus, SourceStatus
 from rules.api.mark import marked, read_note
 from rules.api.names import LABEL_GPUS

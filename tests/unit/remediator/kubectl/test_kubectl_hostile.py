@@ -12,7 +12,7 @@ import pytest
 
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.http.threaded import HostedServer
-from remediator.view.text import coloured, wants_colour
+from remediator.kubectl.command import coloured, wants_colour
 from rules.text.printable import printable
 from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
 from tests.support.remediator.kubectl_objects import (

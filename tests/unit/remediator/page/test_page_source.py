@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from remediator.page.service import serve_page
+from remediator.page.site import serve_page
 from remediator.serve.server import ListenError
 from remediator.settings import make_parser, run_settings
-from remediator.view.grouping import GroupKeys
 from remediator.view.live import HEALTH_KEPT_S, KEPT_S, HealthReader, LiveSource
 from remediator.view.shapes import ReplicaShown
+from remediator.view.state import GroupKeys
 from rules.api.nodes import HealthView
 from rules.policy.policy import Policy
 from rules.session.snapshot import FleetSnapshot

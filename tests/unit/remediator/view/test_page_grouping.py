@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remediator.view.grouping import GroupKeys
+from remediator.view.state import GroupKeys
 
 TYPE = "node.kubernetes.io/instance-type"
 ZONE = "topology.kubernetes.io/zone"

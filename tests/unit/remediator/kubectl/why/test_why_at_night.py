@@ -14,8 +14,8 @@ import pytest
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.http.threaded import HostedServer
 from remediator.kubectl.command import CommandError
+from remediator.kubectl.evidence import LATER, rma_folder
 from remediator.kubectl.request import join
-from remediator.view.rma import LATER, rma_folder
 from rules.api.health import IncidentStatus
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause

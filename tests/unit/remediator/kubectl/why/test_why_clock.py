@@ -1,12 +1,10 @@
-"""A node whose clock is wrong: `why` and `fleet` say which way, how far and what that means."""
+"""A node whose clock is wrong: `why` says which way, how far and what that means."""
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
-from remediator.view.clock_words import clocks_said
-from rules.api.nodes import AgentPod, HealthView, NodeView, TimedNode
+from rules.api.nodes import AgentPod
 from tests.support.remediator.kubectl_looks import NAME, look, told
 from tests.support.remediator.kubectl_objects import NOW, Object, ago, node, verdict
 
@@ -39,8 +37,6 @@ def test_walk_a_clock_that_is_wrong_is_said_which_way_and_how_far(on: Object, sa
     lines = told(look(verdict(NAME, publisher=IN_A_POD), on=on, agents=(POD,)))
     assert said in lines
     assert ("clock is" in lines) == bool(said)
-    fleet = clocks_said({NAME: msgspec.convert(on, TimedNode)}, {}, NOW)
-    assert bool(fleet) == bool(said)
 
 
 def test_without_the_kubelets_report_a_time_to_come_is_ahead_and_an_old_one_is_old() -> None:
@@ -58,16 +54,3 @@ def test_a_clock_behind_says_what_is_not_believed_meanwhile() -> None:
     behind = reported(ago(44), ago(4))
     lines = told(look(verdict(NAME, publisher=IN_A_POD), on=behind, agents=(POD,)))
     assert "a reset or boot that it dates before the request proves no repair" in lines
-
-
-def test_a_fleet_names_the_nodes_with_wrong_clocks_once() -> None:
-    nodes = {
-        "gpu-1": msgspec.convert(reported(ago(14), ago(4)), NodeView),
-        "gpu-2": msgspec.convert(reported(ago(14), ago(4)), TimedNode),
-        "gpu-3": msgspec.convert(reported(ago(-6), ago(4)), TimedNode),
-    }
-    healths = {"gpu-4": msgspec.convert(verdict("gpu-4", observedAt=ago(-90)), HealthView)}
-    (line,) = clocks_said(nodes, healths, NOW)
-    told, _, command = line.partition("; ")
-    assert told.endswith(": gpu-2 (10m behind), gpu-3 (10m ahead), gpu-4 (89m ahead)")
-    assert command == "what that means: kubectl gpuward why gpu-2"

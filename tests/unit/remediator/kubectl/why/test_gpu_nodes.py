@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from remediator.view.gpu_nodes import GPU_LABELS, has_gpus
+from remediator.kubectl.node_look import GPU_LABELS, has_gpus
 from rules.api.metadata import ObjectMeta
 from rules.api.names import LABEL_GPUS
 from rules.api.nodes import NodeStatus, NodeView

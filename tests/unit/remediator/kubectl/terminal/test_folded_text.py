@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from remediator.view.text import fitted, fold, labelled
+from remediator.kubectl.command import fitted, fold, labelled
 
 COMMAND = "kubectl gpuward history gpu-02"
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from remediator.view.text import fitted, table
+from remediator.kubectl.command import fitted, table
 
 NODE = "ip-10-0-37-214.eu-west-1.compute.internal"
 HEADER = ["NODE", "PHASE", "SINCE", "REASON", "PEOPLE", "SESSION"]
