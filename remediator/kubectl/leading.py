@@ -140,10 +140,13 @@ NOT_SEEN: Final = Leadership(namespace="", now=0.0, hidden=True)
 
 async def leadership(cluster: Cluster, namespace: str) -> Leadership:
     """Read once for a command; an API server in trouble is said by the command itself."""
-    return await cluster.once(f"leadership {namespace}", lambda: _read(cluster, namespace))
+    return await cluster.once(
+        f"leadership {namespace}", lambda: read_leadership(cluster, namespace)
+    )
 
 
-async def _read(cluster: Cluster, namespace: str) -> Leadership:
+async def read_leadership(cluster: Cluster, namespace: str) -> Leadership:
+    """The same as it is at this moment."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
     now = cluster.now
     try:

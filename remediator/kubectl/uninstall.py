@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from remediator.kubectl.cluster import GROUP_PATH, MANAGER, NOT_ENDED, Cluster
 from remediator.kubectl.command import CommandError, Terminal
-from remediator.kubectl.leading import leadership
+from remediator.kubectl.leading import read_leadership
 from remediator.view.people import mark_stays
 from rules.api import names
 from rules.api.mark import cordon_stays, marked, unmark_patch
@@ -124,18 +124,20 @@ async def _give_back(cluster: Cluster, namespace: str, terminal: Terminal) -> No
     """Ask for the release of every session and wait for the end of all. Without a leader the mark
     comes off with the labels, but for nodes that something was asked for.
     """
-    sessions = await _sessions(cluster)
-    leader = await leadership(cluster, namespace)
-    if leader.lease is None or leader.lasts:
-        if asked := sorted({one.spec.node_name for one in sessions if one.status.repair}):
-            raise CommandError(
-                f"repairs were asked of others for {some(asked)}, and only a remediator takes "
-                "that back: none leads; start one and run this again, nothing was done"
-            )
-        return
     waited = 0.0
     by = await cluster.who()
-    while sessions and not cluster.dry_run:
+    while sessions := await _sessions(cluster):
+        # The leader may end meanwhile.
+        leader = await read_leadership(cluster, namespace)
+        if leader.lease is None or leader.lasts:
+            if asked := sorted({one.spec.node_name for one in sessions if one.status.repair}):
+                raise CommandError(
+                    f"repairs were asked of others for {some(asked)}, and only a remediator takes "
+                    "that back: none leads; start one and run this again, nothing was stopped"
+                )
+            return
+        if cluster.dry_run:
+            return
         for one in sessions:
             if is_open(one) and one.spec.release is None:
                 now = format_time(cluster.now())
@@ -153,7 +155,6 @@ async def _give_back(cluster: Cluster, namespace: str, terminal: Terminal) -> No
             terminal.say(f"waiting for the remediator to give {nodes} back")
         await asyncio.sleep(LOOK_EVERY_S)
         waited += LOOK_EVERY_S
-        sessions = await _sessions(cluster)
 
 
 async def _check_place(cluster: Cluster, namespace: str) -> None:

@@ -41,8 +41,9 @@ def test_walk_each_command_that_rests_on_a_leader_is_tried() -> None:
 
 
 def test_walk_without_a_leader_what_is_asked_for_waits_and_that_is_said(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # evidence writes its files here
     with cluster(tmp_path, renewed(20 * 60)) as kubectl:
         for name, arguments in LINES.items():
             code, out, err = kubectl(name, *arguments)

@@ -410,6 +410,27 @@ def test_a_leader_that_gives_nothing_back_keeps_everything_as_it_is(
     assert "delete" not in verbs
 
 
+@pytest.mark.usefixtures("quick")
+def test_a_leader_that_dies_meanwhile_is_not_waited_for(tmp_path: Path) -> None:
+    def started(hosted: HostedServer) -> None:
+        fill(hosted)
+        load(hosted, r.LEASES, lease(NOW))
+        load(hosted, QUARANTINES, session("s", "plain", "Quarantined", "m"))
+
+    with cluster(tmp_path, started) as kubectl:
+        client = kubectl.hosted.server.client
+
+        def dies() -> None:
+            if kubectl.get(QUARANTINES, "s")["spec"].get("release"):
+                spec = {"spec": lease(NOW - 60)["spec"]}
+                kubectl.hosted.run(client.patch(r.LEASES, "gpuward-remediator", spec, "gpuward"))
+
+        with meanwhile(dies):
+            code, _, err = kubectl("uninstall", "--yes")
+    assert code == 0, err
+    assert "waiting for the remediator to give plain back" in err
+
+
 def test_without_a_leader_nobody_takes_a_request_back_and_nothing_is_done(
     tmp_path: Path,
 ) -> None:
