@@ -79,7 +79,7 @@ def write_kubeconfig(path, server: str, token: str = "secret") -> str:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Wait for something that other tasks bring about; ten seconds mean it never will."""
-    async with asyncio.timeout(10):
+    """Wait for something that other tasks bring about; a minute means it never will."""
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - conditions of foreign code have no event
             await asyncio.sleep(0.005)
