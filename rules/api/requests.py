@@ -152,10 +152,9 @@ def status_patch(status: QuarantineStatus) -> dict[str, Any]:
 def _whole(part: msgspec.Struct) -> dict[str, Any]:
     patch: dict[str, Any] = dict.fromkeys(part.__struct_encode_fields__)
     patch.update(plain(part))
-    for field in msgspec.structs.fields(part):
-        value = getattr(part, field.name)
-        if isinstance(value, msgspec.Struct):
-            patch[field.encode_name] = _whole(value)
+    for name, key in zip(part.__struct_fields__, part.__struct_encode_fields__, strict=True):
+        if isinstance(value := getattr(part, name), msgspec.Struct):
+            patch[key] = _whole(value)
     return patch
 
 
