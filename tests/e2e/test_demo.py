@@ -35,8 +35,8 @@ def run_until_it_stays_up(process: subprocess.Popen[str]) -> list[str]:
 def normal(table: str) -> str:
     """The table without what differs from run to run: hashes and ages."""
     table = re.sub(r"-[0-9a-f]{8}\b", "-########", table)
-    # The age of a Node stands in the middle, followed by the version column.
-    table = re.sub(r"\b\d+(?:s|m|m\d+s)(?= +v1\.)", "AGE", table)
+    # The age of a Node stands in the middle, followed by its health.
+    table = re.sub(r"\b\d+(?:s|m|m\d+s)(?= +(?:un)?(?:healthy|degraded|known)\b)", "AGE", table)
     # Whether the breaker opens before or after the first node of the rack is taken is a race.
     table = re.sub(r"(Cancelled|Released ) +(?=Enforce +Xid119)", "Ended         ", table)
     # GPUNodeHealth has two ages at the end of the line: of its last change and of itself.
