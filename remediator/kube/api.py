@@ -26,7 +26,6 @@ from remediator.kube.clock import SystemClock
 from remediator.kube.pace import Pace, PaceLane
 from remediator.kube.rejection import (
     EXCHANGE_ERRORS,
-    HeldError,
     Rejection,
     TooLargeError,
     is_tls_failure,
@@ -123,9 +122,8 @@ class Api:
         """One call; the answer, whatever it is.
 
         Inside `turn` say `in_turn`. `body` is JSON-encoded unless it is bytes. `before_send` needs
-        a body: it runs after every wait of ours and on an open connection, with nothing awaited
-        until the request is written to it; the HeldError that it raises is raised here, and
-        nothing is sent.
+        a body: it runs last, on an open connection, with nothing awaited until the request is
+        written to it; what it raises (HeldError) is raised here, and nothing is sent.
         """
         data = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         async with nullcontext() if in_turn else self.turn(lane):
@@ -325,8 +323,8 @@ class Api:
                     raise TooLargeError(_BODY_LIMIT)
                 return await _answer(response), response.headers.get("Date", "")
         except aiohttp.ClientConnectionError:
-            if isinstance(body, _Guarded) and body.held is not None:
-                raise body.held from None
+            if isinstance(body, _Guarded) and body.raised is not None:
+                raise body.raised from None
             raise
 
     def _learn_date(self, date: str, sent_at: float) -> None:
@@ -370,7 +368,8 @@ class _Guarded(BytesPayload):
 
     def __init__(self, value: bytes, look: Callable[[], None]) -> None:
         super().__init__(value)
-        self.held: HeldError | None = None
+        self.raised: Exception | None = None
+        """What the look raised; aiohttp itself reports a lost connection then."""
         self._look = look
 
     async def write_with_length(
@@ -378,8 +377,8 @@ class _Guarded(BytesPayload):
     ) -> None:
         try:
             self._look()
-        except HeldError as held:
-            self.held = held
+        except Exception as error:
+            self.raised = error
             raise
         await super().write_with_length(writer, content_length)
 

@@ -313,7 +313,7 @@ def phase_words(session: QuarantineView) -> str:
 
 
 def leading_reason(session: QuarantineView) -> str:
-    """The gravest cause, and how many more there are: what came first may be the least of it."""
+    """The most severe cause, and how many more there are: the first may be the least severe."""
     causes = session.spec.causes
     more = f" +{len(causes) - 1}" if len(causes) > 1 else ""
     return f"{gravest_reason(causes)}{more}"

@@ -4,9 +4,9 @@ An adapter hands a step over to whatever does it in this cluster and does nothin
 may add its own: a label of the Node, or a new object from a template. What was asked for a step
 goes on record with it, and is followed and taken back by that record alone.
 
-A request for a replacement stays with the session, since the node serves nobody and whoever is
-slow to replace it still may; any other goes with its step. What is asked of a Machine or NodeClaim
-is never taken back.
+A request for a replacement stays with the session, since the node serves nobody and a slow
+provider may still replace it; any other goes with its step. What is asked of a Machine or
+NodeClaim is never taken back.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ ADAPTERS: Final = msgspec.json.decode(data_file("adapters.json"), type=dict[str,
   with it; facts reach the program through the pod's annotations. Our programs say with the
   statuses 1, 3 and 64 that they did not do it; a pod that is killed ends otherwise, and one that
   asked and was not answered ends with 2. Of a restart only that word counts, since a pod that the
-  reboot itself ends has failed, too. A reset's 900 s are five minutes for those that let go, the
+  reboot itself ends has failed, too. A reset's 900 s are five minutes until the GPUs are free, the
   reset, and the pull of an image.
 """
 

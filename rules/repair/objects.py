@@ -194,7 +194,7 @@ class AskVerdict:
     """What follows for the call: nothing of it set means that it may go."""
 
     asked: bool = False
-    """It stands there already: whoever led before sent it."""
+    """It was asked for already, by this leader or an earlier one."""
     waits: str = ""
     """A clause: as long as this holds nobody is asked."""
     cannot: str = ""
@@ -259,7 +259,7 @@ def of_replacement(
 
 
 def given_up(action: NewObject, words: str, json: Json) -> str:
-    """Why whoever was asked has given up, a clause; "" while they have not."""
+    """Why the one that was asked gave up, a clause; "" while it has not."""
     wanted = action.failed
     if wanted is None or not holds(wanted, json):
         return ""

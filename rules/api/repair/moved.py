@@ -29,7 +29,7 @@ from rules.api.repair.writes import ObjectAddress, Verb, WriteRepairObject
 MAX_MOVED: Final = 16
 """Labels that one adapter moves at most; ours moves five."""
 _OURS: Final = f"{COMPONENT_REMEDIATOR}: "
-"""How the value of our annotation begins; a person's word is another."""
+"""How the value of our annotation begins; people write other values."""
 _MAX_BYTES: Final = 8192
 """Sixteen keys of 317 characters with their values, and some."""
 

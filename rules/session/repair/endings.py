@@ -302,7 +302,7 @@ class Followed:
 
     needs: ObjectQuery | None = None
     gave_up: str = ""
-    """Why whoever was asked has given up, a clause."""
+    """Why the one that was asked gave up, a clause."""
     writes: tuple[WriteRepairObject, ...] = ()
     looks: bool = False
     """It is worth looking again soon."""
@@ -315,14 +315,14 @@ def followed_s(case: Case, attempt: RepairAttempt) -> float:
 
 
 def follow_call(case: Case, attempt: RepairAttempt) -> Followed:
-    """Whether whoever was asked has given up, and what is taken back meanwhile."""
+    """Whether the one that was asked gave up, and what is taken back meanwhile."""
     action = recorded(attempt.action)
     if not isinstance(action, NewObject) or attempt.target is None:
         return Followed()
     if action.done is None and action.failed is None:
         return Followed()
     query = query_for(attempt.target)
-    # Read anew at each look that is due, and not at every wake-up.
+    # Read again at each look that is due, and not at every wake-up.
     seen = read_lately(case, query, 0.9 * followed_s(case, attempt))
     if seen is None:
         return Followed(needs=query)

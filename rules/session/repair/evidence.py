@@ -234,7 +234,7 @@ def _pending(case: Case) -> bool:
 
 def with_parts(case: Case, status: QuarantineStatus) -> QuarantineStatus:
     """`status` that says what was replaced since the last look: the inventory that it keeps, with
-    what it has said so far, against the verdict of now, at every look and whoever did it.
+    what it has said so far, against the verdict of now, at every look, no matter who did it.
     """
     health, before = case.seen.health, kept_inventory(status.evidence)
     if health is None or health.doubt or case.seen.stale or not before:

@@ -1,6 +1,6 @@
 """The next step of a drained node: begun, or what it waits for, or why there is none.
 
-Everything that may forbid a step is read afresh, before it is recorded and again before it is
+Everything that may forbid a step is read again, before it is recorded and again before it is
 asked for. The entry is written before anybody is asked.
 """
 
@@ -105,7 +105,7 @@ class Outlook:
     refusal: Refusal | None = None
     """What blocks it; None where nothing does."""
     proposes: str = ""
-    """The step that a person is to let go; "" where nobody is asked."""
+    """The step that a person has to approve; "" where nobody is asked."""
     looks: bool = False
     """The node is to be listed until it is certain that nothing uses a GPU there."""
     hand_over: bool = False
@@ -115,7 +115,7 @@ class Outlook:
 def not_now(
     case: Case, step: Step, halt: Refusal | None, next_clause: str, joint: str = ", once"
 ) -> Outlook | None:
-    """What forbids the step now, read afresh; None where nothing does. `joint` is how what comes
+    """What forbids the step now, read again; None where nothing does. `joint` is how what comes
     first follows `next_clause`: `ResetGPU by X is next, once ...`, `ResetGPU waits until ...`.
     """
 

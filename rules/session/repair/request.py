@@ -1,6 +1,6 @@
 """How a step is asked for: what to read, whether to ask, the write that asks.
 
-The adapter's data made into writes, for one decision. Whatever the decision rests on is read anew
+The adapter's data made into writes, for one decision. Whatever the decision rests on is read again
 just before; what is not known yet is asked of the edge.
 """
 
@@ -79,7 +79,7 @@ def facts_of(case: Case, attempt: RepairAttempt) -> RequestFacts:
         node_uid=attempt.before.node_uid,
         session=case.session.name,
         boot_id=attempt.before.boot_id,
-        # Never the others for want of one: a reset of all ends work that nobody accused.
+        # Never the others where one is missing: a reset of all ends work that nobody accused.
         gpu_uuids=accused,
         reason=gravest_reason(causes),
         step=attempt.step,

@@ -1,7 +1,7 @@
 """What takes requests for repairs off Nodes and objects again, by what is on record of each alone.
 
 A policy may have changed since a request was made. A session's object and its mark may both vanish
-while nobody of ours looks: what stands on the Node says itself whose it is; docs/repair.md has the
+while gpuward does not run: what stands on the Node says itself whose it is; docs/repair.md has the
 table.
 """
 
@@ -178,7 +178,7 @@ def node_request_off(node: NodeView, known: tuple[QuarantineView, ...]) -> dict[
     label, _, value = rest.rpartition(" ")[2].partition("=")
     if action is None and value and annotated_by_us(node, ANNOTATION_REPAIR):
         action = NodeLabel(label=label, value=value)
-    # Whose it is, nobody knows: it names no request of ours.
+    # Whose it is, nobody knows: it names no request of gpuward.
     return _label_off(node, name, action) if isinstance(action, NodeLabel) else {}
 
 

@@ -57,7 +57,7 @@ class Client(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Let go of connections; the client must not be used afterwards."""
+        """Close connections; the client must not be used afterwards."""
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
         """One object, or ApiError 404."""

@@ -25,7 +25,7 @@ class InProcessClient(Client):
         return InProcessClient(self._engine, agent)
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """There are no connections."""
 
     async def request(
         self,

@@ -106,6 +106,22 @@ async def test_a_held_write_is_not_heard_and_the_next_one_goes_out(tmp_path):
     assert heard == ["/first", "/last"]
 
 
+async def test_a_mistake_in_the_last_look_is_no_lost_connection(tmp_path):
+    heard = []
+
+    async def handler(request):
+        heard.append(request.path)
+        return web.Response()
+
+    def look():
+        raise KeyError("a mistake")
+
+    async with scripted_server(handler) as address, talking_to(tmp_path, address) as api:
+        with pytest.raises(KeyError, match="a mistake"):
+            await said(api, before_send=look)
+    assert heard == []
+
+
 async def test_a_patch_or_an_eviction_that_may_have_happened_is_not_sent_again(tmp_path):
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
     for method in ("POST", "PATCH"):
