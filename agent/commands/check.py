@@ -33,7 +33,7 @@ from agent.settings import (
 from rules.api.health import HealthStatus, PublisherPod, plain
 from rules.catalog.thresholds import RulesError
 from rules.judge import observation as facts
-from rules.publish.verdict import Health
+from rules.judge.health_status import Health
 
 PROGRAM: Final = "gpuward-agent check"
 EXIT_INTERRUPTED: Final = 130

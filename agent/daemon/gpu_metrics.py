@@ -17,10 +17,10 @@ from prometheus_client.metrics_core import Metric
 from rules.catalog.data_file import data_file
 from rules.catalog.signals import Signal
 from rules.judge.facts.checks import LINKS_UP
+from rules.judge.health_status import Health, Verdict
 from rules.judge.observation import Value
 from rules.judge.present import gone_from_pci, links_by_design, present_values
 from rules.judge.state import GpuView, NodeState
-from rules.publish.verdict import Health, Verdict
 
 
 class Family(msgspec.Struct, frozen=True):

@@ -19,11 +19,11 @@ from agent.settings import VERSION, SettingsError
 from rules.api.health import HealthStatus
 from rules.catalog.thresholds import DEFAULT_RULES, RulesError, Thresholds, parse_rules
 from rules.judge import observation as facts
+from rules.judge.health_object import Identity, Publication, publish
+from rules.judge.health_status import verdict
 from rules.judge.judge import Change, judge, next_deadline, wants_another_look, wants_reread
 from rules.judge.restore import restore
 from rules.judge.state import NodeState, initial
-from rules.publish.publication import Identity, Publication, publish
-from rules.publish.verdict import verdict
 from rules.text.yaml_keys import duplicate_keys
 
 

@@ -23,9 +23,9 @@ from agent.senses.workloads import WorkloadLookup
 from agent.settings import USAGE_ERROR
 from rules.catalog.xid import REPEATING_XIDS
 from rules.judge import observation as facts
+from rules.judge.health_object import Difference, Publication, differs
 from rules.judge.judge import Change, ChangeKind
-from rules.publish.publication import Difference, Publication, differs
-from rules.publish.sentences import events_for
+from rules.judge.messages import events_for
 
 LONGEST_WAIT_S = 10.0
 """The loop turns at least this often: its heartbeat, and the check of timers."""

@@ -25,9 +25,9 @@ from agent.daemon.gpu_metrics import GPU_LABELS, HEALTHS, gpu_labels, gpu_metric
 from agent.kernel_log.record import RecordCounts
 from agent.publish.publish import PublishReport
 from agent.settings import VERSION
+from rules.judge.health_status import Verdict
 from rules.judge.observation import SourceName, SourceState
 from rules.judge.state import NodeState, identify
-from rules.publish.verdict import Verdict
 
 # A second series per histogram that says when this process began: process metrics say it too.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types there

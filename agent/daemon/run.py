@@ -46,8 +46,8 @@ from agent.settings import (
 from rules.api.evidence.whose import session_of
 from rules.catalog.thresholds import RulesError
 from rules.judge import observation as facts
-from rules.publish.evidence import KernelExcerpt, evidence
-from rules.publish.verdict import verdict
+from rules.judge.evidence import KernelExcerpt, evidence
+from rules.judge.health_status import verdict
 
 LAST_PUBLISH_S = 5.0
 NVML_GRACE_S = 60.0

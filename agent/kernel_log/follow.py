@@ -20,10 +20,10 @@ from agent.kernel_log.device import KmsgDevice
 from agent.kernel_log.file import KmsgFile
 from agent.kernel_log.record import MAX_RECORD_BYTES, Sieve, Sink, parse_record
 from agent.kernel_log.ring import KernelRing, read_ring
+from rules.judge.evidence import KernelMessage
 from rules.judge.observation import SourceState
 from rules.kernel_log.stamps import stamp_of
 from rules.kernel_log.text import MAX_LINE, split_prefix
-from rules.publish.evidence import KernelMessage
 
 DEFAULT_PATH = "/dev/kmsg"
 SYSLOG = "syslog"

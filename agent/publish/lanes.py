@@ -33,8 +33,8 @@ from agent.publish.plan import (
 from rules.api.health import HealthStatus
 from rules.api.names import COMPONENT_AGENT
 from rules.api.timestamps import format_time
-from rules.publish.publication import Publication
-from rules.publish.sentences import NodeEvent
+from rules.judge.health_object import Publication
+from rules.judge.messages import NodeEvent
 
 FORBIDDEN_ATTEMPTS: Final = 6
 """Some 20 s: an installation may bring the rights a little later than the agent, and a past that

@@ -18,8 +18,8 @@ from rules.api.backoff import backoff_s
 from rules.api.health import plain
 from rules.api.names import API_VERSION
 from rules.api.timestamps import format_time
-from rules.publish.publication import NOTED_S, RIDE_ALONG_S, Difference, Publication, differs
-from rules.publish.publication import PublishedCondition as OurCondition
+from rules.judge.health_object import NOTED_S, RIDE_ALONG_S, Difference, Publication, differs
+from rules.judge.health_object import PublishedCondition as OurCondition
 
 URGENT_SPACING_S: Final = 0.2
 """Writes of one lane are this far apart, so that a flapping sense cannot flood the API server."""

@@ -21,7 +21,7 @@ from agent.publish.lanes import EventLane, HealthLane, NodeLane
 from agent.publish.plan import FIRST_RETRY_S, LONGEST_RETRY_S, Wanted
 from rules.api.backoff import backoff_s
 from rules.api.health import HealthStatus
-from rules.publish.sentences import NodeEvent
+from rules.judge.messages import NodeEvent
 from rules.text.surprise import place_of
 
 LONGEST_WAIT_S = 3600.0

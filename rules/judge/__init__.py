@@ -1,3 +1,3 @@
-"""Facts about one node come in one by one; incidents go out, with the state that the next fact is
-judged on.
+"""Facts about one node come in one by one; incidents go out, and what the node publishes of them:
+health status, messages, labels, conditions, the health object.
 """

@@ -1,6 +1,6 @@
 """The one gate for what goes into a Kubernetes label value.
 
-Called by `rules.publish.publication` for every label, so that one odd value (a vendor string, a
+Called by `rules.judge.health_object` for every label, so that one odd value (a vendor string, a
 UUID with a colon) costs that label only and never the whole patch. It never raises: it returns
 what it refuses, for the caller to log and count.
 """

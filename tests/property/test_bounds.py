@@ -14,6 +14,8 @@ from rules.api.timestamps import format_time
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.judge import ledger
+from rules.judge.health_object import Identity, publish
+from rules.judge.health_status import verdict
 from rules.judge.judge import judge, next_deadline
 from rules.judge.observation import (
     EventKind,
@@ -42,8 +44,6 @@ from rules.judge.state import (
     initial,
 )
 from rules.kernel_log.record import KernelLine, LineKind
-from rules.publish.publication import Identity, publish
-from rules.publish.verdict import verdict
 
 START = 1_700_000_000.0
 IDENTITY = Identity(agent_version="1", rules_version="1", pod="ns/p", pod_uid="u")

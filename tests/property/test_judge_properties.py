@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from rules.api.health import MAX_INCIDENTS, MAX_OBJECT_BYTES, HealthStatus
 from rules.catalog.reason import Level, Severity, is_reason_code
 from rules.catalog.thresholds import DEFAULT_RULES
+from rules.judge.health_object import Difference, differs, publish
+from rules.judge.health_status import verdict
 from rules.judge.judge import judge, next_deadline
 from rules.judge.observation import KernelLineSeen, Observation, SourceName, Tick
 from rules.judge.restore import restore
 from rules.judge.state import MAX_BURSTS, MAX_GPUS, MAX_PENDING_EVENTS
 from rules.kernel_log.record import KernelLine, LineKind
-from rules.publish.publication import Difference, differs, publish
-from rules.publish.verdict import verdict
 from rules.text.label_value import is_label_value
 from tests.support.scenario.examples import examples
 from tests.support.scenario.judge_strategies import IDENTITY, PREAMBLE, START, lines, run, steps

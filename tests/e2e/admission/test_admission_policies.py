@@ -29,7 +29,7 @@ from rules.api import mark, names
 from rules.api.nodes import FreshNode
 from rules.api.requests import STRATEGIC_PATCH, request
 from rules.api.writes import SetNodeUnknown
-from rules.publish.sentences import NodeEvent
+from rules.judge.messages import NodeEvent
 from tests.support.cluster.either_cluster import Cluster, a_cluster
 
 REPOSITORY = Path(__file__).parents[3]

@@ -24,7 +24,7 @@ from rules.drain.daemon_sets import untolerating
 from rules.drain.gangs import gang_of
 from rules.judge.expected_gpus import Learned, expected_gpus
 from rules.judge.facts.sources import wants_release
-from rules.publish.publication import Publication, PublishedCondition
+from rules.judge.health_object import Publication, PublishedCondition
 from rules.session.owners import working_owner
 
 REPOSITORY = Path(__file__).parents[3]

@@ -12,9 +12,9 @@ from agent.daemon.metrics import AgentCollector, Latencies, Snapshot, XidCounts,
 from agent.kernel_log.record import RecordCounts
 from agent.publish.publish import PublishReport
 from hack.sim.driver import NODES, install
+from rules.judge.health_status import verdict
 from rules.judge.observation import SourceName
 from rules.judge.state import NodeState
-from rules.publish.verdict import verdict
 from tests.support.agent.nvml_sense import Judged, Sense, polled
 
 SETS = ("basic", "full")

@@ -21,8 +21,8 @@ from hack.sim.driver.node import parse
 from hack.sim.driver.store import load
 from rules.catalog.signals import Signal, driver_branch
 from rules.catalog.thresholds import DEFAULT_RULES
+from rules.judge.health_status import verdict
 from rules.judge.observation import PciSeen, SourceChanged, SourceName, SourceState
-from rules.publish.verdict import verdict
 
 BOOTED_LONG_AGO = 1_800_000_000.0
 

@@ -17,7 +17,7 @@ from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
 from hack.sim.cluster.resource import EVENTS, NODES
 from hack.sim.manifests import post_manifests, read_manifests
 from rules.api.health import HealthStatus, IncidentStatus, SourceStatus
-from rules.publish.publication import Publication, PublishedCondition
+from rules.judge.health_object import Publication, PublishedCondition
 
 DEFINITIONS = Path(__file__).parents[3] / "daemonset" / "crds"
 AGENT = "gpuward-agent/test"
@@ -111,7 +111,7 @@ XID = IncidentStatus(
 
 
 def verdict(health: str = "Healthy", **changes: Any) -> Publication:
-    """A publication as `rules.publish.publication.publish` makes it; `changes` are of its
+    """A publication as `rules.judge.health_object.publish` makes it; `changes` are of its
     status.
     """
     sick = health == "Unhealthy"

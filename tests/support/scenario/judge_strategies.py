@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import DEFAULT_RULES
+from rules.judge.health_object import Identity
 from rules.judge.judge import judge
 from rules.judge.observation import (
     CallFailed,
@@ -39,7 +40,6 @@ from rules.judge.observation import (
 from rules.judge.state import NodeState, initial
 from rules.judge.workload import Workload
 from rules.kernel_log.record import KernelLine, LineKind
-from rules.publish.publication import Identity
 
 START = 1_700_000_000.0
 

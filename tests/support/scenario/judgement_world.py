@@ -13,6 +13,8 @@ from msgspec.structs import replace
 
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import DEFAULT_RULES, Thresholds
+from rules.judge.health_object import Identity, Publication, publish
+from rules.judge.health_status import Verdict, verdict
 from rules.judge.incident import Incident
 from rules.judge.judge import Change, judge, next_deadline
 from rules.judge.observation import (
@@ -43,8 +45,6 @@ from rules.judge.observation import (
 from rules.judge.state import NodeState, initial
 from rules.judge.workload import Workload
 from rules.kernel_log.parse import parse_message
-from rules.publish.publication import Identity, Publication, publish
-from rules.publish.verdict import Verdict, verdict
 from tests.support.scenario.restarts import Step, reborn
 
 START = 1_700_000_000.0

@@ -16,6 +16,8 @@ from rules.api.health import HealthStatus
 from rules.catalog.reason import Level
 from rules.catalog.thresholds import Thresholds
 from rules.judge.gauge import Gauge, Latch
+from rules.judge.health_object import Identity, publish
+from rules.judge.health_status import verdict
 from rules.judge.incident import IncidentPhase
 from rules.judge.judge import judge, next_deadline
 from rules.judge.observation import (
@@ -37,8 +39,6 @@ from rules.judge.observation import (
 )
 from rules.judge.restore import restore
 from rules.judge.state import NodeState
-from rules.publish.publication import Identity, publish
-from rules.publish.verdict import verdict
 
 SETTLE_S = 150.0
 LOOK_EVERY_S = 15.0

@@ -9,7 +9,7 @@ import pytest
 from agent.kube.objects import Metadata, NodeObject
 from agent.publish.lanes import event_body
 from rules.api import names
-from rules.publish.sentences import NodeEvent
+from rules.judge.messages import NodeEvent
 
 pytest.importorskip("celpy", reason="cel-python is not installed")
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
+from rules.judge.health_status import Health
 from rules.judge.observation import EventKind, SourceName, SourceState
 from rules.kernel_log.parse import parse_message
-from rules.publish.verdict import Health
 from tests.support.scenario.judgement_world import SOUND, World
 
 NOTHING = "RST: No, D-RST: No"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rules.judge.facts.events import WAITING_XIDS
+from rules.judge.health_status import Health
 from rules.judge.observation import EventKind
-from rules.publish.verdict import Health
 from tests.support.scenario.judgement_world import World
 
 NVLINK_149 = (

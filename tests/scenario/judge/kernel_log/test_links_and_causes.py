@@ -8,10 +8,10 @@ from rules.catalog.reason import Level, Severity
 from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import DEFAULT_RULES, parse_rules
+from rules.judge.health_status import Health
 from rules.judge.judge import judge
 from rules.judge.observation import Readings
 from rules.judge.state import NodeState
-from rules.publish.verdict import Health
 from tests.support.scenario.judgement_world import SOUND, World, uuid
 
 UP, ONE_DOWN = (1,) * 18, (1,) * 17 + (0,)

@@ -8,8 +8,8 @@ import pytest
 
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import parse_rules
+from rules.judge.messages import incident_sentence
 from rules.judge.observation import EventKind, SourceName, SourceState
-from rules.publish.sentences import incident_sentence
 from tests.support.scenario.judgement_world import World, pci, uuid
 
 HOUR_S, DAY_S = 3600, 86_400

@@ -9,9 +9,9 @@ from __future__ import annotations
 import pytest
 
 from rules.catalog.signals import Signal
+from rules.judge.health_status import Health
 from rules.judge.observation import SourceName, SourceState
 from rules.judge.state import NodeState
-from rules.publish.verdict import Health
 from tests.support.scenario.judgement_world import World
 
 LIVES = 5

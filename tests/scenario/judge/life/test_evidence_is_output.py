@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from rules.api.health import HealthStatus
 from rules.catalog.reasons import NO_ACTION
+from rules.judge.messages import incident_sentence
 from rules.judge.observation import NetworkPort
 from rules.judge.restore import restore
 from rules.judge.state import NodeState
-from rules.publish.sentences import incident_sentence
 from tests.support.scenario.judgement_world import World
 
 

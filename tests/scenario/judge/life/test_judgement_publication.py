@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from rules.api.health import MAX_OBJECT_BYTES, HealthStatus, IncidentStatus
+from rules.judge.health_object import SOFT_LIMIT_BYTES, Difference, Publication, differs, fitted
 from rules.judge.incident import in_order
+from rules.judge.messages import events_for
 from rules.judge.observation import SourceName, SourceState
-from rules.publish.publication import SOFT_LIMIT_BYTES, Difference, Publication, differs, fitted
-from rules.publish.sentences import events_for
 from tests.support.scenario.judgement_world import World
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rules.catalog.signals import Signal
+from rules.judge.health_status import Health
 from rules.judge.observation import PciFunction, PciSeen, SourceName, SourceState
-from rules.publish.verdict import Health
 from tests.support.scenario.judgement_world import SOUND, World, pci, uuid
 
 

@@ -9,6 +9,7 @@ from rules.api.health import PublisherPod
 from rules.api.metadata import ObjectMeta, TimedMeta
 from rules.api.nodes import AgentPod, HealthView, NodeView
 from rules.catalog.signals import Signal
+from rules.judge.health_status import Health
 from rules.judge.observation import (
     CallFailed,
     EventKind,
@@ -18,7 +19,6 @@ from rules.judge.observation import (
     SourceName,
     SourceState,
 )
-from rules.publish.verdict import Health
 from rules.session.observation import staleness
 from tests.support.scenario.judgement_world import SOUND, World
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from rules.judge.health_status import Health
 from rules.judge.observation import Inventory, PciFunction, PciSeen, SourceName, SourceState
-from rules.publish.verdict import Health
 from tests.support.scenario.judgement_world import World, pci, uuid
 
 ROOT, OTHER_ROOT = "0000:00:1b.0", "0000:00:1b.1"

@@ -14,8 +14,8 @@ from rules.catalog.signals import Signal, signal_table
 from rules.catalog.thresholds import DEFAULT_RULES, parse_rules
 from rules.judge.facts.checks import FLAGS, GAUGES
 from rules.judge.facts.dcgm import COMPARED
+from rules.judge.health_status import Health
 from rules.judge.observation import SourceName, SourceState, Value
-from rules.publish.verdict import Health
 from tests.support.scenario.judgement_world import World, pci, uuid
 
 PAGE_EVERY_S = 15

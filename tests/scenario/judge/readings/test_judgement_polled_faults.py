@@ -8,8 +8,8 @@ import pytest
 
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import parse_rules
+from rules.judge.health_status import Health
 from rules.judge.observation import Value
-from rules.publish.verdict import Health
 from tests.support.scenario.judgement_world import World, uuid
 
 SPARE_LEFT = (640, 0, 0, 0, 0)

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from rules.catalog.signals import Signal
+from rules.judge.health_status import Health
 from rules.judge.incident import Incident
 from rules.judge.observation import SourceName, SourceState
-from rules.publish.verdict import Health
 from tests.support.scenario.judgement_world import World
 
 

@@ -18,10 +18,10 @@ from agent.publish.plan import Wanted
 from agent.publish.publish import Accepted, Known
 from rules.api.health import HealthStatus
 from rules.catalog.thresholds import DEFAULT_RULES
+from rules.judge.messages import NodeEvent
 from rules.judge.observation import KernelGap, KernelLineSeen, NodeSeen, WorkloadSeen
 from rules.judge.workload import Workload
 from rules.kernel_log.parse import parse
-from rules.publish.sentences import NodeEvent
 from tests.support.agent.kernel_log_parts import XID79
 
 END = Stop(0, "the test is over")

@@ -20,6 +20,7 @@ from agent.kernel_log.record import RecordCounts
 from agent.publish.publish import PublishReport
 from rules.catalog.signals import Signal, SignalKind, SignalShape, signal_table
 from rules.catalog.thresholds import DEFAULT_RULES
+from rules.judge.health_status import verdict
 from rules.judge.judge import judge
 from rules.judge.observation import (
     AerCounters,
@@ -34,7 +35,6 @@ from rules.judge.observation import (
 )
 from rules.judge.state import GpuView, NodeState, initial, with_gpu
 from rules.kernel_log.parse import parse
-from rules.publish.verdict import verdict
 from tests.support.agent import metric_pages
 from tests.support.agent.kernel_log_parts import XID79
 

@@ -13,7 +13,7 @@ from agent.publish.lanes import HealthLane, NodeLane
 from agent.publish.plan import REPAIR_SPACING_S
 from hack.sim.cluster.errors import ApiError
 from rules.api.health import PublisherPod
-from rules.publish.publication import Publication
+from rules.judge.health_object import Publication
 from tests.support.agent.publish_parts import Server, a_server, counted, verdict, with_evidence
 
 WALL = 1_800_000_000.0

@@ -16,7 +16,7 @@ from agent.publish.plan import Wanted
 from agent.publish.publish import Accepted, Known, Publisher, Trouble
 from hack.sim.cluster.errors import ApiError
 from rules.api.health import PublisherPod
-from rules.publish.sentences import NodeEvent
+from rules.judge.messages import NodeEvent
 from tests.support.agent.publish_parts import Server, a_server, verdict
 
 NODE = "gpu-1"

@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from rules.catalog.signals import Signal
+from rules.judge.health_status import Health, verdict, view_problem
+from rules.judge.messages import unknown_sentence
 from rules.judge.observation import GpuSeen, SourceName, SourceState
 from rules.judge.state import GpuView, NodeState, SourceView, initial
-from rules.publish.sentences import unknown_sentence
-from rules.publish.verdict import Health, verdict, view_problem
 
 NOW = 1_700_000_000.0
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rules.api.health import HealthStatus, IncidentStatus, PublisherPod, SourceStatus
 from rules.catalog.thresholds import DEFAULT_RULES
+from rules.judge.health_object import Identity, publish
+from rules.judge.health_status import verdict
 from rules.judge.judge import judge
 from rules.judge.observation import SourceChanged, SourceName, SourceState
 from rules.judge.restore import restore
-from rules.publish.publication import Identity, publish
-from rules.publish.verdict import verdict
 
 NOW = 1_760_000_000.0
 LOST = IncidentStatus(

@@ -21,10 +21,10 @@ from rules.judge.expected_gpus import gpu_addresses
 from rules.judge.facts.presence import expected_of
 from rules.judge.facts.sources import DRIVER_ABSENT
 from rules.judge.incident import Incident, IncidentPhase
+from rules.judge.messages import incident_sentence, unconfirmed_sentence, unknown_sentence
 from rules.judge.observation import SourceName, SourceState
 from rules.judge.present import Present, present_of
 from rules.judge.state import START_GRACE_S, GpuView, NodeState
-from rules.publish.sentences import incident_sentence, unconfirmed_sentence, unknown_sentence
 from rules.text.counted import count
 from rules.text.printable import within_bytes
 

@@ -14,8 +14,8 @@ from rules.api.evidence.wire import (
     EvidenceView,
     digest,
 )
+from rules.judge.evidence import KernelExcerpt, KernelMessage, evidence, worth_keeping
 from rules.judge.state import NodeState
-from rules.publish.evidence import KernelExcerpt, KernelMessage, evidence, worth_keeping
 from tests.support.scenario.judgement_world import World
 
 

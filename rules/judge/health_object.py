@@ -31,12 +31,7 @@ from rules.api.timestamps import format_time
 from rules.catalog.reasons import recovery_action_word
 from rules.judge import ledger
 from rules.judge.facts.presence import expected_of
-from rules.judge.incident import in_order
-from rules.judge.observation import SourceState
-from rules.judge.state import MAX_PORT_CHARS, GpuView, NodeState, SourceView
-from rules.judge.topology import describe
-from rules.judge.wire import to_wire
-from rules.publish.verdict import (
+from rules.judge.health_status import (
     ALL_PASSING,
     STARTING,
     GpuVerdict,
@@ -44,6 +39,11 @@ from rules.publish.verdict import (
     Verdict,
     not_looked_yet,
 )
+from rules.judge.incident import in_order
+from rules.judge.observation import SourceState
+from rules.judge.state import MAX_PORT_CHARS, GpuView, NodeState, SourceView
+from rules.judge.topology import describe
+from rules.judge.wire import to_wire
 from rules.text.label_value import RefusedLabel, checked_labels, product_label
 
 MIXED = "mixed"
