@@ -17,7 +17,7 @@ from remediator.kubectl.command import CommandError, Terminal
 from remediator.kubectl.node_look import existing_node, look_at, open_session
 from remediator.kubectl.policy_in_force import in_the_way, policy_of
 from remediator.kubectl.request import capacity, join
-from remediator.kubectl.why.repaired import objections
+from remediator.kubectl.why_causes import objections
 from remediator.view.people import faults_over, mark_stays
 from rules.api.health import plain
 from rules.api.mark import marked

@@ -25,7 +25,7 @@ from rules.ledger.record import RecordStatus, RecordView, record_names
 from rules.ledger.verdict import is_repeat_offender
 from rules.policy.policy import Policy
 from rules.policy.shadow import ShadowWords, by_accident, shadow_of
-from rules.session.causes import CauseSight
+from rules.session.causes import CauseSight, actionable
 from rules.session.external import external_of
 from rules.session.observation import (
     NodeObservation,
@@ -36,6 +36,7 @@ from rules.session.observation import (
     selects_node,
 )
 from rules.session.owners import working_owner
+from rules.session.reuse import Opening, opening
 
 T = TypeVar("T")
 _MOST_GPUS = 16
@@ -148,11 +149,9 @@ class NodeLook:
             now=self.now,
         )
 
-    def observed(
-        self, node: FreshNode, policy: Policy, session: QuarantineView | None = None
-    ) -> NodeObservation:
-        """What the rules see of the node, and of its session; not what a maintenance Lease says,
-        which people may not read.
+    def observed(self, node: FreshNode, policy: Policy) -> NodeObservation:
+        """What the rules see of a node without an open session; not what a maintenance Lease
+        says, which people may not read.
         """
         return NodeObservation(
             name=self.name,
@@ -163,8 +162,16 @@ class NodeLook:
             external=external_of(node, policy, self.now, {}),
             pauses=self.pauses,
             owner=working_owner(node, None, self.now),
-            siblings=tuple(one for one in self.sessions if one is not session),
+            siblings=self.sessions,
         )
+
+    @property
+    def opening(self) -> Opening | None:
+        """Whether a session opens for the node, or why not; None where no fault asks for one."""
+        policy = self.policy or Policy()
+        if self.node is None or not actionable(self.health, self.external, policy):
+            return None
+        return opening(self.observed(self.node, policy), self.now, policy)
 
     @property
     def stale(self) -> str:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from remediator.kubectl.node_look import NodeLook
-from remediator.kubectl.why.marks import what_comes_off
-from remediator.kubectl.why.repaired import faults
+from remediator.kubectl.why_causes import faults
+from remediator.kubectl.why_node import what_comes_off
 from remediator.view.people import HELD
 from remediator.view.times import span
 from rules.api.health import IncidentStatus

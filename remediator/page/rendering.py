@@ -28,7 +28,6 @@ from rules.api.quarantine import DrainStatus
 from rules.api.sentences import let_go_by, still_leaving
 from rules.api.timestamps import parse_time, utc_of
 from rules.catalog.explanations import places
-from rules.session.status import PROPOSED
 from rules.text.counted import count
 from rules.text.printable import printable
 
@@ -140,26 +139,6 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
-def banners(detail: shapes.SessionDetail) -> list[tuple[str, str, str]]:
-    """What blocks a session, each message once: types of condition, message, reason."""
-    if detail.drain is not None and detail.drain.blocked:
-        return []
-    found: dict[str, tuple[list[str], str]] = {}
-    for one in detail.conditions:
-        if one.status != "True" or one.message in {"", detail.session.message}:
-            continue
-        if one.type == PROPOSED and one.message in detail.session.message:
-            continue
-        found.setdefault(one.message, ([], one.reason))[0].append(one.type)
-    return [(", ".join(kinds), said, reason) for said, (kinds, reason) in found.items()]
-
-
-def blocked_reason(detail: shapes.SessionDetail) -> str:
-    """Why its drain is blocked; "" where it is not."""
-    reasons = (c.reason for c in detail.conditions if c.type == "Blocked" and c.status == "True")
-    return next(reasons, "")
-
-
 def drain_progress(drain: DrainStatus) -> tuple[str, list[tuple[str, float]]]:
     """How far a drain has come: in words, and as shares of the pods for a bar."""
     waiting, left = drain.waiting.total, drain.left_by_failure.total
@@ -207,8 +186,8 @@ _ENVIRONMENT: Final = Environment(
     finalize=shown,
 )
 _ENVIRONMENT.filters |= {
-    "age": age, "aligned": aligned, "banners": banners, "blocked_reason": blocked_reason,
-    "broken": broken, "commands": commands, "degraded": degraded_of, "described": described,
+    "age": age, "aligned": aligned, "broken": broken, "commands": commands,
+    "degraded": degraded_of, "described": described,
     "drain_progress": drain_progress, "duration": duration, "headline": headline,
     "kind": lambda word: _KIND_OF.get(word, "dim"), "lasted": lasted, "let_go_by": let_go_by,
     "not_first": _not_first, "number": "{:,}".format,

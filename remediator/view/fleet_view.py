@@ -174,7 +174,7 @@ def _grouped(rows: Iterable[shapes.SessionRow]) -> tuple[shapes.SessionGroup, ..
 def _urgency(row: shapes.SessionRow) -> tuple[bool, int, float, str]:
     """Those that need operator action first, then the most severe, then the oldest."""
     since = parse_time(row.opened_at) or 0.0
-    return "NeedsHuman" not in row.conditions, -severity_rank(row.severity), since, row.name
+    return not row.needs, -severity_rank(row.severity), since, row.name
 
 
 def _findings(state: PageState) -> tuple[str, ...]:
@@ -207,5 +207,5 @@ def _counts(state: PageState, rows: list[shapes.NodeRow]) -> shapes.Counts:
         gpus_seen=sum(row.gpus for row in seen),
         gpus_healthy=sum(row.gpus_healthy for row in seen),
         open_sessions=sum(row.open for row in out),
-        need_human=sum("NeedsHuman" in row.conditions for row in out),
+        need_human=sum(bool(row.needs) for row in out),
     )

@@ -6,13 +6,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from remediator.view import shapes
+from remediator.view.explanation import explain
+from remediator.view.people import must_of
 from remediator.view.state import PageState
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Condition, DrainStatus, Mode, Phase, gravest_reason
 from rules.api.timestamps import format_time
 from rules.catalog.why_not import FLEET_WIDE
 from rules.ledger.record import gpu_record_name
-from rules.session.causes import open_causes, sight_of, worst
+from rules.session.causes import CauseSight, open_causes, sight_of, worst
 from rules.session.observation import is_open
 from rules.session.repair.ladder import LadderRung, rungs
 from rules.session.reuse import wanted_at
@@ -44,6 +46,7 @@ def session_row(session: QuarantineView) -> shapes.SessionRow:
         conditions=tuple(_condition(c) for c in status.conditions if c.status == "True"),
         evicted=drain.evicted,
         waits_for=_waits_for(session),
+        needs=must_of(session),
     )
 
 
@@ -65,6 +68,7 @@ def session_detail(session: QuarantineView, state: PageState) -> shapes.SessionD
     spec, status = session.spec, session.status
     return shapes.SessionDetail(
         session=session_row(session),
+        explanation=explain(session, _sight(session, state)),
         hold=spec.hold,
         release_asked_by=(spec.release.by or "somebody") if spec.release else "",
         repair_asked=spec.repair,
@@ -78,12 +82,18 @@ def session_detail(session: QuarantineView, state: PageState) -> shapes.SessionD
     )
 
 
+def _sight(session: QuarantineView, state: PageState) -> CauseSight:
+    """What says which of its causes hold; of a node that is gone, only the policy."""
+    snapshot = state.snapshot
+    node = snapshot.nodes.get(session.spec.node_name)
+    if node is None:
+        return CauseSight(node=None, health=None, stale="", policy=snapshot.policy, now=state.now)
+    return sight_of(node, snapshot)
+
+
 def _ladder(session: QuarantineView, state: PageState) -> tuple[LadderRung, ...]:
     snapshot, name = state.snapshot, session.spec.node_name
-    node = snapshot.nodes.get(name)
-    causes = session.spec.causes
-    if node is not None:
-        causes = open_causes(session, sight_of(node, snapshot)) or causes
+    causes = open_causes(session, _sight(session, state)) or session.spec.causes
     others = [other for other in state.by_node.get(name, ()) if other.name != session.name]
     health = snapshot.healths.get(name)
     records = snapshot.records

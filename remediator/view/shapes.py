@@ -14,6 +14,7 @@ from rules.api.quarantine import (
     Cause,
     Condition,
     DrainStatus,
+    Pods,
     RepairRequest,
     ValidationAttempt,
 )
@@ -98,7 +99,34 @@ class SessionRow(Shown, frozen=True, kw_only=True):
     by its reason: `Paused`, `OptOut`, `StandDown`."""
     evicted: int
     waits_for: str
-    """What it waits for because of the fleet, a clause of its message that others may share."""
+    """What it waits for because of the fleet, the same for others; else ""."""
+    needs: str
+    """What a person must do before it goes on: `must approve`, `must act`, or ""."""
+
+
+class Blocker(Shown, frozen=True, kw_only=True):
+    """One thing that a session waits for, and what ends the wait."""
+
+    reason: str
+    """A reason of `rules.catalog.why_not`, which names its runbook, or a condition's own."""
+    what: str = ""
+    """The PodDisruptionBudget or the pods; "" where it is the session as a whole."""
+    why: str = ""
+    """"" where the session's own message says it."""
+    permanent: bool = False
+    """Whether waiting cannot help, of a budget or pod."""
+    owner: str = ""
+    pods: Pods = Pods()
+    remedy: str = ""
+    command: str = ""
+
+
+class Explanation(Shown, frozen=True, kw_only=True):
+    """What a session waits for, and what comes next."""
+
+    blockers: tuple[Blocker, ...]
+    next: str
+    """A clause; "" where the session's own message says it."""
 
 
 class IncidentEvidence(Shown, frozen=True, kw_only=True):
@@ -125,6 +153,7 @@ class SessionDetail(Shown, frozen=True, kw_only=True):
     """One session whole; its steps are items of the node's timeline."""
 
     session: SessionRow
+    explanation: Explanation
     hold: bool
     release_asked_by: str
     repair_asked: RepairRequest | None

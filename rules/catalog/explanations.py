@@ -30,7 +30,7 @@ _REPAIR: Final = {
     Action.RESTART_NODE: "reboot the node",
     Action.POWER_CYCLE: "power the node off and on; a reboot is not enough",
     Action.REPLACE_NODE: "replace the GPU or the node: open a case with the vendor",
-    Action.INVESTIGATE: "a person looks at it: the evidence does not say what would help",
+    Action.INVESTIGATE: "a person investigates, beginning with the evidence",
     Action.DRAIN_P2P: "end what uses GPU to GPU traffic, then reset the GPU",
     Action.RECOVER_IMEX_DOMAIN: "recover the IMEX domain of the rack",
     Action.RESTART_FABRIC_MANAGER: "restart the fabric manager",
@@ -65,15 +65,11 @@ def repair(action: str) -> str:
     return next((words for known, words in _REPAIR.items() if known == action), action)
 
 
-def repeats_needed(xid: int, *, told: bool = True) -> str:
-    """What makes a program's fault that repeats (`REPEATING_XIDS`) one of the GPU; `told`: whether
-    anybody says whose programs they are.
-    """
+def repeats_needed(xid: int) -> str:
+    """What makes a program's fault that repeats (`REPEATING_XIDS`) one of the GPU."""
     bursts, hours = DEFAULT_RULES["RepeatBursts"], DEFAULT_RULES["RepeatWindow"].value / 3600
     place = ", at one place of the chip" if xid == PLACED_XID else ""
     enough = f"{bursts.value:.0f} bursts within {hours:.0f} h"
-    if not told:
-        return f"{enough}{place}, on no other GPU of the node"
     programs = f"{DEFAULT_RULES['RepeatWorkloads'].value:.0f} workloads or more"
     return f"{enough} of {programs} that show it on no other GPU of the node{place}"
 

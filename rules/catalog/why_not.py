@@ -3,7 +3,7 @@
 A refusal goes as this value from whatever says no (a budget, a permit, a halt, a pod's fate, an
 answer of the API server) to the session's conditions, the command and the page. Sentences are made
 of it and never read again. Each reason has a page in `docs/runbooks/blocked/` and a remedy in
-`remediator.kubectl.why.remedies`.
+`remediator/data/remedies.json`.
 """
 
 from __future__ import annotations

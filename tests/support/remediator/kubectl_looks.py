@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from remediator.kubectl.node_look import NodeLook
-from remediator.kubectl.why.why import why
+from remediator.kubectl.why import why_lines
 from rules.api.nodes import FreshNode, HealthView, QuarantineView
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
@@ -40,4 +40,4 @@ def look(
 
 def told(seen: NodeLook) -> str:
     """What `why` says of it, in one line, however its lines were folded."""
-    return " ".join(" ".join(why(seen, width=300)).split())
+    return " ".join(" ".join(why_lines(seen, width=300)).split())

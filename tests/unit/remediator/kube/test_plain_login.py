@@ -77,7 +77,7 @@ async def test_a_token_file_is_read_at_every_request(tmp_path):
 HEAVY = ("kubernetes", "structlog", "rich", "pydantic")
 OF_OTHER_COMMANDS = (
     "rules.session.decide",
-    *("remediator.kubectl.why.why", "remediator.kubectl.plan"),
+    *("remediator.kubectl.why", "remediator.kubectl.plan"),
 )
 LOADED = """
 import sys

@@ -5,7 +5,6 @@ repair.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from remediator.kube.answer import Answer
 from remediator.kubectl.cluster import checked
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.node_look import NodeLook
-from remediator.kubectl.why.why import why
+from remediator.kubectl.why import why_lines as why
 from rules.api.names import ANNOTATION_HOLD, ANNOTATION_REPAIRED
 from rules.api.nodes import FreshNode, PauseView
 from rules.policy.policy import Policy
@@ -41,7 +40,6 @@ from tests.support.remediator.kubectl_objects import (
     session,
     sick,
     verdict,
-    waiting,
 )
 
 EVERYWHERE: Object = {
@@ -109,16 +107,6 @@ def test_nothing_is_next_in_shadow(mode):
     assert "nothing is touched" in text.splitlines()[0]
     assert "taint and cordon, " not in text
     assert "next     nothing, in Shadow" in text
-
-
-def test_what_is_next_waits_for_the_end_of_a_pause():
-    one = waiting(NAME, "Paused", "paused by ann")
-    seen = look(one, health=sick(NAME), pauses=[EVERYWHERE])
-    text = "\n".join(why(seen))
-    assert "next     when the pause ends, taint and cordon" in text
-    # Another pause of somebody else goes on: a command without a name would end that too.
-    assert "ends with: kubectl gpuward resume pause-all" in text
-    assert not re.search(r"gpuward resume$", text, re.MULTILINE)
 
 
 def test_a_hold_outlasts_a_release_and_both_say_so(tmp_path: Path) -> None:

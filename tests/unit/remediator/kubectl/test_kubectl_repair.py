@@ -172,24 +172,3 @@ def test_why_shows_the_ladder_with_what_was_tried(tmp_path):
     with cluster(again, proposed("Ask")) as kubectl:
         _, out, _ = kubectl("why", "gpu-healthy")
     assert "RestartNode Next (NodeConditions, attempt 1)" in out
-
-
-def test_what_waits_for_a_word_names_the_command_that_gives_it(tmp_path):
-    with cluster(tmp_path, proposed("Ask")) as kubectl:
-        _, out, _ = kubectl("why", "gpu-healthy")
-    blocked = out[out.index("\nblocked") : out.index("\nmarks" if "\nmarks" in out else "\nyou")]
-    assert "ends with: a person letting RestartNode go" in blocked
-    assert "kubectl gpuward repair gpu-healthy" in blocked
-    assert "release" not in blocked
-    first = out[out.index("\nyou can") :].splitlines()[1]
-    assert first.split() == [
-        "you",
-        "can",
-        "kubectl",
-        "gpuward",
-        "repair",
-        "gpu-healthy",
-        "let",
-        "RestartNode",
-        "go",
-    ]

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from remediator.kubectl.node_look import NodeLook
-from remediator.kubectl.why.why import why
+from remediator.kubectl.why import why_lines as why
 from remediator.view.state import PageState
 from rules.api.health import IncidentStatus
 from rules.api.nodes import FreshNode, ObjectMeta, PauseView, QuarantineView

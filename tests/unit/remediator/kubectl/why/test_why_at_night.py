@@ -74,13 +74,6 @@ def test_an_upgrade_that_broke_off_is_named_with_what_starts_it_again() -> None:
     assert f"{UPGRADE}=upgrade-required" in said
 
 
-def test_with_its_faults_closed_a_node_that_a_person_took_out_waits_for_one() -> None:
-    opened = session(SESSION, NAME, "Quarantined", "So it stands.")
-    opened["spec"]["causes"].append(HUMAN)
-    said = told(sick(NAME, closed=True, publisher={"heartbeat": ago(1)}), opened=opened)
-    assert "next only people ask for this now, so a person ends it: release" in said
-
-
 def test_where_the_part_goes_back_the_evidence_for_the_vendor_is_named() -> None:
     health = sick(NAME)
     health["status"]["incidents"][0] |= {"recommendedAction": "ReplaceNode"}
@@ -159,7 +152,7 @@ def test_a_pause_says_whose_way_out_it_stops(tmp_path: Path) -> None:
     assert "gpu-3 (" not in everything
     assert "gpu-4 (" not in everything, "a release goes on"
     assert "gpu-5 (" not in everything, "at level Cordon the mark is all that is done"
-    assert "it is given back at once, as was asked for" in going_back
+    assert "it is released at once, as requested" in going_back
     assert "it stops" not in one
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from remediator.kubectl.why.causes import goes_further
-from remediator.kubectl.why.marks import what_comes_off
+from remediator.kubectl.why_causes import goes_further
+from remediator.kubectl.why_node import what_comes_off
 from rules.api.health import IncidentStatus
 from rules.api.nodes import FreshNode
 from tests.support.remediator.kubectl_looks import NAME, SESSION, look
@@ -21,16 +21,11 @@ from tests.support.remediator.kubectl_looks import told as in_one_line
 from tests.support.remediator.kubectl_objects import (
     Object,
     ago,
-    condition,
     marked,
     node,
     session,
     sick,
 )
-
-STUCK = condition("NeedsHuman", "BudgetNeverAllows", "x")
-STORM = condition("Storm", "CorrelatedCause", "x")
-GANG = condition("Blocked", "GangWindow", "x")
 
 
 def note(**more: Any) -> str:
@@ -61,33 +56,6 @@ def told(
     there = msgspec.convert(node(NAME), FreshNode) if phase == "Released" else on(prior)
     there.metadata.labels.update(labels or {})
     return in_one_line(replace(look(health, opened), node=there))
-
-
-@pytest.mark.parametrize(
-    ("phase", "conditions", "level", "said"),
-    [
-        ("Pending", (), "Drain", "next taint and cordon, then its pods are evicted"),
-        ("Pending", (STORM,), "Drain", "next once that has ended: taint and cordon, then"),
-        ("Marked", (), "Drain", "next its pods are evicted within their budgets"),
-        ("Marked", (GANG,), "Drain", "next its pods are evicted once that has ended"),
-        ("Marked", (), "Cordon", "next its pods run on; once the causes are closed"),
-        ("Draining", (), "Drain", "next pods that were told to go end within their own grace"),
-        ("Draining", (STUCK,), "Drain", "next what is blocked goes on by itself once that is"),
-        ("Quarantined", (), "Drain", "next once the causes are closed: Validating"),
-        ("Repairing", (), "Drain", "next proven, it goes on to Validating; not proven in time"),
-    ],
-)
-def test_walk_what_is_next_never_skips_what_is_in_the_way(
-    phase: str, conditions: tuple[Object, ...], level: str, said: str
-) -> None:
-    assert said in told(phase, *conditions, level=level)
-
-
-@pytest.mark.parametrize("phase", ["Pending", "Marked", "Draining"])
-def test_of_a_node_that_is_opted_out_nothing_is_next_before_the_label_goes(phase: str) -> None:
-    said = told(phase, labels={"gpuward.io/opt-out": "true"})
-    assert "when the node is opted in again" in said.partition(" next ")[2]
-    assert f"kubectl label node {NAME} gpuward.io/opt-out- let gpuward act on it" in said
 
 
 def test_walk_a_node_that_is_only_cordoned_shows_how_its_pods_are_moved() -> None:

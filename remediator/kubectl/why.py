@@ -1,60 +1,181 @@
-"""Why a node is as it is: one pure function from what was read to short lines for a person.
+"""`kubectl gpuward why`: one node, or the node of a pod, as lines for a person or as a value.
 
-Cause with verbatim evidence, since when, what was done by whom, what is next, what blocks it, who
-owns each mark, and what the reader can do; nothing twice. `why -o wide` says the rest.
+Cause with its evidence, since when, what was done by whom, what is next, what blocks it, who owns
+taint and cordon, and what the reader can do. `-o wide` shows the rest.
 """
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from remediator.kube.resources import AGENT_SELECTOR
-from remediator.kubectl.command import WIDTH, labelled
-from remediator.kubectl.node_look import NodeLook, has_gpus
-from remediator.kubectl.why.blocked import blocked_lines, next_lines
-from remediator.kubectl.why.calm import calm_lines, is_awaited, left_to_people
-from remediator.kubectl.why.causes import cause_lines
-from remediator.kubectl.why.marks import kept_lines, mark_lines
+import msgspec
+
+from remediator.kubectl.cluster import Cluster, unreadable
+from remediator.kubectl.command import (
+    WIDTH,
+    Answer,
+    CommandError,
+    Terminal,
+    labelled,
+    width_for,
+)
+from remediator.kubectl.node_look import NodeLook, leading_reason, look_at, nearest, phase_words
+from remediator.kubectl.why_causes import cause_lines
+from remediator.kubectl.why_node import (
+    calm_lines,
+    health_lines,
+    kept_lines,
+    left_to_people,
+    mark_lines,
+)
 from remediator.view.acts import node_acts, taking_out
-from remediator.view.people import MUSTS, clock_said, degraded_of
+from remediator.view.explanation import blockers, next_step
+from remediator.view.people import MUSTS
+from remediator.view.shapes import Blocker
 from remediator.view.times import age
-from rules.api.health import HealthStatus, SourceStatus
+from rules.api.health import plain
 from rules.api.mark import marked, read_note
-from rules.api.names import LABEL_GPUS
+from rules.api.names import ANNOTATION_HOLD, API_VERSION
 from rules.api.nodes import QuarantineView
-from rules.api.quarantine import Mode, Phase, TimelineEntry, ValidationCheck, pods_of
-from rules.api.sentences import blocked_clause, let_go_by, some, these
+from rules.api.object_name import api_path
+from rules.api.pods import PodView
+from rules.api.quarantine import Phase, TimelineEntry, ValidationCheck, pods_of
+from rules.api.sentences import let_go_by, some, these
 from rules.api.timestamps import parse_time, utc, utc_of
+from rules.catalog.why_not import WhyNot, runbook
 from rules.drain.fate import LeftBy
-from rules.fleet.health_now import UNKNOWN
+from rules.ledger.places import went_to
 from rules.ledger.verdict import faults_said
 from rules.policy.policy import Policy
 from rules.session.causes import EVIDENCE_GANGS, open_causes
-from rules.session.observation import OF_THE_AGENT, is_open
-from rules.session.owners import failed_owner, working_owner
+from rules.session.observation import is_open, opted_out
 from rules.session.people.said import word_in_force
 from rules.session.repair.ladder import rungs
-from rules.session.status import LET_GO, NEW_BOOT, is_true
+from rules.session.status import LET_GO, is_true
 from rules.text.counted import count
 from rules.text.printable import printable
 
 SHOWN_STEPS = 8
-_STEPS = {
-    Phase.PENDING: "session opened",
-    Phase.MARKED: "taint and cordon put on",
-    Phase.DRAINING: "evictions began",
-    Phase.QUARANTINED: "nothing left to evict",
-    Phase.REPAIRING: "a repair step began",
-    Phase.VALIDATING: "all causes closed",
-}
-"""A phase in few words; what its sentence said at the time is in `show`."""
-_STILL_MARKED = "taint and cordon are on still"
-_REBOOTED = "a verdict of the new boot says whether its causes closed"
-_OVER = "the repair step is over, and the node is out still"
+SHOWN_BLOCKERS = 8
 _WORD_OVER = "; the faults it was said for are over"
 
 
-def why(look: NodeLook, *, wide: bool = False, width: int = WIDTH) -> list[str]:
+async def why(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> Answer:
+    """Everything about one node, or about a pod (NAMESPACE/NAME) and its node."""
+    values = options.output in {"json", "yaml"}
+    namespace, slash, name = str(options.node).rpartition("/")
+    above = ""
+    if slash:
+        above, name = await _pod(cluster, namespace, name)
+    look = await look_at(cluster, name, namespace=options.namespace)
+    if look.node is None and not look.node_hidden and not look.sessions:
+        raise CommandError(f"there is no node {name}{await nearest(cluster, name)}")
+    if values:
+        return [_item(look)]
+    gone = look.node is None and not look.node_hidden
+    wide, width = options.output == "wide", width_for(sys.stdout)
+    lines = await _gone(cluster, look) if gone else why_lines(look, wide=wide, width=width)
+    return "\n".join([*([above, ""] if above else []), *lines])
+
+
+async def _pod(cluster: Cluster, namespace: str, name: str) -> tuple[str, str]:
+    """A line about the pod, and the node to tell of: where it is, or else the newest node whose
+    drain moved it.
+    """
+    pod, called = f"{namespace}/{name}", printable(f"pod {namespace}/{name}")
+    unseen = ""
+    try:
+        found = await cluster.get(api_path("/api/v1/namespaces", namespace, "pods", name))
+    except CommandError as error:
+        if not error.forbidden:
+            raise
+        found, unseen = None, f"; you may not get pods in {namespace}"
+    if found is not None:
+        try:
+            node = msgspec.convert(found, PodView).spec.node_name
+        except msgspec.ValidationError as error:
+            raise CommandError(unreadable(error)) from error
+        if node:
+            return f"{called} is on node {node}", node
+    naming = [one for one in await cluster.sessions() if pod in _pods_named(one)]
+    if not naming:
+        raise CommandError(
+            f"{called} is on no node, and no session names it{unseen}; see kubectl -n {namespace} "
+            f"get events --field-selector involvedObject.name={name}"
+        )
+    last = max(naming, key=lambda one: one.metadata.creation_timestamp or "")
+    reason = f"{last.spec.node_name} ({leading_reason(last)}, session {last.name})"
+    return printable(f"{called} was moved by the drain of {reason}{unseen}"), last.spec.node_name
+
+
+def _pods_named(session: QuarantineView) -> frozenset[str]:
+    """The pods that the session's drain names, as `NAMESPACE/NAME`: of many, the last."""
+    drain = session.status.drain
+    if drain is None:
+        return frozenset()
+    told = (drain.waiting, drain.left_by_policy, drain.left_by_failure)
+    blocked = (block.pods for block in drain.blocked)
+    return frozenset(drain.recent).union(*(pods.names for pods in (*told, *blocked)))
+
+
+async def _gone(cluster: Cluster, look: NodeLook) -> list[str]:
+    """A node that is no more: what its last session kept."""
+    last = look.sessions[-1]
+    since = age(last.status.phase_since or last.metadata.creation_timestamp, look.now)
+    lines = [f"{look.name}: there is no such node any more"]
+    lines += labelled("last", [f"session {last.name} is {phase_words(last)} for {since}"])
+    lines += labelled("", [last.status.message] if last.status.message else [])
+    kept = last.status.evidence.get("incidents")
+    causes = []
+    for incident in kept if isinstance(kept, list) else ():
+        if isinstance(incident, dict):
+            causes.append(f"{incident.get('reason', '?')} ({incident.get('severity', '?')})")
+            causes += [f"  > {line}" for line in incident.get("evidence", ())]
+    lines += labelled("cause", causes)
+    try:
+        moved = went_to(look.name, await cluster.healths(), await cluster.records())
+    except CommandError:
+        moved = ()  # who may not read them is told the rest
+    lines += labelled("now", [f"{one.clause}: kubectl gpuward why {one.node}" for one in moved])
+    return lines + labelled("before", [sessions_of(look.name)])
+
+
+def _item(look: NodeLook) -> dict[str, Any]:
+    node, session = look.node, look.session or (look.sessions[-1] if look.sessions else None)
+    note = read_note(node) if node is not None else None
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "GPUNodeExplanation",
+        "metadata": {"name": look.name},
+        "exists": None if look.node_hidden else node is not None,
+        "unschedulable": node.spec.unschedulable if node is not None else None,
+        "mark": plain(note) if note is not None else None,
+        "hold": node.annotations.get(ANNOTATION_HOLD) if node is not None else None,
+        "optedOut": opted_out(node) if node is not None else None,
+        "people": list(look.people),
+        "stale": look.stale or None,
+        "health": plain(look.health.status) if look.health is not None else None,
+        "session": _session(session) if session is not None else None,
+        "ended": [one.name for one in look.sessions if not is_open(one)],
+        "pauses": [{"name": p.metadata.name, **plain(p.spec)} for p in look.pauses],
+        "lines": why_lines(look, wide=True),
+        "unseen": list(look.unseen),
+    }
+
+
+def _session(session: QuarantineView) -> dict[str, Any]:
+    return {
+        "name": session.name,
+        "open": is_open(session),
+        "spec": plain(session.spec),
+        "status": plain(session.status),
+    }
+
+
+def why_lines(look: NodeLook, *, wide: bool = False, width: int = WIDTH) -> list[str]:
     """The answer to "why is my node gone", line by line, for a terminal that is `width` wide."""
     session = look.session
     told = session or _unmarking(look)
@@ -62,12 +183,12 @@ def why(look: NodeLook, *, wide: bool = False, width: int = WIDTH) -> list[str]:
     sections: tuple[tuple[str, Iterator[str]], ...] = (
         ("now", _now(told, look)),
         ("pods", _pods(session)),
-        ("health", _health(look)),
+        ("health", health_lines(look)),
         ("cause", cause_lines(look, session, wide=wide)),
         ("done", _done(look, session, wide=wide)),
         ("ladder", _ladder(look, session)),
         ("tested", _tested(session, wide=wide)),
-        ("blocked", blocked_lines(look, told)),
+        ("blocked", _blocked(told)),
         ("next", _next(look, session)),
         ("marks", mark_lines(look, session)),
         ("people", kept_lines(look)),
@@ -81,16 +202,44 @@ def why(look: NodeLook, *, wide: bool = False, width: int = WIDTH) -> list[str]:
 
 
 def _next(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
-    """What comes next, and that nothing does while there is nobody to do it."""
-    coming = next_lines(look, session) if session else calm_lines(look)
+    """What comes next, and that nothing does while no remediator acts."""
+    coming = [next_step(session, look.sight)] if session else [*calm_lines(look)]
+    awaited = look.opening is not None and look.opening.not_opened is None
     lasts, cannot = look.leader.lasts, look.leader.cannot_act
-    if (lasts or cannot) and (session is not None or is_awaited(look)):
+    if (lasts or cannot) and (session is not None or awaited):
         if lasts:
             yield f"nothing while no remediator leads, and none has {lasts}; once one does:"
         else:
             yield f"nothing while the remediator that leads {cannot}"
             yield "its rights: kubectl gpuward preflight; once it can act:"
-    yield from coming
+    yield from filter(None, coming)
+
+
+def _blocked(session: QuarantineView | None) -> Iterator[str]:
+    """Each blocker once: what, whose, why, whether waiting helps, what ends it."""
+    found = [*blockers(session)] if session is not None else []
+    for one in found[:SHOWN_BLOCKERS]:
+        yield from _blocker(one)
+    if session is not None and len(found) > SHOWN_BLOCKERS:
+        more = f"kubectl get gpuquarantine {session.name} -o yaml"
+        yield f"and {len(found) - SHOWN_BLOCKERS} more: {more}"
+    reasons = (one.reason for one in found if one.reason in set(WhyNot))
+    yield from (f"runbook: {runbook(reason)}" for reason in dict.fromkeys(reasons))
+
+
+def _blocker(one: Blocker) -> Iterator[str]:
+    if one.what:
+        owner = f", owner {one.owner}" if one.owner else ""
+        lasting = "waiting cannot help" if one.permanent else "may clear by itself"
+        yield f"{one.what}{owner}: {one.why} ({lasting})"
+        if one.pods.total:
+            yield f"  {count(one.pods.total, 'pod')}: {these(one.pods)}"
+    else:
+        yield f"{one.reason}: {one.why}" if one.why else one.reason
+    if one.remedy or one.command:
+        yield f"  ends with: {one.remedy or one.command}"
+    if one.remedy and one.command:
+        yield f"  {one.command}"  # on a line of its own, to be copied
 
 
 def _pods(session: QuarantineView | None) -> Iterator[str]:
@@ -157,7 +306,7 @@ def _unmarking(look: NodeLook) -> QuarantineView | None:
 
 
 def _now(session: QuarantineView | None, look: NodeLook) -> Iterator[str]:
-    """The remediator's sentence; what the section `blocked` says in full is cut off."""
+    """The session's own sentence, and how old it is while no remediator acts."""
     if session is None:
         return
     status, leader = session.status, look.leader
@@ -165,98 +314,11 @@ def _now(session: QuarantineView | None, look: NodeLook) -> Iterator[str]:
         asks = "" if leader.cannot_act else "; does it run?"
         yield f"the remediator has not looked at it yet{asks}"
         return
-    blocked = blocked_clause(status.drain.blocked) if status.drain is not None else ""
-    yield status.message.removesuffix(f"; {blocked}.") or "the remediator said nothing"
+    yield status.message or "the remediator reported nothing"
     if leader.lasts and leader.led_at is not None:
         yield f"so it stood at {utc(leader.led_at)}, when a remediator last looked"
     elif leader.cannot_act and leader.word.unable_since is not None:
         yield f"so it stood at {utc(leader.word.unable_since)}, when the remediator could last act"
-
-
-def _health(look: NodeLook) -> Iterator[str]:
-    if look.health is None:
-        labels = look.node.labels.keys() if look.node is not None else frozenset()
-        if LABEL_GPUS in labels:  # an agent wrote that, so one published once
-            yield (
-                "Unknown: there is no verdict for this node any more; an agent that runs "
-                "publishes one again within minutes"
-            )
-        else:
-            yield "Unknown: no agent has ever published a verdict for this node"
-        if look.node is not None and LABEL_GPUS not in labels and not has_gpus(look.node):
-            yield "no label says that it has NVIDIA GPUs: without any, no agent belongs there"
-        yield from _clock(look)
-        yield from _see_agent(look)
-        return
-    status = look.health.status
-    said = ", ".join(
-        part
-        for part in (
-            status.health,
-            status.gpus_healthy and f"{status.gpus_healthy} GPUs usable{degraded_of(status)}",
-            status.driver_version and f"driver {status.driver_version}",
-        )
-        if part
-    )
-    written = age(status.observed_at, look.now)
-    if look.stale:
-        since = f" for {age(status.silent_since, look.now)}" if status.silent_since else ""
-        word = look.health_now.word
-        if word == UNKNOWN:
-            yield f"{word}: {look.stale}{since}; the last verdict, {written} ago, was {said}"
-        else:
-            yield f"{said}; last changed {written} ago, and now {look.stale}"
-        if look.stale in OF_THE_AGENT and not _let_go(status):
-            yield from _see_agent(look)
-    else:
-        # Without a right to read nodes and pods a silent agent is known minutes later.
-        alive = "" if look.node is None or look.agents is None else ", its agent is alive"
-        yield f"{said}; last changed {written} ago{alive}"
-    yield from _clock(look)
-    if status.message and status.health != "Healthy":
-        yield status.message
-    if look.node is not None and (failed := failed_owner(look.node)):
-        yield failed
-    for source in status.sources:
-        if source.state == "Released":
-            yield f"{_released(look, source)}"
-        elif source.state == "Down":
-            since = f" for {age(source.since, look.now)}" if source.since else ""
-            yield f"source {source.name} is {source.state}{since}: {source.reason or 'no reason'}"
-
-
-def _clock(look: NodeLook) -> Iterator[str]:
-    if clock := clock_said(look.node, look.health, look.now):
-        yield clock
-
-
-def _let_go(status: HealthStatus) -> bool:
-    """The agent is well and keeps its hands off the driver, since somebody asked it to."""
-    return any(source.state == "Released" for source in status.sources)
-
-
-def _released(look: NodeLook, source: SourceStatus) -> str:
-    since = f" {age(source.since, look.now)} ago" if source.since else ""
-    owner = working_owner(look.node, None, look.now) if look.node is not None else ""
-    why = owner or "somebody asked for it"
-    return (
-        f"its agent let go of the driver{since}, as it should: {why}; it looks again once that "
-        "is over, after two hours in any case"
-    )
-
-
-def _see_agent(look: NodeLook) -> Iterator[str]:
-    """Where to look for the agent of this node."""
-    if look.agents is None:
-        return
-    if not look.agents:
-        yield "no pod of gpuward-agent is on it:"
-        yield "kubectl get daemonset -A -l app.kubernetes.io/name=gpuward"
-        return
-    yield (
-        f"kubectl get pods -A -o wide -l {AGENT_SELECTOR} --field-selector "
-        f"spec.nodeName={look.name}"
-    )
 
 
 def _done(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
@@ -269,12 +331,9 @@ def _done(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iter
             f"{count(len(timeline) - len(shown), 'earlier step')}: kubectl get gpuquarantine "
             f"{session.name} -o yaml"
         )
-    words = {str(phase): text for phase, text in _STEPS.items()}
-    if session.status.mode == Mode.SHADOW:
-        words[str(Phase.MARKED)] = "would be tainted and cordoned"
-    for number, step in enumerate(shown, start=len(timeline) - len(shown)):
-        short = _again(step.step, timeline[:number]) or words.get(step.step, step.message)
-        text = step.message if wide else short
+    phases = set(Phase)
+    for step in shown:
+        text = step.message if wide or step.step not in phases else ""
         about = f" {step.subject}" if step.step == LET_GO else ""
         said = f": {text}" if text else ""
         yield f"{utc_of(step.at, seconds=True)} {step.step}{about} by {step.by or '?'}{said}"
@@ -291,18 +350,6 @@ def _done(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iter
 def _begun(timeline: Sequence[TimelineEntry], step: str) -> bool:
     """Whether the timeline tells already who let the step go."""
     return any(entry.step == LET_GO and entry.subject == step for entry in timeline)
-
-
-def _again(step: str, before: Sequence[TimelineEntry]) -> str:
-    """What a phase means that a session comes back to; "" at its first time."""
-    phases = [entry.step for entry in before if entry.step in set(Phase)]
-    while Phase.PENDING in phases[1:]:
-        phases = phases[phases.index(Phase.PENDING, 1) :]  # it was taken up again after its end
-    if step == Phase.VALIDATING and before and before[-1].step == NEW_BOOT:
-        return _REBOOTED
-    if step == Phase.QUARANTINED and phases[-1:] == [Phase.REPAIRING]:
-        return _OVER
-    return _STILL_MARKED if step == Phase.MARKED and Phase.MARKED in phases else ""
 
 
 def _ladder(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:

@@ -1,26 +1,27 @@
 """What is wrong with a node, for `why`: requests of people, active incidents with their
-evidence, and causes that only the session knows."""
+evidence, causes that only the session knows, and what keeps a fault open after a repair. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from math import inf
 from typing import Final
 
 from remediator.kubectl.command import quoted
 from remediator.kubectl.node_look import NodeLook
-from remediator.kubectl.why.repaired import not_here
 from remediator.view.times import age
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
+from rules.api.names import (
+    ANNOTATION_EXPECTED_GPUS,
+    ANNOTATION_FABRIC_MODE,
+    ANNOTATION_REPAIRED,
+)
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause
 from rules.api.timestamps import parse_time
-from rules.catalog.explanations import closes, device_at, repair, repair_command, repeats_needed
+from rules.catalog.explanations import closes, device_at, repair, repair_command
 from rules.catalog.reason import Action, Severity
 from rules.catalog.signals import SourceState
-from rules.catalog.thresholds import DEFAULT_RULES
 from rules.catalog.why_not import WhyNot
-from rules.catalog.xid import REPEATING_XIDS
 from rules.session.causes import open_causes
 from rules.session.external import SOURCE as EXTERNAL
 from rules.session.external import is_external
@@ -30,13 +31,13 @@ from rules.session.status import condition
 from rules.session.validation import verdicts
 from rules.text.counted import count
 from rules.text.pasted import is_pasteable
+from rules.text.pci_address import plain_address
 
 SHOWN_INCIDENTS = 5
 SHOWN_GPUS = 4
+FABRIC_PENDING: Final = "FabricRegistrationPending"
 _REACH: Final = (Action.RESTART_NODE, Action.POWER_CYCLE, Action.REPLACE_NODE)
 """Repairs of the whole node, each of which does what a reset and the ones before it would."""
-_WORKLOADS: Final = "workloads"
-"""The sense that says whose program a line is about."""
 
 
 def cause_lines(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
@@ -90,8 +91,6 @@ def _incident(
     uuids = incident.gpus if wide else incident.gpus[:SHOWN_GPUS]
     for uuid in uuids:
         yield f"  {_gpu(gpus.get(uuid), uuid, wide=wide)}"
-    if still := _still_a_programs(incident, status, now):
-        yield f"  {still}"
     if not incident.gpus:
         yield from (f"  {device_at(incident.reason, each)}" for each in incident.pci[:SHOWN_GPUS])
     if len(incident.gpus) > len(uuids):
@@ -107,6 +106,9 @@ def _incident(
     ends = closes(incident.closes_on)
     remedy = f"that of {further}" if further else repair(incident.recommended_action)
     yield f"  repair: {remedy}{f'; {ends}' if ends else ''}"
+    if incident.reason == FABRIC_PENDING:
+        shared = f"kubectl annotate node {node} {ANNOTATION_FABRIC_MODE}=shared"
+        yield f"  where the fabric is partitioned by design: {shared}"
     if gone := not_here(incident, status, node):
         yield f"  {gone}"
     if by_hand and not further and (command := repair_command(incident.recommended_action, pci)):
@@ -118,31 +120,6 @@ def _incident(
 def _in_short(evidence: Sequence[str]) -> Sequence[str]:
     """What it began with, mostly the line of the kernel, and what was seen last."""
     return evidence if len(evidence) < 3 else (evidence[0], evidence[-1])
-
-
-def _still_a_programs(incident: IncidentStatus, status: HealthStatus, now: float) -> str:
-    """How often a program's fault was seen on this GPU lately, and when the GPU is suspected
-    after all; "" of other faults. Each burst has its incident in the verdict. An agent with rules
-    of its own (`--rules`, a `+` in the version it publishes) counts by numbers that only it knows.
-    """
-    xid = next((xid for xid in incident.xids if xid in REPEATING_XIDS), None)
-    if xid is None or incident.severity != Severity.INFO:
-        return ""
-    blind = {SourceState.ABSENT, SourceState.DOWN}
-    told = not any(eye.name == _WORKLOADS and eye.state in blind for eye in status.sources)
-    own_rules = "+" in status.rules_version
-    since = -inf if own_rules else now - DEFAULT_RULES["RepeatWindow"].value
-    seen = sum(
-        xid in other.xids
-        and (other.gpus or other.pci) == (incident.gpus or incident.pci)
-        and (parse_time(other.first_seen) or now) > since
-        for other in status.incidents
-    )
-    if own_rules:
-        needed = f"as many as its agent's own rules say (--rules, {status.rules_version[:64]})"
-    else:
-        needed = repeats_needed(xid, told=told)
-    return f"{count(seen, 'burst')} here so far; the GPU is suspected after {needed}"
 
 
 def _to_be_returned(session: QuarantineView, active: Iterable[IncidentStatus]) -> bool:
@@ -191,3 +168,92 @@ def _reach(action: str) -> int | None:
     if action in {Action.RESET_GPU, Action.DRAIN_P2P}:
         return 0
     return next((n for n, known in enumerate(_REACH, start=1) if known == action), None)
+
+
+HEARD_WITHIN_S: Final = 60.0
+"""A living agent has judged a new annotation long before: it watches its node, and judges at every
+poll (`agent/daemon`), 15 s apart.
+"""
+_NAMED: Final = 6
+
+
+def faults(look: NodeLook) -> tuple[IncidentStatus, ...]:
+    """What is wrong still, as the agent last said: a record of Info is no fault."""
+    incidents = look.health.status.incidents if look.health is not None else ()
+    return tuple(one for one in incidents if one.active and one.severity != Severity.INFO)
+
+
+def objections(look: NodeLook) -> list[str]:
+    """What speaks against a repair now, a line each; empty where nothing does."""
+    if look.health is None:
+        return ["nobody can agree: there is no verdict for this node"]
+    found = faults(look)
+    if not found:
+        return []
+    if look.stale:
+        return [f"nobody can agree now: {look.stale}, and its last word was {_named(found)}"]
+    lines = [
+        f"{one.reason} ({one.severity}), last seen {age(one.last_seen, look.now)} ago: "
+        f"{closes(one.closes_on)}"
+        + (f"; {gone}" if (gone := not_here(one, look.health.status, look.name)) else "")
+        for one in found[:_NAMED]
+    ]
+    return [*lines, *([f"and {len(found) - _NAMED} more"] if len(found) > _NAMED else [])]
+
+
+def disagreement(look: NodeLook) -> list[str]:
+    """Lines for `why`: a repair was claimed, there was time to see it, and the fault is there."""
+    said = look.node.annotations.get(ANNOTATION_REPAIRED, "") if look.node is not None else ""
+    said_at = parse_time(said.partition(" ")[0])
+    if said_at is None or look.now - said_at < HEARD_WITHIN_S or look.health is None:
+        return []
+    # What began after the repair is another fault.
+    before = [one for one in faults(look) if (parse_time(one.first_seen) or 0.0) < said_at]
+    if not before or look.stale:
+        return []
+    return [f"the agent disagrees with the repair: it still sees {_named(tuple(before))}"]
+
+
+_GPU_SOURCES: Final = frozenset({"nvml", "dcgm-exporter"})
+"""The data sources that list the node's GPUs."""
+
+_COUNTED_BY: Final = {
+    "Annotation": f"by the annotation {ANNOTATION_EXPECTED_GPUS}",
+    "Config": "by the agent's --expected-gpus",
+}
+
+
+def not_here(incident: IncidentStatus, status: HealthStatus, node: str) -> str:
+    """What is missing where the agent sees the node's GPUs and not the one of a fault; "" else."""
+    if not any(one.name in _GPU_SOURCES and one.state == SourceState.UP for one in status.sources):
+        return ""
+    here = [gpu for gpu in status.gpus if gpu.index >= 0]
+    uuids, addresses = {gpu.uuid for gpu in here}, {plain_address(gpu.pci) for gpu in here}
+    there = (
+        uuids.issuperset(incident.gpus)
+        if incident.gpus
+        else addresses.issuperset(map(plain_address, incident.pci))
+    )
+    if there or incident.scope != "GPU" or incident.severity == Severity.INFO:
+        return ""
+    expected = status.expected_gpus
+    if len(here) >= expected.count:
+        return (
+            "its GPU is not here and no GPU is missing: closes with the next reboot, or once you "
+            f"run kubectl gpuward repaired {node}"
+        )
+    by = _COUNTED_BY.get(expected.source, "as the most ever seen here")
+    lower = (
+        "lower that"
+        if expected.source == "Config"
+        else f"kubectl annotate node {node} {ANNOTATION_EXPECTED_GPUS}={len(here)} --overwrite"
+    )
+    return (
+        f"its GPU is not here, {len(here)} of {count(expected.count, 'GPU')} are (expected {by}): "
+        f"put it back or, if it was removed for good, {lower}"
+    )
+
+
+def _named(found: tuple[IncidentStatus, ...]) -> str:
+    shown = ", ".join(f"{one.reason} ({one.severity})" for one in found[:_NAMED])
+    return shown + (f" and {len(found) - _NAMED} more" if len(found) > _NAMED else "")

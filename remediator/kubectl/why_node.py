@@ -1,0 +1,297 @@
+"""A node in `why`: its health, why nothing is done about it, its taints and cordon with their
+owners, what people wrote on it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from remediator.kube.resources import AGENT_SELECTOR
+from remediator.kubectl.node_look import NodeLook, has_gpus
+from remediator.kubectl.why_causes import disagreement
+from remediator.view.acts import resume_command
+from remediator.view.people import clock_said, degraded_of, pause_lines
+from remediator.view.times import age, span
+from rules.api import names
+from rules.api.health import SourceStatus
+from rules.api.mark import cordon_stays, marked, own_taint, read_note
+from rules.api.nodes import FreshNode, QuarantineView
+from rules.api.quarantine import Mode, Phase
+from rules.api.said_gpus import MAX_GPUS, said_count
+from rules.api.sentences import some
+from rules.api.timestamps import parse_time, utc, utc_of
+from rules.catalog.reason import Severity
+from rules.catalog.why_not import WhyNot
+from rules.fleet.health_now import UNKNOWN
+from rules.session.causes import ended_by_person
+from rules.session.halts import opt_out_unheard
+from rules.session.observation import OF_THE_AGENT, opted_out
+from rules.session.owners import failed_owner, working_owner
+from rules.session.reuse import NotOpened, Opening
+from rules.session.status import blocked_by
+
+OVERDUE_S: Final = 60.0
+"""A session opens within seconds of a verdict, another leader within twenty."""
+_CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
+"""Kubernetes puts it beside every cordon; the cordon has its own line."""
+_BY_PEOPLE: Final = {
+    names.ANNOTATION_HOLD: "held",
+    names.ANNOTATION_REPAIRED: "repaired",
+    names.ANNOTATION_EXPECTED_GPUS: "expected GPUs",
+    names.ANNOTATION_RELEASE_GPU: "the agent lets go of the driver",
+}
+
+
+def mark_lines(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
+    """Taints and cordon with their owners, and what will stay."""
+    node = look.node
+    if node is None:
+        return
+    note = read_note(node)
+    for taint in node.spec.taints:
+        if taint.key == _CORDON_TAINT:
+            continue
+        value = f"={taint.value}" if taint.value else ""
+        owner = "gpuward's" if taint.key == names.TAINT_QUARANTINE else "not gpuward's"
+        yield f"taint {taint.key}{value}:{taint.effect}, {owner}"
+    if node.spec.unschedulable:
+        yield f"cordon, {_cordon_owner(node)}"
+    if note is not None and (session is None or note.session != session.name):
+        yield f"they are of session {note.session}, which is not open: the remediator removes them"
+    status = session.status if session is not None else None
+    # Of a session that is Marked its own sentence names them.
+    told = status is not None and status.phase == Phase.MARKED and status.mode == Mode.ENFORCE
+    if look.untolerating and not told:
+        yield (
+            f"could not come back for lack of a toleration: {some(look.untolerating)} (DaemonSets)"
+        )
+
+
+def _cordon_owner(node: FreshNode) -> str:
+    note = read_note(node)
+    if note is not None and note.prior_unschedulable:
+        return f"not gpuward's: {cordon_stays(node)}, and it stays after a release"
+    if note is not None and "Cordon" in note.mark:
+        stays = cordon_stays(node)
+        return f"gpuward's; it stays after a release: {stays}" if stays else "gpuward's"
+    managers = [
+        entry
+        for entry in node.metadata.managed_fields
+        if isinstance(entry.fields_v1.get("f:spec"), dict)
+        and "f:unschedulable" in entry.fields_v1["f:spec"]
+    ]
+    if not managers:
+        return "not gpuward's"
+    last = max(managers, key=lambda entry: entry.time)
+    return f"not gpuward's: set by {last.manager[:100]} at {utc_of(last.time) or '?'}"
+
+
+def what_comes_off(name: str, node: FreshNode | None) -> str:
+    """What comes off the node when its session ends now, and what stays: sentences."""
+    if node is None:
+        return f"This gives {name} back now: taint and cordon come off."
+    if not marked(node):
+        return f"This ends the session of {name}, whose node carries no mark so far."
+    if stays := cordon_stays(node):
+        return (
+            f"This gives {name} back now: our taint comes off, the cordon stays ({stays}); "
+            f"kubectl uncordon {name} ends it."
+        )
+    parts = [
+        *(["taint"] if own_taint(node) is not None else []),
+        *(["cordon"] if node.spec.unschedulable else []),
+    ]
+    come = "come" if len(parts) > 1 else "comes"
+    return f"This gives {name} back now: {' and '.join(parts) or 'the mark'} {come} off."
+
+
+def _at_a_readable_time(value: str) -> str:
+    """The note of `repaired` begins with its moment as objects write it: said as everywhere."""
+    first, _, rest = value.partition(" ")
+    at = utc_of(first) if parse_time(first) is not None else ""
+    return f"{at} {rest}".rstrip() if at else value
+
+
+def kept_lines(look: NodeLook) -> Iterator[str]:
+    """Hold, opt-out, pauses and the other words of people."""
+    node = look.node
+    if node is not None:
+        # A session that waits for it quotes what the person wrote.
+        quoted = look.session is not None and blocked_by(look.session.status) == WhyNot.HOLD
+        for key, words in _BY_PEOPLE.items():
+            value = node.annotations.get(key)
+            if value is not None and not (key == names.ANNOTATION_HOLD and quoted):
+                yield f"{words}: {_at_a_readable_time(value)}{_unheard(key, value)}"
+        yield from disagreement(look)
+        if opted_out(node):
+            yield "opted out: watched and reported, never touched"
+        if unheard := opt_out_unheard(node):
+            yield unheard
+    yield from pause_lines(look.pauses, look.now)
+
+
+def _unheard(key: str, value: str) -> str:
+    """Of a number of GPUs that no agent takes."""
+    if key != names.ANNOTATION_EXPECTED_GPUS or said_count(value) is not None:
+        return ""
+    return f" (no number from 0 to {MAX_GPUS}, so it is not heard)"
+
+
+def health_lines(look: NodeLook) -> Iterator[str]:
+    """How its GPUs are and whether that can be believed; its clock; data sources that are down."""
+    if look.health is None:
+        labels = look.node.labels.keys() if look.node is not None else frozenset()
+        if names.LABEL_GPUS in labels:  # an agent wrote that, so one published once
+            yield (
+                "Unknown: there is no verdict for this node any more; an agent that runs "
+                "publishes one again within minutes"
+            )
+        else:
+            yield "Unknown: no agent has ever published a verdict for this node"
+        if look.node is not None and names.LABEL_GPUS not in labels and not has_gpus(look.node):
+            yield "no label says that it has NVIDIA GPUs: without any, no agent belongs there"
+        yield from filter(None, [clock_said(look.node, None, look.now)])
+        yield from _see_agent(look)
+        return
+    status = look.health.status
+    said = ", ".join(
+        part
+        for part in (
+            status.health,
+            status.gpus_healthy and f"{status.gpus_healthy} GPUs usable{degraded_of(status)}",
+            status.driver_version and f"driver {status.driver_version}",
+        )
+        if part
+    )
+    written = age(status.observed_at, look.now)
+    if look.stale:
+        since = f" for {age(status.silent_since, look.now)}" if status.silent_since else ""
+        word = look.health_now.word
+        if word == UNKNOWN:
+            yield f"{word}: {look.stale}{since}; the last verdict, {written} ago, was {said}"
+        else:
+            yield f"{said}; last changed {written} ago, and now {look.stale}"
+        if look.stale in OF_THE_AGENT and not any(
+            each.state == "Released" for each in status.sources
+        ):
+            yield from _see_agent(look)
+    else:
+        # Without a right to read nodes and pods a silent agent is known minutes later.
+        alive = "" if look.node is None or look.agents is None else ", its agent is alive"
+        yield f"{said}; last changed {written} ago{alive}"
+    yield from filter(None, [clock_said(look.node, look.health, look.now)])
+    if status.message and status.health != "Healthy":
+        yield status.message
+    if look.node is not None and (failed := failed_owner(look.node)):
+        yield failed
+    for source in status.sources:
+        if source.state == "Released":
+            yield _released(look, source)
+        elif source.state == "Down":
+            since = f" for {age(source.since, look.now)}" if source.since else ""
+            yield f"source {source.name} is {source.state}{since}: {source.reason or 'no reason'}"
+
+
+def _released(look: NodeLook, source: SourceStatus) -> str:
+    since = f" {age(source.since, look.now)} ago" if source.since else ""
+    owner = working_owner(look.node, None, look.now) if look.node is not None else ""
+    why = owner or "somebody asked for it"
+    return (
+        f"its agent let go of the driver{since}, as it should: {why}; it looks again once that "
+        "is over, after two hours in any case"
+    )
+
+
+def _see_agent(look: NodeLook) -> Iterator[str]:
+    """Where to look for the agent of this node."""
+    if look.agents is None:
+        return
+    if not look.agents:
+        yield "no pod of gpuward-agent is on it:"
+        yield "kubectl get daemonset -A -l app.kubernetes.io/name=gpuward"
+        return
+    yield (
+        f"kubectl get pods -A -o wide -l {AGENT_SELECTOR} --field-selector "
+        f"spec.nodeName={look.name}"
+    )
+
+
+def calm_lines(look: NodeLook) -> Iterator[str]:
+    """Why nothing is done about a node without an open session; nothing of a healthy node."""
+    said = look.health.status.incidents if look.health else ()
+    active = [i for i in (*said, *look.external) if i.active]
+    if look.node is None:
+        return
+    found = look.opening
+    if not active and (look.stale or look.health is None):
+        yield "nothing: missing data is never treated as a failure"
+    elif active and found is None:
+        names_ = some(incident.reason for incident in active)
+        are = "is" if len({incident.reason for incident in active}) == 1 else "are"
+        stays = "as it is" if look.node.spec.unschedulable else "in service"
+        yield f"nothing: {names_} {are} only reported (level Report); the node stays {stays}"
+    elif active and found is not None:
+        yield from _not_opened(look, found)
+
+
+def left_to_people(look: NodeLook) -> bool:
+    """Whether something is wrong with the node in service that only a person would act on."""
+    if look.session is not None or look.health is None or look.node is None or look.stale:
+        return False
+    found = look.opening
+    if found is not None:
+        return found.not_opened is NotOpened.ENDED_BY_PERSON
+    return any(i.active and i.severity != Severity.INFO for i in look.health.status.incidents)
+
+
+def _not_opened(look: NodeLook, found: Opening) -> Iterator[str]:
+    """The first thing that keeps a session from opening, or from touching the node."""
+    until = utc(found.until) if found.until is not None else ""
+    shadow = look.shadow_words
+    match found.not_opened:
+        case NotOpened.OPTED_OUT:
+            label = f"kubectl label node {look.name} {names.LABEL_OPT_OUT}-"
+            yield f"nothing while it is opted out: {label}"
+        case NotOpened.NOT_SELECTED:
+            selector = look.policy.node_selector if look.policy is not None else ""
+            yield f"nothing: the policy's nodeSelector {selector!r} does not select it"
+        case NotOpened.STALE | NotOpened.REPORTED if look.stale:
+            yield "nothing while its verdict cannot be believed: bring the agent back first"
+        case NotOpened.ENDED_BY_PERSON:
+            last = next(s for s in reversed(look.sessions) if ended_by_person(s))
+            yield (
+                f"nothing before {until}: a person ended session {last.name}, and until then "
+                "these incidents open no other as they are; a new one, another GPU or a more "
+                "severe fault may"
+            )
+            yield f"{last.name}: {last.status.message}"
+        case _ if shadow is not None and shadow.nobody:
+            yield f"nothing is touched in Shadow, {shadow.nobody}; {shadow.enforced} ends that"
+        case _ if shadow is not None:
+            yield "nothing is touched in Shadow; kubectl gpuward plan says what Enforce would do"
+        case _ if look.pauses:
+            yield f"nothing while it is paused: {resume_command(look.pauses)}"
+        case NotOpened.COMES_AND_GOES:
+            yield (
+                f"nothing before {until}: its fault comes and goes, and its last sessions ended "
+                "before anything was done; to take it out now: "
+                f'kubectl gpuward quarantine {look.name} --reason "..."'
+            )
+        case _:
+            yield _opens(look, found)
+
+
+def _opens(look: NodeLook, found: Opening) -> str:
+    """That a session opens, or should have: a right may be lost, and a remediator that may not
+    write cannot report that here.
+    """
+    seen_at = [parse_time(incident.first_seen) for incident in found.incidents]
+    ended_at = [parse_time(session.status.phase_since) for session in look.sessions]
+    since = max((at for at in (*seen_at, *ended_at) if at is not None), default=look.now)
+    if look.leader.cannot_act or look.now - since <= OVERDUE_S:
+        return "a session opens within seconds"
+    return (
+        f"a session should have opened within seconds of {utc(since)} ({span(look.now - since)} "
+        "ago): unless something has just let it, the remediator does not act; kubectl gpuward "
+        f"preflight checks its rights, kubectl cordon {look.name} keeps new work off"
+    )
