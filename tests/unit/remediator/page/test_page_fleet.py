@@ -9,6 +9,7 @@ import pytest
 
 from remediator.page.rendering import described, headline
 from remediator.view.fleet_view import fleet_page
+from remediator.view.session_view import session_row
 from remediator.view.shapes import Counts, FleetFilter, FleetPage
 from remediator.view.state import PageState
 from rules.api.health import GpuStatus, HealthStatus
@@ -318,6 +319,14 @@ def crowd() -> PageState:
         ],
         [verdict(name, line=XID_79) for name in names],
     )
+
+
+def test_an_ended_session_waits_for_nothing() -> None:
+    """Condition Blocked stays as it was when the session ended."""
+    opened = waiting("a", opened_s=300)
+    status = msgspec.structs.replace(opened.status, phase="Cancelled")
+    ended = msgspec.structs.replace(opened, status=status)
+    assert [session_row(one).waits_for != "" for one in (opened, ended)] == [True, False]
 
 
 def test_sessions_that_wait_for_the_same_are_one_row_with_their_nodes_and_ages() -> None:
