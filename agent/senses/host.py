@@ -1,4 +1,4 @@
-"""The host around the driver: its processes, services and modules, its ports, its identity.
+"""The host around the driver: its services, ports and identity.
 
 Called by the machine's thread once a minute. Reads `/proc/<pid>/stat` and nothing else of a
 process (half the cost of asking psutil for the same, docs/performance.md), in slices, so that a
@@ -9,7 +9,6 @@ ordinary pod, is said to be so and never taken for absent.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,13 +16,12 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from agent.senses.sysfs import kernel_modules, network_ports, raise_if_exhausted
-from rules.judge.observation import HostProcess, HostSeen, Service
+from agent.senses.sysfs import network_ports, raise_if_exhausted
+from rules.judge.observation import HostSeen, Service
 
 PROC: Final = Path("/proc")
 MAX_LOOKED_AT: Final = 20_000
 """A host with more processes than this is not looked at: that would cost 0.3 % of a core."""
-MAX_PROCESSES: Final = 64
 SLICE: Final = 250
 PAUSE_S: Final = 0.02
 """After each slice, some 3 ms of CPU, others get their turn."""
@@ -40,17 +38,13 @@ SERVICES: Final = {
 }
 """Process name, of which the kernel keeps 15 characters."""
 
-STUCK: Final = ("D", "Z")
-_OURS: Final = re.compile(r"nv[-_]|nvidia|nvc:|nvsm|dcgm|nccl|cuda|^uvm ", re.IGNORECASE)
-
 
 class Processes(NamedTuple):
-    """What one look found: processes of the driver's world that are stuck, services that run.
+    """Which services one poll found running.
 
-    `too_many`: nothing was looked at, since there are more than `MAX_LOOKED_AT`.
+    `too_many`: no process was read, since there are more than `MAX_LOOKED_AT`.
     """
 
-    stuck: tuple[HostProcess, ...]
     services: dict[Service, bool]
     too_many: bool = False
 
@@ -73,28 +67,25 @@ def host_processes(
     # Names alone: thousands of Path objects would cost more than what they name.
     numbers = [name for name in os.listdir(root) if name.isdecimal()]  # noqa: PTH208 - see above
     if len(numbers) > MAX_LOOKED_AT:
-        return Processes((), {}, too_many=True)
+        return Processes({}, too_many=True)
     running = dict.fromkeys(SERVICES.values(), False)
-    stuck: list[HostProcess] = []
-    for pid, name, state in _walk(root, numbers, pause):
+    for name, state in _walk(root, numbers, pause):
         service = SERVICES.get(name)
         if service is not None and state != "Z":
             running[service] = True
-        if state in STUCK and len(stuck) < MAX_PROCESSES and _OURS.search(name):
-            stuck.append(HostProcess(pid=pid, name=name, state=state))
-    return Processes(tuple(stuck), running)
+    return Processes(running)
 
 
 def _walk(
     root: Path, numbers: Sequence[str], pause: Callable[[float], object]
-) -> Iterator[tuple[int, str, str]]:
+) -> Iterator[tuple[str, str]]:
     for begin in range(0, len(numbers), SLICE):
         if begin:
             pause(PAUSE_S)
         for number in numbers[begin : begin + SLICE]:
             name, state = _name_and_state(root, number)
             if state:
-                yield int(number), name, state
+                yield name, state
 
 
 def _name_and_state(root: Path, number: str) -> tuple[str, str]:
@@ -125,14 +116,10 @@ NUMA = Path("/sys/devices/system/node")
 def host_seen(at: float, *, dmi: Path = DMI, numa: Path = NUMA) -> HostSeen:
     """One look at the host."""
     looked = host_processes()
-    too_many = looked is not None and looked.too_many
-    processes = None if too_many else looked
     return replace(
         host_identity(at, dmi=dmi, numa=numa),
-        processes=processes.stuck if processes else None,
-        too_many_processes=too_many,
-        services=processes.services if processes else {},
-        modules=kernel_modules(),
+        too_many_processes=looked is not None and looked.too_many,
+        services=looked.services if looked else {},
         ports=network_ports(),
     )
 

@@ -139,9 +139,9 @@ class MachineSense:
             FEWER_FOR_LOOKS if seen.too_many_processes else max(0, self._crowded_looks - 1)
         )
         if self._crowded_looks:
-            seen = replace(seen, processes=None, services={}, too_many_processes=True)
+            seen = replace(seen, services={}, too_many_processes=True)
             self._say(facts.SourceName.HOST, facts.SourceState.ABSENT, TOO_MANY)
-        elif seen.processes is None:
+        elif not seen.services:
             self._say(facts.SourceName.HOST, facts.SourceState.ABSENT, OUT_OF_SIGHT)
         else:
             self._say(facts.SourceName.HOST, facts.SourceState.UP, "")

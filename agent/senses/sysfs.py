@@ -1,4 +1,4 @@
-"""Read sysfs and /dev: PCI functions and their errors, device files, network ports, modules.
+"""Read sysfs and /dev: PCI functions and their errors, device files, network ports.
 
 Called by the machine's thread (`agent.senses.machine`). Reads only, bounded; a configuration space
 is read and never written. A GPU that left the bus answers all ones there, whatever the driver
@@ -12,7 +12,6 @@ import errno
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
 
 from rules.judge.observation import (
     GPU_CLASSES,
@@ -213,25 +212,4 @@ def _errors(counters: Path) -> dict[str, int]:
             continue
         if text.isdecimal() and len(text) <= MAX_DIGITS:
             found[name] = int(text)
-    return found
-
-
-KERNEL_MODULES: Final = Path("/sys/module")
-MODULES: Final = ("nvidia", "nvidia_peermem", "nv_peer_mem")
-MAX_LETTERS: Final = 16
-
-
-def kernel_modules(root: Path = KERNEL_MODULES) -> dict[str, str]:
-    """Each loaded module of `MODULES` with its taint: `OE` out of tree, unsigned; `P`
-    proprietary.
-    """
-    found = {}
-    for name in MODULES:
-        try:
-            with (root / name / "taint").open("rb") as file:
-                letters = file.read(MAX_LETTERS)
-        except OSError:
-            # Not loaded, or a kernel that does not tell: nothing is said of it.
-            continue
-        found[name] = letters.decode("ascii", "replace").strip()
     return found

@@ -19,7 +19,7 @@ from rules.judge import observation as facts
 from rules.judge.adding_up import add_up
 from rules.judge.closing import LINKS_DOWN, close_what_ended, grace_end, mark_reboot
 from rules.judge.facts.common import merge_common
-from rules.judge.facts.dcgm import end_comparison, judge_exported, judge_page
+from rules.judge.facts.dcgm import judge_exported, judge_page
 from rules.judge.facts.events import judge_event, mature_events, name_unavailable
 from rules.judge.facts.kernel import judge_line
 from rules.judge.facts.presence import (
@@ -30,7 +30,7 @@ from rules.judge.facts.presence import (
     take_functions,
     take_inventory,
 )
-from rules.judge.facts.readings import judge_aer, judge_readings
+from rules.judge.facts.readings import judge_readings, take_aer
 from rules.judge.facts.repeats import judge_repeats, take_workload
 from rules.judge.facts.sources import (
     LONGEST_STAND_DOWN_S,
@@ -222,7 +222,7 @@ def _take(on: Judging, seen: facts.Observation) -> Judging:
                 on = on.then(_read_up_to(on.state, seen.boot_id, seen.sequence))
             return judge_exported(on.then(replace(on.state, records_lost_at=on.now)))
         case facts.SourceChanged():
-            return end_comparison(change_source(on, seen))
+            return change_source(on, seen)
         case facts.Inventory():
             return count_gpus(take_inventory(on, seen))
         case facts.TopologySeen():
@@ -237,7 +237,7 @@ def _take(on: Judging, seen: facts.Observation) -> Judging:
         case facts.PciSeen():
             return take_functions(on, seen)
         case facts.AerSeen():
-            return judge_aer(on, seen)
+            return take_aer(on, seen)
         case facts.DevNodesSeen():
             return on.then(replace(on.state, minors=seen.minors[:256]))
         case facts.DcgmSeen():
@@ -314,9 +314,7 @@ def _boot(state: NodeState, boot_id: str) -> NodeState:
             unavailable_at=0.0,
             checks={},
             counters={},
-            corrected=(),
             aer=None,
-            aer_base=None,
         )
         for key, view in state.gpus.items()
     }

@@ -270,14 +270,6 @@ class NodeSeen(msgspec.Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-class HostProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """A process of the driver's world in a bad state: `D` (uninterruptible) or `Z` (zombie)."""
-
-    pid: int
-    name: str
-    state: str
-
-
 class NetworkPort(msgspec.Struct, frozen=True, kw_only=True):
     """One port of an InfiniBand or RoCE adapter (`mlx5_0/1`) and whether its link is up.
 
@@ -296,20 +288,16 @@ class HostSeen(msgspec.Struct, frozen=True, kw_only=True):
 
     `product_uuid` is the DMI product UUID, empty when unreadable; `booted_at` the wall time
     of this boot, 0 when unknown; `cpu_numa_nodes` the NUMA nodes with CPUs; `ports` those of
-    the InfiniBand and RoCE adapters. `processes` are those in a bad state, None where the host's
-    processes are out of sight, or were not looked at because there are `too_many_processes`;
-    `services` says of each whether it runs, and is empty there.
-    `modules` are the driver's loaded kernel modules with the letters of their taint.
+    the InfiniBand and RoCE adapters. `services` says of each whether it runs; it is empty where
+    the host's processes are out of sight, or were not read because there are `too_many_processes`.
     """
 
     at: float
     booted_at: float = 0.0
     product_uuid: str = ""
     cpu_numa_nodes: tuple[int, ...] = ()
-    processes: tuple[HostProcess, ...] | None = None
     too_many_processes: bool = False
     services: Mapping[Service, bool] = msgspec.field(default_factory=dict)
-    modules: Mapping[str, str] = msgspec.field(default_factory=dict)
     ports: tuple[NetworkPort, ...] = ()
 
 

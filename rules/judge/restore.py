@@ -24,9 +24,7 @@ from rules.judge.burst import REASON_LOST, being_judged
 from rules.judge.closing import mark_reboot
 from rules.judge.expected_gpus import learned_from
 from rules.judge.facts.dcgm import FROZEN
-from rules.judge.facts.dcgm import REASON as SOURCES_DIFFER
 from rules.judge.facts.events import WAITING_XIDS
-from rules.judge.facts.host import KINDS
 from rules.judge.facts.presence import MISMATCH
 from rules.judge.facts.sources import RESET_REQUIRED
 from rules.judge.facts.standing import WHOLE
@@ -112,11 +110,7 @@ def restore(
         gpus=_gpus(status, incidents),
         dcgm_changed_at=0.0 if _was_frozen(status) else None,
         missing=Gauge(raised=_node_misses(incidents)),
-        checks=_standing(
-            i
-            for i in incidents
-            if i.row.closes_on.signal == HOST_SIGNAL and i.row.reason not in KINDS
-        ),
+        checks=_standing(i for i in incidents if i.row.closes_on.signal == HOST_SIGNAL),
         services={
             service: ServiceView(ran=True)
             for service in Service
@@ -277,7 +271,7 @@ def _view(gpu: GpuStatus, incidents: tuple[Incident, ...]) -> GpuView:
         lost=Gauge(raised=missed is not None),
         lost_at=missed.last_seen if missed is not None else 0.0,
         lost_since=missed.first_seen if missed is not None else 0.0,
-        checks=_standing(i for i in mine if i.row.reason != SOURCES_DIFFER),
+        checks=_standing(mine),
     )
 
 

@@ -78,8 +78,8 @@ class GpuView(Struct, frozen=True, kw_only=True):
     counts lost polls, the last of them at `lost_at`, unbroken since `lost_since`; `told_at` is
     when the driver said that it needs something else now, `unavailable_at` that it is unavailable.
     `reset_at` is the latest moment at which evidence of a reset of it was seen.
-    `aer` are the kernel's PCIe error counters at the last look, `aer_base` those that growth is
-    measured from. `best_generation` is the highest PCIe generation its link was seen at,
+    `aer` are the kernel's PCIe error counters at the last poll. `best_generation` is the highest
+    PCIe generation its link was seen at,
     `links_up` how many looks in a row found all NVLinks up since the last error of one.
     """
 
@@ -99,9 +99,7 @@ class GpuView(Struct, frozen=True, kw_only=True):
     unavailable_at: float = 0.0
     checks: Checks = kept(default_factory=dict)
     counters: Mapping[Signal, Counter] = kept(default_factory=dict)
-    corrected: tuple[Counter, ...] = ()
     aer: AerCounters | None = None
-    aer_base: AerCounters | None = None
     best_generation: float = 0.0
     links_up: int = 0
 

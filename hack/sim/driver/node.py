@@ -267,23 +267,12 @@ class Gpu(_Part):
     """Call or field constant and the return code it gives."""
 
 
-class HostTask(_Part):
-    """A process of the host in a bad state, as the kernel writes it: D or Z."""
-
-    pid: int
-    name: str
-    state: Literal["D", "Z"] = "D"
-
-
 class Host(_Part):
     """The host around the driver. `running` null: its processes are out of sight, as in a pod."""
 
     running: list[Literal["nvidia-fabricmanager", "nvidia-persistenced", "nvidia-imex"]] | None = (
         None
     )
-    tasks: list[HostTask] = []
-    modules: dict[str, str] = {}
-    """Loaded kernel modules and the letters of their taint: `{nvidia: POE}`."""
     infiniband_ports: int = 0
 
 

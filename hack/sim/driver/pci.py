@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from hack.sim.driver.node import Gpu, Node
 from hack.sim.driver.store import NodeFile
-from rules.judge.observation import HostProcess, HostSeen, NetworkPort, PciFunction, Service
+from rules.judge.observation import HostSeen, NetworkPort, PciFunction, Service
 from rules.text.pci_address import full_address
 
 
@@ -48,14 +48,12 @@ def host_of(node: Node, identity: HostSeen) -> HostSeen:
     ports = range(host.infiniband_ports)
     seen = replace(
         identity,
-        modules=dict(host.modules),
         ports=tuple(NetworkPort(name=f"mlx5_{n}/1", active=True, infiniband=True) for n in ports),
     )
     if host.running is None:
         return seen
     return replace(
         seen,
-        processes=tuple(HostProcess(pid=t.pid, name=t.name, state=t.state) for t in host.tasks),
         services={service: service.value in host.running for service in Service},
     )
 

@@ -107,17 +107,13 @@ def describe(node: NodeRead, functions: Sequence[PciFunction], host: HostSeen) -
 
 
 def _host(host: HostSeen) -> dict[str, Any]:
-    """Services, kernel modules and ports; `running` null where processes are out of sight."""
+    """Services and ports; `running` null where processes are out of sight."""
     found: dict[str, Any] = {
         "running": None,
-        "modules": dict(host.modules),
         "infiniband_ports": len(host.ports),
     }
-    if host.processes is not None:
+    if host.services:
         found["running"] = [str(service) for service, runs in host.services.items() if runs]
-        found["tasks"] = [
-            {"pid": task.pid, "name": task.name, "state": task.state} for task in host.processes
-        ]
     return found
 
 

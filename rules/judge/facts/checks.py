@@ -7,7 +7,6 @@ Read by `judge.facts.readings`. Numbers stand in `rules.catalog.thresholds`, mea
 from __future__ import annotations
 
 from collections.abc import Callable
-from statistics import fmean, median
 from typing import Final
 
 from rules.catalog.reason import ClosesKind, Reason
@@ -252,21 +251,6 @@ def _bit_errors(sample: Sample, limit: Threshold) -> Look | None:
     return above(limit, max(ratios.values()), evidence)
 
 
-def _corrected_storm(sample: Sample, limit: Threshold) -> Look | None:
-    """All through an hour, and far above the other GPUs, which work in the same heat and dust."""
-    usual = [fmean(course) for course in sample.siblings if course]
-    if not sample.corrected or not usual:
-        return None
-    times = sample.thresholds["EccCorrectedStormSiblings"].value
-    least, beside = min(sample.corrected), median(usual)
-    return Look(
-        least >= max(limit.value, times * beside),
-        sample.corrected[-1] <= limit.clear,
-        f"ecc_corrected_volatile: {least:g} or more in each ten minutes of an hour, "
-        f"{beside:g} on the other GPUs",
-    )
-
-
 def _c2c_links(sample: Sample, limit: Threshold) -> Look | None:
     """A chip-to-chip link down beside one that is up; all down is a board that uses none."""
     states = sample.values.get(Signal.C2C_STATES)
@@ -340,7 +324,6 @@ GAUGES: Final = (
     _gauge("PowerLimitLow", power_limit),
     _gauge("TemperatureMargin", margin_left),
     _gauge("MemoryTemperature", memory_temperature),
-    _gauge("EccCorrectedStorm", _corrected_storm),
     _gauge("PCIeWidthDegraded", _pcie_width),
     _gauge("PCIeGenDegraded", _pcie_generation),
     _gauge("PCIeReplayRate", _pcie_replays),

@@ -1,35 +1,29 @@
-"""Judge one page of dcgm-exporter: the source where NVML is off, compared with NVML beside it.
+"""Judge one page of dcgm-exporter: the data source of the GPUs where NVML is off.
 
 Called by `judge`. The page's last-Xid series is sticky: a change is an event, a value is not. A
 page about another node's GPUs, one without a single value, or one that repeats what was long ago
-is refused. Where both sources lastingly differ, a record of Info names both values: which of them
-is wrong is not known, so it says nothing about the GPU.
+is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import structs
 
 from rules.api.health import MigInstance
 from rules.catalog.signals import Signal
-from rules.catalog.thresholds import Threshold, Thresholds
 from rules.catalog.xid import reason_for_xid
 from rules.judge import observation as facts
 from rules.judge.facts.readings import judge_readings
 from rules.judge.facts.sources import change_source
-from rules.judge.facts.standing import Check, Look, above, judge_checks, number_of, remembered
 from rules.judge.incident import Finding
-from rules.judge.observation import DcgmSeen, SourceName, SourceState, Value
 from rules.judge.recording import record
 from rules.judge.state import (
     MAX_PENDING_EVENTS,
     GpuView,
     Judging,
     NodeState,
-    close_where,
     find_gpu,
     identify,
     with_gpu,
@@ -66,9 +60,7 @@ def judge_page(on: Judging, seen: facts.DcgmSeen) -> Judging:
     differs = nvml_sees and set(seen.gpus) != enumerated
     on = _say(on, seen, facts.SourceState.UP, DIFFERS if differs else "")
     on = _judge_xids(on, seen)
-    if nvml_sees:
-        return compare_page(on, seen)
-    if on.state.source(facts.SourceName.NVML) is not facts.SourceState.ABSENT:
+    if nvml_sees or on.state.source(facts.SourceName.NVML) is not facts.SourceState.ABSENT:
         return on
     on = on.then(
         structs.replace(on.state, driver=seen.driver or on.state.driver, inventory_at=on.now)
@@ -226,71 +218,3 @@ def _say(on: Judging, seen: facts.DcgmSeen, told: facts.SourceState, reason: str
         at=seen.at, source=facts.SourceName.DCGM, state=told, reason=reason
     )
     return change_source(on, change)
-
-
-REASON: Final = "SourcesDiffer"
-NOT_COMPARED: Final = "NotCompared"
-_FRESH_S: Final = 120.0
-"""Two polls of the tier that most of these signals are in. Source: gpuward."""
-
-_TOLERANCE: Final = {Signal.TEMPERATURE: "SourcesDifferTemperature"}
-COMPARED: Final = {
-    signal: _TOLERANCE.get(signal, REASON)
-    for signal in (
-        Signal.REMAP_FAILURE,
-        Signal.REMAP_PENDING,
-        Signal.REMAPPED_ROWS_UNCORRECTABLE,
-        Signal.RETIREMENT_PENDING,
-        Signal.ECC_UNCORRECTED_VOLATILE,
-        Signal.ECC_UNCORRECTED_AGGREGATE,
-        Signal.SRAM_THRESHOLD_EXCEEDED,
-        Signal.UNREPAIRABLE_MEMORY,
-        Signal.RECOVERY_ACTION,
-        Signal.INFOROM_VALID,
-        Signal.TEMPERATURE,
-    )
-}
-"""The signals that both sources read from the driver, and the threshold of their difference."""
-
-
-class Both(NamedTuple):
-    """What both sources read of one GPU: NVML last, and the page; how much may differ."""
-
-    ours: Mapping[Signal, Value]
-    theirs: Mapping[Signal, Value]
-    thresholds: Thresholds
-
-
-def _differences(both: Both, _: Threshold) -> dict[str, Look]:
-    looks = {}
-    for signal, name in COMPARED.items():
-        ours, theirs = number_of(both.ours.get(signal)), number_of(both.theirs.get(signal))
-        if ours is not None and theirs is not None:
-            evidence = f"{signal.value}: nvml {ours:g}, dcgm-exporter {theirs:g}"
-            look = above(both.thresholds[name], abs(ours - theirs), evidence)
-            looks[signal.value] = look._replace(limit=name)
-    return looks
-
-
-_CHECK: Final = Check(reason=REASON, measure=_differences, counts=True)
-
-
-def compare_page(on: Judging, seen: DcgmSeen) -> Judging:
-    """Compare one page with what NVML read last."""
-    for uuid, values in seen.gpus.items():
-        view = on.state.gpus.get(uuid)
-        if view is not None and on.now - view.answered_at < _FRESH_S:
-            both = Both(view.values, values, on.thresholds)
-            on = judge_checks(on, (_CHECK,), both, SourceName.DCGM, view)
-    return on
-
-
-def end_comparison(on: Judging) -> Judging:
-    """Forget what was compared once one of the two does not work, whoever had compared it."""
-    spoken = (on.state.source(name) for name in (SourceName.NVML, SourceName.DCGM))
-    if all(each in (None, SourceState.UP) for each in spoken):
-        return on
-    for view in on.state.gpus.values():
-        if remembered(on.state, REASON, view):
-            on = on.remember(REASON, {}, view)
-    return close_where(on, lambda i: i.row.reason == REASON, NOT_COMPARED)

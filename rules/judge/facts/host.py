@@ -1,9 +1,11 @@
-"""Judge the host's network ports and processes: links down or losing data, tasks that hang.
+"""Judge the host: network ports down or losing data, hung tasks, the fabric manager.
 
 Called by `judge.facts.sources.take_host`. A port that was never seen active is not in use; a rate
-needs two looks at the same counters. A process has to be in the same state in N of M looks: a tool
-caught in a short wait is no finding. Where the host's processes are out of sight nothing is found,
-and a hung task of the kernel log ends with the boot, or once all GPUs answer again.
+needs two polls of the same counters. A hung task is found in the kernel log; here it ends with the
+boot, or once the log is silent and all GPUs answer again. That no fabric manager is seen is no
+finding by itself: it may run on another machine of the rack, or not be needed. It takes one that
+ran earlier in this boot, or GPUs that show what its absence does. Nothing here is above Degraded,
+Report.
 """
 
 from __future__ import annotations
@@ -11,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from msgspec import structs
 from msgspec.structs import replace
 
 from rules.catalog.reason import ClosesKind
 from rules.catalog.reasons import REASONS
+from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Threshold
+from rules.judge.facts.checks import LINK_DOWN
 from rules.judge.facts.standing import (
     WHOLE,
     Check,
@@ -28,14 +31,32 @@ from rules.judge.facts.standing import (
     is_raised,
     judge_check,
     looked,
+    number_of,
     remembered,
 )
-from rules.judge.gauge import Gauge, Memory
-from rules.judge.incident import Finding, Incident, Scope
-from rules.judge.observation import HostSeen, NetworkPort, SourceName
+from rules.judge.gauge import Gauge
+from rules.judge.incident import Finding, Scope
+from rules.judge.observation import (
+    NVIDIA_VENDOR,
+    NVSWITCH_CLASS,
+    HostSeen,
+    NetworkPort,
+    Service,
+    SourceName,
+    SourceState,
+)
 from rules.judge.present import Present, present_of
 from rules.judge.recording import record
-from rules.judge.state import Judging, NodeState, PortErrors, PortView, close_where
+from rules.judge.state import (
+    GpuView,
+    Judging,
+    NodeState,
+    PortErrors,
+    PortView,
+    ServiceView,
+    close_where,
+)
+from rules.judge.topology import FABRIC_COMPLETED, Interconnect, interconnect, nvlink_domain
 
 PORT_DOWN: Final = "NetworkPortDown"
 _MAX_PORTS: Final = 64
@@ -135,7 +156,7 @@ def judge_port_errors(on: Judging, seen: HostSeen) -> Judging:
     counted = {port.name: PortErrors(at=on.now, errors=port.errors) for port in ports}
     if not counted and not on.state.port_errors:
         return on
-    on = on.then(structs.replace(on.state, port_errors=counted))
+    on = on.then(replace(on.state, port_errors=counted))
     # A port that has just come says nothing yet, and is not good for that.
     fresh = dict.fromkeys(counted, Gauge())
     on = on.remember(_PORT_ERRORS.reason, {**fresh, **remembered(on.state, _PORT_ERRORS.reason)})
@@ -147,109 +168,158 @@ def _grown(old: Mapping[str, int], new: Mapping[str, int]) -> dict[str, int]:
 
 
 HUNG: Final = "HungNvidiaTask"
-ZOMBIE: Final = "ZombieNvidiaTask"
-_MAX_PROCESSES: Final = 64
 _REPEATS_WITHIN_S: Final = 150.0
 """The kernel looks for hung tasks every 120 s and names again the one that still hangs. Source:
 Linux kernel.hung_task_timeout_secs, its default and some slack."""
 
 
-class Kind(NamedTuple):
-    """A bad state of a process, and how the finding names it."""
-
-    state: str
-    words: str
-
-
-KINDS: Final = {
-    HUNG: Kind("D", "in uninterruptible sleep"),
-    ZOMBIE: Kind("Z", "ended, and its parent did not take notice"),
-}
-_UNTRACKED: Final = " untracked"
-"""Looks since an earlier agent's find, or the kernel's word of a task not followed here."""
-
-
-class Tasks(NamedTuple):
-    """The processes in a bad state, and those that were remembered for it."""
-
-    here: Sequence[str]
-    before: Mapping[str, Memory]
-
-
-def _process_check(reason: str, kind: Kind) -> Check[Tasks]:
-    def measure(tasks: Tasks, _: Threshold) -> dict[str, Look]:
-        names = dict.fromkeys((*tasks.here, *tasks.before))
-        return {name: flag(name in tasks.here, f"{name} {kind.words}") for name in names}
-
-    return Check(
-        reason=reason, measure=measure, scope=Scope.NODE, counts=True, renewed=Renewed.EACH_LOOK
+def end_hung_tasks(on: Judging) -> Judging:
+    """A hung task of the kernel log is over when the log falls silent and all GPUs answer."""
+    on = close_where(on, lambda i: i.rebooted and i.row.reason == HUNG, ClosesKind.REBOOT)
+    hung = [i for i in on.state.incidents if i.active and i.row.reason == HUNG]
+    if not hung:
+        return on.remember(HUNG, {})
+    over = all(
+        on.now - i.last_seen > _REPEATS_WITHIN_S
+        and present_of(on.state, i, since=i.last_seen) is Present.GOOD
+        for i in hung
     )
-
-
-PROCESS_CHECKS: Final = tuple(_process_check(reason, kind) for reason, kind in KINDS.items())
-
-
-def judge_processes(on: Judging, seen: HostSeen) -> Judging:
-    """Take one look; none of an earlier boot's processes is there any more."""
-    on = close_where(on, lambda i: i.rebooted and i.row.reason in KINDS, ClosesKind.REBOOT)
-    if seen.processes is None:
-        return _out_of_sight(on)
-    for check in PROCESS_CHECKS:
-        state = KINDS[check.reason].state
-        listed = (p for p in seen.processes[:_MAX_PROCESSES] if p.state == state)
-        here = tuple(f"{task.name} (pid {task.pid})" for task in listed)
-        on = _look_at_processes(on, check, Tasks(here, remembered(on.state, check.reason)))
-    return on
-
-
-def _look_at_processes(on: Judging, check: Check[Tasks], tasks: Tasks) -> Judging:
-    """One kind of process; one that was not in its state for long enough is forgotten.
-
-    What is not followed here is over after looks without a process that stays in its state from
-    look to look, once the kernel is silent.
-    """
-    reason, known = check.reason, _standing(on.state, check.reason)
-    stays = any(name in tasks.before and tasks.before[name].seen for name in tasks.here)
-    gone = not stays and _silent(known, on.now)
-    if known:
-        on, over = _untracked(on, reason, bad=stays, good=gone)
-    else:
-        on, over = on.remember(reason + _UNTRACKED, {}), False
-    on = judge_check(on, check, looked(on, check, tasks), SourceName.HOST, closes=False)
-    kept = {
-        name: task
-        for name, task in remembered(on.state, reason).items()
-        if task.raised or (isinstance(task, Gauge) and any(task.bad))
-    }
-    on = on.remember(reason, dict(list(kept.items())[:_MAX_PROCESSES]))
-    followed = any(task.raised for task in tasks.before.values())
-    if is_raised(on.state, reason) or not (followed or over):
+    old = remembered(on.state, HUNG).get(WHOLE, Gauge())
+    new = old.step(bad=False, good=over, threshold=on.thresholds[HUNG])
+    on = on.remember(HUNG, {WHOLE: new})
+    if not new.over(on.thresholds[HUNG]):
         return on
-    return close_standing(on, reason, None, ClosesKind.STATE)
+    return close_standing(on, HUNG, None, ClosesKind.STATE)
 
 
-def _untracked(on: Judging, reason: str, *, bad: bool, good: bool) -> tuple[Judging, bool]:
-    """Take a look at what nobody follows, and say whether it is over."""
-    old = remembered(on.state, reason + _UNTRACKED).get(WHOLE, Gauge())
-    new = old.step(bad=bad, good=good, threshold=on.thresholds[reason])
-    return on.remember(reason + _UNTRACKED, {WHOLE: new}), new.over(on.thresholds[reason])
+NOT_SEEN: Final = "NotSeen"
 
 
-def _standing(state: NodeState, reason: str) -> list[Incident]:
-    return [i for i in state.incidents if i.active and i.row.reason == reason]
+class Host(NamedTuple):
+    """A poll of the host, and what is known of its GPUs."""
+
+    state: NodeState
+    seen: HostSeen
 
 
-def _silent(standing: list[Incident], now: float) -> bool:
-    return all(now - incident.last_seen > _REPEATS_WITHIN_S for incident in standing)
+def _fabric_manager(host: Host, _: Threshold) -> Look | None:
+    """NVSwitches of this machine need one; those of a rack have theirs in the switch trays."""
+    state = host.state
+    view = _view(state, Service.FABRIC_MANAGER)
+    if view.running is None or _rack(state):
+        return None
+    own_switches = _switches_on_bus(state)
+    if not own_switches and not _behind_switches(state):
+        return None
+    if view.running:
+        return flag(bad=False, evidence="")
+    if view.ran:
+        ran = "ran earlier in this boot and does not run now"
+        return flag(bad=True, evidence=f"{Service.FABRIC_MANAGER.value} {ran}")
+    unseen = f"no {Service.FABRIC_MANAGER.value} is seen running"
+    fabric = [f for v in _gpus(state) if (f := number_of(v.values.get(Signal.FABRIC_STATE)))]
+    waiting = sum(f != FABRIC_COMPLETED for f in fabric)
+    if fabric:
+        said = f"{waiting} of {len(fabric)} GPUs are not registered with the fabric"
+        return flag(bad=waiting > 0, evidence=f"{said} and {unseen}")
+    dark = _all_links_down(state)
+    if dark is None or not own_switches:
+        return None
+    # Before Hopper there is no fabric state, and it is the fabric manager that trains the links.
+    # Switches that a service machine holds are its business: a guest may have no link by design.
+    return flag(bad=dark, evidence=f"no NVLink is up and {unseen}")
 
 
-def _out_of_sight(on: Judging) -> Judging:
-    """What the kernel log said of a hung task is over when it falls silent and all GPUs answer."""
-    for check in PROCESS_CHECKS:
-        on = on.remember(check.reason, {})
-    hung = _standing(on.state, HUNG)
-    answer = _silent(hung, on.now) and all(
-        present_of(on.state, i, since=i.last_seen) is Present.GOOD for i in hung
+_FABRIC_MANAGER: Final = Check(
+    reason="FabricManagerStopped",
+    measure=_fabric_manager,
+    scope=Scope.NODE,
+    counts=True,
+    renewed=Renewed.EACH_LOOK,
+)
+
+
+def judge_services(on: Judging, seen: HostSeen) -> Judging:
+    """Take one poll, unless the driver is coming, going, or out of sight."""
+    check = _FABRIC_MANAGER
+    on = close_where(on, lambda i: i.rebooted and i.row.reason == check.reason, ClosesKind.REBOOT)
+    on = on.then(replace(on.state, services=_services(on.state, seen)))
+    if not _settled(on):
+        return on
+    look = looked(on, check, Host(on.state, seen))
+    on = _counted_unseen(on, check, unseen=not look and not seen.services)
+    return judge_check(on, check, look, SourceName.HOST) if look else on
+
+
+def _counted_unseen(on: Judging, check: Check[Host], *, unseen: bool) -> Judging:
+    """What was found while the services were in sight does not outlast that for ever.
+
+    Nobody can say any more that it stands, or that it ended.
+    """
+    key = check.reason + NOT_SEEN
+    old = remembered(on.state, key).get(WHOLE, Gauge())
+    looks = old.step(bad=unseen, good=not unseen, threshold=check.limit(on.thresholds))
+    on = on.remember(key, {WHOLE: looks})
+    if not looks.raised or not is_raised(on.state, check.reason):
+        return on
+    return close_standing(on.remember(check.reason, {}), check.reason, None, NOT_SEEN)
+
+
+def _services(state: NodeState, seen: HostSeen) -> dict[Service, ServiceView]:
+    """Out of sight, what ran is remembered and what runs is not known."""
+    return {
+        service: ServiceView(
+            running=seen.services.get(service),
+            ran=seen.services.get(service, False) or _view(state, service).ran,
+        )
+        for service in Service
+        if service in seen.services or service in state.services
+    }
+
+
+def _settled(on: Judging) -> bool:
+    """Services come up after the boot, and go with the driver that is taken away on purpose."""
+    return (
+        on.state.source(SourceName.NVML) is SourceState.UP
+        and not on.state.standing_down
+        and on.now >= on.state.node.booted_at + on.thresholds["BootGrace"].value
     )
-    on, over = _untracked(on, HUNG, bad=False, good=bool(hung) and answer)
-    return close_standing(on, HUNG, None, ClosesKind.STATE) if over else on
+
+
+def _behind_switches(state: NodeState) -> bool:
+    """By what sits at the far end of the GPUs' links."""
+    return state.topology is not None and interconnect(state.topology) is Interconnect.NVSWITCH
+
+
+def _switches_on_bus(state: NodeState) -> bool:
+    return any(
+        function.vendor == NVIDIA_VENDOR and function.device_class == NVSWITCH_CLASS
+        for function in state.functions
+    )
+
+
+def _rack(state: NodeState) -> bool:
+    """Whether the NVSwitches are the rack's: an NVLink domain, or links to a Grace processor."""
+    named = state.topology is not None and bool(nvlink_domain(state.topology))
+    return named or any(view.values.get(Signal.C2C_STATES) for view in _gpus(state))
+
+
+def _all_links_down(state: NodeState) -> bool | None:
+    """None where no link tells; with MIG on, links are off by design."""
+    states = [
+        link
+        for view in _gpus(state)
+        if not view.seen.mig_mode
+        and isinstance(links := view.values.get(Signal.NVLINK_STATES), tuple)
+        for link in links
+        if link is not None
+    ]
+    return all(link == LINK_DOWN for link in states) if states else None
+
+
+def _gpus(state: NodeState) -> list[GpuView]:
+    return [view for view in state.gpus.values() if view.enumerated]
+
+
+def _view(state: NodeState, service: Service) -> ServiceView:
+    return state.services.get(service, ServiceView())

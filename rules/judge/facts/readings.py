@@ -22,7 +22,6 @@ from rules.judge.closing import mark_reset
 from rules.judge.facts.checks import FLAGS, GAUGES, RECOVERY_FAILED, RETRAINS, VOLATILE
 from rules.judge.facts.standing import (
     Sample,
-    is_known,
     judge_check,
     judge_checks,
     looked,
@@ -30,11 +29,11 @@ from rules.judge.facts.standing import (
     number_of,
 )
 from rules.judge.gauge import Latch
-from rules.judge.incident import Finding, Incident, Named
+from rules.judge.incident import Incident, Named
 from rules.judge.ledger import noted, whose
-from rules.judge.observation import AerCounters, AerSeen, GpuSeen, Readings, SourceName, Value
+from rules.judge.observation import AerSeen, GpuSeen, Readings, SourceName, Value
 from rules.judge.present import all_links_up, links_down
-from rules.judge.recording import finding_for_action, note_no_need, record, take_answer
+from rules.judge.recording import finding_for_action, note_no_need, take_answer
 from rules.judge.state import Counter, GpuView, Judging, close_for, find_gpu, just_told
 from rules.judge.topology import outside_partition
 from rules.kernel_log.record import KernelLine
@@ -50,10 +49,6 @@ _PROVE_RESET: Final = frozenset(
 """Flags that nothing but a reset of the GPU makes good again."""
 _LONGEST_RATE_GAP_S: Final = 600.0
 """A rate over a longer gap says nothing about now. Source: gpuward, ten polls."""
-
-_MARK_S: Final = 600.0
-_MARKS: Final = 7
-"""Corrected errors are followed in steps of ten minutes, for an hour. Source: gpuward."""
 
 _COUNTERS: Final = frozenset(
     {
@@ -89,8 +84,7 @@ def judge_readings(on: Judging, seen: Readings, source: SourceName = SourceName.
         return on.with_gpu(view)
     generation = number_of(values.get(Signal.PCIE_GENERATION)) or 0.0
     best = max(view.best_generation, generation)
-    corrected = _marked(view, values, on.now)
-    view = replace(view, answered_at=on.now, best_generation=best, corrected=corrected)
+    view = replace(view, answered_at=on.now, best_generation=best)
     before = view.counters
     on = on.with_gpu(view)
     if _went_back(before, values):
@@ -136,8 +130,6 @@ def _polled_action(
 def _sample(
     on: Judging, view: GpuView, values: Mapping[Signal, Value], before: Mapping[Signal, Counter]
 ) -> Sample:
-    corrected = _course(view, on.now)
-    others = [g for g in on.state.gpus.values() if g.pci != view.pci] if corrected else []
     up_since = on.state.node.booted_at or on.state.started_at
     return Sample(
         values=values,
@@ -149,8 +141,6 @@ def _sample(
         booting=on.now < up_since + on.thresholds["BootGrace"].value,
         outside=outside_partition(on.state, view),
         limits=_limits_beside(on, view) if Signal.POWER_LIMIT in values else (),
-        corrected=corrected,
-        siblings=[_course(other, on.now) for other in others],
     )
 
 
@@ -165,26 +155,6 @@ def _limits_beside(on: Judging, view: GpuView) -> list[float]:
         and on.now - other.answered_at <= _LONGEST_RATE_GAP_S
         and (limit := number_of(other.values.get(Signal.POWER_LIMIT))) is not None
     ]
-
-
-def _course(view: GpuView, now: float) -> list[float]:
-    """Corrected errors in each ten minutes; nothing unless the last hour was followed."""
-    marks = view.corrected
-    if len(marks) < _MARKS or now - marks[-1].at > 2 * _MARK_S:
-        return []
-    return [later.value - earlier.value for earlier, later in pairwise(marks)]
-
-
-def _marked(view: GpuView, values: Mapping[Signal, Value], now: float) -> tuple[Counter, ...]:
-    """The course with this poll; a counter that went back or a gap begins it anew."""
-    value, marks = number_of(values.get(Signal.ECC_CORRECTED_VOLATILE)), view.corrected
-    if value is None:
-        return marks
-    if marks and (value < marks[-1].value or not 0 <= now - marks[-1].at <= 2 * _MARK_S):
-        marks = ()
-    if marks and now - marks[-1].at < _MARK_S:
-        return marks
-    return (*marks, Counter(at=now, value=value))[-_MARKS:]
 
 
 def _flags(on: Judging, view: GpuView, sample: Sample, source: SourceName) -> Judging:
@@ -326,44 +296,16 @@ def _waits_for_links(incident: Incident) -> bool:
     return waits and not NVLINK_XIDS.isdisjoint(incident.xids)
 
 
-UNCORRECTED: Final = "PcieAerUncorrected"
 _MAX_FUNCTIONS: Final = 64
 
 
-def judge_aer(on: Judging, seen: AerSeen) -> Judging:
-    """Take one look at the counters; those of a function that is no known GPU are left out."""
+def take_aer(on: Judging, seen: AerSeen) -> Judging:
+    """Keep the kernel's PCIe error counters of each known GPU, for its metric.
+
+    They are not judged: the kernel prints each uncorrected error, and its line is.
+    """
     for counters in seen.functions[:_MAX_FUNCTIONS]:
         view = find_gpu(on.state, "", counters.address)
         if view is not None:
-            on = _look(on, view, counters, seen.at)
+            on = on.with_gpu(replace(view, aer=counters))
     return on
-
-
-def _look(on: Judging, view: GpuView, counters: AerCounters, at: float) -> Judging:
-    base, last = view.aer_base, view.aer
-    fresh = replace(view, aer=counters, aer_base=counters)
-    if base is None or last is None or base.address != counters.address:
-        return on.with_gpu(fresh)
-    if _uncorrected(counters) < _uncorrected(last):
-        return on.with_gpu(fresh)
-    limit = on.thresholds[UNCORRECTED].value
-    grown = _uncorrected(last) - _uncorrected(base)
-    if grown < limit:  # more since this look waits for the confirming one
-        return on.with_gpu(replace(view, aer=counters))
-    on = on.with_gpu(replace(fresh, aer_base=last))
-    finding = Finding(
-        at=at,
-        row=REASONS[UNCORRECTED],
-        gpu=view.seen.uuid,
-        pci=view.pci,
-        source=SourceName.PCI,
-        evidence=(
-            f"sysfs: {grown} uncorrected PCIe errors more "
-            f"(nonfatal={last.nonfatal or 0} fatal={last.fatal or 0})"
-        ),
-    )
-    return record(on, replace(finding, counts=not is_known(on.state, finding)))
-
-
-def _uncorrected(counters: AerCounters) -> int:
-    return (counters.nonfatal or 0) + (counters.fatal or 0)

@@ -17,9 +17,13 @@ from rules.catalog.thresholds import Threshold
 from rules.judge import observation as facts
 from rules.judge.closing import mark_reset, without_looks
 from rules.judge.expected_gpus import expected_gpus
-from rules.judge.facts.host import judge_port_errors, judge_ports, judge_processes
+from rules.judge.facts.host import (
+    end_hung_tasks,
+    judge_port_errors,
+    judge_ports,
+    judge_services,
+)
 from rules.judge.facts.presence import lost_poll
-from rules.judge.facts.services import judge_services
 from rules.judge.facts.standing import (
     Check,
     Look,
@@ -257,5 +261,5 @@ def take_host(on: Judging, seen: facts.HostSeen) -> Judging:
     on = on.then(replace(on.state, node=node))
     on = judge_ports(on, seen)
     on = judge_port_errors(on, seen)
-    on = judge_processes(on, seen)
+    on = end_hung_tasks(on)
     return judge_services(on, seen)

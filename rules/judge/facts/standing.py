@@ -45,9 +45,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     `best_generation` is the highest PCIe generation its link was ever seen at; `booting`
     says that what takes its time after a boot is still given it, `outside` whether the GPU may be
     outside an active partition of the fabric. `limits` are the power
-    limits of the node's other GPUs of its kind, `corrected` the corrected
-    memory errors in each ten minutes of the last hour, `siblings` those of the other GPUs; of what
-    was not followed for an hour there are none.
+    limits of the node's other GPUs of its kind.
     """
 
     values: Mapping[Signal, Value]
@@ -59,8 +57,6 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     booting: bool = False
     outside: Partition = Partition.NO
     limits: Sequence[float] = ()
-    corrected: Sequence[float] = ()
-    siblings: Sequence[Sequence[float]] = ()
 
     def number(self, signal: Signal) -> float | None:
         """A number of this poll; None when absent or not asked."""

@@ -17,7 +17,6 @@ from rules.judge.observation import (
     EventKind,
     GpuEvent,
     GpuSeen,
-    HostProcess,
     HostSeen,
     Inventory,
     KernelGap,
@@ -210,15 +209,7 @@ observations: st.SearchStrategy[Observation] = st.one_of(
         at=T,
         booted_at=st.sampled_from([0.0, START - 10, START + 10]),
         product_uuid=texts,
-        processes=st.none()
-        | st.lists(
-            st.builds(
-                HostProcess, pid=st.integers(0, 3), name=texts, state=st.sampled_from(["D", "Z"])
-            ),
-            max_size=2,
-        ).map(tuple),
         services=st.dictionaries(st.sampled_from(Service), st.booleans()),
-        modules=st.dictionaries(st.sampled_from(["nvidia", "nvidia_peermem"]), texts),
         ports=st.lists(
             st.builds(
                 NetworkPort,

@@ -23,7 +23,6 @@ from rules.judge.observation import (
     EventKind,
     GpuEvent,
     GpuSeen,
-    HostProcess,
     HostSeen,
     Inventory,
     KernelLineSeen,
@@ -264,15 +263,10 @@ class World:
 
     def host(
         self,
-        *processes: HostProcess,
         ports: tuple[NetworkPort, ...] = (),
         running: set[Service] | None = None,
-        modules: dict[str, str] | None = None,
-        in_sight: bool = True,
     ) -> None:
-        """One look; `running` None: the services are out of sight, `in_sight` that of
-        processes.
-        """
+        """One poll; `running` None: the services are out of sight."""
         services = {} if running is None else {each: each in running for each in Service}
         self.see(
             HostSeen(
@@ -280,9 +274,7 @@ class World:
                 booted_at=self.booted_at,
                 product_uuid="dmi-1",
                 cpu_numa_nodes=(0, 1),
-                processes=processes if in_sight else None,
                 services=services,
-                modules=modules or {},
                 ports=ports,
             )
         )

@@ -21,7 +21,6 @@ from rules.judge.health_status import verdict
 from rules.judge.incident import IncidentPhase
 from rules.judge.judge import judge, next_deadline
 from rules.judge.observation import (
-    AerSeen,
     DcgmSeen,
     DevNodesSeen,
     HostSeen,
@@ -96,13 +95,10 @@ class Present:
             case Readings():
                 self._last[Readings, seen.gpu] = seen
             case Inventory():
-                before = self._last.get((Inventory,))
-                if isinstance(before, Inventory) and _cards(before) != _cards(seen):
-                    self._last.pop((AerSeen,), None)  # of the card that was there
                 self._last[(Inventory,)] = seen
             case NodeSeen() | HostSeen() | PciSeen() | TopologySeen():
                 self._last[(type(seen),)] = seen
-            case DcgmSeen() | DevNodesSeen() | AerSeen():
+            case DcgmSeen() | DevNodesSeen():
                 self._last[(type(seen),)] = seen
             case KernelLineSeen() if seen.sequence < 0:
                 self._uncounted.append(seen)
@@ -124,16 +120,12 @@ class Present:
         nvml = self._last.get((SourceChanged, SourceName.NVML))
         sees = not isinstance(nvml, SourceChanged) or nvml.state is SourceState.UP
         for kind in (NodeSeen, HostSeen, PciSeen, SourceChanged, Inventory, TopologySeen,
-                     Readings, DevNodesSeen, AerSeen, DcgmSeen):  # fmt: skip
+                     Readings, DevNodesSeen, DcgmSeen):  # fmt: skip
             if kind in (Inventory, TopologySeen, Readings) and not sees:
                 continue
             for key, seen in self._last.items():
                 if key[0] is kind and not _of_the_future(seen, now):
                     yield msgspec.structs.replace(seen, at=now)  # type: ignore[type-var]
-
-
-def _cards(seen: Inventory) -> set[str]:
-    return {gpu.uuid for gpu in seen.gpus}
 
 
 def _of_the_future(seen: Observation, now: float) -> bool:
@@ -190,8 +182,7 @@ def difference(
 
 def is_under_way(state: NodeState) -> bool:
     """Whether something was seen and not judged yet: a burst and whose it was, an event,
-    looks that agree, evidence of a reset that looks have to agree with anew, an hour's course of
-    corrected errors.
+    looks that agree, evidence of a reset that looks have to agree with anew.
     """
     waits = any(
         i.active
@@ -206,8 +197,7 @@ def is_under_way(state: NodeState) -> bool:
         gauges.append(view.lost)
         checks += view.checks.values()
         asked = view.action_seen is not None and view.action_seen != view.action
-        storm = len({counter.value for counter in view.corrected}) > 1
-        waits = waits or asked or storm or view.aer != view.aer_base
+        waits = waits or asked
     gauges += [check for check in checks if isinstance(check, Gauge)]
     latches = [check for check in checks if isinstance(check, Latch)]
     waits = waits or any(latch.seen != latch.raised for latch in latches)

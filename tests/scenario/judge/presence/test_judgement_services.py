@@ -1,4 +1,4 @@
-"""Services and modules of the host: what ran and stopped, what is missing, what cannot be told."""
+"""The fabric manager: it ran and stopped, is missing, or nothing can be told of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from rules.catalog.reasons import REASONS
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.judge.incident import Incident
 from rules.judge.observation import (
-    NetworkPort,
     PciFunction,
     PciSeen,
     Service,
@@ -19,22 +18,17 @@ from rules.judge.observation import (
 )
 from tests.support.scenario.judgement_world import POLL_S, World
 
-FM, PERSISTENCED, IMEX = Service.FABRIC_MANAGER, Service.PERSISTENCED, Service.IMEX
-IB = NetworkPort(name="mlx5_0/1", active=True, infiniband=True)
-ROCE = NetworkPort(name="mlx5_0/1", active=True)
+FM = Service.FABRIC_MANAGER
 
 
 def looks(
     world: World,
     running: set[Service] | None,
     count: int = 5,
-    *,
-    ports: tuple[NetworkPort, ...] = (),
-    modules: dict[str, str] | None = None,
 ) -> None:
     """So many looks, a minute apart, with NVML polled between them."""
     for _ in range(count):
-        world.host(running=running, ports=ports, modules=modules)
+        world.host(running=running)
         world.advance(60, polling=True)
 
 
@@ -190,10 +184,10 @@ def test_the_switches_of_a_rack_have_theirs_elsewhere() -> None:
 
 
 def test_out_of_sight_is_not_stopped() -> None:
-    world = reads(World().start(), fabric_state=2, persistence_mode=0)
+    world = reads(World().start(), fabric_state=2)
     looks(world, None, 30)
     assert not hosts(world)
-    looks(world, {FM, PERSISTENCED})
+    looks(world, {FM})
     looks(world, None, 30)
     assert not hosts(world)
 
@@ -278,93 +272,12 @@ def test_a_reboot_ends_it_and_what_ran_before_is_forgotten() -> None:
     assert world.incidents[0].closed_by == "Reboot"
 
 
-# persistence
-
-
-@pytest.mark.parametrize(
-    ("mode", "running", "found"),
-    [
-        pytest.param(0, set(), True, id="off and no daemon"),
-        pytest.param(0, {PERSISTENCED}, False, id="off, and a daemon runs"),
-        pytest.param(1, set(), False, id="set without a daemon"),
-        pytest.param(None, set(), False, id="not supported"),
-    ],
-)
-def test_persistence_mode_off_is_a_record(
-    mode: int | None, running: set[Service], found: bool
-) -> None:
-    world = reads(World(switched=False).start(), persistence_mode=mode)
-    looks(world, running, 10)
-    assert [(str(i.row.severity), i.row.level, i.row.action) for i in world.active] == (
-        [("Info", "Report", "None")] if found else []
-    )
-    assert world.verdict().health == "Healthy"
-    if found:
-        assert world.only().evidence == (
-            "persistence mode is off on 8 of 8 GPUs and no nvidia-persistenced is seen running",
-        )
-        reads(world, persistence_mode=1)
-        looks(world, running)
-        assert not world.active
-
-
-# IMEX
-
-
-def test_imex_that_stopped_is_a_record_of_the_domain() -> None:
-    world = rack()
-    looks(world, set(), 30)
-    assert not world.incidents, "it may run only while a workload needs it"
-    looks(world, {IMEX})
-    looks(world, set())
-    assert world.says() == "Info Report None", "a finished workload takes it along"
-    assert world.only().scope == "Domain"
-    assert world.verdict().health == "Healthy"
-    looks(world, {IMEX})
-    assert not world.active
-
-
-def test_without_a_domain_imex_matters_to_nobody() -> None:
-    world = World().start()
-    looks(world, {IMEX})
-    looks(world, set(), 30)
-    assert not world.incidents
-
-
-# peer memory
-
-
-@pytest.mark.parametrize(
-    ("ports", "modules", "found"),
-    [
-        pytest.param((IB,), {"nvidia": "POE"}, True, id="proprietary and none"),
-        pytest.param((IB,), {"nvidia": "OE"}, False, id="open driver: dma-buf"),
-        pytest.param((IB,), {"nvidia": "POE", "nvidia_peermem": "OE"}, False, id="loaded"),
-        pytest.param((IB,), {"nvidia": "POE", "nv_peer_mem": "OE"}, False, id="its old name"),
-        pytest.param((ROCE,), {"nvidia": "POE"}, False, id="Ethernet"),
-        pytest.param((), {"nvidia": "POE"}, False, id="no adapter"),
-        pytest.param((IB,), {}, False, id="the kernel does not tell"),
-    ],
-)
-def test_missing_peer_memory_is_a_record_where_it_is_needed(
-    ports: tuple[NetworkPort, ...], modules: dict[str, str], found: bool
-) -> None:
-    world = World().start()
-    looks(world, None, 10, ports=ports, modules=modules)
-    assert [i.row.reason for i in world.active] == (["PeermemMissing"] if found else [])
-    assert world.verdict().health == "Healthy"
-    looks(world, None, 5, ports=(IB,), modules={"nvidia": "POE", "nvidia_peermem": "OE"})
-    assert not world.active
-
-
 # all of them
 
 
 def test_no_service_ever_costs_a_node() -> None:
     """Whatever the host shows, nothing of it is above Degraded, Report."""
-    reasons = ("FabricManagerStopped", "PersistenceModeOff", "ImexStopped", "PeermemMissing",
-               "HungNvidiaTask", "ZombieNvidiaTask")  # fmt: skip
-    for reason in reasons:
+    for reason in ("FabricManagerStopped", "HungNvidiaTask"):
         row, limit = REASONS[reason], DEFAULT_RULES[reason]
         assert row.level == "Report"
         assert row.severity in ("Degraded", "Info")
@@ -376,5 +289,5 @@ def test_a_node_without_gpus_has_nothing_to_miss() -> None:
     world = World(gpus=0)
     world.inventory = []
     world.start()
-    looks(world, set(), 30, ports=(IB,), modules={"nvidia": "OE"})
+    looks(world, set(), 30)
     assert not world.incidents

@@ -1,6 +1,4 @@
-"""dcgm-exporter beside NVML is compared; without NVML it is the source, judged by the same
-judges.
-"""
+"""Without NVML the page of dcgm-exporter is the data source, judged by the same checks."""
 
 from __future__ import annotations
 
@@ -11,138 +9,11 @@ import pytest
 from agent.senses.dcgm import read_page
 from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal, signal_table
-from rules.catalog.thresholds import DEFAULT_RULES, parse_rules
 from rules.judge.facts.checks import FLAGS, GAUGES
-from rules.judge.facts.dcgm import COMPARED
 from rules.judge.health_status import Health
-from rules.judge.observation import SourceName, SourceState, Value
 from tests.support.scenario.judgement_world import World, pci, uuid
 
 PAGE_EVERY_S = 15
-
-
-@pytest.fixture
-def world() -> World:
-    return World().start()
-
-
-def pages(world: World, count: int, **values: Value) -> None:
-    """Poll and scrape in step: GPU 3 of the page reads these, the others as NVML does."""
-    for _ in range(count):
-        world.advance(PAGE_EVERY_S)
-        world.look_at_pci()
-        world.poll()
-        page = {uuid(gpu.index): dict(world.values[gpu.index]) for gpu in world.inventory}
-        page[uuid(3)] |= {Signal[name.upper()]: value for name, value in values.items()}
-        world.dcgm(page)
-
-
-@pytest.mark.parametrize("signal", list(COMPARED))
-def test_a_lasting_difference_is_a_record_that_names_both_values(
-    world: World, signal: Signal
-) -> None:
-    ours, theirs = (40, 90) if signal is Signal.TEMPERATURE else (0, 1)
-    if signal is Signal.INFOROM_VALID:
-        ours, theirs = 1, 0
-    world.values[3][signal] = ours
-    pages(world, 7, **{signal.name.lower(): theirs})
-    assert not world.incidents
-    pages(world, 1, **{signal.name.lower(): theirs})
-    incident = world.only()
-    assert f"{incident.row.reason} {world.says()}" == "SourcesDiffer Info Report Investigate"
-    assert incident.evidence == (f"{signal.value}: nvml {ours}, dcgm-exporter {theirs}",)
-    assert incident.gpus == (uuid(3),)
-    assert world.verdict().health is Health.HEALTHY
-    pages(world, 8)
-    assert not world.active
-    assert incident.count == 1
-
-
-def test_a_source_that_is_a_minute_behind_does_not_differ(world: World) -> None:
-    for remapped in range(1, 30):
-        pages(world, 4, remapped_rows_uncorrectable=remapped - 1)
-        world.values[3][Signal.REMAPPED_ROWS_UNCORRECTABLE] = remapped
-        pages(world, 2, remapped_rows_uncorrectable=remapped)
-    assert not world.incidents
-
-
-def test_what_one_source_does_not_have_is_not_compared(world: World) -> None:
-    pages(world, 20, remap_failure=None)
-    world.values[3][Signal.REMAP_FAILURE] = None
-    pages(world, 20, remap_failure=1)
-    assert not world.incidents
-
-
-def test_what_nvml_read_long_ago_is_not_compared(world: World) -> None:
-    page = {uuid(gpu.index): {Signal.REMAP_FAILURE: 1} for gpu in world.inventory}
-    world.advance(120)
-    for _ in range(20):
-        world.advance(PAGE_EVERY_S)
-        world.dcgm(page)
-    assert not world.incidents
-
-
-def test_two_differences_of_a_gpu_are_one_record(world: World) -> None:
-    world.values[3][Signal.RETIREMENT_PENDING] = 0
-    pages(world, 10, remap_failure=1, retirement_pending=1)
-    assert len(world.only().evidence) == 2
-    pages(world, 10, remap_failure=1)
-    assert world.active, "one of the two still differs"
-
-
-@pytest.mark.parametrize("name", [SourceName.NVML, SourceName.DCGM])
-def test_a_source_that_stops_ends_the_comparison(world: World, name: SourceName) -> None:
-    pages(world, 10, remap_failure=1)
-    world.source(name, SourceState.DOWN, "CallHung")
-    assert not world.active
-    assert world.incidents[0].closed_by == "NotCompared"
-
-
-def test_an_agent_that_restarts_finds_agreement_too(world: World) -> None:
-    pages(world, 10, remap_failure=1)
-    world.restart_agent()
-    world.start()
-    assert world.only().row.reason == "SourcesDiffer"
-    pages(world, 8)
-    assert not world.active
-
-
-@pytest.mark.parametrize("name", [SourceName.NVML, SourceName.DCGM])
-@pytest.mark.parametrize("rebooted", [True, False])
-def test_what_an_earlier_agent_compared_ends_when_a_source_is_off_now(
-    world: World, name: SourceName, *, rebooted: bool
-) -> None:
-    pages(world, 10, remap_failure=1)
-    world.source(SourceName.DCGM, SourceState.UP)
-    if rebooted:
-        world.reboot()
-    else:
-        world.restart_agent()
-    world.start()
-    assert world.only().row.reason == "SourcesDiffer"
-    world.source(name, SourceState.ABSENT, "Off")
-    assert not world.active
-    assert world.incidents[0].closed_by == "NotCompared"
-
-
-def test_the_tolerance_comes_from_the_rules_file() -> None:
-    text = (
-        b"apiVersion: gpuward.io/v1alpha1\nkind: Rules\n"
-        b"thresholds: {SourcesDiffer: {count: 1, window: 1}}\n"
-    )
-    world = World(rules=parse_rules(text)).start()
-    pages(world, 1, remap_failure=1)
-    assert world.only().row.reason == "SourcesDiffer"
-
-
-def test_the_table_names_thresholds_and_exported_signals() -> None:
-    table = signal_table()
-    for signal, threshold in COMPARED.items():
-        assert threshold in DEFAULT_RULES.thresholds
-        assert table[signal].dcgm
-
-
-# NVML off: the page is the source.
 
 ONE: dict[str, Callable[[int, int], dict[str, float]]] = {
     "RowRemapFailure": lambda bad, _: {"ROW_REMAP_FAILED": bad},
@@ -193,7 +64,6 @@ ONE: dict[str, Callable[[int, int], dict[str, float]]] = {
 """The series of each check: fields without their prefix, `bad` 0 or 1, `n` the page's number."""
 
 NOT_EXPORTED = {"NVLinkDown", "NVLinkStateUnknown", "C2CLinkDown", "RepairPending"}
-BY_THE_HOUR = {"EccCorrectedStorm"}
 """What dcgm-exporter has no series for: absent there, said so, never good."""
 
 
@@ -237,7 +107,7 @@ def test_without_nvml_the_page_is_judged_by_the_same_judges(reason: str, *, old:
 
 def test_every_check_is_either_fed_by_the_page_or_known_to_be_absent() -> None:
     checks = {check.reason for check in (*FLAGS, *GAUGES)}
-    assert checks == set(ONE) | NOT_EXPORTED | BY_THE_HOUR
+    assert checks == set(ONE) | NOT_EXPORTED
 
 
 def test_a_page_with_only_temperatures_is_not_all_checks_pass() -> None:

@@ -195,43 +195,6 @@ def test_slowdown_times_are_judged_where_a_page_lacks_the_reasons(
     assert not world.active
 
 
-@pytest.mark.parametrize(
-    ("mine", "siblings", "found"),
-    [
-        pytest.param([200] * 6, 0, True, id="without a pause for an hour"),
-        pytest.param([200] * 6, 15, True, id="and a few on the others"),
-        pytest.param([200] * 5, 0, False, id="not for an hour yet"),
-        pytest.param([2000, 0, 0, 0, 0, 2000], 0, False, id="with pauses"),
-        pytest.param([90] * 6, 0, False, id="few"),
-        pytest.param([200] * 6, 50, False, id="not far above the others"),
-    ],
-)
-def test_a_storm_of_corrected_errors_on_one_gpu_alone(
-    world: World, mine: list[int], siblings: int, found: bool
-) -> None:
-    """SBE storm: Degraded and reported, while it lasts."""
-
-    def ten_minutes(more: int) -> None:
-        for gpu, values in enumerate(world.values):
-            before = values.get(Signal.ECC_CORRECTED_VOLATILE, 0)
-            assert isinstance(before, int)
-            values[Signal.ECC_CORRECTED_VOLATILE] = before + (siblings if gpu else more)
-        world.advance(600)
-        for _ in range(2):  # the first GPU to be read is compared once the others are
-            world.poll()
-
-    for more in (0, *mine):
-        ten_minutes(more)
-    assert reasons(world) == ({"EccCorrectedStorm"} if found else set())
-    if found:
-        assert world.says() == "Degraded Report RunDiagnostics"
-        assert world.only().gpus == (uuid(0),)
-        ten_minutes(20)
-        assert world.active, "less, and not gone"
-        ten_minutes(5)
-        assert not world.active
-
-
 def test_power_capping_takes_no_finding_however_long(world: World) -> None:
     """A GPU at its power limit is a busy GPU: only the external brake is a fault of power."""
     world.values[0] |= {Signal.CLOCK_EVENT_REASONS: 0x04, Signal.POWER: 700.0}

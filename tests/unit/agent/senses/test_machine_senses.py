@@ -25,6 +25,7 @@ from rules.judge.observation import (
     NetworkPort,
     PciFunction,
     PciSeen,
+    Service,
     SourceChanged,
     SourceName,
     SourceState,
@@ -140,7 +141,7 @@ def test_one_look_sees_bus_device_files_and_host() -> None:
 
 
 def test_what_a_pod_cannot_see_is_said_once_and_a_broken_description_is_passed_over() -> None:
-    seen = [HostSeen(at=1.0), HostSeen(at=2.0), HostSeen(at=3.0, processes=())]
+    seen = [HostSeen(at=1.0), HostSeen(at=2.0), HostSeen(at=3.0, services={Service.IMEX: False})]
 
     def host(_: float) -> HostSeen:
         if not seen:
@@ -158,7 +159,10 @@ def test_what_a_pod_cannot_see_is_said_once_and_a_broken_description_is_passed_o
 
 
 def test_a_host_around_the_limit_is_said_once_to_have_too_many_processes() -> None:
-    crowd, fewer = HostSeen(at=1.0, too_many_processes=True), HostSeen(at=1.0, processes=())
+    crowd, fewer = (
+        HostSeen(at=1.0, too_many_processes=True),
+        HostSeen(at=1.0, services={Service.IMEX: False}),
+    )
     seen = [crowd, fewer, crowd, fewer, fewer, fewer, fewer, fewer, fewer]
     looks = iter(seen)
     machine = Machine(functions=lambda: (), minors=lambda: (), host=lambda _: next(looks))
@@ -169,8 +173,8 @@ def test_a_host_around_the_limit_is_said_once_to_have_too_many_processes() -> No
         if isinstance(fact, SourceChanged) and fact.source is SourceName.HOST
     ]
     assert said == [(SourceState.ABSENT, "TooManyProcesses"), (SourceState.UP, "")]
-    told = [fact.processes for fact in facts if isinstance(fact, HostSeen)]
-    assert told == [None] * 7 + [()] * 2, "five looks in a row below it"
+    told = [bool(fact.services) for fact in facts if isinstance(fact, HostSeen)]
+    assert told == [False] * 7 + [True] * 2, "five looks in a row below it"
 
 
 def test_a_machine_without_a_pci_bus_has_no_such_source() -> None:

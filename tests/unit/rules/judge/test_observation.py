@@ -22,7 +22,7 @@ def test_every_observation_is_frozen_and_says_when(kind: type[msgspec.Struct]) -
 
 
 def test_every_fact_of_the_module_can_be_observed() -> None:
-    parts = {"AerCounters", "GpuSeen", "NetworkPort", "PciFunction", "HostProcess"}
+    parts = {"AerCounters", "GpuSeen", "NetworkPort", "PciFunction"}
     facts = {
         name
         for name, value in vars(observation).items()
