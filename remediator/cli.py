@@ -17,8 +17,8 @@ from pathlib import Path
 import yaml
 
 from remediator.kube.access import AccessError, lacking_client
+from remediator.policy_file import given_policy
 from remediator.settings import EX_USAGE, fail, make_parser, run_settings
-from remediator.upkeep.policy_source import given_policy
 from remediator.version import release_version
 from rules.policy.components import asked_components
 from rules.policy.differences import differences

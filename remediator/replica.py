@@ -9,14 +9,18 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 
-from remediator.cycle.fleet import Fleet
-from remediator.cycle.loop import ControlLoop
-from remediator.cycle.node_cycle import CycleSenses, NodeCycle
-from remediator.drain.drains import Drains
-from remediator.drain.gang_scout import GangScout
-from remediator.drain.kueue import KueueWorkloads
-from remediator.drain.look import DrainLook
-from remediator.edge import Edge
+from remediator.controller.drain_reads import DrainLook
+from remediator.controller.drains import Drains
+from remediator.controller.fleet import Fleet
+from remediator.controller.gangs import GangScout, KueueWorkloads
+from remediator.controller.housekeeping import Housekeeping
+from remediator.controller.jobs import NewNodeTests
+from remediator.controller.leader_status import SelfReport
+from remediator.controller.loop import ControlLoop
+from remediator.controller.maintenance_leases import MaintenanceLeases
+from remediator.controller.node_cycle import CycleSenses, NodeCycle
+from remediator.controller.policy_source import PolicySource
+from remediator.controller.records import RecordKeeping, session_nodes
 from remediator.kube.access import Access
 from remediator.kube.api import Api
 from remediator.kube.api_groups import ApiGroups
@@ -37,17 +41,11 @@ from remediator.serve.session_gauges import (
     set_word_gauges,
 )
 from remediator.settings import RemediatorSettings
-from remediator.upkeep.housekeeping import Housekeeping
-from remediator.upkeep.maintenance import MaintenanceLeases
-from remediator.upkeep.new_nodes import NewNodeTests
-from remediator.upkeep.policy_source import PolicySource
-from remediator.upkeep.records import RecordKeeping, session_nodes
-from remediator.upkeep.self_report import SelfReport
 from remediator.version import release_version
 from remediator.view.live import HealthReader, LiveSource, reading
 from remediator.view.shapes import ReplicaShown
 from remediator.view.state import GroupKeys
-from remediator.world import World
+from remediator.world import Edge, World
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.quarantine import NOT_MARKED_YET
 from rules.api.repair.writes import SetRepairCondition, WriteRepairObject

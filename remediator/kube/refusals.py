@@ -1,8 +1,8 @@
 """Writes on nodes that the API server refused a moment ago: kept until they are tried again.
 
-`remediator.cycle.node_cycle` notes every answer here and hands what is kept to the next decision,
-which says it and leaves the write out. Back-off is per node and kind of write. In memory only: a
-new process tries once and learns it again. It never sends anything.
+The node cycle notes every answer here and hands what is kept to the next decision, which says it
+and leaves the write out. Back-off is per node and kind of write. In memory only: a new process
+tries once and learns it again. It never sends anything.
 """
 
 from __future__ import annotations

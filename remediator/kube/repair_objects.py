@@ -1,8 +1,8 @@
 """Objects of repair providers: read when a decision rests on one, never watched.
 
-`remediator.cycle.node_cycle` asks with what the rules want to know and hands the answer back to
-them, refusals included. What was read is kept per node until no session concerns it, so that a
-decision that only follows an object need not ask each time. It never writes anything.
+The node cycle asks with what the rules want to know and hands the answer back to them, refusals
+included. What was read is kept per node until no session concerns it, so that a decision that only
+follows an object need not ask each time. It never writes anything.
 """
 
 from __future__ import annotations

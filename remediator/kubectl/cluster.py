@@ -257,7 +257,7 @@ class Cluster:
         found = await self.get(f"/api/v1/namespaces/{namespace}/configmaps/{POLICY_MAP}")
         if found is None:
             return None
-        from remediator.upkeep.policy_yaml import decode_policy
+        from remediator.policy_file import decode_policy
 
         text = (found.get("data") or {}).get("policy.yaml", "")
         loaded = decode_policy(text, POLICY_MAP)

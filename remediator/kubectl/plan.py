@@ -14,12 +14,12 @@ from typing import Final
 
 import msgspec
 
+from remediator.controller.maintenance_leases import LEASES
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import Answer, CommandError, Terminal, labelled, table
 from remediator.kubectl.node_look import existing_node
 from remediator.kubectl.node_plan import NodePlan, done_now, node_plan
 from remediator.kubectl.policy_in_force import judged_by
-from remediator.upkeep.maintenance import LEASES
 from remediator.view.people import pause_lines
 from rules.api.nodes import LeaseView, QuarantineView
 from rules.api.pods import PodView

@@ -70,7 +70,7 @@ async def judged_by(cluster: Cluster, options: argparse.Namespace) -> tuple[Poli
     """
     if options.policy:
         # Imported here: only a plan reads a file.
-        from remediator.upkeep.policy_source import given_policy
+        from remediator.policy_file import given_policy
 
         found = given_policy(options.policy)
         if isinstance(found, Policy):

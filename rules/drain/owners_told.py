@@ -1,8 +1,8 @@
 """What the owner of a pod that had to go is told, as an Event in the pod's own namespace.
 
 They see neither the Node nor the GPUQuarantine: one sentence says what happened to the pod, on
-which node, for which cause, under which session, and where to look next. Called by
-`remediator.drain.owners_told` once the API server accepted the eviction or the deletion by force.
+which node, for which cause, under which session, and where to look next. Called by the drain once
+the API server accepted the eviction or the deletion by force.
 """
 
 from __future__ import annotations

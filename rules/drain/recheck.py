@@ -1,7 +1,7 @@
 """The last look before one pod is asked to go: does the plan still hold for it, as it is now?
 
 A plan is made from one list; at a low rate its evictions go out minutes later.
-`remediator.drain.drains` asks here, with the pod as it was just read and the policy as it is,
+`remediator.controller.drains` asks here, with the pod as it was just read and the policy as it is,
 right before each is sent.
 """
 

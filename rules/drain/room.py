@@ -1,8 +1,8 @@
 """Whether a pod's GPUs fit another node now: a Degraded fault must not leave work homeless.
 
-Called for Degraded drains with what `remediator.drain.free_gpus` counted; a Fatal drain goes on
-without asking. Affinity, quotas and taints of others are the scheduler's business, so "there is
-room" is a hope, while "no room" is certain.
+Called for Degraded drains with what the remediator counted; a Fatal drain goes on without asking.
+Affinity, quotas and taints of others are the scheduler's business, so "there is room" is a hope,
+while "no room" is certain.
 """
 
 from __future__ import annotations

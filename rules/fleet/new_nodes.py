@@ -1,9 +1,8 @@
 """Test nodes that were never tested, while no pod uses a GPU there.
 
-Called by `remediator.upkeep.new_nodes`. The Job asks the scheduler for all GPUs of the node at the
-lowest priority; one that does not start in time, or is pushed out, was not run. The result is the
-node's condition GPUValidated, which a gate for new nodes waits for; a failed test opens a session
-like any other fault.
+The Job asks the scheduler for all GPUs of the node at the lowest priority; one that does not start
+in time, or is pushed out, was not run. The result is the node's condition GPUValidated, which a
+gate for new nodes waits for; a failed test opens a session like any other fault.
 """
 
 from __future__ import annotations

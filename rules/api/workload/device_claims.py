@@ -3,7 +3,7 @@ containers.
 
 A claim counts once it is allocated: only then it says which driver's devices it holds. Devices
 taken for monitoring only (`adminAccess`) are nobody's to give back. Pure; the claims are read by
-`remediator.drain.device_claims`.
+`remediator.controller.gpus`.
 """
 
 from __future__ import annotations

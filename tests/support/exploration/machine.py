@@ -1,9 +1,8 @@
 """What gpuward does in the small world, through the pure entry points of the node cycle.
 
-One `look` is one round of `remediator.cycle.node_cycle`: observe, decide, carry out the writes
-with the API server's preconditions. A drain's list and plan are part of its node's look; each
-eviction is sent in a step of its own, after the last look at node and session, as the gateway does
-it.
+One `look` is one round of the node cycle: observe, decide, carry out the writes with the API
+server's preconditions. A drain's list and plan are part of its node's look; each eviction is sent
+in a step of its own, after the last look at node and session, as the gateway does it.
 """
 
 from __future__ import annotations
@@ -286,7 +285,7 @@ class Machine(Sight):
         return self._booked(state._replace(pods=tuple(pods)), index, eviction, outcome)
 
     def kept(self, state: State, index: int, session: QuarantineView | None, pod: PodView) -> str:
-        """Why the pod is left alone by now, as `remediator.drain.drains` asks before it sends."""
+        """Why the pod is left alone by now, as `Drains` asks before it sends."""
         if not self.setting.asks_again:
             return ""
         if session is None or state.bundles[index].memory.drain is None:

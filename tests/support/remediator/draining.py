@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from hack.sim.cluster.resource import POD_DISRUPTION_BUDGETS, PODS
-from remediator.drain.drains import Drains
-from remediator.drain.look import DrainLook
+from remediator.controller.drain_reads import DrainLook
+from remediator.controller.drains import Drains
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode
 from rules.policy.durations import Seconds

@@ -6,15 +6,14 @@ import asyncio
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 
-from remediator.cycle.node_cycle import CycleSenses, NodeCycle
-from remediator.edge import Edge
+from remediator.controller.node_cycle import CycleSenses, NodeCycle
 from remediator.kube.api_groups import ApiGroups
 from remediator.kube.caches import Caches, Listeners, PublisherPods
 from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
 from remediator.kube.repair_objects import RepairObjects
 from remediator.kube.telling import Telling
-from remediator.world import World
+from remediator.world import Edge, World
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy

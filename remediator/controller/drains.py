@@ -1,0 +1,397 @@
+"""The drains under way: one pass after another on each node, evictions through one queue.
+
+`loop` steers: it says per node whether pods may go (`Evicting`). A pass lists the node's pods and
+plans (`rules.drain.plan`); the pump sends what the queue of PDBs says is due
+(`rules.drain.queue`), one eviction in flight per PDB over all nodes. Every answer is classified by
+`rules.drain.eviction` and booked in the drain's memory. Nothing here decides, and losing the
+memory costs time, never safety.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import structlog
+
+from remediator.controller.drain_reads import DrainLook
+from remediator.controller.evictions import Counting, Listed, OwnersTold, PodLook
+from remediator.kube.answer import Answer, ApiError
+from remediator.kube.clock import heard
+from remediator.kube.gateway import Result
+from remediator.world import Edge, EdgePart
+from rules.api import writes as d
+from rules.api.backoff import backoff_s
+from rules.api.budgets import PdbView
+from rules.api.nodes import QuarantineView
+from rules.api.pods import PodView
+from rules.api.timestamps import parse_time
+from rules.drain import queue as pdb_queue
+from rules.drain.arrivals import listed_again_s, plan_watch
+from rules.drain.budget import matching, needs_turn
+from rules.drain.drain_input import DrainInput
+from rules.drain.eviction import EvictionKind, EvictionOutcome, classify, no_answer
+from rules.drain.memory import DrainMemory, announced, answered, forced, not_forced
+from rules.drain.obstacles import force_refusal
+from rules.drain.plan import DrainPlan, plan_drain
+from rules.drain.recheck import kept_from_eviction, kept_from_force
+from rules.drain.unseen import SAID_FROM, failed, not_listed
+from rules.policy.policy import Policy
+from rules.session.causes import causes_in_effect, worst
+
+KeptFrom = Callable[[PodView, DrainInput, Policy, float], str]
+
+_LOG = structlog.get_logger()
+
+# While pods are leaving a list per second sees the last one go as soon as `kubectl drain` does;
+# a drain that only waits for a budget is woken by the PDB's watch, and one that waits for a time
+# by its plan.
+_LEAVING_S = 1.0
+# Whoever takes longer than this to leave is seen gone a few seconds later.
+_SOON_S = 60.0
+_WAITING_S = 5.0
+_FAILED_S = 2.0
+_LONGEST_S = 60.0
+# Answers come in bursts, and what a plan still has to know is read at once.
+_SHORT_S = 0.25
+# A node's pods are listed every few seconds; what an older list said of them harms nobody.
+_LOOK_OLD_S = 60.0
+
+
+class _Drain:
+    """One node's drain in this process."""
+
+    def __init__(self, session: QuarantineView, steered: d.Evicting) -> None:
+        self.session_uid = session.metadata.uid
+        self.steered = steered
+        self.dry_run = steered is d.Evicting.PROBE
+        self.memory = DrainMemory.resume(None if self.dry_run else session.status.drain)
+        self.plan: DrainPlan | None = None
+        self.wanted: tuple[d.EvictPod, ...] = ()
+        self.failures = 0
+        self.leaving = 0
+        """How many pods were on their way out as of the last look."""
+        self.left_at = float("-inf")
+        """CLOCK_BOOTTIME when that number changed."""
+        self.look: DrainInput | None = None
+        """What the plan was made from."""
+        self.looked_at = float("-inf")
+        """CLOCK_BOOTTIME when that look began."""
+        self.answered_at: dict[str, float] = {}
+        """CLOCK_BOOTTIME of the last answer about each pod, by UID."""
+        self.changed = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+    def listed(self, uid: str) -> Listed | None:
+        """The node's pods as the last look found them, where that says what became of this one:
+        what came of an answer that got lost, only a later look knows.
+        """
+        if self.look is None or self.looked_at <= self.answered_at.get(uid, float("-inf")):
+            return None
+        return Listed(self.look.pods, self.looked_at)
+
+
+class Drains(EdgePart):
+    """All drains, and the queue they share."""
+
+    def __init__(
+        self,
+        edge: Edge,
+        *,
+        look: DrainLook,
+        wake: Callable[[str], None],
+        last_active_at: Callable[[str], float | None],
+    ) -> None:
+        super().__init__(edge)
+        self._wake = wake
+        self._last_active_at = last_active_at
+        self._look = look
+        self._drains: dict[str, _Drain] = {}
+        self._queue = pdb_queue.PdbQueue()
+        self._owners = OwnersTold(edge)
+        self._counting = Counting(lambda: edge.world.caches.pdbs.items)
+        self._due = asyncio.Event()
+        self._group: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Send what is due until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                while True:
+                    wait_s = self._pump(group)
+                    self._due.clear()
+                    await heard(self._due, wait_s)
+        finally:
+            # The passes ended with the group: the next looks start their drains anew.
+            self._group, nodes = None, list(self._drains)
+            self.stop_all()
+            for node in nodes:
+                self._wake(node)
+
+    def plan(self, node: str) -> DrainPlan | None:
+        """The node's plan as of the last list, with every answer since."""
+        drain = self._drains.get(node)
+        return drain.plan if drain is not None else None
+
+    def steer(self, node: str, evicting: d.Evicting) -> None:
+        """Start, go on with, or stop the node's drain."""
+        drain = self._drains.get(node)
+        sessions = self._world.open_sessions(node)
+        if evicting is d.Evicting.NO or not sessions:
+            if drain is not None:
+                self._stop(node, drain)
+            return
+        session = sessions[0]
+        if drain is not None and drain.session_uid == session.metadata.uid:
+            if drain.steered is evicting:
+                # Who is to go may be on record now.
+                self._due.set()
+                return
+            self._stop(node, drain)
+        if self._group is None:
+            return
+        drain = self._drains[node] = _Drain(session, evicting)
+        drain.task = self._group.create_task(self._passes(node, drain))
+
+    def stop_all(self) -> None:
+        """Not the leader any more: start nothing; what is in flight ends by itself."""
+        for node, drain in list(self._drains.items()):
+            self._stop(node, drain)
+
+    def pdb_changed(self, key: str) -> None:
+        """A PDB's watch saw a change: ask again at once."""
+        self._counting.changed(key)
+        self._queue = pdb_queue.pdb_changed(self._queue, key)
+        self._due.set()
+
+    def _stop(self, node: str, drain: _Drain) -> None:
+        self._drains.pop(node, None)
+        # Let go of here, too: a cancelled task and its drain would hold each other, and all that
+        # was looked at, until the next search for such circles.
+        task, drain.task = drain.task, None
+        if task is not None:
+            task.cancel()
+
+    async def _passes(self, node: str, drain: _Drain) -> None:
+        while True:
+            sessions = self._world.open_sessions(node)
+            if not sessions or sessions[0].metadata.uid != drain.session_uid:
+                return
+            try:
+                wait_s = await self._pass(node, drain, sessions[0])
+                drain.failures = 0
+            except ApiError as error:
+                _LOG.warning("drain pass", node=node, why=str(error))
+                code, said = error.answer.code, str(error)
+                self._unseen(node, drain, not_listed(drain.memory, drain.plan, code, said))
+                wait_s = min(_WAITING_S, _FAILED_S * drain.failures)
+            except Exception as error:  # noqa: BLE001 - one node must not stop the others
+                where = self._isolation.note("drain", f"node {node}", error)
+                self._unseen(node, drain, failed(drain.memory, drain.plan, where))
+                wait_s = backoff_s(drain.failures, _WAITING_S, _LONGEST_S)
+            drain.changed.clear()
+            if await heard(drain.changed, wait_s):
+                # Answers come in bursts; one list serves them all.
+                await self._clock.sleep(_SHORT_S)
+
+    def _unseen(self, node: str, drain: _Drain, plan: DrainPlan) -> None:
+        """The node cannot be looked at: nobody goes, and from the second time on that is said."""
+        drain.failures += 1
+        drain.wanted = ()
+        if drain.failures >= SAID_FROM:
+            if drain.steered is not d.Evicting.WATCH:
+                drain.plan, drain.memory = plan, plan.memory
+            self._wake(node)
+
+    async def _pass(self, node: str, drain: _Drain, session: QuarantineView) -> float:
+        """List, plan, offer; seconds until the next pass when nothing changes."""
+        if drain.steered in {d.Evicting.WATCH, d.Evicting.LOOK}:
+            return await self._watch(node, drain, session)
+        began = self._clock.elapsed()
+        look = await self._look.look(
+            session,
+            causes_in_effect(session, self._world.snapshot()),
+            drain.memory,
+            drain.plan,
+            last_active_at=self._last_active_at(drain.session_uid),
+            dry_run=drain.dry_run,
+            own_namespace=self._world.snapshot().own_namespace,
+        )
+        now = self._clock.now()
+        plan = plan_drain(look, self._policy(), drain.memory, now)
+        drain.plan, drain.memory, drain.wanted = plan, plan.memory, plan.evict
+        drain.look, drain.looked_at = look, began
+        self._due.set()
+        self._wake(node)
+        await self._force(node, drain, plan)
+        if plan.wants_owners and not drain.dry_run:
+            return _SHORT_S
+        if plan.leaving != drain.leaving:
+            drain.leaving, drain.left_at = plan.leaving, began
+        soon = plan.leaving and began - drain.left_at <= _SOON_S
+        wait_s = _LEAVING_S if soon else _WAITING_S
+        if plan.wake_at is not None:
+            wait_s = min(wait_s, max(0.05, plan.wake_at - self._clock.now()))
+        return wait_s
+
+    async def _watch(self, node: str, drain: _Drain, session: QuarantineView) -> float:
+        """Of a drained node: who came past the scheduler, and whether it is empty for a repair."""
+        close = drain.steered is d.Evicting.LOOK
+        # What a repair rests on is asked of the API server itself, not of its watch cache.
+        pods = await (self._look.pods_on(node) if close else self._look.pods_seen(node))
+        now = self._clock.now()
+        before = drain.plan
+        drain.plan = plan_watch(
+            pods,
+            node,
+            worst(causes_in_effect(session, self._world.snapshot())),
+            self._policy(),
+            drain.memory,
+            since=parse_time(session.status.phase_since) or now,
+            now=now,
+            before=before,
+            certain=close,
+            own_namespace=self._world.snapshot().own_namespace,
+        )
+        if close or before is None or _in_the_way(before) != _in_the_way(drain.plan):
+            self._wake(node)
+        if close:
+            return max(1.0, self._policy().drain.settle_s)
+        return random.uniform(*listed_again_s(drain.plan))
+
+    async def _force(self, node: str, drain: _Drain, plan: DrainPlan) -> None:
+        """By policy, past the deadline: the condition first, then the deletion, pod by pod."""
+        for target, delete in plan.force:
+            kept = partial(self._kept_from, kept_from_force, node, drain)
+            about = PodLook(self._api, self._clock, delete, kept)
+            sent = await self._gateway.send(target, about)
+            if sent.done:
+                sent = await self._gateway.send(delete, about)
+            if sent.result is Result.REFUSED and sent.answer is not None:
+                refusal = force_refusal(sent.answer.code, sent.answer.sentence())
+                self._book(drain, not_forced(drain.memory, delete.uid, refusal))
+            if sent.done:
+                eviction = d.EvictPod(
+                    node=delete.node, namespace=delete.namespace, name=delete.name, uid=delete.uid
+                )
+                self._book(drain, forced(drain.memory, eviction))
+                self._metrics.evictions.labels("Forced").inc()
+                self._owners.tell(delete)
+
+    def _book(self, drain: _Drain, memory: DrainMemory) -> None:
+        drain.memory = memory
+        if drain.plan is not None:
+            drain.plan = replace(drain.plan, memory=memory)
+        drain.changed.set()
+
+    def _kept_from(self, rule: KeptFrom, node: str, drain: _Drain, pod: PodView) -> str:
+        """Why the pod is left alone by now: the drain ended, or its plan or the policy changed."""
+        if self._drains.get(node) is not drain or drain.look is None:
+            return "its drain was stopped"
+        if self._clock.elapsed() - drain.looked_at > _LOOK_OLD_S:
+            return "the node's pods could not be listed for over a minute"
+        return rule(pod, drain.look, self._policy(), self._clock.now())
+
+    def _kept_from_eviction(self, drain: _Drain, eviction: d.EvictPod, pod: PodView) -> str:
+        if all(wanted.uid != eviction.uid for wanted in drain.wanted):
+            return "the plan leaves it alone by now"
+        return self._kept_from(kept_from_eviction, eviction.node, drain, pod)
+
+    def _pump(self, group: asyncio.TaskGroup) -> float | None:
+        """Send what is due; seconds until time alone makes something due."""
+        now = self._clock.now()
+        wanted = [
+            eviction
+            for node, drain in self._drains.items()
+            if drain.dry_run or self._on_record(node)
+            for eviction in drain.wanted
+            if self._may_ask(drain, eviction)
+        ]
+        self._queue, send = pdb_queue.due(self._queue, wanted, now)
+        for eviction in send:
+            group.create_task(self._evict(eviction))
+        due_at = pdb_queue.next_due_at(self._queue, wanted, now)
+        return None if due_at is None else max(0.01, due_at - now)
+
+    def _on_record(self, node: str) -> bool:
+        sessions = self._world.open_sessions(node)
+        return bool(sessions) and announced(sessions[0].status.drain)
+
+    def _may_ask(self, drain: _Drain, eviction: d.EvictPod) -> bool:
+        outcome = drain.memory.outcomes.get(eviction.uid)
+        return outcome is None or not (outcome.done or drain.dry_run)
+
+    async def _evict(self, eviction: d.EvictPod) -> None:
+        outcome = no_answer("cancelled")
+        try:
+            outcome = await self._ask(eviction)
+        except ApiError as error:
+            outcome = no_answer(str(error))
+        except Exception as error:  # noqa: BLE001 - one pod must not stop the others
+            about = f"pod {eviction.namespace}/{eviction.name}"
+            self._isolation.note("eviction", about, error)
+        finally:
+            self._answered(eviction, outcome)
+
+    async def _ask(self, eviction: d.EvictPod) -> EvictionOutcome:
+        """A fresh look at the pod, then the Eviction API."""
+        drain = self._drains.get(eviction.node)
+        if drain is None:
+            return no_answer("its drain was stopped")
+        kept = partial(self._kept_from_eviction, drain, eviction)
+        about = PodLook(
+            self._api, self._clock, eviction, kept, partial(drain.listed, eviction.uid)
+        )
+        why = await about.look()
+        if (known := about.known()) is not None:
+            return known
+        if why or about.pod is None:
+            return no_answer(why)
+        pdbs = matching(about.pod, self._world.caches.pdbs.items.values())
+        if not eviction.pdb and needs_turn(about.pod, pdbs):
+            return EvictionOutcome(kind=EvictionKind.POD_CHANGED, message="a PDB protects it now")
+        asked_at = self._counting.version(eviction.pdb)
+        sent = await self._gateway.send(eviction, about)
+        if (known := about.known()) is not None:
+            return known
+        if sent.result is Result.HELD:
+            return no_answer("")
+        if sent.answer is None:
+            return no_answer(sent.why)
+        outcome = _outcome(sent.answer, about.pod, pdbs, self._clock.now())
+        if outcome.unproven:
+            return await about.confirmed(outcome)
+        if outcome.accepted and eviction.pdb and not eviction.dry_run:
+            await self._counting.counted(eviction, asked_at)
+        return outcome
+
+    def _answered(self, eviction: d.EvictPod, outcome: EvictionOutcome) -> None:
+        if not eviction.dry_run:
+            self._metrics.evictions.labels(outcome.kind.value).inc()
+        if outcome.accepted:
+            self._owners.tell(eviction)
+        now = self._clock.now()
+        self._queue = pdb_queue.answered(self._queue, eviction, outcome, now, random.random())
+        drain = self._drains.get(eviction.node)
+        if drain is not None and drain.dry_run == eviction.dry_run:
+            drain.answered_at[eviction.uid] = self._clock.elapsed()
+            self._book(drain, answered(drain.memory, eviction, outcome))
+        self._due.set()
+
+
+def _in_the_way(plan: DrainPlan) -> tuple[object, ...]:
+    return plan.arrived, plan.using_gpus
+
+
+def _outcome(
+    answer: Answer, pod: PodView, pdbs: tuple[PdbView, ...], now: float
+) -> EvictionOutcome:
+    if answer.code == 0:
+        return no_answer(answer.failure)
+    wait = answer.retry_after_s
+    headers = {"Retry-After": str(round(wait))} if wait else {}
+    return classify(answer.code, headers, answer.body, pod, pdbs, now)

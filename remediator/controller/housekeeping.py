@@ -1,0 +1,236 @@
+"""What the leader does on the side: agents that fell silent, and history that is kept long enough.
+
+Rules decide (`rules.fleet.agent_silence`, `rules.session.history`); this module finds whom to ask
+about without reading every verdict every minute: a node with a Ready agent pod needs no look, one
+whose agent sends heartbeats is looked at when the next one is overdue, and one without a verdict,
+or that says already that nobody looks, rarely: what changes that shows in its node or its pod
+(`look_again`). Where many are due they are read by one list, so that a fleet without agents costs
+next to nothing.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from remediator.kube.answer import ApiError
+from remediator.kube.caches import PublisherPods
+from remediator.kube.gateway import Result
+from remediator.kube.resources import HEALTHS
+from remediator.world import Edge, EdgePart
+from rules.api.metadata import ObjectMeta, View
+from rules.api.nodes import HealthView
+from rules.api.object_name import api_path
+from rules.api.requests import EVIDENCES
+from rules.fleet.agent_silence import mark_unknown, say_silent, silent_since
+from rules.session.history import outlived
+from rules.session.observation import HEARTBEAT_FRESH_S
+from rules.session.repair.evidence import outlived_evidence
+
+_SWEEP_S = 20.0
+_LOOK_AGAIN_S = 60.0
+# Nothing to see, and whatever changes that is seen elsewhere: this only makes up for what is not.
+_NOTHING_NEW_S = 600.0
+# More are read by one list of all verdicts, which costs as much as so many single reads,
+_ONE_BY_ONE = 20
+# and is not asked for more often than this.
+_LISTED_S = 120.0
+_PAGE = 250
+# Known to the watch already, so that it costs no call;
+_HISTORY_S = 60.0
+# this is a list.
+_EVIDENCE_S = 600.0
+# What is left is deleted by the next sweep: whatever is made, pruning keeps up with it.
+_DELETIONS_PER_SWEEP = 500
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+
+class EvidenceMeta(View, frozen=True, kw_only=True):
+    """A GPUEvidence, of which only the metadata is asked for."""
+
+    metadata: ObjectMeta
+
+
+class Housekeeping(EdgePart):
+    """Sweeps for one process; only the leader's do anything."""
+
+    def __init__(self, edge: Edge, *, publishers: PublisherPods) -> None:
+        super().__init__(edge)
+        self._publishers = publishers
+        self._look_at: dict[str, float] = {}
+        self._listed_at = float("-inf")
+        self._silent: set[str] = set()
+        self._said: set[str] = set()
+        """Nodes whose verdict says that its agent is silent."""
+        self._remembered = False
+        self._history_at = float("-inf")
+        self._evidence_at = float("-inf")
+        self._evidence: set[str] = set()
+        """Names of the evidence in the last list that was not deleted since."""
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        while True:
+            await self._clock.sleep(_SWEEP_S)
+            if self._may_act():
+                await self.sweep()
+
+    def look_again(self, node: str) -> None:
+        """The node's agent, or what the node says of it, changed: look in the next sweep."""
+        self._look_at.pop(node, None)
+
+    async def sweep(self) -> None:
+        """Look at the agents that may be gone and, now and then, at the history."""
+        await self._agents()
+        if self._clock.elapsed() - self._history_at >= _HISTORY_S:
+            self._history_at = self._clock.elapsed()
+            with self._isolation.guard("housekeeping", "the history"):
+                await self._history()
+        if self._clock.elapsed() - self._evidence_at >= _EVIDENCE_S:
+            self._evidence_at = self._clock.elapsed()
+            with self._isolation.guard("housekeeping", "evidence"):
+                await self._evidence_history()
+
+    async def _agents(self) -> None:
+        ready = {
+            agent.node
+            for uid, agent in self._world.caches.agents.items()
+            if agent.ready and self._publishers.watched(uid)
+        }
+        nodes = self._world.caches.nodes.items
+        self._silent &= nodes.keys() - ready
+        now = self._clock.now()
+        if ready and not self._remembered:
+            # Of nodes whose agent is not ready each verdict is looked at anyway.
+            with self._isolation.guard("housekeeping", "silent verdicts"):
+                await self._remember()
+        quiet = {n for n in nodes if n not in ready}
+        due = {n for n in quiet if self._look_at.get(n, 0.0) <= now}
+        # Back again: its verdict has to stop saying otherwise, if the agent has not replaced it.
+        due |= self._said & nodes.keys() & ready
+        if len(due) > _ONE_BY_ONE:
+            with self._isolation.guard("housekeeping", "the list of verdicts"):
+                await self._listed(due)
+        else:
+            for name in sorted(due):
+                with self._isolation.guard("housekeeping", f"node {name}"):
+                    await self._asked(name)
+        self._look_at = {n: at for n, at in self._look_at.items() if n in nodes}
+        self._metrics.agents_silent.set(len(self._silent))
+
+    async def _listed(self, due: set[str]) -> None:
+        """Look at all that are due by one list, page by page."""
+        elapsed = self._clock.elapsed()
+        if elapsed - self._listed_at < _LISTED_S:
+            return
+        self._listed_at = elapsed
+        now = self._clock.now()
+        self._look_at.update(dict.fromkeys(due, now + _LOOK_AGAIN_S))
+        left = set(due)
+        async for page in self._api.pages(HEALTHS, HealthView, limit=_PAGE):
+            left.difference_update(page.unread)
+            for health in page.items:
+                if (name := health.metadata.name) in left:
+                    left.discard(name)
+                    with self._isolation.guard("housekeeping", f"node {name}"):
+                        await self._agent(name, health)
+        self._look_at.update(dict.fromkeys(left, now + _NOTHING_NEW_S))
+
+    async def _asked(self, name: str) -> None:
+        """Look at one."""
+        now = self._clock.now()
+        self._look_at[name] = now + _LOOK_AGAIN_S
+        try:
+            health = await self._api.get(api_path(HEALTHS, name), HealthView)
+        except ApiError as error:
+            if error.answer.code != 404:
+                raise
+            self._look_at[name] = now + _NOTHING_NEW_S
+            return
+        await self._agent(name, health)
+
+    async def _agent(self, name: str, health: HealthView) -> None:
+        now = self._clock.now()
+        await self._publishers.look(health)
+        heard_at = health.heard_at if health.status.publisher.heartbeat else None
+        if heard_at is not None:
+            # A heartbeat of the future must not put the next look off for ever.
+            due = min(heard_at, now) + HEARTBEAT_FRESH_S
+            self._look_at[name] = max(now + _LOOK_AGAIN_S, due)
+        agents, since = self._world.caches.agents, self._world.observing_since
+        await self._say(name, health, now)
+        node = self._world.caches.nodes.items.get(name)
+        if node is None or silent_since(health, agents, since, now) is None:
+            self._silent.discard(name)
+            return
+        self._silent.add(name)
+        write = mark_unknown(node, health, agents, since, now)
+        if write is None:
+            self._look_at[name] = now + _NOTHING_NEW_S
+        else:
+            await self._gateway.send(write)
+
+    async def _say(self, name: str, health: HealthView, now: float) -> None:
+        """Let the verdict say whether its agent is silent; who came back is looked at until it
+        does not say so any more.
+        """
+        agents, since = self._world.caches.agents, self._world.observing_since
+        word = say_silent(health, agents, since, now)
+        says = bool(health.status.silent_since)
+        if word is not None and (await self._gateway.send(word)).result is Result.DONE:
+            says = bool(word.since)
+        if says:
+            self._said.add(name)
+        else:
+            self._said.discard(name)
+
+    async def _remember(self) -> None:
+        """Which verdicts an earlier process left with that word: asked for once, and they are
+        few.
+        """
+        query = {"fieldSelector": "status.silentSince!="}
+        try:
+            found = await self._api.items(HEALTHS, HealthView, query=query)
+        except ApiError as error:
+            # Definitions of an older release know neither the field nor the question.
+            self._remembered = error.answer.code == HTTPStatus.BAD_REQUEST
+            raise
+        self._said |= {health.metadata.name for health in found.found}
+        self._remembered = True
+
+    async def _history(self) -> None:
+        sessions = list(self._world.caches.quarantines.items.values())
+        policy = self._policy()
+        outlasted = outlived(sessions, policy, self._clock.now())
+        for deletion in outlasted[:_DELETIONS_PER_SWEEP]:
+            if self._policy() is not policy:
+                # It may keep by now what it did not keep a moment ago.
+                return
+            sent = await self._gateway.send(deletion)
+            if sent.result not in {Result.DONE, Result.GONE}:
+                # What is refused is refused to the next ones as well, for now.
+                return
+        if len(outlasted) > _DELETIONS_PER_SWEEP:
+            self._history_at = float("-inf")
+
+    async def _evidence_history(self) -> None:
+        """Evidence outlives node and session, but not history. Only its metadata is listed."""
+        policy = self._policy()
+        try:
+            kept = await self._api.items(EVIDENCES, EvidenceMeta, accept=METADATA_LIST)
+        except ApiError as error:
+            if error.answer.code not in {403, 404}:
+                raise
+            return
+        there = {each.metadata.name for each in kept.found} | set(kept.unread)
+        if len(lost := self._evidence - there) > 1:
+            # One alone a person may have deleted.
+            self._metrics.objects_lost.labels("GPUEvidence").inc(len(lost))
+        self._evidence = there
+        sessions = self._world.caches.quarantines.items
+        found = (each.metadata for each in kept.found)
+        deletions = outlived_evidence(found, sessions, self._clock.now())
+        for deletion in deletions[:_DELETIONS_PER_SWEEP]:
+            if self._policy() is not policy:
+                return
+            await self._gateway.send(deletion)
+            self._evidence.discard(deletion.name)

@@ -1,0 +1,151 @@
+"""The policy in effect: the file as read at the start, and again whenever it changes.
+
+Missing or invalid since the start: mode Shadow, by an accident that is told apart from a Shadow
+that somebody chose (`rules.policy.shadow`): what comes meanwhile waits. Invalid at a reload: the
+last good policy stays in effect, and the replica reports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from remediator.kube.clock import Clock
+from remediator.metrics import Metrics
+from remediator.policy_file import read_policy
+from rules.api.quarantine import Mode
+from rules.api.timestamps import utc
+from rules.policy.policy import Policy, with_installed
+from rules.policy.shadow import UnreadPolicy, by_accident
+
+_LOG = structlog.get_logger()
+
+# A ConfigMap volume changes at most every few seconds; looking is one stat call.
+_LOOK_EVERY_S = 1.0
+
+
+class PolicySource:
+    """The policy in effect."""
+
+    def __init__(
+        self,
+        path: str | None,
+        *,
+        shadow: bool,
+        metrics: Metrics,
+        on_change: Callable[[Policy], None],
+        builtin_validation: bool = False,
+    ) -> None:
+        self.problems: list[str] = []
+        """What is wrong with the file now; empty when it is in effect."""
+        self._last_good = False
+        """Whether the file was ever good since the start."""
+        self._wrong_at: float | None = None
+        """Since when, in the API server's time; None where it was so from the start."""
+        self._path = Path(path) if path else None
+        self._shadow = shadow
+        self._builtin_validation = builtin_validation
+        self._metrics = metrics
+        self._on_change = on_change
+        self._stamp: tuple[int, int, int] | None = None
+        self._policy = Policy()
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in effect."""
+        return self._policy
+
+    @property
+    def mode(self) -> Mode:
+        """Whether to act; --shadow wins over the file."""
+        return self._policy.mode
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the file, and by what this replica goes on; "" while it holds."""
+        if not self.problems:
+            return ""
+        then = "this replica has read no policy since it started and is in Shadow"
+        if self._wrong_at is not None:
+            then = f"since {utc(self._wrong_at)} this replica goes on by the last good one"
+        if by_accident(self._policy):
+            then += ", which nobody chose: nothing is done for nodes that fail"
+        return f"{self.wrong}; {then}."
+
+    @property
+    def wrong(self) -> str:
+        """What is wrong with the file, a clause; "" while it holds."""
+        if not self.problems:
+            return ""
+        more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
+        return f"{self.problems[0]}{more}"
+
+    @property
+    def unread(self) -> bool:
+        """Whether nothing is done to nodes only since no policy could be read."""
+        return by_accident(self._policy)
+
+    def start(self) -> None:
+        """Read the file for the first time."""
+        if self._path is None:
+            _LOG.info("policy", message="no --policy FILE was given: mode Shadow, default limits")
+        self._read(first=True)
+
+    async def watch(self, clock: Clock) -> None:
+        """Read the file again whenever it changed, until cancelled."""
+        while True:
+            await clock.sleep(_LOOK_EVERY_S)
+            self.look(clock)
+
+    def look(self, clock: Clock) -> None:
+        """Read the file again if it changed."""
+        if self._path is None or self._stamp_now() == self._stamp:
+            return
+        self._read(first=False)
+        if not self.problems:
+            self._wrong_at = None
+        elif self._wrong_at is None and self._last_good:
+            self._wrong_at = clock.now()
+
+    def _read(self, *, first: bool) -> None:
+        self._stamp = self._stamp_now()
+        found = read_policy(self._path) if self._path is not None else Policy()
+        if isinstance(found, Policy):
+            self.problems = []
+            self._last_good = True
+            self.use(found, first=first)
+        else:
+            self.problems = found
+            after = "the last good policy goes on" if self._last_good else "mode is Shadow"
+            for problem in found:
+                _LOG.error("policy", problem=problem, next=after)
+            if first:
+                # Where `--shadow` says so, Shadow is what somebody chose, whatever the file says.
+                self.use(Policy() if self._shadow else UnreadPolicy(), first=True)
+        self._metrics.policy_reload_ok.set(0 if self.problems else 1)
+
+    def use(self, policy: Policy, *, first: bool = False) -> None:
+        """From now on this is the policy; `first`: nobody need hear of it."""
+        if self._shadow:
+            policy = msgspec.structs.replace(policy, mode=Mode.SHADOW)
+        policy = with_installed(policy, validate=self._builtin_validation)
+        changed = policy != self._policy
+        self._policy = policy
+        self._metrics.enforcing.set(1 if policy.mode is Mode.ENFORCE else 0)
+        self._metrics.policy_unread.set(1 if by_accident(policy) else 0)
+        if changed or first:
+            _LOG.info("policy", mode=policy.mode.value, source=str(self._path or "defaults"))
+        if changed and not first:
+            self._on_change(policy)
+
+    def _stamp_now(self) -> tuple[int, int, int] | None:
+        if self._path is None:
+            return None
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_ino, found.st_size

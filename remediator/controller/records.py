@@ -1,0 +1,211 @@
+"""Keeps GPURecords: the leader writes down what became of each fault, and forgets after 90 days.
+
+Listeners say which nodes changed, a sweep looks at them (`rules.fleet.happenings` says what their
+records should hold) and writes what differs. Nothing waits for it: without records, or without
+their definition, everything else works as before there were any.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from remediator.kube.answer import ApiError
+from remediator.kube.gateway import Result, Sent
+from remediator.kube.resources import HEALTHS, RECORDS
+from remediator.world import Edge, EdgePart
+from rules.api.names import ANNOTATION_REPAIRED
+from rules.api.nodes import HealthView, NodeView, QuarantineView
+from rules.api.object_name import api_path, is_object_name
+from rules.api.writes import CreateRecord, DeleteRecord, Write
+from rules.fleet.happenings import RecordChange, aged, record_changes, room_for_records
+from rules.ledger.record import GPU_SCOPE, RecordView
+from rules.text.kube_status import lacks_right
+
+_LOG = structlog.get_logger()
+
+_SWEEP_S: Final = 10.0
+_NODES_PER_SWEEP: Final = 50
+_AGED_PER_SWEEP: Final = 50
+"""Records looked at for what time alone does to them: each once in an hour or so."""
+_LOOK_AGAIN_S: Final = 60.0
+"""One node is not looked at more often: a flapping fault is one line of its record."""
+_FORBIDDEN_S: Final = 60.0
+"""All records wait so long for a permission: who repairs it wants to see it work."""
+_REFUSED_S: Final = 600.0
+"""A node waits so long of which one record was refused for what stands in it."""
+MOST_RECORDS: Final = 20_000
+"""Beyond so many no new one is opened: a hostile verdict may name any number of GPUs."""
+
+
+class RecordKeeping(EdgePart):
+    """The records of one process; only the leader's writes anything."""
+
+    def __init__(self, edge: Edge) -> None:
+        super().__init__(edge)
+        self._due: dict[str, float] = {}
+        """When each changed node may be looked at (CLOCK_BOOTTIME)."""
+        self._looked: dict[str, float] = {}
+        self._round: list[str] = []
+        self._forbidden_until = float("-inf")
+        self._forbidden = False
+
+    def node_changed(self, name: str) -> None:
+        """Its verdict or one of its sessions is another."""
+        self._due.setdefault(name, self._looked.get(name, float("-inf")) + _LOOK_AGAIN_S)
+
+    def node_said(self, before: NodeView | None, after: NodeView | None) -> None:
+        """A person may have said on the node that it was repaired."""
+        if after is not None and before is not None and _repaired(before) != _repaired(after):
+            self.node_changed(after.name)
+
+    def took_over(self) -> None:
+        """Whatever changed while nobody led is looked at once."""
+        for name in {*self._world.sessions, *self._world.healths}:
+            self.node_changed(name)
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        while True:
+            await self._clock.sleep(_SWEEP_S)
+            if self._may_act() and self._world.caches.records.synced:
+                await self.sweep()
+
+    async def sweep(self) -> None:
+        """Look at the nodes that are due, and now and then at what time does to records."""
+        now = self._clock.elapsed()
+        if now < self._forbidden_until:
+            return
+        due = [name for name, at in self._due.items() if at <= now]
+        for name in due[:_NODES_PER_SWEEP]:
+            self._due.pop(name, None)
+            self._looked[name] = now
+            with self._isolation.guard("records", f"node {name}"):
+                if await self._node(name):
+                    continue
+            self.node_changed(name)
+        self._looked = {n: at for n, at in self._looked.items() if now - at < _LOOK_AGAIN_S}
+        with self._isolation.guard("records", "records that grow old"):
+            await self._aged()
+
+    async def _node(self, name: str) -> bool:
+        """Whether the records of the node are as they should be."""
+        world = self._world
+        health = world.healths.get(name) or await self._read(name)
+        sessions = world.sessions.get(name, [])
+        records = world.caches.records.items
+        node = world.caches.nodes.items.get(name)
+        changes = record_changes(name, node, health, sessions, records, self._clock.now())
+        opens = any(change.known is None for change in changes)
+        room = room_for_records(name, records.values()) if opens else 0
+        done = True
+        for change in changes:
+            if change.known is None and len(records) >= MOST_RECORDS:
+                _LOG.warning("record keeping", node=name, why=f"{MOST_RECORDS} records are kept")
+                continue
+            # A node's own record is one: what it says of GPUs never crowds it out.
+            if change.known is None and change.status.scope == GPU_SCOPE:
+                if room <= 0:
+                    why = "so many GPUs have failed there that no further record is opened"
+                    _LOG.warning("record keeping", node=name, record=change.name, why=why)
+                    continue
+                room -= 1
+            done = await self._write(change) and done
+        return done
+
+    async def _read(self, name: str) -> HealthView | None:
+        """The verdict of a node that is well again; None where there is none."""
+        if not is_object_name(name):
+            return None
+        try:
+            return await self._api.get(api_path(HEALTHS, name), HealthView)
+        except ApiError as error:
+            if error.answer.code != 404:
+                raise
+            return None
+
+    async def _aged(self) -> None:
+        items = self._world.caches.records.items
+        self._round = self._round or list(items)
+        names, self._round = self._round[:_AGED_PER_SWEEP], self._round[_AGED_PER_SWEEP:]
+        records = [items[name] for name in names if name in items]
+        for due in aged(records, self._clock.now()):
+            if isinstance(due, DeleteRecord):
+                sent = await self._gateway.send(due)
+                if sent.result is Result.GONE:
+                    items.pop(due.name, None)
+            else:
+                await self._write(due)
+
+    async def _write(self, change: RecordChange) -> bool:
+        """Whether the record is as it should be; what failed is tried at the next look."""
+        if self._clock.elapsed() < self._forbidden_until:
+            return False
+        write: Write = change.write()
+        sent = await self._gateway.send(write)
+        if sent.result is Result.REFUSED:
+            return self._refused(change, sent)
+        if not sent.done or sent.answer is None:
+            return await self._catch_up(change.name)
+        stored = sent.answer.decode(RecordView)
+        if isinstance(write, CreateRecord):
+            filled = await self._gateway.send(change.write(stored.metadata.resource_version))
+            if filled.result is Result.REFUSED:
+                return self._refused(change, filled)
+            if not filled.done or filled.answer is None:
+                return await self._catch_up(change.name)
+            stored = filled.answer.decode(RecordView)
+        self._world.caches.records.learn(stored)
+        if self._forbidden:
+            _LOG.warning("record keeping", why="GPURecords are written again")
+        self._forbidden = False
+        return True
+
+    def _refused(self, change: RecordChange, sent: Sent) -> bool:
+        """A missing permission keeps all records waiting, and is said once; what the server, or a
+        webhook of somebody's, does not like in one record keeps only its node waiting.
+        """
+        now = self._clock.elapsed()
+        if sent.answer is not None and lacks_right(sent.answer.code, sent.answer.sentence()):
+            self._forbidden_until = now + _FORBIDDEN_S
+            if not self._forbidden:
+                why = f"no GPURecord is written ({sent.why}); preflight says what is missing"
+                _LOG.warning("record keeping", why=why)
+            self._forbidden = True
+            return False
+        if change.node:
+            self._due[change.node] = now + _REFUSED_S
+        _LOG.warning("record keeping", record=change.name, why=sent.why)
+        return False
+
+    async def _catch_up(self, name: str) -> bool:
+        """Somebody else wrote it, or nobody knows: read it, and look again later."""
+        try:
+            self._world.caches.records.learn(
+                await self._api.get(api_path(RECORDS, name), RecordView)
+            )
+        except ApiError as error:
+            if error.answer.code == 404:
+                # Deleted: what is still held of it would be written at again and again.
+                self._world.caches.records.items.pop(name, None)
+            else:
+                self._isolation.note("records", f"record {name}", error)
+        return False
+
+
+def _repaired(node: NodeView) -> str:
+    return node.annotations.get(ANNOTATION_REPAIRED, "")
+
+
+def session_nodes(before: QuarantineView | None, after: QuarantineView | None) -> set[str]:
+    """The nodes that a changed session concerns, when it changed in what records hold of it."""
+    told = [(_told(one) if one is not None else None) for one in (before, after)]
+    if told[0] == told[1]:
+        return set()
+    return {one.spec.node_name for one in (before, after) if one is not None}
+
+
+def _told(session: QuarantineView) -> tuple[object, ...]:
+    status = session.status
+    return session.spec.causes, session.spec.release, status.phase, status.mode, status.repair

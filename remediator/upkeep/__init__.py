@@ -1,3 +1,0 @@
-"""What goes on beside the sessions: history, silent agents, maintenance leases, the policy
-file.
-"""

@@ -1,0 +1,134 @@
+"""Pods and owners that strangers wrote, and lists that fail: the drain says so and hides
+nothing.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hack.sim.cluster.resource import PODS, REPLICATION_CONTROLLERS
+from hack.sim.proxy.faults import Fault
+from remediator.controller import drains
+from remediator.controller.drain_reads import DrainLook
+from rules.api.writes import Evicting
+from tests.support.remediator.draining import draining
+from tests.support.remediator.edge import edge
+from tests.support.remediator.scripted_server import until
+
+
+@pytest.fixture
+async def cluster(tmp_path):
+    async with edge(tmp_path) as found:
+        await found.add_node("n1")
+        yield found
+
+
+def served(cluster, *items):
+    """The list of pods is answered with these."""
+    body = json.dumps({"metadata": {}, "items": list(items)}).encode()
+    return cluster.server.faults.add(
+        Fault(method="GET", path="^/api/v1/pods$", times=None, status=200, body=body)
+    )
+
+
+def pod(name, **spec):
+    metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
+    return {"metadata": metadata, "spec": {"nodeName": "n1", **spec}}
+
+
+async def test_a_pod_that_is_not_understood_hides_no_other(cluster):
+    odd = {"name": "v", "emptyDir": {"mode": 448}}
+    async with draining(cluster) as setting:
+        await setting.add_session("n1")
+        served(cluster, pod("alpha", volumes=[odd]), pod("bad", priority="high"), {"metadata": 5})
+        setting.drains.steer("n1", Evicting.GO)
+        await until(lambda: setting.drains.plan("n1") is not None)
+        plan = setting.drains.plan("n1")
+        assert [e.name for e in plan.evict] == ["alpha"], "a field nobody needs is no doubt"
+        assert plan.blocked_reason == "PodUnreadable"
+        assert any("default/bad" in block.pods.names for block in plan.blocked)
+        assert not plan.drained
+
+
+@pytest.mark.parametrize("steered", [Evicting.GO, Evicting.PROBE])
+@pytest.mark.parametrize(
+    ("code", "reason", "says"),
+    [(500, "PodsNotListed", "tried again"), (403, "MissingPermission", "grant")],
+)
+async def test_pods_that_cannot_be_listed_are_said_and_their_time_runs(
+    cluster, monkeypatch, code, reason, says, steered
+):
+    monkeypatch.setattr(drains, "_FAILED_S", 0.1)  # the pause between two tries
+    async with draining(cluster) as setting:
+        await setting.add_session("n1")
+        body = json.dumps({"kind": "Status", "message": "no"}).encode()
+        broken = cluster.server.faults.add(
+            Fault(method="GET", path="^/api/v1/pods$", times=None, status=code, body=body)
+        )
+        setting.drains.steer("n1", steered)
+        await until(lambda: broken.hits >= 1)
+        cluster.clock.ahead_s += 60
+        await until(lambda: setting.drains.plan("n1") is not None)
+        plan = setting.drains.plan("n1")
+        assert (plan.blocked_reason, plan.drained, plan.evict) == (reason, False, ())
+        assert says in plan.unseen.why
+        broken.times = broken.hits
+        await until(lambda: not setting.drains.plan("n1").unseen)
+
+
+async def owned(cluster, name, uid, kind="ReplicationController", api_version="v1"):
+    reference = {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid}
+    metadata = {"name": "p", "ownerReferences": [{**reference, "controller": True}]}
+    limits = {"nvidia.com/gpu": "1"}
+    container = {"name": "c", "image": "i", "resources": {"limits": limits}}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"nodeName": "n1", "containers": [container]},
+    }
+    await cluster.client.create(PODS, body, "default")
+
+
+async def test_an_owner_with_an_odd_selector_ends_nothing(cluster):
+    body = {
+        "apiVersion": "v1",
+        "kind": "ReplicationController",
+        "metadata": {"name": "rc"},
+        "spec": {"replicas": 1, "selector": {"matchLabels": "x"}},
+    }
+    made = await cluster.client.create(REPLICATION_CONTROLLERS, body, "default")
+    await owned(cluster, "rc", made["metadata"]["uid"])
+    async with draining(cluster) as setting:
+        look = DrainLook(setting.cluster.api, setting.cluster.clock, setting.caches)
+        pods, owners = await look.pods_and_owners("n1")
+        assert [p.metadata.name for p in pods] == ["p"]
+        assert owners[made["metadata"]["uid"]].metadata.name == "rc"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "api_version"),
+    [
+        ("../../../pods", "ReplicationController", "v1"),
+        ("..", "ReplicationController", "v1"),
+        ("x?limit=0", "ReplicationController", "v1"),
+        ("x", "../../pods", "v1"),
+        ("x", "Job", "../../api/v1"),
+        ("%2e%2e/%2e%2e", "ReplicationController", "v1"),
+    ],
+)
+async def test_an_owner_reference_chooses_no_path(cluster, name, kind, api_version):
+    await owned(cluster, name, "some-uid", kind, api_version)
+    async with draining(cluster) as setting:
+        look = DrainLook(setting.cluster.api, setting.cluster.clock, setting.caches)
+        before = len(list(cluster.server.requests.all))
+        await look.pods_and_owners("n1")
+        asked = [r.path for r in list(cluster.server.requests.all)[before:]]
+        allowed = ("/api/v1/pods?", "/api/v1/namespaces/default/replicationcontrollers/")
+        assert [
+            path for path in asked if not path.startswith(allowed) and "watch" not in path
+        ] == []
+        names = [p.split("/")[-1] for p in asked if "/replicationcontrollers/" in p]
+        assert not {"..", "pods"} & set(names)

@@ -1,0 +1,75 @@
+"""What a sweep over new nodes has just told of a node it knows at once, before any watch."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hack.sim.cluster.resource import JOBS, NODES, POD_TEMPLATES, PODS
+from remediator.controller.jobs import NewNodeTests
+from rules.api.nodes import NodeView
+from rules.policy.policy import Policy
+from rules.policy.reader import load_policy
+from rules.validate.jobs import LABEL_JOB
+from tests.support.remediator.edge import edge
+from tests.support.remediator.edge_world import EdgeWorld
+
+CONTAINER = {"name": "validate", "image": "gpuward:1"}
+CHECK = {"id": "memory", "gpu": "GPU-0", "verdict": "pass", "value": 0.0, "unit": "wrong words"}
+PASS = json.dumps({"verdict": "pass", "message": "It is well.", "checks": [CHECK]})
+
+
+@pytest.fixture
+async def cluster(tmp_path):
+    async with edge(tmp_path) as found:
+        node = await found.add_node("n1")
+        node["metadata"]["labels"] = {"gpuward.io/gpus": "8"}
+        node = await found.client.update(NODES, node)
+        node["status"]["allocatable"] = {"nvidia.com/gpu": "8"}
+        await found.client.update_status(NODES, node)
+        meta = {"name": "gpuward-validate", "namespace": "gpuward"}
+        template = {"spec": {"containers": [CONTAINER]}}
+        body = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": meta, "template": template}
+        await found.client.create(POD_TEMPLATES, body, "gpuward")
+        yield found
+
+
+async def passes(cluster, job):
+    """The Job's pod ran, and says so."""
+    name = job["metadata"]["name"]
+    spec = {"nodeName": "n1", "containers": [CONTAINER], "restartPolicy": "Never"}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": job["metadata"]["uid"]}
+    meta = {"name": name, "labels": {LABEL_JOB: name}}
+    meta["ownerReferences"] = [{**owner, "controller": True}]
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+    pod = await cluster.client.create(PODS, body, "gpuward")
+    ended = {"exitCode": 0, "reason": "Completed", "message": PASS}
+    state = {"name": "validate", "state": {"terminated": ended}}
+    pod["status"] = {"phase": "Succeeded", "containerStatuses": [state]}
+    await cluster.client.update_status(PODS, pod, "gpuward")
+    job["status"] = {"conditions": [{"type": "Complete", "status": "True", "reason": "x"}]}
+    await cluster.client.update_status(JOBS, job, "gpuward")
+
+
+async def test_the_sweep_that_tells_a_result_asks_for_no_second_test(cluster):
+    policy = load_policy(
+        {
+            "mode": "Enforce",
+            "validate": {"provider": "Job", "newNodes": True},
+        }
+    )
+    assert isinstance(policy, Policy)
+    setting = EdgeWorld(cluster, policy)
+    # Nothing is watched here: what is known of the node is what was read and written.
+    setting.world.doubts.clear()
+    setting.caches.nodes.items["n1"] = await cluster.api.get("/api/v1/nodes/n1", NodeView)
+    tests = NewNodeTests(setting.edge())
+    await tests._sweep()
+    ((job,), _) = await cluster.client.list(JOBS, "gpuward")
+    await passes(cluster, job)
+    await tests._sweep()
+    known = setting.caches.nodes.items["n1"].condition("GPUValidated")
+    assert known is not None
+    assert known.status == "True"
+    assert cluster.writes().count(("create", "jobs")) == 1

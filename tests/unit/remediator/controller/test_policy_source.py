@@ -1,0 +1,169 @@
+"""What a replica says of a policy file that it cannot go by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from remediator.controller.leader_status import SelfReport
+from remediator.controller.policy_source import PolicySource
+from remediator.kube.answer import Answer
+from remediator.kube.refusals import Refusals
+from remediator.metrics import Metrics
+from rules.api.leaders_word import leaders_word
+from rules.api.quarantine import Mode, QuarantineSpec
+from rules.api.writes import CreateSession
+from rules.catalog.why_not import Refusal
+from rules.policy.shadow import by_accident
+from tests.support.remediator.virtual_clock import VirtualClock
+
+TYPO = "drain: {fatalTimout: 10m}\n"
+
+
+def of_path(path: Path) -> PolicySource:
+    found = PolicySource(str(path), shadow=False, metrics=Metrics(), on_change=lambda policy: None)
+    found.start()
+    return found
+
+
+def test_a_replica_that_starts_with_a_bad_file_is_in_shadow_and_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(TYPO)
+    said = of_path(file).trouble
+    assert "drain.fatalTimout is not a known key" in said
+    assert said.endswith(
+        "; this replica has read no policy since it started and is in Shadow, which nobody chose: "
+        "nothing is done for nodes that fail."
+    )
+
+
+def unread(metrics: Metrics) -> tuple[float | None, float | None]:
+    value = metrics.registry.get_sample_value
+    return value("gpuward_policy_unread"), value("gpuward_policy_reload_ok")
+
+
+def test_shadow_by_accident_is_told_from_the_last_good_policy(tmp_path: Path) -> None:
+    file, metrics, clock = tmp_path / "policy.yaml", Metrics(), VirtualClock()
+    file.write_text(TYPO)
+    heard: list[bool] = []
+    replica = PolicySource(
+        str(file), shadow=False, metrics=metrics, on_change=lambda p: heard.append(by_accident(p))
+    )
+    replica.start()
+    assert (replica.unread, replica.mode) == (True, Mode.SHADOW)
+    assert unread(metrics) == (1, 0)
+
+    file.write_text(f"{TYPO}# still\n")
+    replica.look(clock)
+    assert unread(metrics) == (1, 0)
+
+    file.write_text("mode: Shadow\n")
+    replica.look(clock)
+    assert (replica.unread, heard) == (False, [False]), "who acts by it hears that it was chosen"
+    assert unread(metrics) == (0, 1)
+
+    file.write_text(f"{TYPO}# again\n")
+    replica.look(clock)
+    assert unread(metrics) == (0, 0)
+
+
+def test_one_that_had_a_good_one_says_since_when_it_goes_on_by_that(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("mode: Enforce\n")
+    replica, clock = of_path(file), VirtualClock()
+    assert replica.trouble == ""
+
+    file.write_text(TYPO)
+    replica.look(clock)
+    said = replica.trouble
+    assert "; since " in said
+    assert said.endswith(" this replica goes on by the last good one.")
+    clock.at += 600
+    file.write_text(f"{TYPO}# still\n")
+    replica.look(clock)
+    assert replica.trouble == said, "since it first was"
+
+    file.write_text("mode: Enforce\n# mended\n")
+    replica.look(clock)
+    assert replica.trouble == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "shadow", "expected"),
+    [
+        ("mode: Enforce\n", False, 0.0),
+        ("mode: Shadow\n", False, 0.0),
+        (TYPO, False, 1.0),
+        (TYPO, True, 0.0),
+    ],
+)
+def test_shadow_that_nobody_asked_for_is_a_number_that_alerts_can_tell_from_the_other(
+    tmp_path: Path, text: str, shadow: bool, expected: float
+) -> None:
+    file, metrics = tmp_path / "policy.yaml", Metrics()
+    file.write_text(text)
+    PolicySource(str(file), shadow=shadow, metrics=metrics, on_change=lambda policy: None).start()
+    assert metrics.registry.get_sample_value("gpuward_policy_unread") == expected
+
+
+def of_file(path: Path, text: str) -> PolicySource:
+    path.write_text(text)
+    found = PolicySource(str(path), shadow=False, metrics=Metrics(), on_change=lambda policy: None)
+    found.start()
+    return found
+
+
+def nothing() -> Refusal | None:
+    return None
+
+
+def test_it_says_since_when_it_cannot_act_once_that_lasts(tmp_path: Path) -> None:
+    clock, why = VirtualClock(), "Listing nodes is refused (403)."
+    policy = of_file(tmp_path / "policy.yaml", "mode: Enforce\n")
+    report = SelfReport(clock, lambda: why, nothing, policy)
+    began = clock.now()
+    assert report.annotations() == {}, "a list made anew is no news"
+    clock.at += 6
+    said = leaders_word(report.annotations())
+    assert (said.unable, said.unable_since) == ("listing nodes is refused (403)", began)
+    why = ""
+    assert report.annotations() == {}
+    why = "PDBs are refused (403)."
+    clock.at += 60
+    report.annotations()
+    clock.at += 6
+    said = leaders_word(report.annotations())
+    assert (said.unable, said.unable_since) == ("PDBs are refused (403)", began + 66)
+
+
+def test_it_tells_shadow_by_accident_from_the_last_good_policy(tmp_path: Path) -> None:
+    clock, file = VirtualClock(), tmp_path / "policy.yaml"
+    policy = of_file(file, "budgit: {}\n")
+    said = leaders_word(SelfReport(clock, lambda: "", nothing, policy).annotations())
+    assert "budgit is not a known key" in said.unread
+    assert said.last_good == ""
+
+    policy = of_file(file, "mode: Enforce\n")
+    file.write_text("budgit: {}\n")
+    policy.look(clock)
+    said = leaders_word(SelfReport(clock, lambda: "", nothing, policy).annotations())
+    assert "budgit is not a known key" in said.last_good
+    assert said.unread == ""
+
+
+def test_what_no_session_can_say_is_said(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    policy = of_file(tmp_path / "policy.yaml", "mode: Enforce\n")
+    refusals = Refusals(clock)
+    report = SelfReport(clock, lambda: "", refusals.unsaid, policy)
+    opened = CreateSession(name="s", spec=QuarantineSpec(node_name="gpu-1"))
+    refusals.note(opened, Answer(code=403, body=b'{"kind":"Status","message":"is forbidden"}'))
+    report.annotations()
+    clock.at += 6
+    said = leaders_word(report.annotations())
+    assert said.unable.startswith("the remediator may not open a session for the node (403")
+    clock.at += 600
+    assert report.annotations() == {}, "nobody has tried it again for long"
+    refusals.note(opened, Answer(code=409, body=b'{"kind":"Status","message":"exists"}'))
+    assert refusals.unsaid() is None

@@ -1,0 +1,61 @@
+"""A budget is asked again once its controller has counted who was evicted."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from remediator.controller import evictions
+from remediator.controller.evictions import Counting
+from rules.api.budgets import PdbStatus, PdbView
+from rules.api.metadata import ObjectMeta
+from rules.api.writes import EvictPod
+
+KEY = "team-a/web"
+EVICTION = EvictPod(node="n0", namespace="team-a", name="p0", uid="u0", pdb=KEY)
+
+
+def budget(version: str, *disrupted: str) -> PdbView:
+    metadata = ObjectMeta(namespace="team-a", name="web", resource_version=version)
+    status = PdbStatus(disrupted_pods=dict.fromkeys(disrupted, "2026-11-22T12:00:00Z"))
+    return PdbView(metadata=metadata, status=status)
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_neither_the_servers_own_note_nor_another_budget_ends_the_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(evictions, "_LONGEST_S", 60.0)
+    pdbs = {KEY: budget("1")}
+    waiting = Counting(lambda: pdbs)
+    task = asyncio.create_task(waiting.counted(EVICTION, waiting.version(KEY)))
+    for version, disrupted in (("1", ()), ("2", ("p0",))):
+        pdbs[KEY] = budget(version, *disrupted)
+        waiting.changed("team-a/other")
+        waiting.changed(KEY)
+        await settle()
+        assert not task.done()
+    pdbs[KEY] = budget("3", "p1")
+    waiting.changed(KEY)
+    await settle()
+    assert task.done()
+
+
+@pytest.mark.parametrize("pdbs", [{}, {KEY: budget("2")}], ids=["gone", "counted already"])
+async def test_nothing_is_waited_for_when_it_is_counted(
+    pdbs: dict[str, PdbView], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evictions, "_LONGEST_S", 60.0)
+    await Counting(lambda: pdbs).counted(EVICTION, "1")
+
+
+async def test_a_controller_that_does_not_count_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(evictions, "_LONGEST_S", 0.0)
+    await Counting(lambda: {KEY: budget("1")}).counted(EVICTION, "1")

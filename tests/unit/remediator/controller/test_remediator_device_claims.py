@@ -1,0 +1,118 @@
+"""A pod that holds its GPUs by a ResourceClaim is a GPU pod: for drain, room and gangs."""
+
+from __future__ import annotations
+
+import pytest
+
+from hack.sim.cluster.errors import ApiError
+from hack.sim.cluster.resource import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from remediator.controller.drain_reads import DrainLook
+from remediator.controller.gpus import DeviceClaims, FreeGpus
+from rules.api.quarantine import Mode
+from rules.drain.gangs import gangs_of
+from rules.policy.policy import Policy
+from tests.support.remediator.edge import edge
+from tests.support.remediator.edge_world import edge_world
+
+POLICY = Policy(mode=Mode.ENFORCE)
+DRIVER = "gpu.nvidia.com"
+
+
+@pytest.fixture
+async def cluster(tmp_path):
+    async with edge(tmp_path) as found:
+        for name in ("sick", "other"):
+            await found.add_node(name)
+        yield found
+
+
+async def add_claim(cluster, name, *, pool, count=1, driver=DRIVER):
+    body = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": {"devices": {"requests": [{"name": "gpu"}]}},
+    }
+    claim = await cluster.client.create(RESOURCE_CLAIMS, body, "default")
+    results = [
+        {"request": "gpu", "driver": driver, "pool": pool, "device": f"gpu-{number}"}
+        for number in range(count)
+    ]
+    claim["status"] = {"allocation": {"devices": {"results": results}}}
+    await cluster.client.update_status(RESOURCE_CLAIMS, claim, "default")
+
+
+async def add_slice(cluster, node, count):
+    body = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node}-gpus"},
+        "spec": {
+            "driver": DRIVER,
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": f"gpu-{number}"} for number in range(count)],
+        },
+    }
+    await cluster.client.create(RESOURCE_SLICES, body)
+
+
+async def add_pod(cluster, name, node, claim):
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"jobset.sigs.k8s.io/jobset-name": "llm"}},
+        "spec": {
+            "nodeName": node,
+            "containers": [{"name": "c", "image": "i"}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": claim}],
+        },
+    }
+    pod = await cluster.client.create(PODS, body, "default")
+    pod["status"] = {"phase": "Running"}
+    await cluster.client.update_status(PODS, pod, "default")
+
+
+async def test_it_is_a_gpu_pod_and_its_gang_is_seen(cluster):
+    await add_claim(cluster, "two", pool="sick", count=2)
+    await add_claim(cluster, "nic", pool="sick", driver="dra.example.com")
+    await add_pod(cluster, "trains", "sick", "two")
+    await add_pod(cluster, "talks", "other", "nic")
+    async with edge_world(cluster, POLICY) as setting:
+        look = DrainLook(cluster.api, cluster.clock, setting.caches)
+        (pod,), owners = await look.pods_and_owners("sick")
+        assert pod.gpus == 2
+        assert [gang.key for gang in gangs_of((pod,), owners)] == ["JobSet default/llm"]
+        (pod,), owners = await look.pods_and_owners("other")
+        assert pod.gpus == 0
+        assert gangs_of((pod,), owners) == ()
+
+
+@pytest.mark.parametrize(("elsewhere", "held", "fits"), [(4, 2, True), (4, 3, False)])
+async def test_its_room_is_what_no_claim_holds(cluster, elsewhere, held, fits):
+    await add_slice(cluster, "sick", 8)
+    await add_slice(cluster, "other", elsewhere)
+    await add_claim(cluster, "two", pool="sick", count=2)
+    await add_claim(cluster, "theirs", pool="other", count=held)
+    await add_pod(cluster, "trains", "sick", "two")
+    async with edge_world(cluster, POLICY) as setting:
+        look = DrainLook(cluster.api, cluster.clock, setting.caches)
+        pods = await look.pods_on("sick")
+        devices = DeviceClaims(cluster.api, cluster.clock)
+        free = FreeGpus(cluster.api, cluster.clock, setting.caches, devices)
+        assert (await free.without_room("sick", pods) == frozenset()) == fits
+
+
+async def test_claims_that_may_not_be_read_are_taken_for_gpus_and_have_room(cluster):
+    await add_claim(cluster, "two", pool="sick", count=2)
+    await add_pod(cluster, "trains", "sick", "two")
+
+    refusal = ApiError(403, "Forbidden", "no")
+    cluster.server.faults.fail(refusal, method="GET", path="/resource.k8s.io/v1/", times=None)
+    async with edge_world(cluster, POLICY) as setting:
+        look = DrainLook(cluster.api, cluster.clock, setting.caches)
+        pods = await look.pods_on("sick")
+        assert pods[0].gpus == 1
+        devices = DeviceClaims(cluster.api, cluster.clock)
+        free = FreeGpus(cluster.api, cluster.clock, setting.caches, devices)
+        assert await free.without_room("sick", pods) == frozenset()

@@ -1,0 +1,104 @@
+"""The fleet verdict of one process: how soon a session that waits for it is judged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hack.sim.cluster.resource import NODES
+from remediator.controller.fleet import Fleet
+from rules.api.health import HealthStatus, IncidentStatus
+from rules.api.metadata import TimedMeta
+from rules.api.names import LABEL_GPUS
+from rules.api.nodes import HealthView
+from rules.api.quarantine import Mode
+from rules.policy.policy import Policy
+from tests.support.remediator.edge import edge
+from tests.support.remediator.edge_world import edge_world, open_session
+from tests.support.remediator.virtual_clock import VirtualClock
+
+
+@pytest.fixture
+async def setting(tmp_path):
+    async with edge(tmp_path) as cluster:
+        for name in ("n1", "n2"):
+            await cluster.add_node(name)
+        async with edge_world(cluster, Policy(mode=Mode.ENFORCE)) as found:
+            yield found
+
+
+class TickingClock(VirtualClock):
+    """Whoever asks takes a hundredth of a second."""
+
+    def elapsed(self) -> float:
+        self.at += 0.01
+        return self.at
+
+
+async def test_a_session_waits_for_the_next_judgement_less_long_when_marks_run_out(
+    setting,
+):
+    rest = 90.0
+    fleet = Fleet(
+        replace(setting.edge(), clock=TickingClock()), wake=lambda node: None, rest=lambda: rest
+    )
+    known = setting.caches.quarantines.items
+    await open_session(setting, "n1")
+    assert fleet.judged(known["s-n1"]), "nothing was judged a moment ago"
+    await open_session(setting, "n2")
+    fleet.changed()
+    assert not any(fleet.judged(known["s-n2"]) for _ in range(20)), "others are being marked"
+    rest = 2.0
+    assert fleet.judged(known["s-n2"])
+
+
+async def test_what_goes_on_without_a_mark_is_judged_after_the_pause(setting):
+    clock = VirtualClock()
+    fleet = Fleet(replace(setting.edge(), clock=clock), wake=lambda node: None, rest=lambda: 2.0)
+    fleet.permit("")
+    verdict = fleet.verdict
+    fleet.changed()
+    fleet.permit("")
+    assert fleet.verdict is verdict
+    clock.at += 1.0
+    fleet.permit("")
+    assert fleet.verdict is not verdict
+
+
+async def test_what_faulty_nodes_share_is_a_metric_until_it_is_over(tmp_path):
+    rack, hot = "example.com/rack", [f"n{index}" for index in range(5)]
+    async with edge(tmp_path) as cluster:
+        for index in range(40):
+            await cluster.add_node(f"n{index}")
+            labels = {rack: f"r{index // 5}", LABEL_GPUS: "8"}
+            await cluster.client.patch(NODES, f"n{index}", {"metadata": {"labels": labels}})
+        async with edge_world(cluster, Policy(mode=Mode.ENFORCE)) as setting:
+            clock = VirtualClock()
+            parts = replace(setting.edge(), clock=clock)
+            fleet = Fleet(parts, wake=lambda node: None, rest=lambda: 2.0)
+            for name in hot:
+                setting.world.healths[name] = reported(name)
+            fleet.permit("")
+            fleet.compare()
+            assert told(parts) == {(name, "ThermalSlowdown", f"{rack}=r0") for name in hot}
+            setting.world.healths.clear()
+            fleet.compare()
+            assert told(parts), "it is not looked for at every change"
+            clock.at += 5.0
+            fleet.compare()
+            assert told(parts) == set()
+
+
+def reported(name):
+    incident = IncidentStatus(
+        id="i", reason="ThermalSlowdown", severity="Degraded", level="Report", active=True
+    )
+    return HealthView(metadata=TimedMeta(name=name), status=HealthStatus(incidents=(incident,)))
+
+
+def told(parts):
+    """Node, reason and what is shared, of each series."""
+    (family,) = parts.metrics.node_common_cause.collect()
+    names = ("node", "reason", "shared")
+    return {tuple(sample.labels[name] for name in names) for sample in family.samples}

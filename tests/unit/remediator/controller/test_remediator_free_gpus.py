@@ -1,0 +1,198 @@
+"""Whether a degraded pod would find GPUs elsewhere."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+
+import pytest
+
+from hack.sim.cluster.resource import NODES, PODS
+from remediator.controller.gpus import DeviceClaims, FreeGpus
+from rules.api.pods import PodView
+from rules.api.quarantine import Mode
+from rules.policy.policy import Policy
+from tests.support.remediator.edge import edge
+from tests.support.remediator.edge_world import edge_world
+
+POLICY = Policy(mode=Mode.ENFORCE)
+
+
+def free_gpus(cluster, setting):
+    devices = DeviceClaims(cluster.api, cluster.clock)
+    return FreeGpus(cluster.api, cluster.clock, setting.caches, devices)
+
+
+@pytest.fixture
+async def cluster(tmp_path):
+    async with edge(tmp_path) as found:
+        for name in ("sick", "full", "roomy"):
+            await found.add_node(name)
+            node = await found.client.get(NODES, name)
+            node["status"]["allocatable"] = {"nvidia.com/gpu": "8"}
+            await found.client.update_status(NODES, node)
+        yield found
+
+
+def owned_by(uid):
+    if not uid:
+        return []
+    return [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "name": uid,
+            "uid": uid,
+            "controller": True,
+        }
+    ]
+
+
+async def add_pod(cluster, name, node, gpus, phase="Running", owner=""):
+    pod = await cluster.client.create(
+        PODS,
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "ownerReferences": owned_by(owner)},
+            "spec": {
+                "nodeName": node,
+                "containers": [
+                    {
+                        "name": "c",
+                        "image": "i",
+                        "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
+                    }
+                ],
+            },
+        },
+        "default",
+    )
+    pod["status"] = {"phase": phase}
+    await cluster.client.update_status(PODS, pod, "default")
+    return await cluster.api.get(f"/api/v1/namespaces/default/pods/{name}", PodView)
+
+
+async def without_room(cluster, *pods):
+    async with edge_world(cluster, POLICY) as setting:
+        free = free_gpus(cluster, setting)
+        uids = await free.without_room("sick", pods)
+    return {pod.metadata.name for pod in pods if pod.uid in uids}
+
+
+async def test_what_fits_on_the_emptiest_other_node_has_room(cluster):
+    await add_pod(cluster, "busy", "full", 8)
+    await add_pod(cluster, "half", "roomy", 4)
+    small = await add_pod(cluster, "small", "sick", 4)
+    big = await add_pod(cluster, "big", "sick", 5)
+    assert await without_room(cluster, small, big) == {"big"}
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param({"spec": {"unschedulable": True}}, id="cordoned"),
+        pytest.param(
+            {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}, id="lost"
+        ),
+    ],
+)
+async def test_a_node_that_takes_no_pods_has_no_room(cluster, spoil):
+    await add_pod(cluster, "busy", "full", 8)
+    for part, value in spoil.items():
+        await cluster.client.patch(
+            NODES, "roomy", {part: value}, subresource="status" if part == "status" else None
+        )
+    pod = await add_pod(cluster, "p", "sick", 1)
+    assert await without_room(cluster, pod) == {"p"}
+
+
+async def test_finished_pods_hold_no_gpus(cluster):
+    await add_pod(cluster, "busy", "full", 8)
+    await add_pod(cluster, "done", "roomy", 8, phase="Succeeded")
+    pod = await add_pod(cluster, "p", "sick", 8)
+    assert await without_room(cluster, pod) == set()
+
+
+async def test_without_gpu_pods_nobody_is_asked(cluster):
+    pod = await add_pod(cluster, "web", "sick", 0)
+    before = cluster.server.requests.count(verb="list", resource="pods")
+    assert await without_room(cluster, pod) == set()
+    # The watch of the agents' pods lists once.
+    assert cluster.server.requests.count(verb="list", resource="pods") <= before + 1
+
+
+async def test_two_pods_do_not_get_the_same_place(cluster):
+    await add_pod(cluster, "busy", "full", 8)
+    first, second = [await add_pod(cluster, name, "sick", 8) for name in ("a", "b")]
+    assert await without_room(cluster, first, second) == {"b"}
+
+
+async def test_who_left_a_moment_ago_still_needs_its_place(cluster):
+    await add_pod(cluster, "busy", "full", 8)
+    first, second = [await add_pod(cluster, name, "sick", 8) for name in ("a", "b")]
+    async with edge_world(cluster, POLICY) as setting:
+        free = free_gpus(cluster, setting)
+        assert await free.without_room("sick", [first, second]) == {second.uid}
+        # The first was evicted; where it went is not counted yet.
+        assert await free.without_room("sick", [second]) == {second.uid}
+
+
+@asynccontextmanager
+async def asking(cluster):
+    async with edge_world(cluster, POLICY) as setting:
+        yield free_gpus(cluster, setting)
+
+
+async def test_two_nodes_do_not_get_the_same_place_in_one_second(cluster):
+    await add_pod(cluster, "busy", "full", 8)
+    await cluster.client.patch(NODES, "full", {"spec": {"unschedulable": True}})
+    first = await add_pod(cluster, "a", "sick", 8)
+    second = await add_pod(cluster, "b", "full", 8)
+    async with asking(cluster) as free:
+        assert await free.without_room("sick", [first]) == set()
+        assert await free.without_room("full", [second]) == {second.uid}
+        assert await free.without_room("sick", [first]) == set(), "it keeps what it was promised"
+
+
+async def test_a_pod_that_cannot_leave_keeps_no_place_for_ever(cluster):
+    await cluster.client.patch(NODES, "full", {"spec": {"unschedulable": True}})
+    first = await add_pod(cluster, "a", "sick", 8)
+    second = await add_pod(cluster, "b", "full", 8)
+    async with asking(cluster) as free:
+        assert await free.without_room("sick", [first]) == set()
+        cluster.clock.ahead_s += 40
+        assert await free.without_room("sick", [first]) == set()
+        cluster.clock.ahead_s += 25
+        assert await free.without_room("full", [second]) == set()
+
+
+async def test_a_pod_that_finished_needs_no_place_elsewhere(cluster):
+    await add_pod(cluster, "busy", "full", 8)
+    first, second = [await add_pod(cluster, name, "sick", 8) for name in ("a", "b")]
+    async with asking(cluster) as free:
+        assert await free.without_room("sick", [first, second]) == {second.uid}
+        done = await cluster.client.get(PODS, "a", "default")
+        done["status"] = {"phase": "Succeeded"}
+        await cluster.client.update_status(PODS, done, "default")
+        ended = await cluster.api.get("/api/v1/namespaces/default/pods/a", PodView)
+        assert await free.without_room("sick", [ended, second]) == set()
+
+
+@pytest.mark.parametrize(
+    ("owner", "room"),
+    [
+        pytest.param("web", True, id="its controller's new pod"),
+        pytest.param("other", False, id="somebody else's"),
+        pytest.param("", False, id="made by hand"),
+    ],
+)
+async def test_who_is_counted_where_it_went_is_not_counted_again(cluster, owner, room):
+    """Two places; the first pod went to one of them, so that the second pod finds the other."""
+    first = await add_pod(cluster, "a", "sick", 8, owner="web")
+    second = await add_pod(cluster, "b", "sick", 8, owner="web")
+    async with asking(cluster) as free:
+        assert await free.without_room("sick", [first, second]) == set()
+        assert await free.without_room("sick", [second]) == set(), "one left, one place is left"
+        await add_pod(cluster, "a2", "roomy", 8, owner=owner)
+        cluster.clock.ahead_s += 31
+        assert await free.without_room("sick", [second]) == (set() if room else {second.uid})

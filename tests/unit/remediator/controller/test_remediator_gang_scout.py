@@ -1,0 +1,182 @@
+"""Which gangs run on the nodes that wait, and what Kueue still replaces of them."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from hack.sim.cluster.errors import ApiError
+from hack.sim.cluster.resource import PODS
+from remediator.controller.drain_reads import DrainLook
+from remediator.controller.gangs import GangScout, KueueWorkloads
+from rules.api.quarantine import Mode
+from rules.policy.policy import Policy
+from rules.policy.reader import load_policy
+from tests.support.remediator.edge import QUARANTINES, edge
+from tests.support.remediator.edge_world import edge_world
+from tests.support.remediator.scripted_server import until
+
+POLICY = Policy(mode=Mode.ENFORCE)
+DRILL = [{"source": "Human", "message": "drill"}]
+JOBSET = "JobSet default/llm"
+
+
+class Kueue:
+    """What a test says that Kueue replaces."""
+
+    def __init__(self):
+        self.replacing = {}
+
+    async def unhealthy(self, gangs):
+        keys = {gang.key for gang in gangs}
+        return {key: nodes for key, nodes in self.replacing.items() if key in keys}
+
+
+@pytest.fixture
+async def cluster(tmp_path):
+    async with edge(tmp_path) as found:
+        for name in ("n1", "n2"):
+            await found.add_node(name)
+        yield found
+
+
+async def add_worker(cluster, name, node, gpus=8):
+    await cluster.client.create(
+        PODS,
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "labels": {"jobset.sigs.k8s.io/jobset-name": "llm"},
+                "annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"},
+            },
+            "spec": {
+                "nodeName": node,
+                "containers": [
+                    {
+                        "name": "c",
+                        "image": "i",
+                        "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
+                    }
+                ],
+            },
+        },
+        "default",
+    )
+
+
+async def open_session(setting, node, phase="Marked", causes=DRILL):
+    body = {
+        "apiVersion": "gpuward.io/v1alpha1",
+        "kind": "GPUQuarantine",
+        "metadata": {"name": f"s-{node}"},
+        "spec": {
+            "nodeName": node,
+            "level": "Drain",
+            "causes": causes,
+        },
+    }
+    session = await setting.client.create(QUARANTINES, body)
+    session["status"] = {"mode": "Enforce", "phase": phase}
+    await setting.client.update_status(QUARANTINES, session)
+    await until(lambda: any(s.status.phase == phase for s in setting.world.sessions.get(node, ())))
+
+
+class Scouting:
+    """A scout, its Kueue, and how often it told the fleet rules."""
+
+    def __init__(self, setting):
+        self.kueue = Kueue()
+        self.told: list[int] = []
+        self.scout = GangScout(
+            setting.edge(),
+            DrainLook(setting.cluster.api, setting.cluster.clock, setting.caches),
+            cast("KueueWorkloads", self.kueue),
+            ready=lambda: True,
+            fleet_changed=lambda: self.told.append(1),
+        )
+
+
+async def test_gangs_of_waiting_nodes_are_found_and_others_are_not_read(cluster):
+    await add_worker(cluster, "w0", "n1")
+    await add_worker(cluster, "w1", "n2")
+    async with edge_world(cluster, POLICY) as setting:
+        scouting = Scouting(setting)
+        await open_session(setting, "n1")
+        await open_session(setting, "n2", "Quarantined")
+        await scouting.scout.sweep()
+        assert {n: [g.key for g in gangs] for n, gangs in setting.world.gangs.items()} == {
+            "n1": [JOBSET]
+        }
+        assert setting.world.gangs["n1"][0].topology_aware
+        assert len(scouting.told) == 1
+        await scouting.scout.sweep()
+        assert len(scouting.told) == 1, "nothing new is no news"
+
+
+async def test_pods_without_gpus_make_no_gang_and_the_node_counts_as_read(cluster):
+    await add_worker(cluster, "w0", "n1", gpus=0)
+    async with edge_world(cluster, POLICY) as setting:
+        scouting = Scouting(setting)
+        await open_session(setting, "n1")
+        await scouting.scout.sweep()
+        assert setting.world.gangs == {"n1": ()}
+
+
+async def test_what_kueue_replaces_is_news_when_it_begins_and_when_it_ends(cluster):
+    await add_worker(cluster, "w0", "n1")
+    async with edge_world(cluster, POLICY) as setting:
+        scouting = Scouting(setting)
+        await open_session(setting, "n1")
+        scouting.kueue.replacing = {JOBSET: ("n2",)}
+        await scouting.scout.sweep()
+        assert setting.world.snapshot().kueue_unhealthy == {JOBSET: ("n2",)}
+        scouting.kueue.replacing = {}
+        cluster.clock.ahead_s += 6
+        await scouting.scout.sweep()
+        assert setting.world.snapshot().kueue_unhealthy == {}
+        assert len(scouting.told) == 2
+
+
+async def test_a_node_that_cannot_be_read_stays_unread_and_the_next_is_read(cluster):
+    await add_worker(cluster, "w1", "n2")
+    async with edge_world(cluster, POLICY) as setting:
+        scouting = Scouting(setting)
+        for node in ("n1", "n2"):
+            await open_session(setting, node)
+        cluster.server.faults.fail(
+            ApiError(503, "ServiceUnavailable", "x"), method="GET", path="/api/v1/pods", times=1
+        )
+        await scouting.scout.sweep()
+        assert len(setting.world.gangs) == 1
+        await scouting.scout.sweep()
+        assert set(setting.world.gangs) == {"n1", "n2"}, "a turn waits 10 s for the answer"
+
+
+async def test_a_node_that_waits_no_more_is_forgotten(cluster):
+    async with edge_world(cluster, POLICY) as setting:
+        scouting = Scouting(setting)
+        await open_session(setting, "n1")
+        await scouting.scout.sweep()
+        assert "n1" in setting.world.gangs
+        await cluster.client.delete(QUARANTINES, "s-n1")
+        await until(lambda: not setting.world.sessions.get("n1"))
+        await scouting.scout.sweep()
+        assert setting.world.gangs == {}
+
+
+async def test_a_node_that_the_policy_only_cordons_by_now_is_not_read(cluster):
+    """The level in the session was right when it was written."""
+    await add_worker(cluster, "w0", "n1")
+    only = load_policy(
+        {"mode": "Enforce", "reasons": {"Xid79GPUFallenOffBus": {"level": "Cordon"}}}
+    )
+    assert isinstance(only, Policy)
+    async with edge_world(cluster, only) as setting:
+        scouting = Scouting(setting)
+        cause = {"source": "Detector", "reason": "Xid79GPUFallenOffBus", "incident": "i"}
+        await open_session(setting, "n1", causes=[cause])
+        await scouting.scout.sweep()
+        assert not setting.world.gangs

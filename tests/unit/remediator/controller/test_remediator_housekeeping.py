@@ -1,0 +1,317 @@
+"""The leader's sweeps: nodes whose agent is gone become Unknown, old history goes."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
+from hack.sim.cluster.resource import NODES, PODS
+from remediator.controller.housekeeping import Housekeeping
+from remediator.kube.caches import PublisherPods
+from rules.api.quarantine import Mode
+from rules.api.timestamps import format_time
+from rules.policy.policy import Policy
+from rules.session.history import MAX_PER_NODE
+from tests.support.remediator.edge import QUARANTINES, NoSkew, edge
+from tests.support.remediator.edge_world import edge_world
+from tests.support.remediator.scripted_server import until
+
+POLICY = Policy(mode=Mode.ENFORCE)
+MINUTE = 60.0
+
+
+@pytest.fixture
+async def cluster(tmp_path):
+    async with edge(tmp_path) as found:
+        await found.add_node("n1")
+        # These tests move both clocks on: the server's date is no correction here.
+        found.clock.skew = NoSkew()
+        yield found
+
+
+def housekeeping(setting):
+    publishers = PublisherPods(setting.cluster.api, setting.cluster.clock, setting.caches)
+    return Housekeeping(setting.edge(), publishers=publishers)
+
+
+async def publish(cluster, publisher):
+    node = await cluster.client.get(NODES, "n1")
+    body = {
+        "apiVersion": "gpuward.io/v1alpha1",
+        "kind": "GPUNodeHealth",
+        "metadata": {"name": "n1"},
+    }
+    health = await cluster.client.create(GPU_NODE_HEALTHS, body)
+    now = format_time(cluster.clock.now())
+    health["status"] = {
+        "publisher": publisher,
+        "nodeUID": node["metadata"]["uid"],
+        "bootID": "boot-1",
+        "observedAt": now,
+        "health": "Healthy",
+    }
+    await cluster.client.update_status(GPU_NODE_HEALTHS, health)
+
+
+async def written_an_hour_ago(cluster):
+    """By an agent without a pod, by the API server's clock."""
+    await publish(cluster, {"heartbeat": format_time(cluster.clock.now())})
+    cluster.clock.ahead_s += 60 * MINUTE
+
+
+async def agent_pod(cluster, *, ready):
+    pod = await cluster.client.create(
+        PODS,
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": "agent-n1",
+                "labels": {
+                    "app.kubernetes.io/name": "gpuward",
+                    "app.kubernetes.io/component": "agent",
+                },
+            },
+            "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]},
+        },
+        "gpuward",
+    )
+    status = "True" if ready else "False"
+    now = format_time(cluster.clock.now())
+    pod["status"] = {
+        "phase": "Running",
+        "conditions": [{"type": "Ready", "status": status, "lastTransitionTime": now}],
+    }
+    return await cluster.client.update_status(PODS, pod, "gpuward")
+
+
+async def said(cluster):
+    node = await cluster.client.get(NODES, "n1")
+    condition = next(
+        (c for c in node["status"]["conditions"] if c["type"] == "GPUHealthy"), {"status": ""}
+    )
+    return condition["status"], node["metadata"].get("labels", {}).get("gpuward.io/health")
+
+
+@pytest.mark.parametrize(
+    ("kind", "early_min", "late_min"),
+    [pytest.param("pod", 4, 6, id="pod"), pytest.param("heartbeat", 11, 13, id="heartbeat")],
+)
+async def test_an_agent_that_is_gone_makes_the_node_unknown_after_its_time(
+    cluster, kind, early_min, late_min
+):
+    if kind == "pod":
+        pod = await agent_pod(cluster, ready=False)
+        publisher = {"pod": "gpuward/agent-n1", "podUID": pod["metadata"]["uid"]}
+    else:
+        publisher = {"heartbeat": format_time(cluster.clock.now())}
+    await publish(cluster, publisher)
+    async with edge_world(cluster, POLICY) as setting:
+        keeper = housekeeping(setting)
+        cluster.clock.ahead_s = early_min * MINUTE
+        await keeper.sweep()
+        assert await said(cluster) == ("", None)
+        cluster.clock.ahead_s = late_min * MINUTE
+        await keeper.sweep()
+        assert await said(cluster) == ("Unknown", "unknown")
+        writes = len(cluster.writes())
+        await until(
+            lambda: setting.caches.nodes.items["n1"].labels.get("gpuward.io/health") == "unknown"
+        )
+        cluster.clock.ahead_s += 2 * MINUTE
+        await keeper.sweep()
+        assert len(cluster.writes()) == writes, "said once"
+        assert "gpuward_agents_silent 1.0" in cluster.metrics.page().decode()
+
+
+async def test_a_ready_agent_is_left_alone_for_ever(cluster):
+    pod = await agent_pod(cluster, ready=True)
+    await publish(cluster, {"pod": "gpuward/agent-n1", "podUID": pod["metadata"]["uid"]})
+    async with edge_world(cluster, POLICY) as setting:
+        cluster.clock.ahead_s = 600 * MINUTE
+        await housekeeping(setting).sweep()
+        assert cluster.writes() == []
+        reads = cluster.server.requests.count(verb="get", resource="gpunodehealths")
+        assert reads == 0, "a Ready pod needs no look"
+
+
+async def test_our_own_downtime_is_nobodys_silence(cluster):
+    await written_an_hour_ago(cluster)
+    async with edge_world(cluster, POLICY) as setting:
+        await housekeeping(setting).sweep()
+        assert await said(cluster) == ("", None)
+        cluster.clock.ahead_s += 6 * MINUTE
+        await housekeeping(setting).sweep()
+        assert await said(cluster) == ("Unknown", "unknown")
+
+
+async def ended_session(cluster, name, *, age_s):
+    body = {
+        "apiVersion": "gpuward.io/v1alpha1",
+        "kind": "GPUQuarantine",
+        "metadata": {"name": name},
+        "spec": {"nodeName": "n1", "causes": [{"source": "Human", "message": "drill"}]},
+    }
+    session = await cluster.client.create(QUARANTINES, body)
+    session["status"] = {
+        "mode": "Enforce",
+        "phase": "Released",
+        "phaseSince": format_time(cluster.clock.now() - age_s),
+    }
+    await cluster.client.update_status(QUARANTINES, session)
+
+
+async def test_history_is_kept_by_age_and_number_and_open_sessions_always(cluster):
+    day = 86400
+    young = [(f"young-{number}", day / 2) for number in range(MAX_PER_NODE - 1)]
+    old = [("two-days", 2 * day), ("three-days", 3 * day), ("ancient", 40 * day)]
+    for name, age_s in (*young, *old):
+        await ended_session(cluster, name, age_s=age_s)
+    await cluster.client.create(
+        QUARANTINES,
+        {
+            "apiVersion": "gpuward.io/v1alpha1",
+            "kind": "GPUQuarantine",
+            "metadata": {"name": "open"},
+            "spec": {"nodeName": "n1", "causes": [{"source": "Human", "message": "drill"}]},
+        },
+    )
+    async with edge_world(cluster, POLICY) as setting:
+        await housekeeping(setting).sweep()
+        kept, _ = await cluster.client.list(QUARANTINES)
+        assert {s["metadata"]["name"] for s in kept} == {
+            "two-days",
+            "open",
+            *(name for name, _ in young),
+        }
+
+
+async def test_the_fleet_is_not_judged_by_sessions_that_ended_long_ago(cluster):
+    for name, age_s in (("just-now", 60), ("long-ago", 2 * 86400)):
+        await ended_session(cluster, name, age_s=age_s)
+    async with edge_world(cluster, POLICY) as setting:
+        snapshot = setting.world.snapshot()
+        assert set(snapshot.quarantines) == {"just-now", "long-ago"}
+        assert set(snapshot.counted) == {"just-now"}
+
+
+async def test_pruning_keeps_up_within_minutes(cluster):
+    async with edge_world(cluster, POLICY) as setting:
+        keeper = housekeeping(setting)
+        await keeper.sweep()
+        for number in range(MAX_PER_NODE + 3):
+            await ended_session(cluster, f"s{number}", age_s=3 * 86400)
+        await until(lambda: len(setting.caches.quarantines.items) == MAX_PER_NODE + 3)
+        cluster.clock.ahead_s += 2 * MINUTE
+        await keeper.sweep()
+        kept, _ = await cluster.client.list(QUARANTINES)
+        assert len(kept) == MAX_PER_NODE
+
+
+async def reads(cluster, keeper, minutes):
+    """How often verdicts were asked for while so many minutes pass, a sweep every 20 s."""
+    before = cluster.server.requests.count(resource="gpunodehealths")
+    for _ in range(minutes * 3):
+        cluster.clock.ahead_s += 20
+        await keeper.sweep()
+    return cluster.server.requests.count(resource="gpunodehealths") - before
+
+
+async def test_nodes_without_a_verdict_are_asked_for_rarely_and_all_at_once(cluster):
+    for number in range(2, 60):
+        await cluster.add_node(f"n{number}")
+    async with edge_world(cluster, POLICY) as setting:
+        await until(lambda: len(setting.caches.nodes.items) == 59)
+        assert await reads(cluster, housekeeping(setting), minutes=30) <= 4
+
+
+async def test_a_node_that_says_that_nobody_looks_is_asked_for_rarely(cluster):
+    await written_an_hour_ago(cluster)
+    async with edge_world(cluster, POLICY) as setting:
+        keeper = housekeeping(setting)
+        cluster.clock.ahead_s += 6 * MINUTE
+        await keeper.sweep()
+        await until(
+            lambda: setting.caches.nodes.items["n1"].labels.get("gpuward.io/health") == "unknown"
+        )
+        cluster.clock.ahead_s += 12 * MINUTE
+        await keeper.sweep()
+        assert await reads(cluster, keeper, minutes=30) <= 3
+
+
+async def test_what_changes_on_the_node_is_looked_at_in_the_next_sweep(cluster):
+    async with edge_world(cluster, POLICY) as setting:
+        keeper = housekeeping(setting)
+        await keeper.sweep()
+        pod = await agent_pod(cluster, ready=False)
+        await publish(cluster, {"pod": "gpuward/agent-n1", "podUID": pod["metadata"]["uid"]})
+        cluster.clock.ahead_s = 6 * MINUTE
+        await keeper.sweep()
+        assert await said(cluster) == ("", None), "there was no verdict a moment ago"
+        keeper.look_again("n1")
+        await keeper.sweep()
+        assert await said(cluster) == ("Unknown", "unknown")
+
+
+async def test_many_silent_agents_are_found_by_one_list(cluster):
+    await written_an_hour_ago(cluster)
+    for number in range(2, 60):
+        await cluster.add_node(f"n{number}")
+    async with edge_world(cluster, POLICY) as setting:
+        await until(lambda: len(setting.caches.nodes.items) == 59)
+        cluster.clock.ahead_s += 6 * MINUTE
+        await housekeeping(setting).sweep()
+        assert await said(cluster) == ("Unknown", "unknown")
+        assert cluster.server.requests.count(verb="get", resource="gpunodehealths") == 0
+
+
+def knows(setting, sessions):
+    """Whether the cache holds so many sessions."""
+    return len(setting.caches.quarantines.items) == sessions
+
+
+async def test_pruning_keeps_up_with_what_is_made(cluster, monkeypatch):
+    monkeypatch.setattr("remediator.controller.housekeeping._DELETIONS_PER_SWEEP", 2)
+    for number in range(5):
+        await ended_session(cluster, f"ancient-{number}", age_s=40 * 86400)
+    async with edge_world(cluster, POLICY) as setting:
+        keeper = housekeeping(setting)
+        for left in (3, 1, 0):
+            await keeper.sweep()
+            kept, _ = await cluster.client.list(QUARANTINES)
+            assert len(kept) == left
+            await until(partial(knows, setting, left))
+
+
+async def silent(cluster):
+    found = await cluster.client.get(GPU_NODE_HEALTHS, "n1")
+    return found["status"].get("silentSince", "")
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["the same process", "a later process"])
+async def test_a_verdict_says_since_when_its_agent_is_silent_and_no_longer(cluster, restarted):
+    """What `kubectl get gnh` shows; the agent came back without a new verdict."""
+    pod = await agent_pod(cluster, ready=False)
+    await publish(cluster, {"pod": "gpuward/agent-n1", "podUID": pod["metadata"]["uid"]})
+    async with edge_world(cluster, POLICY) as setting:
+        keeper = housekeeping(setting)
+        cluster.clock.ahead_s = 4 * MINUTE
+        await keeper.sweep()
+        assert await silent(cluster) == ""
+        cluster.clock.ahead_s = 6 * MINUTE
+        await keeper.sweep()
+        assert await silent(cluster) == pod["status"]["conditions"][0]["lastTransitionTime"]
+        cluster.clock.ahead_s = 20 * MINUTE
+        before = await cluster.client.get(GPU_NODE_HEALTHS, "n1")
+        await keeper.sweep()
+        assert await cluster.client.get(GPU_NODE_HEALTHS, "n1") == before, "said once"
+        pod = await cluster.client.get(PODS, "agent-n1", "gpuward")
+        pod["status"]["conditions"][0]["status"] = "True"
+        await cluster.client.update_status(PODS, pod, "gpuward")
+        await until(lambda: any(agent.ready for agent in setting.caches.agents.values()))
+        if restarted:
+            keeper = housekeeping(setting)
+        await keeper.sweep()
+        assert await silent(cluster) == ""

@@ -1,0 +1,206 @@
+"""What other operators say about nodes: maintenance leases, and nodes that Kueue replaces."""
+
+from __future__ import annotations
+
+import pytest
+
+from hack.sim.cluster.clients.client import ApiError
+from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, LEASES, NAMESPACES, Resource
+from remediator.controller.gangs import KueueWorkloads
+from remediator.controller.maintenance_leases import MaintenanceLeases
+from remediator.kube.api_groups import ApiGroups
+from rules.drain.gangs import Gang
+from rules.session.owners import MAINTENANCE_NAMESPACE as NAMESPACE
+from tests.support.remediator.edge import edge
+from tests.support.remediator.some_edge import some_edge
+
+WORKLOADS = Resource("kueue.x-k8s.io", "v1beta1", "workloads", True, "Workload")
+LLM = Gang(kind="JobSet", namespace="team-a", name="llm", topology_aware=True)
+
+
+@pytest.fixture
+async def cluster(tmp_path):
+    async with edge(tmp_path) as found:
+        yield found
+
+
+async def define(cluster, group, version, kind, plural, scope="Namespaced"):
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    await cluster.client.create(
+        CUSTOM_RESOURCE_DEFINITIONS,
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {
+                "name": f"{plural}.{group}",
+                "annotations": {"api-approved.kubernetes.io": "https://example.invalid"},
+            },
+            "spec": {
+                "group": group,
+                "scope": scope,
+                "names": {"plural": plural, "singular": kind.lower(), "kind": kind},
+                "versions": [
+                    {
+                        "name": version,
+                        "served": True,
+                        "storage": True,
+                        "schema": {"openAPIV3Schema": schema},
+                    }
+                ],
+            },
+        },
+    )
+
+
+async def namespace(cluster, name):
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    await cluster.client.create(NAMESPACES, body)
+
+
+class TestMaintenance:
+    @pytest.fixture
+    async def leased(self, cluster):
+        await define(
+            cluster, "nodemaintenance.medik8s.io", "v1beta1", "NodeMaintenance", "nodemaintenances"
+        )
+        await namespace(cluster, NAMESPACE)
+        lease = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": "node-n1"},
+            "spec": {
+                "holderIdentity": "node-maintenance",
+                "leaseDurationSeconds": 3600,
+                "renewTime": "2026-01-01T00:00:00.000000Z",
+            },
+        }
+        await cluster.client.create(LEASES, lease, NAMESPACE)
+        await cluster.client.create(
+            LEASES, {**lease, "metadata": {"name": "something-else"}}, NAMESPACE
+        )
+        return cluster
+
+    def keeper(self, cluster, told):
+        class World:
+            maintenance_leases = {}  # noqa: RUF012 - one world per test
+
+        world = World()
+        groups = ApiGroups(cluster.api, cluster.clock)
+        edge = some_edge(cluster.clock, api=cluster.api, world=world)
+        return world, MaintenanceLeases(edge, groups, changed=told.append)
+
+    async def test_a_lease_is_known_by_its_node_and_forgotten_when_it_goes(self, leased):
+        told: list[str] = []
+        world, keeper = self.keeper(leased, told)
+        await keeper.sweep()
+        assert list(world.maintenance_leases) == ["n1"]
+        assert world.maintenance_leases["n1"].spec.holder_identity == "node-maintenance"
+        await keeper.sweep()
+        assert told == ["n1"], "the same lease is no news"
+        await leased.client.delete(LEASES, "node-n1", NAMESPACE)
+        await keeper.sweep()
+        assert world.maintenance_leases == {}
+        assert told == ["n1", "n1"]
+
+    async def test_a_lease_that_cannot_be_read_has_not_ended(self, leased):
+        world, keeper = self.keeper(leased, [])
+        await keeper.sweep()
+        leased.server.faults.fail(ApiError(503, "ServiceUnavailable", "later"), path=".*leases")
+        await keeper.sweep()
+        assert list(world.maintenance_leases) == ["n1"]
+
+    @pytest.mark.parametrize(
+        ("path", "due_s"),
+        [pytest.param(".*leases", 5, id="leases"), pytest.param("/apis$", 301, id="groups")],
+    )
+    async def test_leases_that_cannot_be_read_forbid_harm_after_a_while(self, leased, path, due_s):
+        _, keeper = self.keeper(leased, [])
+        assert "maintenance leases" in keeper.too_old(), "nobody has looked yet"
+        await keeper.sweep()
+        assert keeper.too_old() == ""
+        leased.server.faults.fail(
+            ApiError(503, "ServiceUnavailable", "later"), path=path, times=None
+        )
+        leased.clock.ahead_s += due_s
+        await keeper.sweep()
+        assert keeper.too_old() == "", "a moment without an answer is normal"
+        leased.clock.ahead_s += 101
+        await keeper.sweep()
+        assert "maintenance leases" in keeper.too_old()
+        leased.server.faults.clear()
+        leased.clock.ahead_s += 16
+        await keeper.sweep()
+        assert keeper.too_old() == ""
+
+    async def test_a_refusal_is_not_asked_again_at_once(self, leased):
+        _, keeper = self.keeper(leased, [])
+        leased.server.faults.fail(ApiError(403, "Forbidden", "no"), path=".*leases")
+        assert await keeper.sweep() >= 60
+        leased.server.faults.clear()
+        leased.server.faults.fail(ApiError(401, "Unauthorized", "no"), path=".*leases", times=2)
+        assert await keeper.sweep() < 60, "an expired token says nothing about rights"
+
+    async def test_without_those_operators_nothing_of_theirs_is_read(self, cluster):
+        _, keeper = self.keeper(cluster, [])
+        for _ in range(3):
+            await keeper.sweep()
+        assert cluster.server.requests.count(resource="leases") == 0
+
+
+class TestKueue:
+    @pytest.fixture
+    async def queued(self, cluster):
+        await define(cluster, "kueue.x-k8s.io", "v1beta1", "Workload", "workloads")
+        await namespace(cluster, "team-a")
+        for name, owner, nodes in (
+            ("jobset-llm-1", "llm", ["n7", "n3"]),
+            ("jobset-other-2", "other", ["n9"]),
+            ("job-calm-3", "calm", []),
+        ):
+            reference = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
+            body = {
+                "apiVersion": "kueue.x-k8s.io/v1beta1",
+                "kind": "Workload",
+                "metadata": {
+                    "name": name,
+                    "ownerReferences": [{**reference, "name": owner, "uid": f"uid-{owner}"}],
+                },
+                "status": {"unhealthyNodes": [{"name": node} for node in nodes]},
+            }
+            await cluster.client.create(WORKLOADS, body, "team-a")
+        return cluster
+
+    def reader(self, cluster):
+        return KueueWorkloads(cluster.api, ApiGroups(cluster.api, cluster.clock))
+
+    async def test_the_nodes_that_kueue_replaces_are_named_by_gang(self, queued):
+        assert await self.reader(queued).unhealthy([LLM]) == {"JobSet team-a/llm": ("n3", "n7")}
+
+    async def test_the_workload_of_a_pod_group_is_called_like_the_group(self, queued):
+        workloads, _ = await queued.client.list(WORKLOADS)
+        name = next(w["metadata"]["name"] for w in workloads if w["status"]["unhealthyNodes"])
+        group = Gang(kind="PodGroup", namespace="team-a", name=name, topology_aware=True)
+        other = Gang(kind="PodGroup", namespace="team-a", name="llm", topology_aware=True)
+        found = await self.reader(queued).unhealthy([group, other])
+        assert set(found) == {group.key}
+
+    async def test_gangs_that_restart_whole_are_nobody_s_question(self, queued):
+        plain = Gang(kind="JobSet", namespace="team-a", name="llm")
+        assert await self.reader(queued).unhealthy([plain]) == {}
+        assert queued.server.requests.count(resource="workloads") == 0
+
+    async def test_without_kueue_nothing_is_asked(self, cluster):
+        assert await self.reader(cluster).unhealthy([LLM]) == {}
+        assert cluster.server.requests.count(resource="workloads") == 0
+
+    async def test_a_refusal_blocks_nothing(self, queued):
+        queued.server.faults.fail(ApiError(403, "Forbidden", "no"), path=".*workloads")
+        assert await self.reader(queued).unhealthy([LLM]) == {}
+
+    @pytest.mark.parametrize(
+        ("code", "reason"), [(503, "ServiceUnavailable"), (401, "Unauthorized")]
+    )
+    async def test_an_outage_is_not_health(self, queued, code, reason):
+        queued.server.faults.fail(ApiError(code, reason, "x"), path=".*workloads", times=2)
+        with pytest.raises(Exception, match=str(code)):
+            await self.reader(queued).unhealthy([LLM])
