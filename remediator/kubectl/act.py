@@ -11,18 +11,25 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
-from remediator.kubectl import questions
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError, Terminal
 from remediator.kubectl.node_look import existing_node, look_at, open_session
 from remediator.kubectl.policy_in_force import in_the_way, policy_of
-from remediator.kubectl.request import capacity, join
+from remediator.kubectl.request import (
+    STAYS,
+    capacity,
+    drains_now,
+    join,
+    of_quarantine,
+    of_release,
+    repair_begins,
+)
 from remediator.kubectl.why_causes import objections
 from remediator.view.people import faults_over, mark_stays
 from rules.api.health import plain
 from rules.api.mark import marked
 from rules.api.names import ANNOTATION_HOLD, ANNOTATION_REPAIRED, API_VERSION
-from rules.api.nodes import HealthView, QuarantineView
+from rules.api.nodes import QuarantineView
 from rules.api.quarantine import (
     MAX_MESSAGE,
     Cause,
@@ -36,8 +43,8 @@ from rules.fleet.pools import control_plane
 from rules.policy.policy import Policy
 from rules.policy.shadow import by_accident
 from rules.session.causes import name_by_hand
-from rules.session.repair.ladder import unfit, word_for
-from rules.session.status import PROPOSED, condition, is_true
+from rules.session.repair.ladder import unfit
+from rules.session.status import PROPOSED, condition
 from rules.text.counted import count
 from rules.text.printable import printable
 
@@ -55,14 +62,12 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
             f"{name} is being given back, as {asked.by or 'a person'} asked: what is added to its "
             "session now ends with it; ask again once the session has ended"
         )
-    if ends := look.ends_by_mode:
-        raise CommandError(f"{ends}: what is added to it now ends with it; ask again in a minute")
     room = await capacity(cluster, options.namespace)
     warning = room.warning(name)
     waits = await in_the_way(cluster, options, node)
     if not options.yes:
         pods = await _pods(cluster, name)
-        said = questions.of_quarantine(look, node, options.level, pods, waits)
+        said = of_quarantine(look, node, options.level, pods, waits)
         terminal.ask(f"{said} {warning}".rstrip())
     by = await cluster.who()
     cause = Cause(
@@ -74,8 +79,8 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
     )
     if session is not None:
         room.take(name)
-        stops = look.policy is not None and not questions.drains_now(look, session)
-        added = await join(cluster, session, cause, options.level, stops=stops, at_once=not waits)
+        stops = look.policy is not None and not drains_now(look, session)
+        added = await join(cluster, session, cause, options.level, stops=stops)
         return f"{added}{waits}"
     created = await cluster.create(
         "gpuquarantines",
@@ -123,7 +128,7 @@ async def release(cluster: Cluster, options: argparse.Namespace, terminal: Termi
         )
     if not options.yes:
         look = await look_at(cluster, name, namespace=options.namespace)
-        terminal.ask(questions.of_release(look, session))
+        terminal.ask(of_release(look, session))
     by = await cluster.who()
     reason = options.reason[:MAX_MESSAGE]
     asked = {"by": by, "reason": reason, "at": format_time(cluster.now())}
@@ -142,7 +147,7 @@ async def _hold_left(cluster: Cluster, name: str) -> str:
         return ""
     if node is None or ANNOTATION_HOLD not in node.annotations:
         return ""
-    return f"\nit is held, {questions.STAYS}; take it back with: kubectl gpuward unhold {name}"
+    return f"\nit is held, {STAYS}; take it back with: kubectl gpuward unhold {name}"
 
 
 async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
@@ -179,12 +184,9 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
         why = unfit(session, await cluster.health(name), policy).get(step)
         if why is not None:
             raise CommandError(f"{step} {why}; name another step with --step")
-    other = proposed.reason if proposed is not None and asked and proposed.reason != step else ""
-    instead = f"and not {other}, which is proposed, " if other else ""
-    empty = questions.repair_begins(session, step)
+    begins = repair_begins(session, step)
     waits = await _repair_waits(cluster, options, session)
-    begins = _begins(session, step, await cluster.health(name))
-    terminal.ask(f"{name}: {step} {begins}, {instead}{empty}{waits}.")
+    terminal.ask(f"{name}: {step} begins {begins}{waits}.")
     by = await cluster.who()
     reason = (options.reason or "")[:MAX_MESSAGE]
     word = RepairRequest(step=step, by=by, at=format_time(cluster.now()))
@@ -194,18 +196,8 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
         {"spec": {"repair": plain(word) | {"reason": reason or None}}},
     )
     return (
-        f"{name}: {step} may begin {empty}, as {by}{waits}\n"
+        f"{name}: {step} may begin {begins}, as {by}{waits}\n"
         f"see how it goes with: kubectl gpuward why {name}"
-    )
-
-
-def _begins(session: QuarantineView, step: str, health: HealthView | None) -> str:
-    incidents = health.status.incidents if health is not None else ()
-    closed = {incident.id for incident in incidents if not incident.active}
-    causes = [cause for cause in session.spec.causes if cause.incident not in closed]
-    asked = word_for(session, causes, step)
-    return (
-        "begins" if asked is None else f"was let go already by {asked.by or 'a person'}; it begins"
     )
 
 
@@ -288,15 +280,10 @@ async def hold(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> st
 
 
 def _meanwhile(session: QuarantineView) -> str:
-    """What the hold changes for the session, a clause: nothing where a person gave it back."""
+    """What the hold changes for the session, a clause: nothing where a release was requested."""
     if (asked := session.spec.release) is not None:
-        by = printable(asked.by or "a person")
-        return f"its release goes over that, as {by} asked, {questions.STAYS}"
-    if session.status.mode == Mode.SHADOW:
-        return "in Shadow nothing is touched"
-    halted = is_true(session.status, "Paused")  # by a pause, an opt-out, another owner, the policy
-    drains = session.status.phase == Phase.DRAINING and not halted
-    return f"{'a drain goes on, ' if drains else ''}a release does not happen"
+        return f"its release goes over that, as {printable(asked.by or 'a person')} asked, {STAYS}"
+    return "a drain goes on, a release does not happen"
 
 
 async def unhold(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:

@@ -18,10 +18,8 @@ from remediator.kubectl.command import (
     Command,
     CommandError,
     Terminal,
-    coloured,
     document,
     fitted,
-    wants_colour,
 )
 from rules.text.counted import count
 from rules.text.printable import printable
@@ -379,8 +377,6 @@ def _print(answer: Answer, options: argparse.Namespace) -> None:
     text = _text(answer, options)
     if isinstance(answer, str):
         text = fitted(text, sys.stdout)
-        if wants_colour(sys.stdout, os.environ):
-            text = coloured(text)
     print(text, flush=True)
 
 

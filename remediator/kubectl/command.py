@@ -16,7 +16,7 @@ import shutil
 import signal
 import sys
 import textwrap
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
@@ -40,9 +40,6 @@ GUTTER: Final = 9
 NARROWEST: Final = 40
 WIDTH: Final = 100
 """Sentences are folded here; evidence, which somebody may copy, is not."""
-_SCREEN: Final = {"Unhealthy": 31, "FAIL": 31, "Unknown": 33, "Degraded": 33, "warn": 33,
-                  "Draining": 35, "Marked": 35, "Quarantined": 35, "Pending": 36, "Repairing": 36,
-                  "Validating": 36, "Healthy": 32, "ok": 32}  # fmt: skip
 _WHOLE: Final = re.compile(
     r"\bkubectl [^;:,()]+?(?=[;:,()]|\.(?:\s|$)|$)|\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)? UTC"
 )
@@ -53,11 +50,6 @@ _VERDICT: Final = re.compile(r"^(FAIL|warn|ok) +")
 """The first word of a sentence of `preflight`, set apart as in a column."""
 _UNBROKEN: Final = "\x00"
 """Stands for a blank where no line may end; printable text has none."""
-_WORD: Final = re.compile(
-    r"(?m)^(FAIL|warn|ok)\b|(?<=[ :])("
-    + "|".join(word for word in _SCREEN if word[0].isupper() and word != "FAIL")
-    + r")\b"
-)
 _QUOTE: Final = "> "
 
 Items = list[dict[str, Any]]
@@ -170,27 +162,10 @@ class Terminal:
             signal.signal(signal.SIGINT, before)
 
 
-def table(
-    header: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    spare: Sequence[str] = (),
-    wide: bool = False,
-) -> str:
-    """Rows under upper-case headers, three spaces apart, the last column ragged. On a terminal
-    that they are too wide for, `spare` columns are left out in their order unless that is what was
-    asked for (`wide`), and under the table it says which. A pipe gets all of it.
-    """
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Rows under upper-case headers, three spaces apart, the last column ragged."""
     lines = [tuple(header), *(tuple(printable(cell) or NONE for cell in row) for row in rows)]
-    room = _terminal(sys.stdout)
-    gone: list[str] = []
-    for title in () if room is None or wide else spare:
-        if len(lines[0]) > 1 and max(map(width_of, _aligned(lines))) > (room or 0):
-            at = lines[0].index(title)
-            lines = [line[:at] + line[at + 1 :] for line in lines]
-            gone.append(title)
-    note = [f"left out to fit; -o wide shows: {', '.join(gone)}"] if gone else []
-    return "\n".join([*_aligned(lines), *note])
+    return "\n".join(_aligned(lines))
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
@@ -273,19 +248,3 @@ def document(value: Any, form: str) -> str:
     if form == "json":
         return json.dumps(value, indent=2, ensure_ascii=True)
     return yaml.safe_dump(value, sort_keys=False, default_flow_style=False, width=WIDTH).rstrip()
-
-
-def wants_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Colour only for eyes: a terminal that can, and nobody said NO_COLOR (no-color.org)."""
-    return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
-
-
-def coloured(text: str) -> str:
-    """The first phase or verdict word of each line in colour; nothing depends on seeing it."""
-    return "\n".join(_tinted(line) for line in text.split("\n"))
-
-
-def _tinted(line: str) -> str:
-    if line.lstrip().startswith(_QUOTE):
-        return line
-    return _WORD.sub(lambda found: f"\x1b[{_SCREEN[found[0]]}m{found[0]}\x1b[0m", line, count=1)

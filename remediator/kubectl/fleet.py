@@ -17,24 +17,24 @@ from remediator.view.people import (
     MUSTS,
     OPTED_OUT,
     PAUSED,
+    is_paused,
     mark_stays,
     part_of_people,
     pause_lines,
 )
 from rules.api.names import API_VERSION, LABEL_GPUS
 from rules.api.nodes import HealthView, NodeView, QuarantineView
-from rules.api.object_name import is_object_name
 from rules.api.quarantine import gravest_reason
 from rules.api.sentences import some
 from rules.fleet.health_now import HealthNow, health_now
 from rules.fleet.silent_together import silent_together
 from rules.session.observation import is_open
-from rules.session.status import BREAKER_IS_OPEN, blocked_by, condition
+from rules.session.status import blocked_by, condition
 from rules.text.counted import count
 from rules.text.printable import printable
 
-_WORDS: Final = ("healthy", "degraded", "unhealthy", "unknown")
 _SEVERITY: Final = {"Unhealthy": 0, "Unknown": 1, "Degraded": 2, "Healthy": 3}
+_LOST: Final = "sessions are paused by a GPUWardPause that was lost: create one and end it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +71,21 @@ class _Row:
             return blocked_by(self.session.status) or "MarkStays"
         return gravest_reason(self.session.spec.causes) if self.session.spec.causes else ""
 
+    def item(self) -> dict[str, object]:
+        """As `-o json` has it, and the cells of the table."""
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "GPUNodeSummary",
+            "metadata": {"name": self.name},
+            "health": self.now.word,
+            "gpusHealthy": self.health.status.gpus_healthy if self.health is not None else "",
+            "reason": self.reason,
+            "unschedulable": self.cordoned,
+            "people": list(self.people),
+            "phase": (self.session.status.phase or "Pending") if self.session is not None else "",
+            "session": self.session.name if self.session is not None else "",
+        }
+
 
 async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> Answer:
     """One line of totals, then the nodes to look at; with -o wide every node."""
@@ -89,14 +104,14 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> A
     for name in by_name if nodes is not None else healths:
         node, health, session = by_name.get(name), healths.get(name), sessions.get(name)
         state = health_now(node, health, agents, now)
-        believed = health if not state.why else None
-        people = part_of_people(node, session, pauses, now, believed)
+        people = part_of_people(node, session, pauses, now, None if state.why else health)
         rows.append(
             _Row(name=name, node=node, health=health, session=session, now=state, people=people)
         )
     rows.sort(key=lambda row: (_SEVERITY.get(row.now.word, 1), row.name))
     if options.output in {"json", "yaml"}:
-        return _items(rows)
+        found: Items = [row.item() for row in rows]
+        return found
     if not rows:
         return (
             f"no GPU node has the labels {options.selector}"
@@ -114,81 +129,50 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> A
     shown_sessions = [session for session in held.values() if session is not None]
     if nodes is not None and (elsewhere := sorted({*held} - {*by_name})):
         lines.append(f"open sessions of what is no GPU node, or gone: {some(elsewhere)}")
+    in_force = pause_lines(pauses, now)
+    if not in_force and any(map(is_paused, shown_sessions)):
+        in_force = [_LOST]
     lines = [_totals(rows, shown_sessions), *of_policy(policy, by_name.values()), *lines]
-    lines += [*_breaker_lines(shown_sessions), *pause_lines(pauses, now)]
+    lines += [*_breaker_lines(shown_sessions), *in_force]
     wide = options.output == "wide"
     shown = [row for row in rows if wide or row.notable]
     return "\n".join([*map(printable, lines), *(["", _table(shown, wide=wide)] if shown else [])])
 
 
 def _breaker_lines(sessions: Iterable[QuarantineView]) -> list[str]:
-    """That the breaker holds nodes back and why, said once for all that wait for the same."""
-    held: dict[tuple[str, str], list[str]] = {}
+    """That the breaker holds nodes back and why, once for all that wait for the same."""
+    held: Counter[tuple[str, str]] = Counter()
     for session in sessions:
         storm = condition(session.status, "Storm")
         if storm is not None and storm.status == "True":
-            why = storm.message.removeprefix(BREAKER_IS_OPEN).removesuffix(".")
-            held.setdefault((storm.reason, why), []).append(session.spec.node_name)
-    if not held:
-        return []
-    names = (name for nodes in held.values() for name in nodes)
+            held[storm.reason, storm.message] += 1
     return [
-        *(
-            f"the breaker holds back {count(len(nodes), 'node')} ({reason})"
-            + (f": {why}" if why else "")
-            for (reason, why), nodes in sorted(held.items())
-        ),
-        f"what was seen: kubectl gpuward why {min(filter(is_object_name, names), default='NODE')}",
-        'to keep what fails still in service: kubectl gpuward pause --reason "..."',
+        f"{count(nodes, 'node')} held back ({reason}): {message}"
+        for (reason, message), nodes in sorted(held.items())
     ]
 
 
 def _totals(rows: Sequence[_Row], sessions: Sequence[QuarantineView]) -> str:
     words = Counter(row.now.word.lower() for row in rows)
-    parts = ", ".join(f"{words[word]} {word}" for word in _WORDS)
-    opened = sum(map(is_open, sessions))
+    parts = ", ".join(f"{words[w]} {w}" for w in ("healthy", "degraded", "unhealthy", "unknown"))
     said = Counter(word for row in rows for word in row.people)
     people = "".join(f", {said[word]} {word}" for word in (HELD, PAUSED, OPTED_OUT) if said[word])
     if needed := sum(said[word] for word in MUSTS):
         people += f", {needed} {'needs' if needed == 1 else 'need'} operator action"
     return (
         f"{count(len(rows), 'GPU node')}: {parts}; {sum(row.cordoned for row in rows)} cordoned, "
-        f"{count(opened, 'open session')}{people}"
+        f"{count(sum(map(is_open, sessions)), 'open session')}{people}"
     )
 
 
 def _table(rows: Sequence[_Row], *, wide: bool) -> str:
     header = ["NODE", "HEALTH", "USABLE", "PHASE", "PEOPLE", "REASON"]
-    header += ["CORDONED", "PRODUCT", "DRIVER", "INTERCONNECT", "SESSION"] if wide else []
     cells = []
     for row in rows:
-        labels = row.node.labels if row.node is not None else {}
         usable = row.health.status.gpus_healthy if row.health is not None else ""
         phase = phase_words(row.session) if row.session is not None else ""
         cells.append([row.name, row.now.word, usable, phase, ", ".join(row.people), row.reason])
         if wide:
-            named = [labels.get(f"gpuward.io/{key}", "") for key in _LABELS]
             session = row.session.name if row.session is not None else ""
-            cells[-1] += ["yes" if row.cordoned else "no", *named, session]
-    return table(header, cells, spare=("USABLE", "PEOPLE", "PHASE"), wide=wide)
-
-
-_LABELS: Final = ("product", "driver", "interconnect")
-
-
-def _items(rows: Sequence[_Row]) -> Items:
-    return [
-        {
-            "apiVersion": API_VERSION,
-            "kind": "GPUNodeSummary",
-            "metadata": {"name": row.name},
-            "health": row.now.word,
-            "gpusHealthy": row.health.status.gpus_healthy if row.health is not None else "",
-            "reason": row.reason,
-            "unschedulable": row.cordoned,
-            "people": list(row.people),
-            "phase": (row.session.status.phase or "Pending") if row.session is not None else "",
-            "session": row.session.name if row.session is not None else "",
-        }
-        for row in rows
-    ]
+            cells[-1] += ["yes" if row.cordoned else "no", session]
+    return table([*header, *(["CORDONED", "SESSION"] if wide else [])], cells)

@@ -17,14 +17,14 @@ from remediator.view.people import part_of_people
 from rules.api.health import IncidentStatus
 from rules.api.mark import marked
 from rules.api.nodes import AgentPod, FreshNode, HealthView, NodeView, PauseView, QuarantineView
-from rules.api.quarantine import Mode, Phase, gravest_reason
+from rules.api.quarantine import Mode, gravest_reason
 from rules.drain.daemon_sets import untolerating
 from rules.fleet.health_now import HealthNow, health_now
 from rules.ledger.places import Moved, came_from
 from rules.ledger.record import RecordStatus, RecordView, record_names
 from rules.ledger.verdict import is_repeat_offender
 from rules.policy.policy import Policy
-from rules.policy.shadow import ShadowWords, by_accident, shadow_of
+from rules.policy.shadow import ShadowWords, shadow_of
 from rules.session.causes import CauseSight, actionable
 from rules.session.external import external_of
 from rules.session.observation import (
@@ -107,23 +107,6 @@ class NodeLook:
     def shadow_words(self) -> ShadowWords | None:
         """Why that is so, and what ends it; None where it is not, or nobody may know."""
         return shadow_of(self.policy)
-
-    @property
-    def ends_by_mode(self) -> str:
-        """Why the open session ends by itself within seconds and takes with it what people add: it
-        is one of another mode than the policy's (`rules.session.decide`); "" where it does not.
-        """
-        if self.session is None or self.policy is None:
-            return ""
-        mode, which = self.session.status.mode, f"session {self.session.name} of {self.name}"
-        if mode == Mode.SHADOW and not self.policy_is_shadow:
-            return f"{which} is one of Shadow and ends, since the policy enforces now"
-        untouched = self.session.status.phase == Phase.PENDING
-        untouched = untouched and not (self.node is not None and marked(self.node))
-        decided = self.policy_is_shadow and not by_accident(self.policy)
-        if mode == Mode.ENFORCE and decided and untouched:
-            return f"{which} ends, since the policy is Shadow now"
-        return ""
 
     @property
     def people(self) -> tuple[str, ...]:

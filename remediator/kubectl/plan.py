@@ -214,14 +214,14 @@ async def _maintenance_leases(cluster: Cluster) -> dict[str, LeaseView]:
 
 def _lines(planned: Sequence[NodePlan], *, wide: bool) -> list[str]:
     """The table, and under it what there is to say of each node."""
-    lines = [_table(planned, wide=wide)]
+    lines = [_table(planned)]
     for one in planned:
         if said := _details(one, wide=wide):
             lines += ["", printable(one.node), *labelled("", said)]
     return lines
 
 
-def _table(planned: Sequence[NodePlan], *, wide: bool) -> str:
+def _table(planned: Sequence[NodePlan]) -> str:
     held_back = any(one.blocked_by for one in planned)
     shadow = any(one.now not in {"", "nothing"} for one in planned)
     header = ["REASON", "PEOPLE", "EVICT", "BLOCKED", "LEFT"]
@@ -241,7 +241,7 @@ def _table(planned: Sequence[NodePlan], *, wide: bool) -> str:
         for one in planned
     ]
     header += ["NOW"] if shadow else []
-    return table(header, rows, spare=("LEFT", "EVICT", "PEOPLE", "BLOCKED"), wide=wide)
+    return table(header, rows)
 
 
 def _details(one: NodePlan, *, wide: bool) -> list[str]:

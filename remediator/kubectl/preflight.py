@@ -1,57 +1,114 @@
 """`kubectl gpuward preflight`: is this cluster ready, and what would get in the way.
 
-Each check is one line: ok, warn or FAIL, what was found, and the remedy. It only reads.
+Each check is one line: ok, warn or FAIL, what was found, and the remedy. It only reads. Before the
+installation nothing is checked that the installation brings.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
+import msgspec
+
+from remediator.kube.elector import LEASE_NAME
 from remediator.kube.resources import AGENT_SELECTOR, DAEMON_SETS, REMEDIATOR_SELECTOR
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
-from remediator.kubectl.command import Answer, CommandError, Terminal
+from remediator.kubectl.command import PLANNER, Answer, CommandError, Terminal
 from remediator.kubectl.leading import leadership
 from remediator.kubectl.node_look import has_gpus
 from remediator.kubectl.policy_in_force import judged_by, unread_said
-from remediator.kubectl.preflight_needs import (
-    FAIL,
-    OK,
-    OPENAPI_PATH,
-    WARN,
-    Check,
-    Installation,
-    admission,
-    one,
-    permissions,
-    repair,
-    unknown_fields,
-    validation,
+from rules.api.evidence.wire import EvidenceSpec
+from rules.api.health import HealthStatus
+from rules.api.names import (
+    API_VERSION,
+    COMPONENT_REMEDIATOR,
+    GROUP,
+    VERSION,
 )
-from rules.api.mark import marked
-from rules.api.names import API_VERSION, COMPONENT_AGENT
 from rules.api.object_name import api_path
+from rules.api.quarantine import PauseSpec, QuarantineSpec, QuarantineStatus
 from rules.api.sentences import some
 from rules.drain.daemon_sets import untolerating
-from rules.fleet.pools import NodePools, control_plane
+from rules.policy.components import FORCE, VALIDATE, asked_components
 from rules.policy.policy import Policy
 from rules.policy.reader import unknown_reasons
+from rules.policy.repair_rights import actions_in_use
+from rules.repair.adapter import NewObject, RepairAction, Replacement
+from rules.repair.component import MARK_POLICY, UNKNOWN_POLICY, component_key, folder_of
+from rules.repair.job_component import JOBS_POLICY, job_kinds
+from rules.repair.rights import conditions_of, needed, node_keys
 from rules.text.printable import printable
 
+OK: Final = "ok"
+WARN: Final = "warn"
+FAIL: Final = "FAIL"
 MINIMUM_MINOR: Final = 32
 KINDS: Final = (
     "gpuevidences", "gpunodehealths", "gpuquarantines", "gpurecords", "gpuwardpauses",
 )  # fmt: skip
-OTHER_REMEDIATORS: Final = {
-    "fault-quarantine": "NVSentinel",
-    "node-drainer": "NVSentinel",
-    "draino": "draino",
-    "node-healthcheck-controller-manager": "Node Healthcheck Operator",
-    "self-node-remediation-controller-manager": "Self Node Remediation",
-}
-"""Other remediation controllers, by a part of their workload's name."""
+ADMISSION_POLICIES: Final = (
+    "gpuward-agent-node-fields",
+    "gpuward-agent-own-events",
+    "gpuward-agent-own-evidence",
+    "gpuward-agent-own-node",
+    "gpuward-node-keeps-mark",
+    "gpuward-remediator-jobs",
+    "gpuward-remediator-mark",
+    "gpuward-remediator-record",
+    "gpuward-remediator-unknown",
+)
+"""What base ships; each has a binding of its own name."""
+NEEDED: Final = (
+    ("", "nodes", "patch"),
+    ("", "pods", "list"),
+    ("", "pods/eviction", "create"),
+    ("policy", "poddisruptionbudgets", "watch"),
+    ("gpuward.io", "gpuquarantines", "create"),
+    ("gpuward.io", "gpuquarantines/status", "patch"),
+    ("", "events", "create"),
+    ("gpuward.io", "gpurecords", "create"),
+    ("gpuward.io", "gpurecords/status", "patch"),
+)
+"""What the remediator needs in the whole cluster, beside its Lease: group, resource, verb."""
+OPENAPI_PATH: Final = f"/openapi/v3/apis/{GROUP}/{VERSION}"
+_WRITTEN: Final[tuple[tuple[str, str, type], ...]] = (
+    ("GPUQuarantine", "spec", QuarantineSpec),
+    ("GPUQuarantine", "status", QuarantineStatus),
+    ("GPUNodeHealth", "status", HealthStatus),
+    ("GPUWardPause", "spec", PauseSpec),
+    ("GPUEvidence", "spec", EvidenceSpec),
+)
+FORCE_NEEDS: Final = (("", "pods", "delete"), ("", "pods/status", "patch"))
+"""What `drain.onTimeout: Force` needs as well."""
+_MANIFESTS: Final = "apply the manifests of daemonset/base"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """What was found about one thing, and the remedy."""
+
+    verdict: str
+    name: str
+    found: str
+
+    def item(self) -> dict[str, Any]:
+        """As `-o json` has it."""
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "PreflightCheck",
+            "metadata": {"name": self.name},
+            "verdict": self.verdict,
+            "found": self.found,
+        }
+
+
+def one(name: str, found: str, verdict: str = WARN) -> list[Check]:
+    """A report of one line."""
+    return [Check(verdict=verdict, name=name, found=found)]
 
 
 async def preflight(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> Answer:
@@ -65,17 +122,8 @@ async def preflight(cluster: Cluster, options: argparse.Namespace, _: Terminal) 
             raise
         wrong = [Check(verdict=FAIL, name="policy", found=str(error))]
     found = [*await checks(cluster, policy or Policy(), options.namespace), *wrong]
-    report: Answer = (
-        [
-            {
-                "apiVersion": API_VERSION, "kind": "PreflightCheck",
-                "metadata": {"name": check.name}, "verdict": check.verdict, "found": check.found,
-            }
-            for check in found
-        ]
-        if options.output
-        else "\n".join(printable(f"{c.verdict:4}  {c.name}: {c.found}") for c in found)
-    )  # fmt: skip
+    lines = [printable(f"{check.verdict:4}  {check.name}: {check.found}") for check in found]
+    report: Answer = [check.item() for check in found] if options.output else "\n".join(lines)
     if failed := sum(check.verdict == FAIL for check in found):
         raise CommandError(f"not ready: {failed} of {len(found)} checks failed", report=report)
     return report
@@ -83,41 +131,47 @@ async def preflight(cluster: Cluster, options: argparse.Namespace, _: Terminal) 
 
 async def checks(cluster: Cluster, policy: Policy, namespace: str) -> list[Check]:
     """Every check; one that could not be made is a warning that says why."""
-    here = await _installation(cluster, namespace)
-    in_cluster: tuple[tuple[str, Callable[[], Awaitable[list[Check]]]], ...] = (
-        ("API version", partial(_version, cluster)),
-        ("definitions", partial(_definitions, cluster)),
-        ("nodes", partial(_nodes, cluster, policy, here)),
-        ("DaemonSets", partial(_daemon_sets, cluster, policy)),
-        ("other remediators", partial(_others, cluster)),
-        ("agents", partial(_agents, cluster, here)),
-    )
-    in_place: tuple[tuple[str, Callable[[], Awaitable[list[Check]]]], ...] = (
-        ("leader", partial(_leader, cluster, here)),
-        ("permissions", partial(permissions, cluster, policy, here)),
-        ("admission policies", partial(admission, cluster, here)),
-        ("repair", partial(repair, cluster, policy, here)),
-        ("test under load", partial(validation, cluster, policy, here)),
-    )
+    spaces, agents = await _installed(cluster, namespace)
+    user = f"system:serviceaccount:{namespace}:{COMPONENT_REMEDIATOR}"
     found = [Check(verdict=WARN, name="policy", found=note) for note in unknown_reasons(policy)]
-    elsewhere = sorted(here.spaces or ()) if namespace not in (here.spaces or ()) else []
-    if elsewhere:
+    to_make: list[tuple[str, Callable[[], Awaitable[list[Check]]]]] = [
+        ("API version", partial(_version, cluster)),
+        ("nodes", partial(_nodes, cluster, policy)),
+        ("DaemonSets", partial(_daemon_sets, cluster, policy)),
+        ("definitions", partial(_definitions, cluster)),
+    ]
+    fresh = spaces == set() and await cluster.get(GROUP_PATH) is None
+    if fresh:
+        del to_make[-1]
+        found += one("gpuward", "not installed yet; kubectl apply -k daemonset installs it")
+    elif spaces and namespace not in spaces:
+        elsewhere = sorted(spaces)
         at = (
             f"gpuward is installed in {some(elsewhere)}, not in {namespace}; what depends on that "
-            f"was not looked at, add -n {elsewhere[0]}"
+            f"was not checked, add -n {elsewhere[0]}"
         )
-        found.append(Check(verdict=FAIL, name="namespace", found=at))
-    for name, check in in_cluster if elsewhere else (*in_cluster, *in_place):
+        found += one("namespace", at, FAIL)
+    else:
+        to_make += [
+            ("agents", partial(_agents, agents, namespace)),
+            ("leader", partial(_leader, cluster, namespace)),
+            ("permissions", partial(_permissions, cluster, policy, namespace, user)),
+            ("admission policies", partial(_admission, cluster)),
+            ("repair", partial(_repair, cluster, policy, namespace, user)),
+            ("test under load", partial(_validation, cluster, policy, namespace, user)),
+        ]
+    for name, check in to_make:
         try:
             found += await check()
         except CommandError as error:
-            found.append(Check(verdict=WARN, name=name, found=f"could not look: {error}"))
+            found += one(name, f"could not look: {error}")
     return found
 
 
-async def _installation(cluster: Cluster, namespace: str) -> Installation:
-    """Look in all namespaces: a forgotten `-n` must not look like a broken installation."""
-    known = await cluster.get(GROUP_PATH) is not None
+async def _installed(cluster: Cluster, namespace: str) -> tuple[set[str] | None, dict[str, Any]]:
+    """Namespaces with workloads of ours, None where they may not be listed, and the status of the
+    agents' DaemonSet in `namespace`. All namespaces, since `-n` is easily forgotten.
+    """
     deployments = "/apis/apps/v1/deployments"
     try:
         agents = await cluster.everything(DAEMON_SETS, {"labelSelector": AGENT_SELECTOR})
@@ -125,13 +179,10 @@ async def _installation(cluster: Cluster, namespace: str) -> Installation:
     except CommandError as error:
         if not error.forbidden:
             raise
-        return Installation(namespace=namespace, definitions=known, spaces=None, agents={})
-    by_space = {str(one["metadata"].get("namespace")): one for one in agents}
-    spaces = {*by_space, *(str(one["metadata"].get("namespace")) for one in others)}
-    return Installation(
-        namespace=namespace, definitions=known, spaces=frozenset(spaces),
-        agents=by_space.get(namespace, {}),
-    )  # fmt: skip
+        return None, {}
+    spaces = {str(each["metadata"].get("namespace")) for each in (*agents, *others)}
+    here = (each for each in agents if each["metadata"].get("namespace") == namespace)
+    return spaces, next(here, {}).get("status") or {}
 
 
 async def _version(cluster: Cluster) -> list[Check]:
@@ -147,8 +198,6 @@ async def _definitions(cluster: Cluster) -> list[Check]:
     group = await cluster.get(GROUP_PATH) or {}
     served = {r["name"] for r in group.get("resources", ())}
     missing = [kind for kind in KINDS if kind not in served]
-    if len(missing) == len(KINDS):
-        return one("definitions", "not installed yet; kubectl apply -k daemonset brings them")
     lost = () if missing else unknown_fields(await cluster.get(OPENAPI_PATH) or {})
     if not missing and not lost:
         return one("definitions", f"all {len(KINDS)} kinds are served", OK)
@@ -157,34 +206,16 @@ async def _definitions(cluster: Cluster) -> list[Check]:
     return one("definitions", f"older than this release: {what}; {remedy}", FAIL)
 
 
-async def _nodes(cluster: Cluster, policy: Policy, here: Installation) -> list[Check]:
+async def _nodes(cluster: Cluster, policy: Policy) -> list[Check]:
     every, selected = await cluster.nodes(), await cluster.nodes(policy.node_selector)
     chosen = {node.name for node in selected}
     unseen = sorted(n.name for n in every if n.name not in chosen and has_gpus(n))
-    if here.fresh and not selected:
-        found = f"{len(unseen)} by the labels of others; agents label them once they run"
-        return one("GPU nodes", found, OK if unseen else WARN)
     found = f"{len(selected)} by {policy.node_selector!r}"
     found += "" if selected else "; agents label their nodes once they run"
     checks = one("nodes selected", found, OK if selected else WARN)
-    pools = NodePools.of(selected)
-    if spared := sorted(n.name for n in selected if control_plane(n) or pools.alone(n)):
-        checks += one(
-            "nodes left to people",
-            f"{some(spared)}: of the control plane or alone in a pool, so no detector takes them "
-            'out of service; a person does: kubectl gpuward quarantine NODE --reason "..."',
-        )
     if unseen:
-        found = f"{len(unseen)}, such as {unseen[0]}; look at the agent's pods there"
+        found = f"{len(unseen)}, such as {unseen[0]}; check the agent's pods there"
         checks += one("GPU nodes without an agent's label", found)
-    led = (await leadership(cluster, here.namespace)).lease is not None
-    left = sorted(node.name for node in every if marked(node))
-    if left and not led and here.spaces == frozenset():
-        checks += one(
-            "marks left behind",
-            f"{some(left)}: gpuward took them out of service and is not there to give them back; "
-            "an installation takes up from there, kubectl gpuward uninstall takes the marks off",
-        )
     return checks
 
 
@@ -200,67 +231,208 @@ async def _daemon_sets(cluster: Cluster, policy: Policy) -> list[Check]:
     )
 
 
-async def _others(cluster: Cluster) -> list[Check]:
-    found = set()
-    for plural in ("deployments", "daemonsets"):
-        page = await cluster.get(f"/apis/apps/v1/{plural}") or {}
-        names = [item["metadata"]["name"] for item in page.get("items", ())]
-        found |= {who for name in names for part, who in OTHER_REMEDIATORS.items() if part in name}
-    if not found:
-        return one("other remediators", "none known is installed", OK)
-    text = f"{', '.join(sorted(found))}; let one of them act on GPU nodes, not two"
-    return one("other remediators", text)
-
-
-async def _agents(cluster: Cluster, here: Installation) -> list[Check]:
+async def _agents(status: Mapping[str, Any], namespace: str) -> list[Check]:
     """Whether the agents' pods are made and ready."""
-    if not here.agents:
-        return []  # none yet, or outside the cluster: their nodes tell
-    status = here.agents.get("status") or {}
     wanted, made, ready = (
         int(status.get(key) or 0)
         for key in ("desiredNumberScheduled", "currentNumberScheduled", "numberReady")
     )
+    if not status:
+        return []  # they run outside the cluster: their nodes tell
     if not wanted:
         why = "the DaemonSet finds no node that has GPUs by its labels (docs/install.md)"
         return one("agents", why)
     if ready >= wanted:
         return one("agents", f"{ready} of {wanted} are ready", OK)
+    pods = f"kubectl -n {namespace} get pods -o wide -l {AGENT_SELECTOR}"
     if made >= wanted:
-        look = f"kubectl -n {here.namespace} get pods -o wide -l {AGENT_SELECTOR}"
-        return one("agents", f"{wanted - ready} of {wanted} are not ready; see {look}")
-    events = api_path("/api/v1/namespaces", here.namespace) + "/events"
-    about = f"involvedObject.name={COMPONENT_AGENT},reason=FailedCreate"
-    refused = [
-        str(e.get("message")) for e in await cluster.everything(events, {"fieldSelector": about})
-    ]
-    why = f": {printable(refused[-1])[:400]}" if refused else ""
-    if "violates PodSecurity" in why:
-        label = "pod-security.kubernetes.io/enforce=privileged"
-        why += f". Run kubectl label --overwrite namespace {here.namespace} {label}"
-    look = f"get events --field-selector involvedObject.name={COMPONENT_AGENT}"
-    lacks = f"{wanted - made} of {wanted} pods are not made{why}"
-    return one("agents", f"{lacks}; see kubectl -n {here.namespace} {look}")
+        return one("agents", f"{wanted - ready} of {wanted} are not ready; see {pods}")
+    events = f"kubectl -n {namespace} get events --field-selector reason=FailedCreate"
+    return one("agents", f"{wanted - made} of {wanted} pods are not made; {events} says why")
 
 
-async def _leader(cluster: Cluster, here: Installation) -> list[Check]:
-    """Whether anybody would act: before the installation nobody does."""
-    found = await leadership(cluster, here.namespace)
+async def _leader(cluster: Cluster, namespace: str) -> list[Check]:
+    """Whether a remediator acts."""
+    found = await leadership(cluster, namespace)
     if found.hidden:
         return one("leader", found.never_said or "the Lease cannot be read")
-    if found.lease is None:
-        then = "none has led yet"
-        if here.namespace in (here.spaces or ()):
-            look = f"kubectl -n {here.namespace} get pods -l {REMEDIATOR_SELECTOR}"
-            return one(
-                "leader", f"gpuward is installed in {here.namespace} and {then}; see {look}"
-            )
-        return one("leader", f"in namespace {here.namespace} {then}; once installed, one does")
-    if found.nobody:
-        return one("leader", found.nobody)
+    if found.lease is None or found.nobody:
+        return one("leader", found.nobody or found.never_said)
     leader = found.lease.spec.holder_identity or "a remediator"
     if found.cannot_act:
         return one("leader", f"{leader} leads and {found.cannot_act}", FAIL)
     if unread := unread_said(found.word):
         return one("leader", f"{leader} leads: {unread}", FAIL)
     return one("leader", f"{leader} leads", OK)
+
+
+async def _permissions(cluster: Cluster, policy: Policy, namespace: str, user: str) -> list[Check]:
+    """Whether RBAC lets the remediator do its work."""
+    forces = FORCE_NEEDS if FORCE in {each.component for each in asked_components(policy)} else ()
+    # No namespace means all of them: a Role in one is not enough for the others.
+    everywhere = [(*each, "", "") for each in (*NEEDED, *forces)]
+    lease = ("coordination.k8s.io", "leases", "update", namespace, LEASE_NAME)
+    lacking: list[tuple[str, str, str]] = []
+    for group, resource, verb, where, name in [*everywhere, lease]:
+        allowed = await cluster.may(user, group, resource, verb, where, name)
+        if allowed is None:
+            ask = f"ask for the ClusterRole {PLANNER}"
+            return one("permissions", f"you may not ask for others' permissions; {ask}")
+        if not allowed:
+            lacking.append((group, resource, verb))
+    if not lacking:
+        return one("permissions", f"{user} may do what it needs", OK)
+    said = f"{user} may not {', '.join(f'{verb} {what}' for _, what, verb in lacking)}"
+    force = "apply component force, or set drain.onTimeout: Report"
+    remedy = force if set(lacking) <= set(forces) else _MANIFESTS
+    return one("permissions", f"{said}; {remedy}", FAIL)
+
+
+async def _admission(cluster: Cluster) -> list[Check]:
+    """RBAC alone lets one agent write about every node: the policies hold it to its own."""
+    policies = await _by_name(cluster, "validatingadmissionpolicies")
+    bindings = await _by_name(cluster, "validatingadmissionpolicybindings")
+    specs = {name: bindings.get(name, {}).get("spec") or {} for name in policies}
+    idle = [
+        name
+        for name in ADMISSION_POLICIES
+        if (spec := specs.get(name, {})).get("policyName") != name
+        or "Deny" not in (spec.get("validationActions") or ())
+    ]
+    if not idle:
+        return one("admission policies", "all of base are in force", OK)
+    why = "without them a compromised agent or node can write more than its own part"
+    return one("admission policies", f"not in force: {', '.join(idle)}; {why}, {_MANIFESTS}")
+
+
+async def _by_name(cluster: Cluster, plural: str) -> dict[str, dict[str, Any]]:
+    page = await cluster.get(f"/apis/admissionregistration.k8s.io/v1/{plural}") or {}
+    return {item["metadata"]["name"]: item for item in page.get("items", ())}
+
+
+async def _repair(cluster: Cluster, policy: Policy, namespace: str, user: str) -> list[Check]:
+    """What the adapters of the policy's steps need, one line for each adapter."""
+    if policy.repair.mode == "Off":
+        return []  # nobody is asked
+    checks = []
+    for adapter, actions in sorted(actions_in_use(policy.repair).items()):
+        lacking: dict[str, None] = {}
+        for action in actions:
+            if not isinstance(action, NewObject | Replacement):
+                continue
+            group, _, version = action.api_version.rpartition("/")
+            if version == "*":
+                found = await cluster.get(api_path("/apis", group)) or {}
+                version = (found.get("preferredVersion") or {}).get("version") or "v1"
+            path = api_path("/apis", group, version) if group else f"/api/{version}"
+            served = (await cluster.get(path) or {}).get("resources", ())
+            if action.resource not in {one["name"] for one in served}:
+                lacking[f"nobody serves {action.resource} of {action.api_version}"] = None
+        pods = {action.pod for action in actions if isinstance(action, NewObject)}
+        for name in sorted(filter(None, pods)):
+            lacking |= await _no_template(cluster, namespace, name)
+        for right in needed(actions):
+            at = namespace if right.own else ""
+            for verb in right.verbs:
+                if await cluster.may(user, right.group, right.resource, verb, at) is False:
+                    where = f".{right.group}" if right.group else ""
+                    where += f" in {namespace}" if right.own else ""
+                    lacking[f"the remediator may not {verb} {right.resource}{where}"] = None
+        lacking |= await _not_admitted(cluster, actions)
+        name = f"repair adapter {adapter}"
+        if not lacking:
+            steps = sorted(s for s, each in policy.repair.steps.items() if each.adapter == adapter)
+            checks += one(name, f"what {', '.join(steps)} needs is there", OK)
+            continue
+        folder = folder_of(adapter)
+        remedy = (
+            "list in your overlay what gpuward-remediator policy rbac writes, and apply it"
+            if adapter in policy.repair.adapters
+            else f"add component {folder} (Helm: components.{component_key(folder)}) and install "
+            "what it asks"
+        )
+        checks += one(name, f"{'; '.join(lacking)}; {remedy}", FAIL)
+    return checks
+
+
+async def _not_admitted(cluster: Cluster, actions: Sequence[RepairAction]) -> dict[str, None]:
+    """What our own admission policies refuse the remediator, since no component has named it."""
+    lacking: dict[str, None] = {}
+    there = await _by_name(cluster, "validatingadmissionpolicies")
+    wanted = (
+        (MARK_POLICY, node_keys(actions)),
+        (UNKNOWN_POLICY, conditions_of(actions)),
+        (JOBS_POLICY, job_kinds(actions)),
+    )
+    for policy, words in wanted:
+        spec = there[policy].get("spec") or {} if policy in there else {}
+        text = " ".join(str(each.get("expression")) for each in spec.get("variables") or ())
+        for word in words if spec else ():
+            if f"'{word}'" not in text:
+                lacking[f"policy {policy} does not name {word}"] = None
+    return lacking
+
+
+async def _no_template(cluster: Cluster, namespace: str, name: str) -> dict[str, None]:
+    """A PodTemplate, or its RuntimeClass, that is not there."""
+    path = api_path("/api/v1/namespaces", namespace, "podtemplates", name)
+    found = await cluster.get(path)
+    if found is None:
+        return {f"there is no PodTemplate {name} in {namespace}": None}
+    runtime = ((found.get("template") or {}).get("spec") or {}).get("runtimeClassName")
+    classes = "/apis/node.k8s.io/v1/runtimeclasses"
+    if runtime and await cluster.get(api_path(classes, runtime)) is None:
+        return {f"there is no RuntimeClass {runtime}": None}
+    return {}
+
+
+async def _validation(cluster: Cluster, policy: Policy, namespace: str, user: str) -> list[Check]:
+    """What the test under load needs that the policy asks for."""
+    asked = any(each.component == VALIDATE for each in asked_components(policy))
+    template = policy.validate.template
+    path = api_path("/api/v1/namespaces", namespace, "podtemplates", template)
+    # Auto tests where the component is installed: what else it needs is to be there then.
+    there = await cluster.get(path) is not None
+    if policy.validate.provider == "None" or not (asked or there):
+        return []
+    lacking = await _no_template(cluster, namespace, template)
+    if await cluster.may(user, "batch", "jobs", "create", namespace) is False:
+        lacking[f"the remediator may not create jobs.batch in {namespace}"] = None
+    told = f"{'; '.join(lacking)}; add component validate" if lacking else "is there"
+    return one(f"test under load {template}", told, FAIL if lacking else OK)
+
+
+def unknown_fields(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """Fields that this release writes and the served definitions (`/openapi/v3`) do not have, as
+    `GPUQuarantine.spec.release`: the API server drops them and tells nobody.
+    """
+    served = {
+        kind.get("kind"): schema
+        for schema in (document.get("components") or {}).get("schemas", {}).values()
+        for kind in schema.get("x-kubernetes-group-version-kind", ())
+    }
+    found: list[str] = []
+    for kind, part, wire in _WRITTEN:
+        if kind in served:
+            schema = (served[kind].get("properties") or {}).get(part) or {}
+            found += _missing(f"{kind}.{part}", schema, msgspec.inspect.type_info(wire))
+    return tuple(found)
+
+
+def _missing(path: str, schema: Mapping[str, Any], wire: msgspec.inspect.Type) -> Iterator[str]:
+    """Where the schema lists fields it knows no others; a free map knows all."""
+    match wire:
+        case msgspec.inspect.StructType() if (known := schema.get("properties")) is not None:
+            for field in wire.fields:
+                place = f"{path}.{field.encode_name}"
+                if field.encode_name in known:
+                    yield from _missing(place, known[field.encode_name], field.type)
+                else:
+                    yield place
+        case msgspec.inspect.StructType() if not schema:
+            yield path
+        case msgspec.inspect.VarTupleType() | msgspec.inspect.ListType():
+            yield from _missing(path, schema.get("items") or {}, wire.item_type)
+        case msgspec.inspect.UnionType():
+            for one in wire.types:
+                yield from _missing(path, schema, one)

@@ -1,57 +1,139 @@
-"""What a request to quarantine a node changes: an open session that it joins, and the budget."""
+"""What a request about a node changes: the question that is asked first, the open session that a
+quarantine joins, and the budget.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
+from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.policy_in_force import policy_of
-from rules.api.health import plain
-from rules.api.nodes import NodeView, QuarantineView
-from rules.api.quarantine import Cause, Mode
+from remediator.kubectl.why_causes import faults
+from remediator.view.people import HELD
+from remediator.view.times import span
+from rules.api.health import IncidentStatus, plain
+from rules.api.mark import cordon_stays, marked
+from rules.api.nodes import FreshNode, NodeView, QuarantineView
+from rules.api.quarantine import Cause, Mode, Phase
+from rules.catalog.reason import Level
 from rules.fleet.budget import BudgetBook
 from rules.fleet.turns import budget_book, over_budget
 from rules.policy.policy import Budget, Policy
-from rules.session.causes import MAX_CAUSES
+from rules.policy.shadow import by_accident
+from rules.session.causes import MAX_CAUSES, has_human, level_in_effect, open_causes
 from rules.session.observation import is_open
+from rules.session.repair.ladder import under_way
+from rules.session.repair.readiness import NOT_DRAINED
 from rules.session.snapshot import FleetSnapshot
 
+STAYS: Final = "and the hold stays on the node for the next time"
+_MOST_NAMED: Final = 6
 _TRIES: Final = 5
 """How often a write is tried that others outrun."""
 
 
-async def join(
-    cluster: Cluster,
-    session: QuarantineView,
-    cause: Cause,
-    level: str,
-    *,
-    stops: bool,
-    at_once: bool = True,
-) -> str:
-    """Add the cause; `stops`: the session evicts nothing as things are, which a person's word of
-    no more than Cordon must not change; `at_once`: nothing stands in the way of what is asked.
+def of_quarantine(look: NodeLook, node: FreshNode, level: str, pods: str, waits: str) -> str:
+    """What to agree to. `level` is what is asked for, `pods` how many there are ("" for none),
+    `waits` what stands in the way.
     """
-    deeper = await _added(cluster, session, cause, level, stops=stops)
-    drains = f"; its pods are {'' if at_once else 'to be '}evicted, too" if deeper else ""
-    return (
-        f"{session.spec.node_name}: your reason was added to session {session.name}, which is "
-        f"open already{drains}"
+    session, name = look.session, look.name
+    if look.shadow and (session is not None or not by_accident(look.policy)):
+        why = look.shadow_words.said if look.shadow_words is not None else "the policy is Shadow"
+        return f"This touches nothing of {name}: {why}, and its session says why."
+    evicted = (
+        f"{pods} on it, what may go is evicted within its budgets" if pods else "no pods are on it"
     )
+    if level != Level.DRAIN or (look.policy_is_shadow and not by_accident(look.policy)):
+        evicted = "nothing is evicted"
+    if session is not None:
+        phase = session.status.phase or Phase.PENDING
+        yours = "" if has_human(session) else ", and only a person releases it then"
+        drained = drains_now(look, session) and phase not in {Phase.PENDING, Phase.MARKED}
+        said = f"{name} has an open session already ({phase}): your reason is added to it{yours}"
+        return f"{said}{'' if drained else f'; {evicted}'}{waits}."
+    cordoned = node.spec.unschedulable and not marked(node)
+    stays = "; the cordon that others set stays when it is released" if cordoned else ""
+    return f"This takes {name} out of service: {evicted}{stays}{waits}."
 
 
-async def _added(
+def drains_now(look: NodeLook, session: QuarantineView) -> bool:
+    """Whether the session's pods are evicted as things are."""
+    sight = look.sight
+    causes = open_causes(session, sight) or session.spec.causes
+    return level_in_effect(session, causes, sight.policy) == Level.DRAIN
+
+
+def of_release(look: NodeLook, session: QuarantineView) -> str:
+    """What a release ends, what it takes back, and the faults that are still there."""
+    attempt = under_way(session.status)
+    parts = (
+        _comes_off(look),
+        f"{attempt.step} of {attempt.adapter or 'somebody'} is under way: the request is taken "
+        "back, but a step that has begun goes on."
+        if attempt is not None
+        else "",
+        _still_wrong(look),
+        f"It is held; a release goes over that, {STAYS}." if HELD in look.people else "",
+    )
+    return " ".join(filter(None, parts))
+
+
+def _comes_off(look: NodeLook) -> str:
+    name, node = look.name, look.node
+    if node is None:
+        gone = f"There is no node {name} any more: this only ends its session."
+        return f"This returns {name} to service now." if look.node_hidden else gone
+    if not marked(node):
+        return f"This ends the session of {name}; gpuward has not tainted or cordoned it."
+    stays = cordon_stays(node)
+    kept = f"; the cordon stays ({stays}), kubectl uncordon {name} ends it" if stays else ""
+    return f"This returns {name} to service now: gpuward's taint and cordon come off{kept}."
+
+
+def _still_wrong(look: NodeLook) -> str:
+    if look.health is None:
+        return "Whether it is well is not known: there is no verdict for it."
+    if not (active := faults(look)):
+        return "No fault is active."
+    expiry = look.policy.release.cancel_expiry_s if look.policy is not None else None
+    lasts = span(expiry) if expiry else "as long as release.cancelExpiry says"
+    said = f"Still active: {_named(active)}; as they are, no session opens for them for {lasts}"
+    return f"{said} (release.cancelExpiry)." if expiry else f"{said}."
+
+
+def _named(faults: Sequence[IncidentStatus]) -> str:
+    names = [f"{one.reason} ({one.severity})" for one in faults]
+    return ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
+
+
+def repair_begins(session: QuarantineView, step: str) -> str:
+    """When a step that is approved begins, a clause."""
+    phase = session.status.phase
+    empty = "once nothing uses a GPU there"
+    attempt = under_way(session.status)
+    if attempt is not None and attempt.step != step:
+        return f"if {attempt.step}, which is under way, fails, {empty}"
+    if phase == Phase.VALIDATING:
+        return f"if a cause of its session comes back (all are closed), {empty}"
+    if phase in NOT_DRAINED or not phase:
+        return "once it is drained and nothing uses a GPU there"
+    return empty
+
+
+async def join(
     cluster: Cluster, session: QuarantineView, cause: Cause, level: str, *, stops: bool
-) -> bool:
-    """Write the cause; whether the level became deeper by it.
+) -> str:
+    """Add the cause to the open session. `stops`: the session evicts nothing as things are, which
+    a request of no more than Cordon must not change.
 
     The list of causes is written whole, so it must be the newest: the remediator writes to a
-    session that opens every few hundred milliseconds, and a person is not to be told of that.
+    session that opens every few hundred milliseconds.
     """
-    for last in (*[False] * (_TRIES - 1), True):
+    for tries_left in reversed(range(_TRIES)):
         if len(session.spec.causes) >= MAX_CAUSES:
             raise CommandError(
                 f"session {session.name} holds {MAX_CAUSES} causes already, no more fit"
@@ -64,13 +146,15 @@ async def _added(
         }
         try:
             await cluster.patch(f"{GROUP_PATH}/gpuquarantines/{session.name}", body)
+            break
         except CommandError as error:
-            if not error.outrun or last:
+            if not error.outrun or not tries_left:
                 raise
-        else:
-            return deeper
         session = await _open_still(cluster, session)
-    raise AssertionError("the last try ends it")
+    return (
+        f"{session.spec.node_name}: your reason was added to session {session.name}, which is "
+        f"open already{'; its pods are to be evicted, too' if deeper else ''}"
+    )
 
 
 async def _open_still(cluster: Cluster, session: QuarantineView) -> QuarantineView:

@@ -1,4 +1,4 @@
-"""`kubectl gpuward uninstall`: give every node back, stop our programs, take our labels off.
+"""`kubectl gpuward uninstall`: release every node, stop our programs, take our labels off.
 
 A remediator that leads ends its own sessions: only it takes back what it asked of others, ends its
 tests and puts labels back. `kubectl delete -k` comes afterwards, since it removes the definitions
@@ -9,24 +9,26 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
-from remediator.kubectl.cluster import GROUP_PATH, MANAGER, NOT_ENDED, Cluster
+from remediator.kubectl.cluster import GROUP_PATH, NOT_ENDED, Cluster
 from remediator.kubectl.command import CommandError, Terminal
 from remediator.kubectl.leading import read_leadership
 from remediator.view.people import mark_stays
 from rules.api import names
 from rules.api.mark import cordon_stays, marked, unmark_patch
 from rules.api.names import COMPONENT_AGENT, COMPONENT_REMEDIATOR
-from rules.api.nodes import FreshNode, NodeView, QuarantineView
+from rules.api.nodes import FreshNode, NodeView
 from rules.api.object_name import segment
 from rules.api.repair.writes import DeleteTestJob
 from rules.api.requests import MERGE_PATCH, STRATEGIC_PATCH, Request, request
 from rules.api.sentences import some
-from rules.api.timestamps import format_time, parse_time
+from rules.api.timestamps import format_time
 from rules.repair.adapter import REPAIR_CONDITIONS, ConditionIs
 from rules.repair.objects import annotation, at, holds, uid_of
-from rules.session.observation import HEARTBEAT_FRESH_S, is_open
+from rules.session.observation import is_open
 from rules.session.repair.withdrawal import is_our_request
 from rules.text.counted import count
 from rules.validate.jobs import ANNOTATION_NODE, ANNOTATION_OF, LABEL_COMPONENT, LABEL_NAME
@@ -37,24 +39,13 @@ PODS_GONE_WITHIN_S: Final = 360.0
 """A GPU reset that has begun is finished: the grace of its pod is 300 s."""
 LOOK_EVERY_S: Final = 1.0
 TOLD_EVERY_S: Final = 30.0
-LEASE_EXPIRES_S: Final = 20.0
+RENEWED_WITHIN_S: Final = 5.0
+"""A living leader renews its Lease every 2 s."""
 AT_ONCE: Final = 50
-"""Nodes cleaned side by side; what was done is said in the order of their names."""
+"""Nodes that are cleaned at the same time."""
 TRIES: Final = 5
-BY_COMMANDS: Final = (names.ANNOTATION_HOLD, names.ANNOTATION_REPAIRED)
-"""Annotations that our own commands write for people: told apart by managedFields."""
-BY_PEOPLE: Final = (
-    *BY_COMMANDS,
-    names.ANNOTATION_EXPECTED_GPUS,
-    names.ANNOTATION_RELEASE_GPU,
-    names.ANNOTATION_FABRIC_MODE,
-)
 LABELS: Final = (*names.AGENT_LABELS, names.LABEL_QUARANTINE)
-CONDITIONS: Final = (
-    names.CONDITION_HEALTHY,
-    names.CONDITION_DEGRADED,
-    names.CONDITION_VALIDATED,
-)
+CONDITIONS: Final = (names.CONDITION_HEALTHY, names.CONDITION_DEGRADED, names.CONDITION_VALIDATED)
 _OF_JOBS: Final = (
     names.COMPONENT_VALIDATE,
     names.COMPONENT_RESET_GPU,
@@ -68,7 +59,7 @@ _THEN: Final = (
 
 
 async def uninstall(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
-    """Give back, stop, clean, report; CommandError when something of ours is left."""
+    """Release, stop, clean, report; CommandError when something of ours is left."""
     namespace = options.namespace
     terminal.ask(f"This ends gpuward in namespace {namespace} and gives every node it holds back.")
     if cluster.dry_run:
@@ -79,54 +70,57 @@ async def uninstall(cluster: Cluster, options: argparse.Namespace, terminal: Ter
     await _give_back(cluster, namespace, terminal)
     await _stop(cluster, namespace, terminal)
     found = sorted(node.name for node in await cluster.nodes() if _touched(node))
-    cleaned: dict[str, NodeView] = {}
-    failed: list[str] = []
-    for start in range(0, len(found), AT_ONCE):
-        batch = found[start : start + AT_ONCE]
-        answers = await asyncio.gather(
-            *(_clean(cluster, name) for name in batch), return_exceptions=True
-        )
-        for name, answer in zip(batch, answers, strict=True):
-            if isinstance(answer, CommandError):
-                failed.append(name)
-                terminal.say(f"{name}: {answer}")
-            elif isinstance(answer, BaseException):
-                raise answer
-            elif answer is not None and answer[0]:
-                cleaned[name] = answer[1]
-                terminal.say(f"{name}: {answer[0]}")
+    turns = asyncio.Semaphore(AT_ONCE)
+    answers = await asyncio.gather(*(_clean(cluster, name, turns) for name in found))
+    failed = [name for name, (_, error) in zip(found, answers, strict=True) if error]
+    for name, (done, error) in zip(found, answers, strict=True):
+        if done or error:
+            terminal.say(f"{name}: {error or done}")
     if failed:
         raise CommandError(
             f"{count(len(failed), 'node')} could not be cleaned: {some(failed)}; "
             "the lines above say why, run this again"
         )
-    lines = [f"{count(len(cleaned), 'node')} cleaned; now: {_THEN.format(namespace)}"]
-    for node in sorted(await cluster.nodes(), key=lambda each: each.name):
-        # After a dry run only the answers know how it would be.
-        lines += _left(cleaned.get(node.name, node) if cluster.dry_run else node)
-    # A dry run has stopped nobody: those that publish are the agents of the cluster.
-    lines += [] if cluster.dry_run else await _agents_outside(cluster)
+    cleaned = sum(bool(done) for done, _ in answers)
+    lines = [f"{count(cleaned, 'node')} cleaned; now: {_THEN.format(namespace)}"]
+    if not cluster.dry_run:
+        for node in sorted(await cluster.nodes(), key=lambda each: each.name):
+            lines += _left(node)
     return "\n".join(lines)
 
 
-async def _sessions(cluster: Cluster) -> list[QuarantineView]:
-    """Those that hold a node; none where the definitions are gone already."""
-    try:
-        found = await cluster.sessions()
-    except CommandError as error:
-        if error.forbidden:
-            raise
-        return []
-    return [one for one in found if is_open(one) or mark_stays(one)]
+async def _wait(
+    remaining: Callable[[], Awaitable[list[str]]],
+    within_s: float,
+    terminal: Terminal,
+    what: str,
+    stuck: str,
+) -> None:
+    """Wait until nothing remains; `what` says what is waited for, `stuck` what to do otherwise."""
+    waited = 0.0
+    while left := await remaining():
+        if waited >= within_s:
+            raise CommandError(f"{some(left)}: {stuck}")
+        if waited % TOLD_EVERY_S == 0:
+            terminal.say(f"waiting for {what} {some(left)}")
+        await asyncio.sleep(LOOK_EVERY_S)
+        waited += LOOK_EVERY_S
 
 
 async def _give_back(cluster: Cluster, namespace: str, terminal: Terminal) -> None:
     """Ask for the release of every session and wait for the end of all. Without a leader the mark
     comes off with the labels, but for nodes that something was asked for.
     """
-    waited = 0.0
     by = await cluster.who()
-    while sessions := await _sessions(cluster):
+
+    async def held() -> list[str]:
+        try:
+            found = await cluster.sessions()
+        except CommandError as error:
+            if error.forbidden:
+                raise
+            return []  # the definitions are gone already
+        sessions = [one for one in found if is_open(one) or mark_stays(one)]
         # The leader may end meanwhile.
         leader = await read_leadership(cluster, namespace)
         if leader.lease is None or leader.lasts:
@@ -135,26 +129,21 @@ async def _give_back(cluster: Cluster, namespace: str, terminal: Terminal) -> No
                     f"repairs were asked of others for {some(asked)}, and only a remediator takes "
                     "that back: none leads; start one and run this again, nothing was stopped"
                 )
-            return
-        if cluster.dry_run:
-            return
-        for one in sessions:
+            return []
+        for one in () if cluster.dry_run else sessions:
             if is_open(one) and one.spec.release is None:
                 now = format_time(cluster.now())
                 asking = {"by": by, "reason": "gpuward is uninstalled", "at": now}
                 path = f"{GROUP_PATH}/gpuquarantines/{one.name}"
                 await cluster.patch(path, {"spec": {"release": asking}})
-        nodes = some(sorted({one.spec.node_name for one in sessions}))
-        if waited >= GIVEN_BACK_WITHIN_S:
-            raise CommandError(
-                f"the remediator does not give {nodes} back; kubectl gpuward why NODE says why; "
-                f"where it never will, stop it (kubectl -n {namespace} delete deployment "
-                f"{COMPONENT_REMEDIATOR}), and run this again"
-            )
-        if waited % TOLD_EVERY_S == 0:
-            terminal.say(f"waiting for the remediator to give {nodes} back")
-        await asyncio.sleep(LOOK_EVERY_S)
-        waited += LOOK_EVERY_S
+        return [] if cluster.dry_run else [one.spec.node_name for one in sessions]
+
+    stop = f"kubectl -n {namespace} delete deployment {COMPONENT_REMEDIATOR}"
+    await _wait(
+        held, GIVEN_BACK_WITHIN_S, terminal, "the remediator to release",
+        "the remediator does not release it; kubectl gpuward why NODE says why; where it never "
+        f"will, stop it ({stop}) and run this again",
+    )  # fmt: skip
 
 
 async def _check_place(cluster: Cluster, namespace: str) -> None:
@@ -184,18 +173,12 @@ async def _stop(cluster: Cluster, namespace: str, terminal: Terminal) -> None:
         terminal.say(f"{job.node}: Job {job.name} ended")
     if cluster.dry_run:
         return  # nothing ends, so there is no end to wait for
-    waited = 0.0
-    while pods := await _pods(cluster, {job.uid for job in jobs}):
-        if waited >= PODS_GONE_WITHIN_S:
-            raise CommandError(
-                f"{count(len(pods), 'pod')} of gpuward still there, such as {pods[0]}; kubectl "
-                "get pods -A -l app.kubernetes.io/name=gpuward shows them (another namespace is "
-                "named with -n); run this again once they are gone"
-            )
-        if waited % TOLD_EVERY_S == 0:
-            terminal.say(f"waiting for {count(len(pods), 'pod')} of gpuward to end")
-        await asyncio.sleep(LOOK_EVERY_S)
-        waited += LOOK_EVERY_S
+    uids = {job.uid for job in jobs}
+    await _wait(
+        partial(_pods, cluster, uids), PODS_GONE_WITHIN_S, terminal, "the end of pods",
+        "still there; kubectl get pods -A -l app.kubernetes.io/name=gpuward shows them (another "
+        "namespace is named with -n); run this again once they are gone",
+    )  # fmt: skip
     if holder := await _outside(cluster, namespace):
         raise CommandError(
             f"a remediator outside this cluster still leads ({holder}); stop it, then run this "
@@ -235,28 +218,23 @@ async def _pods(cluster: Cluster, jobs: set[str]) -> list[str]:
 
 
 async def _outside(cluster: Cluster, namespace: str) -> str:
-    """Who renews the lease although our pods are gone; "" for nobody."""
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{COMPONENT_REMEDIATOR}"
-    first: dict[str, Any] = ((await cluster.get(path)) or {}).get("spec") or {}
-    renewed = parse_time(str(first.get("renewTime") or ""))
-    if renewed is None or cluster.now() - renewed > LEASE_EXPIRES_S:
+    """Who renews the Lease although our pods are gone; "" for nobody."""
+    first = (await read_leadership(cluster, namespace)).lease
+    if first is None or not first.spec.holder_identity:
         return ""
-    for _ in range(5 if first.get("holderIdentity") else 0):  # a living leader renews every 2 s
+    waited = 0.0
+    while waited < RENEWED_WITHIN_S:
         await asyncio.sleep(LOOK_EVERY_S)
-        again = ((await cluster.get(path)) or {}).get("spec") or {}
-        if again.get("renewTime") != first.get("renewTime"):
-            return str(again.get("holderIdentity") or "")
+        waited += LOOK_EVERY_S
+        again = (await read_leadership(cluster, namespace)).lease
+        if again is not None and again.spec.renew_time != first.spec.renew_time:
+            return again.spec.holder_identity or "unknown"
     return ""
 
 
 def _touched(node: NodeView) -> bool:
     """Whether anything on the node may be ours."""
-    return (
-        marked(node)
-        or any(key in node.labels for key in LABELS)
-        or any(key in node.annotations for key in BY_COMMANDS)
-        or bool(_conditions(node))
-    )
+    return marked(node) or any(key in node.labels for key in LABELS) or bool(_conditions(node))
 
 
 def _conditions(node: NodeView) -> list[str]:
@@ -265,86 +243,54 @@ def _conditions(node: NodeView) -> list[str]:
     return [*(kind for kind in CONDITIONS if node.condition(kind)), *asked]
 
 
-async def _clean(cluster: Cluster, name: str) -> tuple[str, NodeView] | None:
-    """Everything of ours off one node and nothing else: what was done, "" for nothing, and the
-    node after that; None where it is gone. CommandError where it could not be.
+async def _clean(cluster: Cluster, name: str, turns: asyncio.Semaphore) -> tuple[str, str]:
+    """Everything of ours off one node and nothing else: what was done, and why it could not be;
+    either may be "".
     """
-    path, done = f"/api/v1/nodes/{segment(name)}", ""
-    for _ in range(TRIES):
-        node = await cluster.node(name)
-        if node is None:
-            return None
-        after: NodeView = node
-        patch = _patch(node)
-        if patch is None:
-            break
-        asked = Request(method="PATCH", path=path, body=patch, content_type=MERGE_PATCH)
-        answer = await cluster.send(asked)
+    async with turns:
+        try:
+            for _ in range(TRIES):
+                node = await cluster.node(name)
+                if node is None:
+                    return "", ""
+                if (done := await _cleaned(cluster, node)) is not None:
+                    return done, ""
+        except CommandError as error:
+            return "", str(error)
+    return "", "it changes too fast to be cleaned"
+
+
+async def _cleaned(cluster: Cluster, node: FreshNode) -> str | None:
+    """What was done; None where somebody else changed the node meanwhile."""
+    path, done = f"/api/v1/nodes/{segment(node.name)}", ""
+    if marked(node) or any(key in node.labels for key in LABELS):
+        base = {"metadata": {"resourceVersion": node.metadata.resource_version}}
+        patch: dict[str, Any] = unmark_patch(node) if marked(node) else base
+        ours = dict.fromkeys(key for key in LABELS if key in node.labels)
+        patch["metadata"].setdefault("labels", {}).update(ours)
+        answer = await cluster.send(
+            Request(method="PATCH", path=path, body=patch, content_type=MERGE_PATCH)
+        )
         if answer.code == 409:
-            continue
+            return None
         cluster.checked(answer)
         stays = cordon_stays(node) if marked(node) else ""
-        done = "mark taken off" if marked(node) else "labels taken off"
+        done = "taint and cordon taken off" if marked(node) else "labels taken off"
         done += f"; it stays cordoned: {stays}" if stays else ""
-        after = answer.decode(FreshNode)
-        break
-    else:
-        raise CommandError("it changes too fast to be cleaned")
-    if ours := _conditions(node):
-        body = {"status": {"conditions": [{"$patch": "delete", "type": kind} for kind in ours]}}
+    if kinds := _conditions(node):
+        body = {"status": {"conditions": [{"$patch": "delete", "type": kind} for kind in kinds]}}
         answer = await cluster.send(
             Request(method="PATCH", path=f"{path}/status", body=body, content_type=STRATEGIC_PATCH)
         )
         if answer.code != 404:
             cluster.checked(answer)
         done = done or "conditions taken off"
-    return done, after
-
-
-def _patch(node: FreshNode) -> dict[str, Any] | None:
-    """The reverse of the mark, and our labels and annotations off; None where nothing is ours."""
-    ours = [key for key in LABELS if key in node.labels]
-    noted = [key for key in BY_COMMANDS if key in node.annotations and _by_command(node, key)]
-    if not ours and not noted and not marked(node):
-        return None
-    base = {"metadata": {"resourceVersion": node.metadata.resource_version}}
-    patch: dict[str, Any] = unmark_patch(node) if marked(node) else base
-    patch["metadata"].setdefault("labels", {}).update(dict.fromkeys(ours))
-    patch["metadata"].setdefault("annotations", {}).update(dict.fromkeys(noted))
-    return patch
-
-
-def _by_command(node: FreshNode, key: str) -> bool:
-    for entry in node.metadata.managed_fields:
-        metadata = entry.fields_v1.get("f:metadata")
-        owned = metadata.get("f:annotations") if isinstance(metadata, dict) else None
-        if entry.manager == MANAGER and isinstance(owned, dict) and f"f:{key}" in owned:
-            return True
-    return False
+    return done
 
 
 def _left(node: NodeView) -> list[str]:
     """What stays on a cleaned node because people or others put it there."""
-    found = [key for key in BY_PEOPLE if key in node.annotations]
+    found = sorted(key for key in node.annotations if key.startswith(f"{names.PREFIX}/"))
     found += [names.LABEL_OPT_OUT] if names.LABEL_OPT_OUT in node.labels else []
     found += ["its cordon"] if node.spec.unschedulable else []
     return [f"{node.name}: left as others set it: {', '.join(found)}"] if found else []
-
-
-async def _agents_outside(cluster: Cluster) -> list[str]:
-    """Agents without a pod: only their owner can stop them, and they would label again."""
-    try:
-        healths = await cluster.healths()
-    except CommandError:
-        return []  # the definitions are gone already, nobody can publish any more
-    beating = [
-        health.metadata.name
-        for health in healths
-        if health.status.publisher.heartbeat
-        and (heard_at := health.heard_at) is not None
-        and cluster.now() - heard_at < HEARTBEAT_FRESH_S
-    ]
-    if not beating:
-        return []
-    remedy = "stop them there and run this again, or they label their nodes again"
-    return [f"agents outside the cluster (systemd?) published lately on {some(beating)}: {remedy}"]

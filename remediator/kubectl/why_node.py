@@ -14,7 +14,7 @@ from remediator.view.people import clock_said, degraded_of, pause_lines
 from remediator.view.times import age, span
 from rules.api import names
 from rules.api.health import SourceStatus
-from rules.api.mark import cordon_stays, marked, own_taint, read_note
+from rules.api.mark import cordon_stays, read_note
 from rules.api.nodes import FreshNode, QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.said_gpus import MAX_GPUS, said_count
@@ -84,25 +84,6 @@ def _cordon_owner(node: FreshNode) -> str:
         return "not gpuward's"
     last = max(managers, key=lambda entry: entry.time)
     return f"not gpuward's: set by {last.manager[:100]} at {utc_of(last.time) or '?'}"
-
-
-def what_comes_off(name: str, node: FreshNode | None) -> str:
-    """What comes off the node when its session ends now, and what stays: sentences."""
-    if node is None:
-        return f"This gives {name} back now: taint and cordon come off."
-    if not marked(node):
-        return f"This ends the session of {name}, whose node carries no mark so far."
-    if stays := cordon_stays(node):
-        return (
-            f"This gives {name} back now: our taint comes off, the cordon stays ({stays}); "
-            f"kubectl uncordon {name} ends it."
-        )
-    parts = [
-        *(["taint"] if own_taint(node) is not None else []),
-        *(["cordon"] if node.spec.unschedulable else []),
-    ]
-    come = "come" if len(parts) > 1 else "comes"
-    return f"This gives {name} back now: {' and '.join(parts) or 'the mark'} {come} off."
 
 
 def _at_a_readable_time(value: str) -> str:

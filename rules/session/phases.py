@@ -126,7 +126,7 @@ def _pending(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
         "Storm",
         case.now,
         storm.reason if storm is not None else "",
-        f"{st.BREAKER_IS_OPEN}{permit.why}.",
+        f"The breaker is open: {permit.why}.",
     )
     sentence = pending_sentence(case.causes, case.phase_since, refusal.why)
     status = st.enter(status, Phase.PENDING, sentence, case.now)

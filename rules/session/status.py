@@ -39,8 +39,6 @@ GRAVER: Final = "Graver"
 """Timeline step: a cause is graver than the session's evidence had it."""
 EVIDENCE_INCIDENTS: Final = "incidents"
 """In `status.evidence`: what the session keeps of the faults that it was opened for."""
-BREAKER_IS_OPEN: Final = "The breaker is open: "
-"""How the sentence of the condition Storm begins; what follows holds for many sessions."""
 _REMEMBERED: Final = frozenset({"Paused"})
 """Conditions that keep their reason when they end: for a minute it matters who had paused. The
 others drop it, since the column Blocked of `kubectl get` prints it whatever the status is."""

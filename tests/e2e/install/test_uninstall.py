@@ -130,7 +130,7 @@ async def test_uninstall_leaves_every_node_as_it_was_before_the_first_agent(clus
             assert "it was cordoned before" in out
             code, _, err = await gpuward(kubeconfig, "uninstall", "--yes")
             assert code == 1
-            assert f"waiting for the remediator to give {FAILING[0]} back" in err
+            assert f"waiting for the remediator to release {FAILING[0]}" in err
             assert "a remediator outside this cluster still leads (one); stop it" in err
             assert await pictures(cluster) != before, "labels of agents that run"
             # A remediator that is asked to end gives the lease back.
@@ -141,7 +141,6 @@ async def test_uninstall_leaves_every_node_as_it_was_before_the_first_agent(clus
     assert code == 0, err
     assert "2 nodes cleaned" in out
     assert "gpu-0000: left as others set it: gpuward.io/expected-gpus, its cordon" in out
-    assert "agents outside the cluster (systemd?) published lately on gpu-0000, gpu-0001" in out
     assert await pictures(cluster) == before
     code, out, err = await gpuward(kubeconfig, "uninstall", "--yes")
     assert (code, err) == (0, "")

@@ -39,7 +39,7 @@ async def test_a_reset_that_runs_ends_before_its_node_is_given_back(
         await cluster.until(begun, "the pod that resets")
         code, _, err = await gpuward(cluster.plane.kubeconfig, "uninstall", "--yes")
         assert code == 1
-        assert f"waiting for the remediator to give {NODE} back" in err
+        assert f"waiting for the remediator to release {NODE}" in err
         assert "still leads" in err
         assert await asyncio.to_thread(remediator.stop) == 0
 

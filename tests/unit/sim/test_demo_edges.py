@@ -24,7 +24,7 @@ from hack.sim.demo.acts import ACTS, NEEDS
 from hack.sim.demo.outcome import Latency, Outcome, waited_s
 from hack.sim.demo.screen import NARROW, live, summary
 from hack.sim.demo.stage import Stage
-from remediator.kubectl.preflight_needs import ADMISSION_POLICIES
+from remediator.kubectl.preflight import ADMISSION_POLICIES
 from rules.repair.component import UNKNOWN_POLICY
 
 ROOT = Path(__file__).resolve().parents[3]

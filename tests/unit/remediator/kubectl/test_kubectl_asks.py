@@ -43,7 +43,7 @@ def test_it_asks_before_it_takes_capacity(tmp_path, monkeypatch, line, code):
         found, _, err = kubectl("quarantine", BLOCKED, "--reason", "x")
         causes = kubectl.get(QUARANTINES, f"{BLOCKED}-0badcafe")["spec"]["causes"]
     assert found == code
-    assert f"{BLOCKED} is out of service already (Draining): your reason is added" in err
+    assert f"{BLOCKED} has an open session already (Draining): your reason is added" in err
     assert len(causes) == (1 if code else 2)
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 from collections.abc import Iterator
@@ -22,13 +21,6 @@ GOLDEN = REPOSITORY / "tests" / "golden" / "kubectl"
 ABSENT = "gpu-never"
 REASON = ("--reason", "fan noise")
 NODES = (*STATES, ABSENT)
-
-
-class Screen(io.StringIO):
-    """Standard output of somebody who looks."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 OTHER_STATES = (
@@ -130,25 +122,3 @@ def test_the_page_of_the_commands_shows_every_command_as_it_is() -> None:
     assert set(re.findall(r"^### (\S+)$", page, re.MULTILINE)) == {one.name for one in COMMANDS}
     for command in COMMANDS:
         assert any(one.startswith(f"$ kubectl gpuward {command.name}") for one in examples)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        pytest.param(tuple(line.split()), id=line)
-        for line in ("fleet", "plan")
-    ],
-)  # fmt: skip
-def test_every_table_fits_a_narrow_terminal_and_a_pipe_gets_all_of_it(
-    words: tuple[str, ...], looked_at: Kubectl, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    piped = looked_at(*words)[1]
-    monkeypatch.setattr("tests.support.remediator.kubectl_cluster.Stream", Screen)
-    monkeypatch.setenv("COLUMNS", "72")
-    monkeypatch.setenv("NO_COLOR", "1")
-    code, out, _ = looked_at(*words)
-    assert code == 0
-    assert [line for line in out.splitlines() if len(line) > 72 and "kubectl" not in line] == []
-    assert "left out to fit" not in piped
-    capitals = re.compile(r"\b[A-Z]{2,}\b").findall
-    assert set(capitals(piped)) <= set(capitals(out)), "what is left out is named"

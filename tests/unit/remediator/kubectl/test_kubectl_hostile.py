@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.http.threaded import HostedServer
-from remediator.kubectl.command import coloured, wants_colour
 from rules.text.printable import printable
 from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
 from tests.support.remediator.kubectl_objects import (
@@ -120,14 +118,6 @@ def test_nothing_printed_can_drive_a_terminal(evil: Kubectl, command: tuple[str,
     assert not any(line.strip().startswith("root#") for line in out.split("\n"))
 
 
-def test_no_command_to_paste_holds_what_no_node_can_be_called(evil: Kubectl) -> None:
-    """A session's nodeName is any text that whoever may create sessions gives."""
-    _, out, _ = evil("fleet")
-    assert "the breaker holds back 3 nodes" in out
-    assert "kubectl gpuward why held\n" in out
-    assert "why 0; reboot" not in out
-
-
 @pytest.mark.parametrize("command", [("why", NAME), ("fleet",), ("plan",)])
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_documents_escape_it_too(evil: Kubectl, command: tuple[str, ...], form: str) -> None:
@@ -149,48 +139,6 @@ def test_documents_escape_it_too(evil: Kubectl, command: tuple[str, ...], form: 
 )
 def test_what_cannot_be_printed_is_escaped(text: str, shown: str) -> None:
     assert printable(text) == shown
-
-
-class Screen(io.StringIO):
-    def __init__(self, terminal: bool) -> None:
-        super().__init__()
-        self._terminal = terminal
-
-    def isatty(self) -> bool:
-        return self._terminal
-
-
-@pytest.mark.parametrize(
-    ("terminal", "environ", "wanted"),
-    [
-        pytest.param(True, {"TERM": "xterm"}, True, id="a terminal"),
-        pytest.param(False, {"TERM": "xterm"}, False, id="a pipe"),
-        pytest.param(True, {"NO_COLOR": "1"}, False, id="NO_COLOR"),
-        pytest.param(True, {"NO_COLOR": ""}, True, id="an empty NO_COLOR says nothing"),
-        pytest.param(True, {"TERM": "dumb"}, False, id="a dumb terminal"),
-    ],
-)
-def test_colour_is_for_a_terminal_that_wants_it(terminal, environ, wanted) -> None:
-    assert wants_colour(Screen(terminal), environ) is wanted
-
-
-@pytest.mark.parametrize(
-    ("line", "shown"),
-    [
-        pytest.param(
-            "gpu-1: Draining for 2m", "gpu-1: \x1b[35mDraining\x1b[0m for 2m", id="phase"
-        ),
-        pytest.param("FAIL  API version", "\x1b[31mFAIL\x1b[0m  API version", id="verdict"),
-        pytest.param(
-            "gpu-1   Unhealthy   7/8", "gpu-1   \x1b[31mUnhealthy\x1b[0m   7/8", id="cell"
-        ),
-        pytest.param("a > ok is not at the start", "a > ok is not at the start", id="not a word"),
-        pytest.param("  > Unknown Draining", "  > Unknown Draining", id="evidence stays as it is"),
-        pytest.param("Healthy Draining", "Healthy \x1b[35mDraining\x1b[0m", id="one in a line"),
-    ],
-)
-def test_one_phase_or_verdict_word_in_a_line_is_coloured(line: str, shown: str) -> None:
-    assert coloured(line) == shown
 
 
 def test_objects_that_nobody_can_read_are_counted_and_named(

@@ -69,7 +69,7 @@ def test_the_proposed_step_is_let_go_by_name(tmp_path):
     with cluster(tmp_path, proposed("Ask")) as kubectl:
         code, _, err = kubectl("repair", "gpu-healthy")
         assert code != 0
-        assert "RestartNode begins, once nothing uses a GPU there" in err
+        assert "RestartNode begins once nothing uses a GPU there" in err
         code, out, err = kubectl("repair", "gpu-healthy", "--yes")
         spec = kubectl.get(QUARANTINES, "drained")["spec"]
         assert (code, err) == (0, "")
@@ -99,10 +99,10 @@ def test_walk_a_release_says_that_a_repair_was_asked_for(tmp_path):
     with cluster(tmp_path, fill) as kubectl:
         code, _, err = kubectl("release", "gpu-healthy", "--reason", "we need it")
         assert code != 0
-        assert "RestartNode was asked of ClusterAPI" in err
+        assert "RestartNode of ClusterAPI is under way" in err
         assert "a step that has begun goes on" in err
     with cluster(tmp_path, proposed("Ask")) as kubectl:
-        assert "was asked of" not in kubectl("release", "gpu-healthy", "--reason", "x")[2]
+        assert "under way" not in kubectl("release", "gpu-healthy", "--reason", "x")[2]
 
 
 def test_the_reason_for_a_repair_is_kept_and_told(tmp_path):

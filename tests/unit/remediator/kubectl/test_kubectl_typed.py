@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import subprocess
@@ -10,11 +9,9 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from agent.cli import main as agent_main
 from hack.sim.cluster import resource as r
 from remediator.kubectl import act
 from remediator.kubectl.cli import DRY
@@ -97,15 +94,6 @@ ACTS = [
 WRITING = [one for one in COMMANDS if one.writes]
 
 
-def test_a_node_is_no_pause_and_leads_to_those_that_cover_it(fleet):
-    said = "it may cover others too; end it with: kubectl gpuward resume pause-0badcafe"
-    for words in ("gpu-paused", "node/gpu-paused"):
-        code, out, err = fleet("resume", words, "--yes")
-        assert (code, out) == (1, "")
-        assert said in err
-    assert "no pause covers it" in fleet("resume", HEALTHY)[2]
-
-
 @pytest.mark.parametrize(
     ("words", "code"),
     [
@@ -124,7 +112,7 @@ def test_all_pauses_end_only_after_a_word(tmp_path: Path, words: tuple[str, ...]
     if code:
         assert "This ends all 2 pauses" in err
         assert "by ann (pause-0badcafe), gpu-paused" in err
-        assert "gpu-paused waits for that" in err  # pauses stand by name, one of them is random
+        assert "Nodes that wait for that: gpu-paused." in err
         assert "Nothing was done; agree with --yes" in err
 
 
@@ -181,7 +169,6 @@ def test_a_dry_run_changes_nothing(fleet, words):
     assert "pause-0badcafe" in fleet("fleet")[1]
 
 
-NOBODY: Any = None
 """The cluster, the options and the terminal of a look that asks none of them."""
 
 
@@ -213,21 +200,6 @@ def test_ctrl_c_ends_in_one_word_and_130(tmp_path):
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "kubectl gpuward: interrupted\n"
-
-
-@pytest.mark.parametrize("program", ["agent.cli", "remediator.cli"])
-def test_every_program_says_its_version(program, capsys):
-    assert importlib.import_module(program).main(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("gpuward ")
-
-
-def test_ctrl_c_in_the_agents_commands_leaves_no_trace(monkeypatch, capsys):
-    def interrupted(_: object) -> int:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("agent.commands.explain.run", interrupted)
-    assert agent_main(["explain", "79"]) == 130
-    assert capsys.readouterr().err == "gpuward-agent: interrupted\n"
 
 
 @pytest.mark.parametrize("words", ACTS, ids=[words[0] for words in ACTS])

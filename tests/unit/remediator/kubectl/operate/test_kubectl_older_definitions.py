@@ -8,7 +8,7 @@ import pytest
 
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.http.threaded import HostedServer
-from remediator.kubectl.preflight_needs import unknown_fields
+from remediator.kubectl.preflight import unknown_fields
 from rules.text.kube_status import refused_fields
 from tests.support.remediator.kubectl_cluster import Kubectl, cluster
 from tests.support.remediator.kubectl_fleet import load_fleet
@@ -94,15 +94,3 @@ def test_a_part_that_is_missing_as_a_whole_is_named_and_a_free_map_knows_all() -
     assert unknown_fields(empty) == ("GPUWardPause.spec",)
     assert unknown_fields(open_) == ()
     assert unknown_fields({}) == ()
-
-
-def undated(hosted: HostedServer) -> None:
-    """Definitions that know all but the moments of people's words."""
-    load_fleet(hosted)
-    client = hosted.server.client
-    kept = hosted.run(client.get(r.CUSTOM_RESOURCE_DEFINITIONS, "gpuquarantines.gpuward.io"))
-    schema = kept["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    for field in ("repair", "release"):
-        del schema["properties"][field]["properties"]["at"]
-    del schema["properties"]["causes"]["items"]["properties"]["at"]
-    hosted.run(client.update(r.CUSTOM_RESOURCE_DEFINITIONS, kept))

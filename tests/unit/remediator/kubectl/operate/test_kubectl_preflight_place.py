@@ -25,8 +25,8 @@ def test_walk_before_the_installation_nothing_fails_that_it_brings(tmp_path: Pat
     with run_in_thread(authorization="RBAC", tokens={"secret": root}) as hosted:
         code, said = lines(Kubectl(hosted, tmp_path))
     assert code == 0
-    assert "the installation brings them" in said["permissions"]
-    assert "the installation brings them" in said["admission policies"]
+    assert "not installed yet" in said["gpuward"]
+    assert not {"permissions", "admission policies", "definitions"} & set(said)
 
 
 def space(hosted: HostedServer, name: str) -> None:
@@ -60,8 +60,7 @@ def test_walk_another_namespace_is_named_and_its_own_checks_are_left_out(
     assert "add -n other" in said["namespace"]
     assert "permissions" not in said
     assert "namespace" not in seen
-    # Installed, so "once installed, one does" would be no remedy.
-    assert "none has led yet; see kubectl -n other get pods" in seen["leader"]
+    assert "no remediator has ever led in namespace other" in seen["leader"]
 
 
 def policy_map(now: str) -> dict[str, Any]:

@@ -5,26 +5,21 @@ away, of a switch, and of what a pause stops beside what it was meant for.
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from hack.sim.cluster import resource as r
-from hack.sim.cluster.http.threaded import HostedServer
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.evidence import LATER, rma_folder
 from remediator.kubectl.request import join
 from rules.api.health import IncidentStatus
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause
-from tests.support.remediator.kubectl_cluster import cluster, load
 from tests.support.remediator.kubectl_evidence import kept
 from tests.support.remediator.kubectl_looks import NAME, SESSION, look
 from tests.support.remediator.kubectl_looks import told as in_one_line
 from tests.support.remediator.kubectl_objects import (
-    QUARANTINES,
     Object,
     ago,
     marked,
@@ -34,7 +29,6 @@ from tests.support.remediator.kubectl_objects import (
     verdict,
 )
 
-HUMAN = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ann"}
 UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
 
 
@@ -127,33 +121,6 @@ def test_it_gives_up_in_the_end_and_at_once_where_the_session_has_ended(
 ) -> None:
     with pytest.raises(CommandError):
         added(_Outrun(times, session(SESSION, NAME, phase, "x")))
-
-
-def fill(hosted: HostedServer) -> None:
-    for number in range(1, 6):
-        load(hosted, r.NODES, node(f"gpu-{number}"))
-    asked = session("gpu-1-s", "gpu-1", "Pending", "x")
-    asked["spec"]["causes"].append(HUMAN)
-    load(hosted, QUARANTINES, asked)
-    load(hosted, QUARANTINES, session("gpu-2-s", "gpu-2", "Draining", "x"))
-    load(hosted, QUARANTINES, session("gpu-3-s", "gpu-3", "Quarantined", "x"))
-    back = {"release": {"by": "ann", "reason": "mended"}}
-    load(hosted, QUARANTINES, session("gpu-4-s", "gpu-4", "Draining", "x", spec=back))
-    rests = {"level": "Cordon"}
-    load(hosted, QUARANTINES, session("gpu-5-s", "gpu-5", "Marked", "x", spec=rests))
-
-
-def test_a_pause_says_whose_way_out_it_stops(tmp_path: Path) -> None:
-    with cluster(tmp_path, fill) as kubectl:
-        _, everything, _ = kubectl("pause", "--reason", "bad driver", "--yes")
-        _, one, _ = kubectl("pause", "gpu-3", "--reason", "bad driver", "--yes")
-        _, going_back, _ = kubectl("why", "gpu-4")
-    assert "it stops, too: gpu-1 (Pending, asked for by ann), gpu-2 (Draining)" in everything
-    assert "gpu-3 (" not in everything
-    assert "gpu-4 (" not in everything, "a release goes on"
-    assert "gpu-5 (" not in everything, "at level Cordon the mark is all that is done"
-    assert "it is released at once, as requested" in going_back
-    assert "it stops" not in one
 
 
 def test_what_came_after_the_evidence_is_written_beside_it_and_said_to_be_missing() -> None:

@@ -10,10 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-import pytest
 
 from remediator.kubectl.why_causes import goes_further
-from remediator.kubectl.why_node import what_comes_off
 from rules.api.health import IncidentStatus
 from rules.api.nodes import FreshNode
 from tests.support.remediator.kubectl_looks import NAME, SESSION, look
@@ -68,24 +66,6 @@ def test_walk_a_cordon_that_was_there_before_is_nobody_elses_than_its_maker_s() 
     before = f"cordon, not gpuward's: it was cordoned before session {SESSION}"
     assert f"{before}, and it stays after a release" in told("Quarantined", prior=True)
     assert "cordon, gpuward's" in told("Quarantined")
-
-
-@pytest.mark.parametrize(
-    ("seen", "said"),
-    [
-        (on(), f"This gives {NAME} back now: taint and cordon come off."),
-        (on(prior=True), "our taint comes off, the cordon stays (it was cordoned before session"),
-        (
-            msgspec.convert(node(NAME), FreshNode),
-            f"This ends the session of {NAME}, whose node carries no mark so far.",
-        ),
-        (None, f"This gives {NAME} back now: taint and cordon come off."),
-    ],
-)
-def test_walk_a_release_says_what_comes_off_and_what_stays(
-    seen: FreshNode | None, said: str
-) -> None:
-    assert said in what_comes_off(NAME, seen)
 
 
 def test_walk_whose_work_was_moved_is_said() -> None:
