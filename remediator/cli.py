@@ -16,10 +16,11 @@ from pathlib import Path
 
 import yaml
 
-from remediator.kube.access import AccessError, lacking_client
+from remediator.kube.access import lacking_client
 from remediator.policy_file import given_policy
 from remediator.settings import EX_USAGE, fail, make_parser, run_settings
 from remediator.version import release_version
+from rules.api.kube_config import KubeConfigError
 from rules.policy.components import asked_components
 from rules.policy.differences import differences
 from rules.policy.policy import Policy, effective_view
@@ -67,7 +68,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
     try:
         return asyncio.run(run(run_settings(parsed, os.environ)))
-    except (AccessError, ListenError) as error:
+    except (KubeConfigError, ListenError) as error:
         return fail(str(error))
     except KeyboardInterrupt:
         return 130

@@ -31,7 +31,7 @@ _LOG = structlog.get_logger()
 
 
 async def run(settings: RemediatorSettings) -> int:
-    """Run until SIGTERM or SIGINT; AccessError or ListenError when nothing useful can run."""
+    """Run until SIGTERM or SIGINT; KubeConfigError or ListenError when nothing useful can run."""
     configure_logs()
     gc.set_threshold(*_COLLECTED_AFTER)
     access = Access(settings.kubeconfig)

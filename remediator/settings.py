@@ -83,7 +83,7 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
         env,
         "--kubeconfig",
         "FILE",
-        "cluster to act on (default: the pod's service account, else $KUBECONFIG, else "
+        "cluster to act on (default: $KUBECONFIG, else the pod's service account, else "
         "~/.kube/config)",
     )
     run.add_argument(

@@ -28,8 +28,6 @@ from agent.daemon.senses import Senses, SensesError
 from agent.inbox import Inbox, Item, Log, Stop
 from agent.kernel_log.follow import NoRereadError, messages
 from agent.kube.client import Kube
-from agent.kube.config import KubeConfigError
-from agent.kube.config import load as load_kube_config
 from agent.kube.node_watch import NodeWatch, as_observation
 from agent.kube.objects import NodeObject
 from agent.publish.evidence import EvidenceKeeper
@@ -44,6 +42,8 @@ from agent.settings import (
     settings_of,
 )
 from rules.api.evidence.whose import session_of
+from rules.api.kube_config import KubeConfigError
+from rules.api.kube_config import load as load_kube_config
 from rules.catalog.thresholds import RulesError
 from rules.judge import observation as facts
 from rules.judge.evidence import KernelExcerpt, evidence

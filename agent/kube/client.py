@@ -19,9 +19,9 @@ from urllib.parse import quote, unquote
 import msgspec
 import urllib3
 
-from agent.kube.config import KubeConfig, KubeConfigError
 from agent.kube.objects import HealthObject, NodeObject, PodList, StatusAnswer, WatchEvent
 from rules.api.backoff import WATCH_SILENCE_S
+from rules.api.kube_config import KubeConfig, KubeConfigError
 from rules.api.names import GROUP, VERSION
 from rules.judge.workload import WorkloadMeta
 from rules.text.tolerant import understand
@@ -269,6 +269,11 @@ class Kube:
 def _pool(config: KubeConfig) -> urllib3.PoolManager:
     if not config.server.startswith(("https://", "http://")):
         raise KubeConfigError(f"server {config.server!r} is no http or https address")
+    if config.exec_login is not None:
+        raise KubeConfigError(
+            f"the kubeconfig for {config.server} gets its credentials from a program, which the"
+            " agent does not run: use a token, a token file or a client certificate"
+        )
     if not config.server.startswith("https://"):
         return _manager(config)
     try:

@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 from agent.kube.client import Kube, KubeError
-from agent.kube.config import from_file
 from hack.bench.agent_processes import (
     ROOT,
     Memory,
@@ -42,6 +41,7 @@ from hack.bench.agent_simulator import simulator_share
 from hack.sim.cluster.resource import NODES
 from hack.sim.control_plane import Setup, ThreadedControlPlane, control_plane_in_thread
 from hack.sim.driver import NODES as DESCRIPTIONS
+from rules.api.kube_config import from_files
 
 DEFINITIONS = ROOT / "daemonset" / "crds"
 LINE = "NVRM: Xid (PCI:{pci}): 79, pid=1234, name=python, GPU has fallen off the bus."
@@ -113,7 +113,7 @@ class Conditions:
     """Tells when the node's GPUHealthy condition changes, by a watch."""
 
     def __init__(self, plane: ThreadedControlPlane, node: str) -> None:
-        config = from_file(plane.plane.kubeconfig)
+        config = from_files(plane.plane.kubeconfig)
         self._kube = Kube(config, user_agent="gpuward-bench")
         self._node = node
         self._changes: queue.SimpleQueue[tuple[float, str]] = queue.SimpleQueue()

@@ -20,7 +20,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import BytesPayload
 from yarl import URL
 
-from remediator.kube.access import Access, AccessError
+from remediator.kube.access import Access
 from remediator.kube.answer import NO_ANSWER, Answer, Items, Page, seconds, served_at
 from remediator.kube.clock import SystemClock
 from remediator.kube.pace import Pace, PaceLane
@@ -32,6 +32,7 @@ from remediator.kube.rejection import (
     why,
 )
 from remediator.version import user_agent
+from rules.api.kube_config import KubeConfigError
 
 T = TypeVar("T")
 
@@ -341,7 +342,7 @@ class Api:
             self._compared_at = now
             if self._access.changed():
                 await self._renew_credentials()
-        return await self._access.headers()
+        return self._access.headers()
 
     async def _renew_credentials(self) -> bool:
         """Read credentials and certificates again; False when that was done a moment ago."""
@@ -351,7 +352,7 @@ class Api:
         self._reloaded_at = now
         try:
             await self._access.load()
-        except AccessError:
+        except KubeConfigError:
             return False
         return True
 

@@ -15,18 +15,18 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from remediator.kube.access import Access, AccessError
+from remediator.kube.access import Access
 from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import CALL_TIMEOUT_S, JSON, MERGE_PATCH, Api
 from remediator.kube.api_groups import ApiGroups
 from remediator.kube.clock import SystemClock
-from remediator.kube.kubeconfig import Acting
 from remediator.kube.pace import Pace, PaceLane, Rates
 from remediator.kube.repair_objects import RepairObjects
 from remediator.kube.resources import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
 from remediator.kubectl.command import OPERATOR, CommandError
 from rules.api.budgets import PdbView
 from rules.api.evidence.wire import EvidenceView
+from rules.api.kube_config import Acting, KubeConfigError
 from rules.api.names import API_VERSION
 from rules.api.nodes import (
     AgentPod,
@@ -88,7 +88,7 @@ async def connect(
     access = Access(options.kubeconfig, options.context, acting)
     try:
         await access.load()
-    except AccessError as error:
+    except KubeConfigError as error:
         raise CommandError(str(error), exit_code=64) from error
     api = Api(access, clock, Pace(Rates(per_second={}), clock))
     await api.open()

@@ -34,5 +34,3 @@ def configure_logs() -> None:
         logger_factory=structlog.BytesLoggerFactory(file=sys.stderr.buffer),
         cache_logger_on_first_use=True,
     )
-    # The client library logs configuration problems that come back as our own sentences.
-    logging.getLogger("kubernetes").setLevel(logging.CRITICAL)

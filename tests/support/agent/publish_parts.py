@@ -10,13 +10,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from agent.kube.client import Kube
-from agent.kube.config import KubeConfig
 from hack.sim.cluster.clients.client import ApiError, Object
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
 from hack.sim.cluster.resource import EVENTS, NODES
 from hack.sim.manifests import post_manifests, read_manifests
 from rules.api.health import HealthStatus, IncidentStatus, SourceStatus
+from rules.api.kube_config import KubeConfig
 from rules.judge.health_object import Publication, PublishedCondition
 
 DEFINITIONS = Path(__file__).parents[3] / "daemonset" / "crds"

@@ -94,7 +94,7 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
     [
         pytest.param(("walk",), "walk", id="unknown command"),
         pytest.param(("run", "--kmsgs", "x"), "--kmsgs", id="unknown flag"),
-        pytest.param(("run", "--kubeconfig", "/nothing"), "/nothing cannot be read", id="config"),
+        pytest.param(("run", "--kubeconfig", "/nothing"), "/nothing does not exist", id="config"),
         pytest.param(("run", "--rules", "/nothing"), "/nothing cannot be read", id="rules"),
         pytest.param(("check", "--nvml", "sim:/nothing"), "/nothing cannot be read", id="sim"),
         pytest.param(("check", "--kmsg", "/nothing"), "/nothing does not exist", id="log"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from remediator.cli import main
+from tests.support.remediator.kubectl_cluster import REPOSITORY, cluster
 from tests.support.run.commands import exit_status
 
 
@@ -52,3 +55,37 @@ def test_without_a_command_the_help_is_shown(
     said = capsys.readouterr()
     assert words in said.out
     assert said.err == ""
+
+
+HEAVY = ("structlog", "prometheus_client", "rich", "pydantic")
+OF_OTHER_COMMANDS = (
+    "rules.session.decide",
+    *("remediator.kubectl.why.why", "remediator.kubectl.plan"),
+)
+LOADED = """
+import sys
+from remediator.kubectl.cli import main
+try:
+    main(sys.argv[2:])
+except SystemExit:
+    pass
+print([name for name in sys.argv[1].split(",") if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "heavy"),
+    [
+        pytest.param(("--help",), (*HEAVY, "asyncio", "aiohttp", "msgspec", "yaml"), id="help"),
+        pytest.param(("fleet",), (*HEAVY, *OF_OTHER_COMMANDS), id="fleet"),
+    ],
+)
+def test_a_command_reads_nothing_heavy_that_it_does_not_need(tmp_path, words, heavy):
+    """Not a timed assertion: what costs the half second is named."""
+    with cluster(tmp_path) as kubectl:
+        given = ["--kubeconfig", str(kubectl.kubeconfig), *words]
+        done = subprocess.run(
+            [sys.executable, "-c", LOADED, ",".join(heavy), *given],
+            capture_output=True, text=True, check=False, cwd=REPOSITORY,
+        )  # fmt: skip
+    assert done.stdout.strip().endswith("[]"), done.stdout + done.stderr

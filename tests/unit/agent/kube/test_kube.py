@@ -15,13 +15,13 @@ import pytest
 from msgspec.structs import replace
 
 from agent.kube.client import Kube, KubeError
-from agent.kube.config import KubeConfig, KubeConfigError, Material, from_file, in_cluster
 from hack.sim.cluster.calls import Caller
 from hack.sim.cluster.http.certificates import make_serving_certificate
 from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
 from hack.sim.cluster.resource import NODES
 from remediator.kube.watch import Reflector
 from rules.api.backoff import WATCH_SILENCE_S
+from rules.api.kube_config import KubeConfig, KubeConfigError, Material, from_files, in_cluster
 
 AGENT = "gpuward-agent/test"
 
@@ -37,7 +37,7 @@ def hosted() -> Iterator[HostedServer]:
 
 def kube_of(hosted: HostedServer, folder: Path, token: str = "right") -> Kube:
     path = hosted.server.write_kubeconfig(folder / "config", token)
-    return Kube(from_file(path), user_agent=AGENT)
+    return Kube(from_files(path), user_agent=AGENT)
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def tunnelling() -> Iterator[tuple[str, list[str]]]:
 def test_a_proxy_opens_the_tunnel_to_the_api_server(hosted: HostedServer, tmp_path: Path) -> None:
     path = hosted.server.write_kubeconfig(tmp_path / "config", "right")
     with tunnelling() as (address, asked):
-        config = replace(from_file(path, {}), proxy=f"http://u:p%40ss@{address}")
+        config = replace(from_files(path, {}), proxy=f"http://u:p%40ss@{address}")
         kube = Kube(config, user_agent=AGENT)
         assert kube.node("gpu-1").metadata.name == "gpu-1"
         kube.close()
@@ -304,13 +304,13 @@ def test_a_kubeconfig_is_read_again_after_a_refusal_for_the_same_server_only(
 ) -> None:
     monkeypatch.setattr("agent.kube.client.RELOAD_EVERY_S", 0.0)
     path = hosted.server.write_kubeconfig(tmp_path / "config", "expired")
-    found = [replace(from_file(path), server="https://127.0.0.1:9")]
-    kube = Kube(from_file(path), user_agent=AGENT, reread=lambda: found[0])
+    found = [replace(from_files(path), server="https://127.0.0.1:9")]
+    kube = Kube(from_files(path), user_agent=AGENT, reread=lambda: found[0])
     for _ in range(2):
         with pytest.raises(KubeError) as raised:
             kube.node("gpu-1")
         assert raised.value.status == 401
-    found[0] = replace(from_file(path), token="right")
+    found[0] = replace(from_files(path), token="right")
     with pytest.raises(KubeError):
         kube.node("gpu-1")
     assert kube.node("gpu-1").metadata.name == "gpu-1"

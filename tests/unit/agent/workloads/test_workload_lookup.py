@@ -13,12 +13,12 @@ import pytest
 
 from agent.inbox import Log
 from agent.kube.client import Kube
-from agent.kube.config import from_file
 from agent.senses import workloads
 from agent.senses.workloads import WorkloadLookup
 from hack.sim.cluster.calls import Caller
 from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
 from hack.sim.cluster.resource import NAMESPACES, PODS
+from rules.api.kube_config import from_files
 from rules.judge.observation import KernelLineSeen, SourceChanged, SourceState, WorkloadSeen
 from rules.kernel_log.parse import parse_message
 
@@ -119,7 +119,7 @@ def asking(
     hosted: HostedServer, folder: Path, token: str = "reader", **options: Any
 ) -> Iterator[Asked]:
     path = hosted.server.write_kubeconfig(folder / "config", token)
-    asked = Asked(Kube(from_file(path), user_agent="test"), **options)
+    asked = Asked(Kube(from_files(path), user_agent="test"), **options)
     asked.pods = uids(hosted)
     asked.lookup.start()
     try:
@@ -146,7 +146,7 @@ def test_the_workload_comes_after_the_line_and_is_known_then(
 
 def test_what_pods_run_is_not_even_asked_for(hosted: HostedServer, tmp_path: Path) -> None:
     path = hosted.server.write_kubeconfig(tmp_path / "config", "reader")
-    kube = Kube(from_file(path), user_agent="test")
+    kube = Kube(from_files(path), user_agent="test")
     assert {pod.name for pod in kube.pods_on("gpu-1")} == {"train-x2b4z", "serve-x2b4z"}
     assert kube.pods_on("gpu-3") == ()
     response = kube._send(
@@ -281,7 +281,7 @@ def test_without_the_hosts_processes_nothing_is_looked_at(
 
 def test_a_flood_of_processes_is_cut_off(hosted: HostedServer, tmp_path: Path) -> None:
     path = hosted.server.write_kubeconfig(tmp_path / "config", "reader")
-    asked = Asked(Kube(from_file(path), user_agent="test"))
+    asked = Asked(Kube(from_files(path), user_agent="test"))
     asked.lookup._said = (SourceState.UP, "")  # as after a start, with threads that do not run yet
     for pid in range(1, 5000):
         asked.ask(pid)

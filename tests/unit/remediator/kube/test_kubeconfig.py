@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from remediator.kube.access import Access, AccessError
-from remediator.kube.kubeconfig import Acting, chosen_context
+from remediator.kube.access import Access
+from rules.api.kube_config import Acting, KubeConfigError
 
 
 def written(tmp_path: Any, user: dict[str, Any], current: str = "x", **context: str) -> str:
@@ -41,7 +41,7 @@ async def test_requests_act_as_the_user_that_the_kubeconfig_names(tmp_path):
     access = Access(written(tmp_path, user))
     await access.load()
 
-    assert await access.headers() == [
+    assert access.headers() == [
         ("Authorization", "Bearer t"),
         ("Impersonate-User", "jane"),
         ("Impersonate-Group", "sre"),
@@ -55,44 +55,63 @@ async def test_who_is_asked_for_on_the_command_line_wins(tmp_path):
     access = Access(written(tmp_path, {"token": "t", "as": "jane"}), None, Acting(user="joe"))
     await access.load()
 
-    assert await access.headers() == [("Authorization", "Bearer t"), ("Impersonate-User", "joe")]
+    assert access.headers() == [("Authorization", "Bearer t"), ("Impersonate-User", "joe")]
 
 
-async def test_groups_without_a_user_are_refused(tmp_path):
-    with pytest.raises(AccessError, match="need as: beside them"):
-        await Access(written(tmp_path, {"token": "t", "as-groups": ["sre"]})).load()
+PLUGIN = """
+import json, os, sys
+asked = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
+assert asked["kind"] == "ExecCredential"
+token = asked["spec"]["cluster"]["server"] + os.environ["X"]
+print(json.dumps({**asked, "status": {"token": token}}))
+"""
 
 
-async def test_an_exec_login_that_gives_nothing_stops_the_command(tmp_path):
-    login = {
+def login(program: str, **changes: Any) -> dict[str, Any]:
+    return {
         "apiVersion": "client.authentication.k8s.io/v1",
         "command": sys.executable,
-        "args": ["-c", "import sys; sys.exit(3)"],
+        "args": ["-c", program],
         "interactiveMode": "Never",
+        **changes,
     }
-    with pytest.raises(AccessError):
-        await Access(written(tmp_path, {"exec": login})).load()
 
 
-async def test_an_exec_login_without_a_token_stops_the_command(tmp_path):
-    answer = {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "kind": "ExecCredential",
-        "status": {},
-    }
-    login = {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "command": sys.executable,
-        "args": ["-c", f"print({json.dumps(json.dumps(answer))})"],
-        "interactiveMode": "Never",
-    }
-    with pytest.raises(AccessError, match=r"gave no credentials|not valid"):
-        await Access(written(tmp_path, {"exec": login})).load()
+async def test_a_login_program_is_told_of_the_cluster_and_gives_the_token(tmp_path):
+    asked = login(PLUGIN, env=[{"name": "X", "value": "!"}], provideClusterInfo=True)
+    access = Access(written(tmp_path, {"exec": asked}))
+    await access.load()
+    assert access.headers() == [("Authorization", "Bearer http://127.0.0.1:1!")]
 
 
-async def test_without_a_current_context_the_others_are_named(tmp_path):
-    with pytest.raises(AccessError, match=r"no current-context; name one .* --context: x$"):
-        await Access(written(tmp_path, {"token": "t"}, current="")).load()
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (login("import sys; sys.exit(3)"), "ended with status 3"),
+        (login("print('{}')"), "printed no credentials"),
+        (login("print('hello')"), "did not print an ExecCredential"),
+        (login("", command="/nowhere/login", installHint="Install it."), "No such file.*Install"),
+    ],
+)
+async def test_a_login_that_gives_nothing_stops_the_command(tmp_path, asked, why):
+    with pytest.raises(KubeConfigError, match=f"gave no credentials .*{why}"):
+        await Access(written(tmp_path, {"exec": asked})).load()
+
+
+async def test_a_token_file_that_was_replaced_is_read_again(tmp_path):
+    (tmp_path / "token").write_text("first\n")
+    access = Access(written(tmp_path, {"tokenFile": "token"}))
+    await access.load()
+    assert access.headers() == [("Authorization", "Bearer first")]
+    (tmp_path / "token").unlink()
+    assert access.changed()
+    with pytest.raises(KubeConfigError, match="token"):
+        await access.load()
+    assert access.headers() == [("Authorization", "Bearer first")]
+    (tmp_path / "token").write_text("second")
+    await access.load()
+    assert access.headers() == [("Authorization", "Bearer second")]
+    assert not access.changed()
 
 
 async def test_a_named_context_needs_no_current_one(tmp_path):
@@ -101,78 +120,6 @@ async def test_a_named_context_needs_no_current_one(tmp_path):
     await access.load()
 
     assert access.namespaces("") == ("gpuward", "gpus", "default")
-
-
-def test_the_first_file_that_names_a_user_wins(tmp_path):
-    one, two = tmp_path / "one", tmp_path / "two"
-    one.mkdir()
-    two.mkdir()
-    first = written(one, {"as": "jane"})
-    second = written(two, {"as": "joe"})
-
-    assert chosen_context(f"{first}:{second}", None).acting == Acting(user="jane")
-    assert chosen_context(f"{tmp_path}/none:{second}", None).acting == Acting(user="joe")
-
-
-@pytest.mark.parametrize(
-    "login", [{"token": "t"}, {"auth-provider": {}}], ids=["plain", "library"]
-)
-async def test_of_several_files_the_first_current_context_is_in_force(
-    tmp_path: Any, login: dict[str, Any]
-) -> None:
-    """As kubectl: a command must never go to another cluster than `kubectl config
-    current-context`.
-    """
-    files = []
-    for name in ("prod", "lab"):
-        folder = tmp_path / name
-        folder.mkdir()
-        path = written(folder, {"token": "t", **login}, current=name)
-        config = json.loads((folder / "kubeconfig").read_text())
-        config["clusters"] = [{"name": name, "cluster": {"server": f"http://{name}:1"}}]
-        config["contexts"] = [{"name": name, "context": {"cluster": name, "user": "u"}}]
-        (folder / "kubeconfig").write_text(json.dumps(config))
-        files.append(path)
-    access = Access(":".join(files))
-    await access.load()
-
-    assert access.host == "http://prod:1"
-
-
-def towards(path: str, **cluster: str) -> str:
-    """The kubeconfig with another cluster section."""
-    config = json.loads(Path(path).read_text())
-    config["clusters"][0]["cluster"] = {key.replace("_", "-"): cluster[key] for key in cluster}
-    Path(path).write_text(json.dumps(config))
-    return path
-
-
-@pytest.mark.parametrize(
-    ("own", "expected"),
-    [
-        pytest.param({}, "http://env.example:1", id="the environment's"),
-        pytest.param({"proxy_url": "http://own:2"}, "http://own:2", id="the kubeconfig's"),
-    ],
-)
-async def test_the_proxy_is_the_kubeconfigs_or_the_environments(
-    tmp_path, monkeypatch, own, expected
-):
-    monkeypatch.setenv("HTTPS_PROXY", "env.example:1")
-    path = towards(written(tmp_path, {"token": "t"}), server="https://10.96.0.1:443", **own)
-    access = Access(path)
-    await access.load()
-    assert access.proxy == expected
-    monkeypatch.setenv("NO_PROXY", "10.96.0.0/12")
-    await access.load()
-    assert access.proxy == own.get("proxy_url")
-
-
-async def test_a_proxy_of_another_kind_is_named(tmp_path, monkeypatch):
-    monkeypatch.setenv("HTTPS_PROXY", "socks5://u:s3cret@proxy:1080")
-    path = towards(written(tmp_path, {"token": "t"}), server="https://api.example")
-    with pytest.raises(AccessError, match="socks5 is not supported") as raised:
-        await Access(path).load()
-    assert "s3cret" not in str(raised.value)
 
 
 def replace_whole(path: str) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import threading
 from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from aiohttp import web
 
-from remediator.kube.access import Access, AccessError
+from remediator.kube.access import Access
 from remediator.kube.answer import NO_ANSWER, Answer, ApiError
 from remediator.kube.api import Api
 from remediator.kube.pace import Pace, PaceLane, Rates
@@ -224,52 +223,6 @@ async def test_the_date_of_one_answer_alone_moves_nothing(tmp_path):
             await api.call(PaceLane.READ, "GET", "/x")
             assert clock.now() == pytest.approx(before, abs=5)
     assert clock.skew.contradictions == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        pytest.param(None, "does not exist", id="missing"),
-        pytest.param("{", "is not valid", id="not YAML"),
-        pytest.param("just text", "is not valid", id="not a mapping"),
-        pytest.param("{}", "is not valid", id="empty"),
-        pytest.param("current-context: x\ncontexts: []\n", "is not valid", id="no such context"),
-    ],
-)
-async def test_a_bad_kubeconfig_is_named_with_a_remedy(tmp_path, text, words):
-    path = tmp_path / "kubeconfig"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(AccessError) as error:
-        await Access(str(path)).load()
-    assert words in str(error.value)
-    assert str(path) in str(error.value)
-    assert "--kubeconfig" in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "context", "words"),
-    [
-        pytest.param(None, None, "does not exist", id="missing"),
-        pytest.param("", None, "describes no context", id="empty"),
-        pytest.param("hello", None, "describes no context", id="some text"),
-        pytest.param("contexts: [{name: a}]", "b", "has no context b", id="unknown"),
-        pytest.param("contexts: [{name: a}]", None, "no current-context", id="none chosen"),
-        pytest.param(
-            "{current-context: b, contexts: [{name: a}]}", None, "no current-context", id="gone"
-        ),
-    ],
-)
-async def test_walk_what_is_plainly_wrong_is_said_without_the_library(
-    tmp_path, monkeypatch, text, context, words
-):
-    """The demo installs without it: a slip in --context said that the installation was a part."""
-    monkeypatch.setitem(sys.modules, "kubernetes.aio.client", None)
-    path = tmp_path / "kubeconfig"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(AccessError, match=words):
-        await Access(str(path), context).load()
 
 
 def test_an_answer_that_is_no_object_is_an_error_not_a_crash():

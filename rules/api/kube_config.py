@@ -1,0 +1,373 @@
+"""Find the API server and the credentials for it, as kubectl does: a kubeconfig, else the pod's
+service account.
+
+For agent and remediator. Reads files and opens no connection. A configuration that cannot be used
+is one sentence in a `KubeConfigError`, with the file and the remedy; no secret is ever part of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from rules.api.sentences import some
+from rules.text.proxy import ProxyError, proxy_for, usable_proxy
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_REMEDY: Final = "pass --kubeconfig FILE (or set KUBECONFIG) with a file kubectl can use"
+T = TypeVar("T")
+
+
+class KubeConfigError(Exception):
+    """The configuration cannot be used; the text names the file and the remedy."""
+
+
+class Material(msgspec.Struct, frozen=True, kw_only=True):
+    """A certificate or key: a file's name, or what the kubeconfig itself holds."""
+
+    file: str = ""
+    data: bytes = b""
+
+    def __bool__(self) -> bool:
+        return bool(self.file or self.data)
+
+    @contextmanager
+    def path(self) -> Iterator[str]:
+        """A file to read it from; Python's TLS takes client certificates from files only."""
+        if not self.data:
+            yield self.file
+            return
+        # Imported here: in a cluster there is no kubeconfig.
+        import tempfile
+
+        with tempfile.NamedTemporaryFile(prefix="gpuward-") as kept:  # made with mode 0600
+            kept.write(self.data)
+            kept.flush()
+            yield kept.name
+
+
+class Acting(msgspec.Struct, frozen=True, kw_only=True):
+    """The user to act as (impersonation); nobody else where `user` is empty.
+
+    Kubernetes refuses groups, uid or extra without a user.
+    """
+
+    user: str = ""
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: tuple[tuple[str, str], ...] = ()
+
+    def headers(self) -> list[tuple[str, str]]:
+        """The impersonation headers of the Kubernetes API, one per group and extra value."""
+        found = [("Impersonate-User", self.user)] if self.user else []
+        found += [("Impersonate-Group", group) for group in self.groups]
+        found += [("Impersonate-Uid", self.uid)] if self.uid else []
+        return found + [
+            (f"Impersonate-Extra-{quote(key.lower(), safe='')}", value)
+            for key, value in self.extra
+        ]
+
+
+class _Part(msgspec.Struct, frozen=True, rename="kebab"):
+    """What is read of a kubeconfig; its other fields are skipped."""
+
+
+class _EnvVariable(_Part, frozen=True):
+    name: str
+    value: str = ""
+
+
+class ExecLogin(msgspec.Struct, frozen=True, rename="camel"):
+    """The `exec` part of a user: the program that prints credentials."""
+
+    command: str
+    api_version: str
+    args: tuple[str, ...] = ()
+    env: tuple[_EnvVariable, ...] = ()
+    interactive_mode: str = "IfAvailable"
+    provide_cluster_info: bool = False
+    install_hint: str = ""
+
+
+class KubeConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One API server and one identity. Paths, not contents, where the contents may rotate."""
+
+    server: str
+    ca: Material = Material()
+    verify: bool = True
+    token: str = ""
+    token_file: str = ""
+    """Where both are given this one counts, as in kubectl."""
+    client_cert: Material = Material()
+    client_key: Material = Material()
+    exec_login: ExecLogin | None = None
+    acting: Acting = Acting()
+    server_name: str = ""
+    """The name to expect in the server's certificate, where it is not the host."""
+    proxy: str | None = None
+    context: str = ""
+    namespace: str = ""
+    """Of the kubeconfig's context; empty in a pod."""
+    files: tuple[str, ...] = ()
+    """All files that it was read from or that it names."""
+
+    def tls(self) -> ssl.SSLContext:
+        """What verifies the server and shows our certificate. Raises OSError."""
+        # Only without an authority are the machine's own read: a megabyte of them.
+        context = ssl.create_default_context(
+            cafile=self.ca.file or None, cadata=self.ca.data.decode("ascii", "replace") or None
+        )
+        if self.client_cert:
+            with self.client_cert.path() as certificate, self.client_key.path() as key:
+                context.load_cert_chain(certificate, key or None)
+        if not self.verify:
+            # Asked for by name in the kubeconfig (insecure-skip-tls-verify).
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        # As lenient as kubectl: clusters' own authorities often lack what RFC 5280 asks for.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        return context
+
+
+class _Cluster(_Part, frozen=True):
+    server: str = ""
+    certificate_authority: str = ""
+    certificate_authority_data: str = ""
+    insecure_skip_tls_verify: bool = False
+    tls_server_name: str = ""
+    proxy_url: str = ""
+
+
+class _User(_Part, frozen=True):
+    token: str = ""
+    token_file: str = msgspec.field(name="tokenFile", default="")
+    client_certificate: str = ""
+    client_certificate_data: str = ""
+    client_key: str = ""
+    client_key_data: str = ""
+    exec: ExecLogin | None = None
+    auth_provider: object = None
+    username: str = ""
+    as_user: str = msgspec.field(name="as", default="")
+    as_uid: str = ""
+    as_groups: tuple[str, ...] = ()
+    as_user_extra: dict[str, tuple[str, ...]] = {}
+
+
+class _Context(_Part, frozen=True):
+    cluster: str = ""
+    user: str = ""
+    namespace: str = ""
+
+
+class _NamedCluster(_Part, frozen=True):
+    name: str
+    cluster: _Cluster = _Cluster()
+
+
+class _NamedUser(_Part, frozen=True):
+    name: str
+    user: _User = _User()
+
+
+class _NamedContext(_Part, frozen=True):
+    name: str
+    context: _Context = _Context()
+
+
+class _KubeconfigFile(_Part, frozen=True):
+    current_context: str = ""
+    clusters: tuple[_NamedCluster, ...] = ()
+    users: tuple[_NamedUser, ...] = ()
+    contexts: tuple[_NamedContext, ...] = ()
+
+
+def load(
+    kubeconfig: str | None, environ: Mapping[str, str] = os.environ, context: str | None = None
+) -> KubeConfig:
+    """The file where one is named, else $KUBECONFIG, else the pod's own service account, else
+    ~/.kube/config. A context is one of a kubeconfig.
+    """
+    path = kubeconfig or environ.get("KUBECONFIG", "")
+    if not path and not context and environ.get("KUBERNETES_SERVICE_HOST"):
+        return in_cluster(environ)
+    return from_files(path or str(Path.home() / ".kube" / "config"), environ, context)
+
+
+def in_cluster(
+    environ: Mapping[str, str] = os.environ, account: Path = SERVICE_ACCOUNT
+) -> KubeConfig:
+    """The service account that Kubernetes mounts into the pod."""
+    host = environ["KUBERNETES_SERVICE_HOST"]
+    port = environ.get("KUBERNETES_SERVICE_PORT", "443")
+    token, ca = account / "token", account / "ca.crt"
+    for file in (token, ca):
+        if not file.exists():
+            raise KubeConfigError(
+                f"The pod's service account cannot be used: {file} is missing; set "
+                "automountServiceAccountToken to true, or pass --kubeconfig FILE."
+            )
+    bracketed = f"[{host}]" if ":" in host else host
+    server = f"https://{bracketed}:{port}"
+    return KubeConfig(
+        server=server,
+        ca=Material(file=str(ca)),
+        token_file=str(token),
+        proxy=_proxy(server, "", environ),
+        files=(str(token), str(ca)),
+    )
+
+
+def from_files(
+    path: str | Path, environ: Mapping[str, str] = os.environ, context: str | None = None
+) -> KubeConfig:
+    """The named context of a kubeconfig, else its current one.
+
+    `path` may be several files joined by `:`. As for kubectl, the first that names a cluster, a
+    user, a context or the current context wins, and the others need not exist.
+    """
+    path = str(path)
+    files = [Path(part).expanduser() for part in path.split(":") if part]
+    read = [(file, _read(file)) for file in files if file.is_file()]
+    if not read:
+        raise KubeConfigError(f"Kubeconfig {path} does not exist or is not a file; {_REMEDY}.")
+    contexts = _first((one.name, one.context) for _, found in read for one in found.contexts)
+    name = context or next((f.current_context for _, f in read if f.current_context), "")
+    if (chosen := contexts.get(name)) is None:
+        raise KubeConfigError(_no_context(path, context, tuple(contexts)))
+    clusters = _first((c.name, (file, c.cluster)) for file, found in read for c in found.clusters)
+    users = _first((u.name, (file, u.user)) for file, found in read for u in found.users)
+    at, cluster = clusters.get(chosen.cluster, (files[0], _Cluster()))
+    by, user = users.get(chosen.user, (files[0], _User()))
+    if not cluster.server:
+        raise KubeConfigError(
+            f"Kubeconfig {path} names no server for cluster {chosen.cluster!r} of context "
+            f"{name!r}; {_REMEDY}."
+        )
+    if user.auth_provider is not None or user.username:
+        kind = "an auth provider" if user.auth_provider is not None else "a password"
+        raise KubeConfigError(
+            f"Kubeconfig {path} logs in with {kind}, which is not supported; use an exec plugin, "
+            "a token or a client certificate."
+        )
+    server = cluster.server.rstrip("/")
+    ca = _material(at, cluster.certificate_authority, cluster.certificate_authority_data)
+    certificate = _material(by, user.client_certificate, user.client_certificate_data)
+    key = _material(by, user.client_key, user.client_key_data)
+    token_file = _beside(by, user.token_file)
+    named = (token_file, *(one.file for one in (ca, certificate, key)))
+    return KubeConfig(
+        server=server,
+        ca=ca,
+        verify=not cluster.insecure_skip_tls_verify,
+        token=user.token,
+        token_file=token_file,
+        client_cert=certificate,
+        client_key=key,
+        exec_login=_exec_login(by, user.exec),
+        acting=_acting(path, user),
+        server_name=cluster.tls_server_name,
+        proxy=_proxy(server, cluster.proxy_url, environ),
+        context=name,
+        namespace=chosen.namespace,
+        files=(*map(str, files), *filter(None, named)),
+    )
+
+
+def _read(path: Path) -> _KubeconfigFile:
+    # Imported here: in a cluster there is no kubeconfig, and YAML is a megabyte.
+    import yaml
+
+    try:
+        content = _without_nulls(yaml.safe_load(path.read_bytes()))
+        return msgspec.convert({} if content is None else content, _KubeconfigFile)
+    except OSError as error:
+        raise KubeConfigError(
+            f"Kubeconfig {path} cannot be read: {error.strerror}; {_REMEDY}."
+        ) from error
+    except msgspec.ValidationError as error:
+        raise KubeConfigError(f"Kubeconfig {path} is not valid: {error}; {_REMEDY}.") from error
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError):
+        # All but the first: what the constructors of tagged scalars raise, such as `!!int ""`.
+        # Not chained into the text: the parser quotes the line, which may hold a secret.
+        raise KubeConfigError(f"Kubeconfig {path} is not valid YAML; {_REMEDY}.") from None
+
+
+def _without_nulls(value: Any) -> Any:
+    """kubectl writes `users: null` for none."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(one) for key, one in value.items() if one is not None}
+    return [_without_nulls(one) for one in value] if isinstance(value, list) else value
+
+
+def _first(named: Iterator[tuple[str, T]]) -> dict[str, T]:
+    found: dict[str, T] = {}
+    for name, value in named:
+        found.setdefault(name, value)
+    return found
+
+
+def _no_context(path: str, context: str | None, known: tuple[str, ...]) -> str:
+    if not known:
+        return f"Kubeconfig {path} is not valid: it describes no context; {_REMEDY}."
+    if context:
+        return (
+            f"Kubeconfig {path} has no context {context}; kubectl config get-contexts lists "
+            f"them: {some(known)}"
+        )
+    return (
+        f"Kubeconfig {path} has no current-context; set it with kubectl config use-context, or "
+        f"name one of its contexts with --context: {some(known)}"
+    )
+
+
+def _exec_login(config: Path, login: ExecLogin | None) -> ExecLogin | None:
+    """A command with a folder is relative to the kubeconfig; any other is looked up in $PATH."""
+    if login is None or "/" not in login.command:
+        return login
+    return msgspec.structs.replace(login, command=_beside(config, login.command))
+
+
+def _acting(path: str, user: _User) -> Acting:
+    extra = tuple((key, one) for key, values in user.as_user_extra.items() for one in values)
+    acting = Acting(user=user.as_user, groups=user.as_groups, uid=user.as_uid, extra=extra)
+    if acting.headers() and not acting.user:
+        raise KubeConfigError(
+            f"Kubeconfig {path} is not valid: as-groups, as-uid and as-user-extra need as: beside "
+            f"them; {_REMEDY}."
+        )
+    return acting
+
+
+def _proxy(server: str, named: str, environ: Mapping[str, str]) -> str | None:
+    """The proxy that the kubeconfig names, else that of the environment."""
+    try:
+        return usable_proxy(named) if named else proxy_for(server, environ)
+    except ProxyError as error:
+        raise KubeConfigError(f"{server} cannot be reached: {error}.") from error
+
+
+def _beside(config: Path, name: str) -> str:
+    """A relative name is relative to the kubeconfig that holds it."""
+    return str(config.parent.absolute() / name) if name else ""
+
+
+def _material(config: Path, name: str, data: str) -> Material:
+    """What the kubeconfig names or embeds; data wins over a name, as in kubectl."""
+    if not data:
+        return Material(file=_beside(config, name))
+    try:
+        return Material(data=base64.b64decode(data, validate=True))
+    except binascii.Error as error:
+        raise KubeConfigError(
+            f"Kubeconfig {config} holds data that is not base64; correct the file."
+        ) from error
