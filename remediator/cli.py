@@ -61,8 +61,8 @@ _ASK = "kubectl -n gpuward get configmap gpuward-policy -o yaml | gpuward-remedi
 def _run(parsed: argparse.Namespace) -> int:
     # Imported here, because `policy check` needs neither the client nor the server.
     try:
+        from remediator.page.server import ListenError
         from remediator.run import run
-        from remediator.serve.server import ListenError
     except ModuleNotFoundError as error:
         return fail(lacking_client(error))
 

@@ -34,7 +34,7 @@ from remediator.kube.rejection import LONGEST_S
 from remediator.kube.repair_objects import RepairObjects
 from remediator.kube.telling import Telling
 from remediator.metrics import Metrics
-from remediator.serve.session_gauges import (
+from remediator.session_gauges import (
     set_left_alone_gauge,
     set_record_gauges,
     set_session_gauges,

@@ -7,16 +7,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import json
+import logging
 import signal
+import sys
 from collections.abc import Coroutine
+from typing import Any
 
 import structlog
 
 from remediator.kube.access import Access
+from remediator.page.server import make_app, start_server
 from remediator.page.site import hosts_of, serve_page
 from remediator.replica import Replica
-from remediator.serve.logs import configure_logs
-from remediator.serve.server import make_app, start_server
 from remediator.settings import RemediatorSettings
 
 # How long a shutdown may take before what is left is dropped; the lease expires by itself.
@@ -28,6 +31,30 @@ _COLLECTED_AFTER = (20_000, 20, 20)
 _SYNCED_S = 0.1
 
 _LOG = structlog.get_logger()
+# Made once: `json.dumps` makes a new one for each line.
+_ENCODER = json.JSONEncoder(default=repr)
+
+
+def _encoded(said: Any, **_: Any) -> bytes:
+    return _ENCODER.encode(said).encode()
+
+
+def configure_logs() -> None:
+    """Log lines as JSON on standard error, one object a line, for a cluster's log collector. No
+    secret, token or whole object may be logged anywhere.
+    """
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(serializer=_encoded),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        # One write a line: in a storm there are thousands.
+        logger_factory=structlog.BytesLoggerFactory(file=sys.stderr.buffer),
+        cache_logger_on_first_use=True,
+    )
 
 
 async def run(settings: RemediatorSettings) -> int:

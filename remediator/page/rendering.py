@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from markupsafe import Markup, escape
 
-from remediator.page.runbook_page import FOLDER, runbooks
 from remediator.view import shapes
 from remediator.view.fleet_view import MAX_GPUS
 from remediator.view.people import degraded_of
@@ -33,6 +36,9 @@ from rules.text.printable import printable
 
 MAX_TEXT: Final = 2_000
 """No single value on a page is longer; everything shown is bounded at its source too."""
+_HERE: Final = Path(__file__).parent
+FOLDER: Final = "docs/runbooks"
+_MARKDOWN: Final = MarkdownIt("commonmark", {"html": False}).enable("table")
 _DRAWN_BY_STYLE: Final = frozenset({1, 2, 4, 8, 16})
 _WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _KINDS: Final = {
@@ -166,6 +172,41 @@ def aligned(matrix: str) -> list[str]:
     return ["  ".join(cell[:12].ljust(min(width, 12)) for cell in line).rstrip() for line in lines]
 
 
+@functools.cache
+def runbooks() -> Mapping[str, str]:
+    """Markdown by path under `docs/runbooks`, such as `blocked/Budget.md`."""
+    return msgspec.json.decode((_HERE / "runbooks.json").read_bytes(), type=dict[str, str])
+
+
+def runbook_title(path: str) -> str:
+    """The first heading of a runbook; KeyError where there is none of that path."""
+    return runbooks()[path].partition("\n")[0].removeprefix("# ")
+
+
+@functools.cache
+def runbook_html(path: str) -> Markup:
+    """The text of a runbook as HTML. A link that leads to no runbook is its words alone."""
+    tokens = _MARKDOWN.parse(runbooks()[path])
+    for token in tokens:
+        if token.children:
+            token.children = _with_own_links(token.children, posixpath.dirname(path))
+    return Markup(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}))  # noqa: S704 (escaped)
+
+
+def _with_own_links(tokens: list[Token], folder: str) -> list[Token]:
+    kept: list[Token] = []
+    leads = False
+    for token in tokens:
+        if token.type == "link_open":
+            target = str(token.attrs["href"])
+            inside = posixpath.normpath(posixpath.join(folder, target))
+            leads = inside in runbooks()
+            token.attrs["href"] = f"/{FOLDER}/{inside}"
+        if leads or token.type not in {"link_open", "link_close"}:
+            kept.append(token)
+    return kept
+
+
 def runbook_of(reason: str) -> str:
     """The address of the runbook of a reason that blocks; "" where there is none."""
     path = f"blocked/{reason}.md"
@@ -178,7 +219,7 @@ def _not_first(values: Sequence[Any], attribute: str, value: str) -> list[Any]:
 
 
 _ENVIRONMENT: Final = Environment(
-    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    loader=FileSystemLoader(_HERE / "templates"),
     autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,

@@ -22,9 +22,8 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from remediator.page.rendering import render, render_page
-from remediator.page.runbook_page import runbook_html, runbook_title
-from remediator.serve.server import ListenError, Served, parse_listen, start_server
+from remediator.page.rendering import render, render_page, runbook_html, runbook_title
+from remediator.page.server import ListenError, Served, parse_listen, start_server
 from remediator.view.fleet_view import fleet_page, search
 from remediator.view.history_view import history_page
 from remediator.view.live import PageSource

@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from hack.bench.browser import CHROMIUM, Browser
-from remediator.page.runbook_page import runbooks
+from remediator.page.rendering import runbooks
 from remediator.page.site import mount
 from tests.support.remediator.page_fleet import FixedSource, state
 

@@ -37,7 +37,7 @@ _CWD, _ENVIRONMENT, _STREAMS, _SESSION = 4, 5, slice(9, 15), -2
 IMPORTED: Final = {
     "agent": (*("agent.daemon.run", "agent.nvml.life", "agent.nvml.child", "hack.sim.driver"),),
     "remediator": (
-        *("remediator.cli", "remediator.run", "remediator.serve.server"),
+        *("remediator.cli", "remediator.run", "remediator.page.server"),
         *("remediator.kubectl.command", "remediator.kubectl.cluster"),
     ),
 }

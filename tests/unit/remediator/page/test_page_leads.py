@@ -10,7 +10,7 @@ import re
 import pytest
 
 from hack import runbooks as generated
-from remediator.page.runbook_page import runbook_html, runbooks
+from remediator.page.rendering import runbook_html, runbooks
 from remediator.page.site import only_match
 from remediator.view.fleet_view import search
 from remediator.view.shapes import FleetFilter

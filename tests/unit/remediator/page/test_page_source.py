@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from remediator.page.server import ListenError
 from remediator.page.site import serve_page
-from remediator.serve.server import ListenError
 from remediator.settings import make_parser, run_settings
 from remediator.view.live import HEALTH_KEPT_S, KEPT_S, HealthReader, LiveSource
 from remediator.view.shapes import ReplicaShown

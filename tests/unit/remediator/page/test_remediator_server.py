@@ -15,7 +15,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from remediator.kube.pace import PaceLane
 from remediator.metrics import Metrics
-from remediator.serve.server import (
+from remediator.page.server import (
     MOST_CONNECTIONS,
     ListenError,
     make_app,
@@ -91,7 +91,7 @@ async def test_probes_are_answered_while_hundreds_of_requests_stay_half_sent():
 
 
 async def test_clients_that_read_no_answer_make_room_as_well(monkeypatch):
-    monkeypatch.setattr("remediator.serve.server.MOST_CONNECTIONS", 4)
+    monkeypatch.setattr("remediator.page.server.MOST_CONNECTIONS", 4)
     app = web.Application()
 
     async def large(_):
@@ -117,7 +117,7 @@ async def test_clients_that_read_no_answer_make_room_as_well(monkeypatch):
 
 
 async def test_a_request_that_trickles_in_ends_at_its_deadline(monkeypatch):
-    monkeypatch.setattr("remediator.serve.server.IDLE_S", 1.0)
+    monkeypatch.setattr("remediator.page.server.IDLE_S", 1.0)
     served = await start_server(well(), "127.0.0.1:0")
     try:
         reader, writer = await half_sent(served.port)

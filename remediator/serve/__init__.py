@@ -1,1 +1,0 @@
-"""Probes, metrics and logs of the running remediator."""
