@@ -13,8 +13,8 @@ from contextlib import contextmanager, nullcontext
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError, Terminal
+from remediator.kubectl.in_force import in_the_way, policy_of
 from remediator.kubectl.node_look import existing_node, look_at, open_session
-from remediator.kubectl.policy_in_force import in_the_way, policy_of
 from remediator.kubectl.request import (
     STAYS,
     capacity,
@@ -24,7 +24,7 @@ from remediator.kubectl.request import (
     of_release,
     repair_begins,
 )
-from remediator.kubectl.why_causes import objections
+from remediator.kubectl.why_causes import named_faults
 from remediator.view.people import faults_over, mark_stays
 from rules.api.health import plain
 from rules.api.mark import marked
@@ -249,15 +249,13 @@ async def repaired(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
     look = await look_at(cluster, name, namespace=options.namespace)
     value = f"{format_time(cluster.now())} {options.reason} ({await cluster.who()})"
     await _annotate(cluster, name, ANNOTATION_REPAIRED, value[:MAX_MESSAGE])
-    against = objections(look)
-    if not against:
+    if look.health is None:
+        return f"{name}: noted; there is no verdict for this node yet"
+    if not (still := named_faults(look)):
         return f"{name}: the agent closes what a repair closes; it sees no fault now"
-    return "\n".join(
-        [
-            f"{name}: noted, but so far the agent disagrees:",
-            *(f"  {printable(line)}" for line in against),
-            f"what it says then: kubectl gpuward why {name}",
-        ]
+    return (
+        f"{name}: noted; the agent last saw {printable(still)} and closes what a repair closes, "
+        f"unless it sees the fault still\nwhat it reports then: kubectl gpuward why {name}"
     )
 
 

@@ -280,7 +280,7 @@ async def _run(options: argparse.Namespace) -> None:
     # Imported here: help and a mistyped word need none of it.
     from remediator.kube.answer import ApiError
     from remediator.kubectl.cluster import connect
-    from remediator.kubectl.leading import leadership, stop_unless_led
+    from remediator.kubectl.in_force import leadership, stop_unless_led
 
     command: Command = options.command
     dry_run = getattr(options, "dry_run", False)

@@ -13,8 +13,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
-import msgspec
-
 from remediator.kube.access import Access
 from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import CALL_TIMEOUT_S, JSON, MERGE_PATCH, Api
@@ -58,20 +56,6 @@ MANAGER = "kubectl-gpuward"
 _WRITTEN = {"fieldManager": MANAGER, "fieldValidation": "Strict"}
 """Strict: what a definition of an older release would drop is refused, and not lost in silence."""
 _NO_LIMIT_S = 86_400.0
-
-
-class _UserInfo(msgspec.Struct, frozen=True):
-    username: str = ""
-
-
-class _Reviewed(msgspec.Struct, frozen=True, rename="camel"):
-    user_info: _UserInfo = _UserInfo()
-
-
-class _SelfSubjectReview(msgspec.Struct, frozen=True):
-    """Whom the API server takes somebody for."""
-
-    status: _Reviewed = _Reviewed()
 
 
 @asynccontextmanager
@@ -145,8 +129,8 @@ class Cluster:
         )
         if not answer.ok:
             return "unknown user"
-        found = decoded(answer, _SelfSubjectReview)
-        return found.status.user_info.username or "unknown user"
+        status = decoded(answer, dict[str, Any]).get("status") or {}
+        return str((status.get("userInfo") or {}).get("username") or "unknown user")
 
     async def node(self, name: str) -> FreshNode | None:
         """The Node, None where there is none."""
@@ -165,10 +149,10 @@ class Cluster:
         query = {"labelSelector": selector} if selector else {}
         return await self._list("/api/v1/nodes", TimedNode, query)
 
-    async def readable_nodes(self, selector: str = "") -> list[TimedNode] | None:
-        """Nodes by label selector; None where this person may not list them."""
+    async def readable(self, call: Awaitable[T]) -> T | None:
+        """The answer of a call; None where this person may not ask."""
         try:
-            return await self.nodes(selector)
+            return await call
         except CommandError as error:
             if not error.forbidden:
                 raise
@@ -211,15 +195,6 @@ class Cluster:
         if node:
             query["fieldSelector"] = field_selector("spec.nodeName", node)
         return [pod.as_agent() for pod in await self._list("/api/v1/pods", AgentPodObject, query)]
-
-    async def readable_agents(self) -> dict[str, AgentPod] | None:
-        """Every agent's pod by its UID; None where this person may not list pods."""
-        try:
-            return {pod.uid: pod for pod in await self.agents()}
-        except CommandError as error:
-            if not error.forbidden:
-                raise
-            return None
 
     def repair_objects(self) -> RepairObjects:
         """What reads objects of repair providers, for decisions of the rules."""

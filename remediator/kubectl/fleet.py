@@ -10,8 +10,8 @@ from typing import Final
 
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import Answer, Items, Terminal, table
+from remediator.kubectl.in_force import of_policy, readable_policy
 from remediator.kubectl.node_look import phase_words
-from remediator.kubectl.policy_in_force import of_policy, readable_policy
 from remediator.view.people import (
     HELD,
     MUSTS,
@@ -91,13 +91,16 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> A
     """One line of totals, then the nodes to look at; with -o wide every node."""
     wanted = f"{LABEL_GPUS},{options.selector}" if options.selector else LABEL_GPUS
     # Labels that may not be read cannot be compared, which is an error.
-    nodes = await (cluster.nodes(wanted) if options.selector else cluster.readable_nodes(wanted))
+    nodes = await (
+        cluster.nodes(wanted) if options.selector else cluster.readable(cluster.nodes(wanted))
+    )
     healths = {health.metadata.name: health for health in await cluster.healths()}
     listed = [s for s in await cluster.sessions() if is_open(s) or mark_stays(s)]
     sessions = {s.spec.node_name: s for s in sorted(listed, key=is_open)}
     pauses = await cluster.pauses()
     policy, lines = await readable_policy(cluster, options.namespace)
-    agents = await cluster.readable_agents()
+    listed_agents = await cluster.readable(cluster.agents())
+    agents = None if listed_agents is None else {pod.uid: pod for pod in listed_agents}
     now = cluster.now()
     by_name = {node.name: node for node in nodes or ()}
     rows = []

@@ -11,14 +11,18 @@ from typing import Final, TypeVar
 
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
-from remediator.kubectl.leading import NOT_SEEN, Leadership, leadership
-from remediator.kubectl.policy_in_force import policy_of, unread_said, unusable
+from remediator.kubectl.in_force import (
+    NOT_SEEN,
+    Leadership,
+    leadership,
+    policy_of,
+    unread_said,
+    unusable,
+)
 from remediator.view.people import part_of_people
 from rules.api.health import IncidentStatus
-from rules.api.mark import marked
 from rules.api.nodes import AgentPod, FreshNode, HealthView, NodeView, PauseView, QuarantineView
 from rules.api.quarantine import Mode, gravest_reason
-from rules.drain.daemon_sets import untolerating
 from rules.fleet.health_now import HealthNow, health_now
 from rules.ledger.places import Moved, came_from
 from rules.ledger.record import RecordStatus, RecordView, record_names
@@ -80,8 +84,6 @@ class NodeLook:
     agents: tuple[AgentPod, ...] | None = None
     """The agent's pods on the node; None where the person may not list pods."""
     policy: Policy | None = None
-    untolerating: tuple[str, ...] = ()
-    """DaemonSets that could not come back on the marked node."""
     leader: Leadership = NOT_SEEN
     """Whether a remediator leads, and what it says of itself."""
     unseen: tuple[str, ...] = ()
@@ -207,13 +209,6 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
         for pause in await cluster.once("pauses", cluster.pauses)
         if not pause_over(pause, now) and (node is None or pause_means(pause, node))
     ]
-    lacking: tuple[str, ...] = ()
-    if node is not None and marked(node):
-        daemon_sets = await allowed(
-            cluster.once("DaemonSets", cluster.daemon_sets),
-            "DaemonSets (list): which could not come back",
-        )
-        lacking = untolerating(node, daemon_sets or ())
     records = "records (get gpurecords): what failed again and again"
     kept = await allowed(_records(cluster, name, health), records) or ()
     return NodeLook(
@@ -228,7 +223,6 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
         pauses=tuple(sorted(pauses, key=lambda pause: pause.metadata.name)),
         agents=None if agents is None else tuple(agents),
         policy=policy,
-        untolerating=lacking,
         leader=leader,
         unseen=tuple(dict.fromkeys(unseen)),
     )

@@ -6,8 +6,11 @@ Dry runs do not add up, so each pod answers for itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import PLANNER, CommandError
@@ -15,13 +18,12 @@ from remediator.view.people import part_of_people
 from rules.api.names import API_VERSION
 from rules.api.nodes import QuarantineView
 from rules.api.pods import OwnerView, PodView
-from rules.api.quarantine import Mode, Phase, gravest_reason
+from rules.api.quarantine import Phase, gravest_reason
 from rules.api.repair.writes import CreateTestJob, SetRepairCondition, WriteRepairObject
 from rules.api.requests import request
 from rules.api.writes import Evicting
 from rules.catalog.reason import Severity
 from rules.drain.budget import matching
-from rules.drain.daemon_sets import untolerating
 from rules.drain.drain_input import DrainInput
 from rules.drain.eviction import EvictionKind, classify
 from rules.drain.memory import DrainMemory, answered
@@ -45,51 +47,31 @@ _MARKS: Final = {"CordonAndTaint": "cordon and taint", "Taint": "taint", "Cordon
 _UNDRAINED: Final = "level Cordon leaves its pods alone until the causes close"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodePlan:
-    """One node: what would be done, why not more, and what its pods answer."""
+class NodePlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One node: what would be done, why not more, what its pods answer; printed by `-o json`."""
 
-    node: str
+    api_version: str = API_VERSION
+    kind: str = "GPUNodePlan"
+    metadata: dict[str, str]
     would: str
-    reason: str
     then: str = ""
     """What comes after a wait; the answers of its pods are about that."""
+    reason: str
     because: str = ""
     blocked_by: str = ""
     """What holds it back, a reason of `rules.catalog.why_not`; "" where nothing does."""
     evictable: int = 0
     blocked: tuple[str, ...] = ()
     left: int = 0
-    untolerating: tuple[str, ...] = ()
-    over_budget: str = ""
-    """Which budget it exceeds; only what a person asked for does."""
     repair: str = ""
     """Where the repair ladder would begin after the drain."""
     people: tuple[str, ...] = ()
     """What people decided about the node: held, paused, opted out."""
-    now: str = ""
-    """In Shadow, where `would` is what Enforce would do: what is done now."""
 
-    def item(self) -> dict[str, Any]:
-        """As `-o json` has it."""
-        return {
-            "apiVersion": API_VERSION,
-            "kind": "GPUNodePlan",
-            "metadata": {"name": self.node},
-            "would": self.would,
-            "then": self.then,
-            "reason": self.reason,
-            "because": self.because,
-            "blockedBy": self.blocked_by,
-            "evictable": self.evictable,
-            "blocked": list(self.blocked),
-            "left": self.left,
-            "untolerating": list(self.untolerating),
-            "overBudget": self.over_budget,
-            "repair": self.repair,
-            "people": list(self.people),
-            "now": self.now,
-        }
+    @property
+    def node(self) -> str:
+        """Its name."""
+        return self.metadata["name"]
 
 
 async def node_plan(
@@ -111,11 +93,11 @@ async def node_plan(
             return None
         because = f"{step.because}: kubectl gpuward why {name}"
         return NodePlan(
-            node=name, would=step.would, reason=reason, because=because, people=people,
-            blocked_by=step.blocked_by,
+            metadata={"name": name}, would=step.would, reason=reason, because=because,
+            people=people, blocked_by=step.blocked_by,
         )  # fmt: skip
     made = NodePlan(
-        node=name,
+        metadata={"name": name},
         would=step.would,
         then=step.then,
         reason=gravest_reason(session.spec.causes),
@@ -135,16 +117,7 @@ async def node_plan(
             f"{b.pdb or ', '.join(b.pods.names)}: {b.why}; {b.remedy}" for b in result.blocked
         ),
         left=len(result.left_by_policy),
-        untolerating=untolerating(node, await cluster.once("DaemonSets", cluster.daemon_sets)),
     )
-
-
-def done_now(found: Foreseen, snapshot: FleetSnapshot) -> str:
-    """What is done to the node in Shadow: a session in Shadow touches nothing."""
-    real = found.before is not None and found.before.status.mode == Mode.ENFORCE
-    step = next_step(found, snapshot)
-    over = real and found.after is not None and not is_open(found.after)
-    return step.would if over or found.unmarked else "nothing"
 
 
 def _asking(snapshot: FleetSnapshot, name: str) -> str:

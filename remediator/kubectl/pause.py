@@ -11,8 +11,8 @@ from typing import Final
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError, Terminal
+from remediator.kubectl.in_force import readable_policy
 from remediator.kubectl.node_look import existing_node
-from remediator.kubectl.policy_in_force import readable_policy
 from remediator.view.people import is_paused, pause_line, pause_scope
 from rules.api.health import plain
 from rules.api.names import API_VERSION

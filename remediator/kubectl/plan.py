@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -17,23 +16,20 @@ import msgspec
 from remediator.controller.maintenance_leases import LEASES
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import Answer, CommandError, Terminal, labelled, table
+from remediator.kubectl.in_force import judged_by
 from remediator.kubectl.node_look import existing_node
-from remediator.kubectl.node_plan import NodePlan, done_now, node_plan
-from remediator.kubectl.policy_in_force import judged_by
+from remediator.kubectl.node_plan import NodePlan, node_plan
 from remediator.view.people import pause_lines
 from rules.api.nodes import LeaseView, QuarantineView
 from rules.api.pods import PodView
 from rules.api.quarantine import Mode, Phase
 from rules.api.selectors import parse_selector
-from rules.api.sentences import some
 from rules.api.timestamps import utc
 from rules.drain.gangs import gangs_of
 from rules.fleet.breaker import Breaker
 from rules.fleet.budget import BudgetLine
 from rules.fleet.forecast import Forecast
-from rules.fleet.turns import budget_book, over_budget
 from rules.policy.policy import Policy
-from rules.session.causes import has_human
 from rules.session.observation import is_open
 from rules.session.owners import leases_by_node
 from rules.session.snapshot import FleetSnapshot
@@ -91,21 +87,16 @@ async def planned(
     pods = await _pods(cluster, snapshot, sessions)
     gangs = {name: gangs_of(its, {}) for name, its in pods.items()}
     verdict = forecast.judged(gangs)
-    over = _over_budget(replace(opened, gangs=gangs), sessions)
     in_shadow = in_force and policy.mode == Mode.SHADOW
-    now = _now(replace(snapshot, policy=policy, gangs=gangs)) if in_shadow else {}
     plans = []
     for name, found in sorted(forecast.foreseen().items()):
         if name not in shown and (options.nodes or selector):
             continue
         made = await node_plan(cluster, found, forecast.snapshot, pods)
-        if made is None and now.get(name, "nothing") != "nothing":
-            made = NodePlan(node=name, would="nothing", reason="")
         if made is not None:
-            exceeds = over.get(found.after.name, "") if found.after is not None else ""
-            plans.append(replace(made, over_budget=exceeds, now=now.get(name, "")))
+            plans.append(made)
     if options.output in {"json", "yaml"}:
-        return [one.item() for one in plans]
+        return [msgspec.to_builtins(one) for one in plans]
     lines = [f"{source}, mode {policy.mode}; {count(verdict.selected, 'node')} selected"]
     if not in_force:
         lines.append(_BY_DEFAULTS)
@@ -119,14 +110,6 @@ async def planned(
         none = f"no node that the policy selects has the labels {selector}"
         return "\n".join([*lines, "nothing would be done" if shown or not selector else none])
     return "\n".join([*lines, "", *_lines(plans, wide=options.output == "wide")])
-
-
-def _now(snapshot: FleetSnapshot) -> dict[str, str]:
-    """What is done to each node under the policy as it is."""
-    forecast = Forecast(snapshot)
-    forecast.judged(snapshot.gangs)
-    foreseen = forecast.foreseen()
-    return {name: done_now(found, forecast.snapshot) for name, found in foreseen.items()}
 
 
 async def _pods(
@@ -158,21 +141,6 @@ def _breaker_lines(breaker: Breaker) -> list[str]:
         return []
     until = f" until {utc(breaker.refusal.until)}" if breaker.refusal.until is not None else ""
     return [f"the breaker is open{until} ({breaker.refusal.reason})"]
-
-
-def _over_budget(snapshot: FleetSnapshot, sessions: Sequence[QuarantineView]) -> dict[str, str]:
-    """Sessions that people asked for and that take a node more than the budget allows."""
-    selected, book = budget_book(snapshot)
-    found = {}
-    for session in sorted(sessions, key=lambda s: (s.metadata.created_at, s.name)):
-        name = session.spec.node_name
-        if not has_human(session) or session.status.phase not in {"", Phase.PENDING}:
-            continue
-        if clause := over_budget(name, selected, book):
-            found[session.name] = f"exceeds the budget, as a person may: {clause}"
-        if name in selected:
-            book.take(selected[name])
-    return found
 
 
 async def _snapshot(cluster: Cluster, policy: Policy) -> FleetSnapshot:
@@ -223,7 +191,6 @@ def _lines(planned: Sequence[NodePlan], *, wide: bool) -> list[str]:
 
 def _table(planned: Sequence[NodePlan]) -> str:
     held_back = any(one.blocked_by for one in planned)
-    shadow = any(one.now not in {"", "nothing"} for one in planned)
     header = ["REASON", "PEOPLE", "EVICT", "BLOCKED", "LEFT"]
     header = ["NODE", "WOULD", *(["WHY"] if held_back else []), *header]
     rows = [
@@ -236,23 +203,19 @@ def _table(planned: Sequence[NodePlan]) -> str:
             str(one.evictable),
             str(len(one.blocked)),
             str(one.left),
-            *([one.now] if shadow else []),
         ]
         for one in planned
     ]
-    header += ["NOW"] if shadow else []
     return table(header, rows)
 
 
 def _details(one: NodePlan, *, wide: bool) -> list[str]:
-    """Why it waits, what blocks it, what could not come back."""
-    said = [text for text in (one.over_budget, one.because) if text]
+    """Why it waits and what blocks it."""
+    said = [one.because] if one.because else []
     blocked = one.blocked if wide else one.blocked[:_SHOWN_BLOCKS]
     said += [f"blocked: {text}" for text in blocked]
     if len(one.blocked) > len(blocked):
         said.append(f"and {len(one.blocked) - len(blocked)} more blocks: -o wide")
     if one.repair:
         said.append(one.repair)
-    if one.untolerating:
-        said.append(f"could not come back: {some(one.untolerating)} (no toleration)")
     return said

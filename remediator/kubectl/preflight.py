@@ -18,9 +18,8 @@ from remediator.kube.elector import LEASE_NAME
 from remediator.kube.resources import AGENT_SELECTOR, DAEMON_SETS, REMEDIATOR_SELECTOR
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import PLANNER, Answer, CommandError, Terminal
-from remediator.kubectl.leading import leadership
+from remediator.kubectl.in_force import judged_by, leadership, unread_said
 from remediator.kubectl.node_look import has_gpus
-from remediator.kubectl.policy_in_force import judged_by, unread_said
 from rules.api.evidence.wire import EvidenceSpec
 from rules.api.health import HealthStatus
 from rules.api.names import (

@@ -4,18 +4,18 @@ quarantine joins, and the budget.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
+from remediator.kubectl.in_force import policy_of
 from remediator.kubectl.node_look import NodeLook
-from remediator.kubectl.policy_in_force import policy_of
-from remediator.kubectl.why_causes import faults
+from remediator.kubectl.why_causes import named_faults
 from remediator.view.people import HELD
 from remediator.view.times import span
-from rules.api.health import IncidentStatus, plain
+from rules.api.health import plain
 from rules.api.mark import cordon_stays, marked
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import Cause, Mode, Phase
@@ -31,7 +31,6 @@ from rules.session.repair.readiness import NOT_DRAINED
 from rules.session.snapshot import FleetSnapshot
 
 STAYS: Final = "and the hold stays on the node for the next time"
-_MOST_NAMED: Final = 6
 _TRIES: Final = 5
 """How often a write is tried that others outrun."""
 
@@ -97,17 +96,12 @@ def _comes_off(look: NodeLook) -> str:
 def _still_wrong(look: NodeLook) -> str:
     if look.health is None:
         return "Whether it is well is not known: there is no verdict for it."
-    if not (active := faults(look)):
+    if not (active := named_faults(look)):
         return "No fault is active."
     expiry = look.policy.release.cancel_expiry_s if look.policy is not None else None
     lasts = span(expiry) if expiry else "as long as release.cancelExpiry says"
-    said = f"Still active: {_named(active)}; as they are, no session opens for them for {lasts}"
+    said = f"Still active: {active}; as they are, no session opens for them for {lasts}"
     return f"{said} (release.cancelExpiry)." if expiry else f"{said}."
-
-
-def _named(faults: Sequence[IncidentStatus]) -> str:
-    names = [f"{one.reason} ({one.severity})" for one in faults]
-    return ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
 
 
 def repair_begins(session: QuarantineView, step: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from remediator.kubectl.cluster import GROUP_PATH, NOT_ENDED, Cluster
 from remediator.kubectl.command import CommandError, Terminal
-from remediator.kubectl.leading import read_leadership
+from remediator.kubectl.in_force import read_leadership
 from remediator.view.people import mark_stays
 from rules.api import names
 from rules.api.mark import cordon_stays, marked, unmark_patch

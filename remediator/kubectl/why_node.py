@@ -16,7 +16,6 @@ from rules.api import names
 from rules.api.health import SourceStatus
 from rules.api.mark import cordon_stays, read_note
 from rules.api.nodes import FreshNode, QuarantineView
-from rules.api.quarantine import Mode, Phase
 from rules.api.said_gpus import MAX_GPUS, said_count
 from rules.api.sentences import some
 from rules.api.timestamps import parse_time, utc, utc_of
@@ -58,13 +57,6 @@ def mark_lines(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
         yield f"cordon, {_cordon_owner(node)}"
     if note is not None and (session is None or note.session != session.name):
         yield f"they are of session {note.session}, which is not open: the remediator removes them"
-    status = session.status if session is not None else None
-    # Of a session that is Marked its own sentence names them.
-    told = status is not None and status.phase == Phase.MARKED and status.mode == Mode.ENFORCE
-    if look.untolerating and not told:
-        yield (
-            f"could not come back for lack of a toleration: {some(look.untolerating)} (DaemonSets)"
-        )
 
 
 def _cordon_owner(node: FreshNode) -> str:

@@ -14,11 +14,10 @@ from remediator.view.timeline import SHOWN_ITEMS, node_timeline
 from rules.api.mark import read_note
 from rules.api.names import ANNOTATION_HOLD, TAINT_QUARANTINE
 from rules.api.nodes import NodeView
-from rules.fleet.happenings import records_by_now
 from rules.fleet.health_now import UNKNOWN
 from rules.ledger.verdict import faults_said, is_repeat_offender
 from rules.session.halts import opt_out_unheard
-from rules.session.observation import opted_out, pause_covers, pause_means
+from rules.session.observation import opted_out, pause_covers
 from rules.session.owners import failed_owner
 from rules.session.status import sentence
 
@@ -35,16 +34,14 @@ def node_page(name: str, state: PageState) -> NodePage | None:
     node, sessions = snapshot.nodes.get(name), state.by_node.get(name, ())
     if node is None and not sessions:
         return None
-    records, healths = snapshot.records.values(), snapshot.healths
+    healths = snapshot.healths
     health = state.known(name) if node is not None else None
     status = health.status if health is not None else None
     stale = ""
     if node is not None and health is not None:
         found = state.health_now(node)
         stale = found.why if found.word == UNKNOWN else ""
-    by_now = records_by_now(name, node, health, sessions, records, now)
-    pauses = [p for p in snapshot.pauses.values() if node is not None and pause_means(p, node)]
-    happened = node_timeline(name, sessions, status, by_now, now, pauses)
+    happened = node_timeline(sessions, status, now)
     return NodePage(
         replica=state.replica,
         name=name,

@@ -1,34 +1,29 @@
 """All that happened to one node, as one list in time: faults, sessions, repairs, tests, people.
 
-Made of what objects say and nothing else; a table on the node's page. Pure.
+Made of its GPUQuarantines and its GPUNodeHealth; a table on the node's page. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Final
 
-from msgspec.structs import replace
-
-from remediator.view.session_view import text_of
 from remediator.view.shapes import TimelineItem
 from remediator.view.times import span
 from rules.api.health import HealthStatus
-from rules.api.nodes import PauseView, QuarantineView
+from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Phase, TimelineEntry
-from rules.api.timestamps import format_time, parse_time, utc_of
+from rules.api.timestamps import format_time, parse_time
 from rules.catalog.explanations import places
-from rules.ledger.record import FaultOutcome, RecordView
 from rules.repair.parts import GPU_REPLACED, kept_replacements
 from rules.session.causes import DELETED_BY
-from rules.session.observation import is_open, pause_over
+from rules.session.observation import is_open
 from rules.session.people.said import said_at
 from rules.session.status import BY_GPUWARD, BY_PERSON, LET_GO, PAUSED_BY
 
 SHOWN_ITEMS: Final = 80
 _A_PERSON: Final = "a person"
-_PAUSED: Final = "paused"
 _ELSEWHERE: Final = ("Repair", "Test", GPU_REPLACED)
 """Steps of a session's timeline that `status.repair`, `status.validation` and the evidence hold
 with more detail."""
@@ -46,26 +41,15 @@ class Lane(StrEnum):
 
 
 def node_timeline(
-    name: str,
-    sessions: Sequence[QuarantineView],
-    health: HealthStatus | None,
-    records: Iterable[RecordView],
-    now: float,
-    pauses: Sequence[PauseView] = (),
+    sessions: Sequence[QuarantineView], health: HealthStatus | None, now: float
 ) -> list[TimelineItem]:
-    """The node's items, oldest first. `records` are those of
-    `rules.fleet.happenings.records_by_now`: as written they are up to a minute old. `pauses` are
-    those that cover the node, or did.
-    """
-    found = [item for pause in pauses for item in _of_pause(pause, now)]
+    """The node's items, oldest first: its sessions, and the faults that its agent reports."""
+    found = [*_faults(health)] if health is not None else []
     for session in sessions:
         found += _phases(session)
         found += _repairs_and_tests(session)
         found += _asked(session, now)
-        found += (one for one in _entries(session) if not _told_by_pause(one, pauses))
-    found += (
-        _until_its_node_went(one, sessions) for one in _faults(name, sessions, health, records)
-    )
+        found += _entries(session)
     timed = [item for item in found if parse_time(item.at) is not None]
     # Sessions hold whole seconds: of one second, causes come before what follows from them.
     return sorted(timed, key=lambda item: (int(_time(item.at)), list(Lane).index(Lane(item.lane))))
@@ -170,7 +154,7 @@ def _entries(session: QuarantineView) -> Iterator[TimelineItem]:
             what = f"{entry.subject} let go"
             yield _moment(Lane.PERSON, entry.at, what, entry.message, session.name, by)
         elif entry.step == PAUSED_BY:
-            yield _moment(Lane.PERSON, entry.at, _PAUSED, entry.message, session.name, by)
+            yield _moment(Lane.PERSON, entry.at, "paused", entry.message, session.name, by)
         elif not entry.step.startswith(_ELSEWHERE):
             yield _moment(Lane.NODE, entry.at, entry.step, entry.message, session.name)
 
@@ -184,105 +168,15 @@ def _ended_by_person(session: QuarantineView, entry: TimelineEntry, by: str) -> 
     return _moment(Lane.PERSON, entry.at, what, said, session.name, by)
 
 
-def _told_by_pause(item: TimelineItem, pauses: Iterable[PauseView]) -> bool:
-    """Sessions keep who paused them for when the pause is gone: one that is there says it."""
-    at = parse_time(item.at)
-    return (
-        item.what == _PAUSED
-        and at is not None
-        and any(
-            (pause.spec.by or _A_PERSON) == item.by
-            and pause.metadata.created_at <= at
-            and not pause_over(pause, at)
-            for pause in pauses
+def _faults(health: HealthStatus) -> Iterator[TimelineItem]:
+    for one in health.incidents:
+        closed = f"closed by {one.closed_by}" if one.closed_by else ""
+        where = ", ".join(places(one.reason, one.pci, one.gpus)[:4])
+        yield TimelineItem(
+            lane=Lane.FAULT,
+            at=one.first_seen,
+            until=one.closed_at or ("" if one.active else one.last_seen or one.first_seen),
+            what=one.reason,
+            state=one.severity,
+            said="; ".join(filter(None, (where, closed))),
         )
-    )
-
-
-def _of_pause(pause: PauseView, now: float) -> Iterator[TimelineItem]:
-    """A pause that covers the node, and its end."""
-    spec, made = pause.spec, pause.metadata
-    over = pause_over(pause, now)
-    until = f" until {utc_of(spec.until)}" if spec.until and not over else ""
-    said = f"{made.name}{until}: {spec.reason or 'no reason given'}"
-    yield _moment(Lane.PERSON, made.creation_timestamp, _PAUSED, said, "", spec.by or _A_PERSON)
-    if over:
-        by = spec.ended.by or _A_PERSON if spec.ended is not None else BY_GPUWARD
-        why = "" if spec.ended is not None else ", its time was over"
-        yield _moment(Lane.PERSON, spec.until, "pause ended", f"{made.name}{why}", "", by)
-
-
-def _until_its_node_went(item: TimelineItem, sessions: Sequence[QuarantineView]) -> TimelineItem:
-    """A fault does not go on after its node: one that came back under the name is another."""
-    gone = (s.status.phase_since for s in sessions if s.status.phase == Phase.NODE_GONE)
-    after = [at for at in gone if _time(at) >= _time(item.at)]
-    return item if item.until else replace(item, until=min(after, key=_time, default=""))
-
-
-def _faults(
-    name: str,
-    sessions: Sequence[QuarantineView],
-    health: HealthStatus | None,
-    records: Iterable[RecordView],
-) -> Iterator[TimelineItem]:
-    """Each fault once: as the health object has it, else a record, else its session."""
-    known: set[tuple[str, int]] = set()
-
-    def is_new(reason: str, at: str) -> bool:
-        key = (reason, int(_time(at)))
-        new = parse_time(at) is not None and key not in known
-        known.add(key)
-        return new
-
-    for one in health.incidents if health is not None else ():
-        if is_new(one.reason, one.first_seen):
-            closed = f"closed by {one.closed_by}" if one.closed_by else ""
-            where = ", ".join(places(one.reason, one.pci, one.gpus)[:4])
-            until = one.closed_at or ("" if one.active else one.last_seen or one.first_seen)
-            said = "; ".join(filter(None, (where, closed)))
-            yield _fault(one.first_seen, until, one.reason, one.severity, said)
-    for record in records:
-        here = [e for e in record.status.events if e.node == name and not record.doubt]
-        for event in here:
-            if is_new(event.reason, event.at):
-                last = event.last_at or event.at
-                holds = event.outcome == FaultOutcome.ACTIVE
-                until = event.ended_at or (_over(health, event.reason, last) if holds else last)
-                said = record.status.uuid or "the node"
-                yield _fault(event.at, until, event.reason, event.severity, said)
-        for word in record.status.said if here else ():
-            yield _moment(Lane.PERSON, word.at, f"said {word.word}", word.reason, "", _A_PERSON)
-    for session in sessions:
-        for kept in _kept(session):
-            reason, at = text_of(kept.get("reason")), text_of(kept.get("firstSeen"))
-            if is_new(reason, at):
-                until = session.status.phase_since
-                until = _over(health, reason, at) if is_open(session) else until
-                yield _fault(at, until, reason, text_of(kept.get("severity")), "")
-
-
-def _fault(at: str, until: str, reason: str, severity: str, said: str) -> TimelineItem:
-    return TimelineItem(
-        lane=Lane.FAULT, at=at, until=until, what=reason, state=severity, said=said
-    )
-
-
-def _kept(session: QuarantineView) -> list[Mapping[str, object]]:
-    """What the session's evidence, free-form, says of its faults."""
-    listed = session.status.evidence.get("incidents")
-    return [
-        one for one in (listed[:8] if isinstance(listed, list) else ()) if isinstance(one, dict)
-    ]
-
-
-def _over(health: HealthStatus | None, reason: str, latest: str) -> str:
-    """When a fault ended that is not known to have ended; "" while it goes on.
-
-    Sessions and records keep a fault until its part is back in service: whether it is still there
-    the health object says, where there is one.
-    """
-    incidents = health.incidents if health is not None else ()
-    if health is None or any(one.active and one.reason == reason for one in incidents):
-        return ""
-    closed = [one.closed_at for one in incidents if one.reason == reason and one.closed_at]
-    return max([latest, *closed], key=_time)

@@ -2,7 +2,7 @@
 
 Reads objects and decides nothing; `rules.ledger.update` makes a record of it. Called by the
 leader's record keeping whenever a session or a verdict of the node changed. Records are written
-up to a minute later, so whoever shows the past asks `records_by_now`.
+up to a minute later.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
-from rules.api.metadata import ObjectMeta
 from rules.api.names import ANNOTATION_REPAIRED
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase, RepairAttempt, RepairState
@@ -105,22 +104,6 @@ def record_changes(
         if after is not None and after != before:
             changes.append(RecordChange(name=record, node=name, status=after, known=known))
     return tuple(changes)
-
-
-def records_by_now(
-    name: str,
-    node: NodeView | None,
-    health: HealthView | None,
-    sessions: Iterable[QuarantineView],
-    records: Iterable[RecordView],
-    now: float,
-) -> tuple[RecordView, ...]:
-    """These records with what is known of the node now, and those that are yet to be opened."""
-    known = {record.name: record for record in records}
-    for change in record_changes(name, node, health, sessions, known, now):
-        meta = change.known.metadata if change.known is not None else ObjectMeta(name=change.name)
-        known[change.name] = RecordView(metadata=meta, status=change.status)
-    return tuple(known.values())
 
 
 def aged(records: Iterable[RecordView], now: float) -> tuple[RecordChange | DeleteRecord, ...]:

@@ -318,19 +318,12 @@ def test_plan_says_what_is_done_in_shadow_and_what_enforce_would_do(
     world = settled(reached, "Shadow", budget)
     plan = planned(world)
     fork = world.fork()
-    happened = what_happens(world)
+    what_happens(world)
     harm = (d.MarkNode, d.EvictPod, d.DeletePod)
     since = [write for at, write, _, _ in world.sent if at > fork.now and isinstance(write, harm)]
     assert [write for write in since if not getattr(write, "dry_run", False)] == []
-    assert {case: plan.get(name, {"now": "nothing"})["now"] for name, case, _ in _each()} == {
-        case: happened[name] if happened[name] in TOUCHED else "nothing"
-        for name, case, _ in _each()
-    }
     fork.policy = _policy("Enforce", **BUDGETS[budget])
     assert compared(plan, what_happens(fork)) == {}
-
-
-TOUCHED: Final = frozenset({"release", "end, Cancelled", "end, NodeGone"})
 
 
 def waits(one: dict[str, Any]) -> bool:

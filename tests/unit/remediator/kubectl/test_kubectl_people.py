@@ -133,7 +133,6 @@ def test_who_asks_for_a_node_hears_that_the_budget_is_exceeded(tmp_path):
         assert (code, "budget" in out) == (0, False)  # it is away already and costs nothing more
         plan = " ".join(kubectl("plan", HEALTHY)[1].split())
         assert "budget: 4 of 13 nodes are unavailable, the budget allows 1: exceeded by 3" in plan
-        assert "exceeds the budget, as a person may: 4 of 13 nodes" in plan
 
 
 def test_a_word_that_is_only_played_in_shadow_exceeds_no_budget(tmp_path: Path) -> None:
@@ -180,9 +179,7 @@ def test_a_repair_that_the_agent_does_not_see_is_answered_with_the_fault(tmp_pat
     with cluster(tmp_path, load_fleet) as kubectl:
         code, out, _ = kubectl("repaired", "gpu-budget", "--reason", "GPU 4 replaced")
         assert code == 0
-        assert "so far the agent disagrees" in out
-        assert "Xid95UncontainedMemoryError (Fatal), last seen 14m ago" in out
-        assert "closes once the agent sees that the GPU was reset" in out
+        assert "the agent last saw Xid95UncontainedMemoryError (Fatal)" in out
         assert "it sees no fault now" in kubectl("repaired", HEALTHY, "--reason", "x")[1]
 
 

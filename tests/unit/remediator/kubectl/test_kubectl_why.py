@@ -226,20 +226,6 @@ def test_lines_fit_the_terminal(width: int) -> None:
         assert len(line) <= width or re.search("> |kubectl |nvidia-smi|explain|20..-..-..T", line)
 
 
-def test_daemon_sets_that_could_not_come_back_are_named_once() -> None:
-    lacking = ("gpu-operator/driver", "gpu-operator/plugin")
-    told = (
-        "Marked (taint and cordon): its pods are evicted next; DaemonSets "
-        "gpu-operator/driver, gpu-operator/plugin do not tolerate the taint and could not come "
-        "back."
-    )
-    for phase, message in (("Marked", told), ("Draining", "3 evicted.")):
-        of_this = session("gpu-7-1", NAME, phase, message)
-        found = look(sick(NAME), of_this, on=marked(NAME, "gpu-7-1"), untolerating=lacking)
-        text = " ".join("\n".join(why(found)).split())
-        assert text.count("gpu-operator/driver") == 1
-
-
 def test_a_failed_test_that_keeps_the_node_out_is_no_closed_cause() -> None:
     """It is in no verdict of the agent, and the session rests on it all the same."""
     failed = {

@@ -6,11 +6,18 @@ import msgspec
 import pytest
 
 from remediator.view.shapes import TimelineItem
+from remediator.view.state import PageState
 from remediator.view.timeline import SHOWN_ITEMS, lasted, node_timeline
 from rules.api.health import HealthStatus, IncidentStatus
-from rules.api.quarantine import Cause, ReleaseRequest, TimelineEntry
+from rules.api.nodes import QuarantineView
+from rules.api.quarantine import (
+    Cause,
+    ReleaseRequest,
+    RepairAttempt,
+    TimelineEntry,
+    ValidationAttempt,
+)
 from rules.api.timestamps import format_time, parse_time
-from tests.support.remediator.eventful_node import DAY, NODE, eventful
 from tests.support.remediator.page_fleet import (
     NOW,
     ago,
@@ -18,9 +25,88 @@ from tests.support.remediator.page_fleet import (
     node_html,
     node_of,
     session,
+    sick,
     state,
     verdict,
 )
+
+NODE = "gpu-healthy"
+DAY = 86_400.0
+
+
+def steps(*told: tuple[float, str, str]) -> tuple[TimelineEntry, ...]:
+    return tuple(
+        TimelineEntry(at=ago(at), step=step, message=f"{step} then", by=by)
+        for at, step, by in told
+    )
+
+
+def repaired() -> QuarantineView:
+    """A reset that failed, a restart, a test, released."""
+    began = 3 * DAY
+    return session(
+        "gpu-healthy-1", NODE, "Released", opened_s=began,
+        phase_since=ago(began - 4000),
+        timeline=steps(
+            (began, "Pending", "gpuward"), (began, "Marked", "gpuward"),
+            (began, "Draining", "gpuward"), (began - 300, "Quarantined", "gpuward"),
+            (began - 310, "Repairing", "gpuward"), (began - 310, "RepairAsked", "gpuward"),
+            (began - 2400, "NewBoot", "gpuward"), (began - 2500, "Validating", "gpuward"),
+            (began - 4000, "Released", "gpuward"),
+        ),
+        repair=(
+            RepairAttempt(step="ResetGPU", adapter="Job", asked_at=ago(began - 310),
+                          ended_at=ago(began - 1210), state="Failed", proof="no reset was seen"),
+            RepairAttempt(step="RestartNode", adapter="Job", asked_at=ago(began - 1215),
+                          ended_at=ago(began - 2480), state="Proven", proof="new boot, Ready"),
+        ),
+        validation=(
+            ValidationAttempt(object="t-1", provider="Builtin", started_at=ago(began - 2500),
+                              ended_at=ago(began - 3300), state="Passed", verdict="pass",
+                              message="12 checks"),
+        ),
+    )  # fmt: skip
+
+
+def by_hand() -> QuarantineView:
+    """A person took it out and gave it back."""
+    asked = session(
+        "gpu-healthy-by-hand", NODE, "Released", opened_s=9 * DAY, phase_since=ago(8.8 * DAY),
+        evidence={},
+        timeline=steps((9 * DAY, "Marked", "gpuward"), (8.8 * DAY, "Released", "person")),
+    )  # fmt: skip
+    spec = msgspec.structs.replace(
+        asked.spec,
+        causes=(Cause(source="Human", reason="Requested", by="ann", message="fire drill"),),
+        release=ReleaseRequest(by="ben", reason="drill is over"),
+    )
+    return msgspec.structs.replace(asked, spec=spec)
+
+
+def goes_on() -> QuarantineView:
+    return session(
+        "gpu-healthy-2", NODE, "Draining", opened_s=900,
+        timeline=steps((900, "Pending", "gpuward"), (890, "Draining", "gpuward")),
+    )  # fmt: skip
+
+
+def eventful() -> PageState:
+    """The fleet around it."""
+    incidents = (
+        IncidentStatus(
+            id="i-1", reason="Xid79GPUFallenOffBus", severity="Fatal", level="Drain", active=True,
+            first_seen=ago(905), gpus=(f"GPU-{NODE}-3",), pci=("0000:61:00",),
+        ),
+        IncidentStatus(
+            id="i-0", reason="Xid95UncontainedMemoryError", severity="Fatal", level="Drain",
+            first_seen=ago(3 * DAY), closed_at=ago(3 * DAY - 2450), closed_by="Reboot(GPU reset)",
+        ),
+    )  # fmt: skip
+    return state(
+        [sick(NODE, rack="r1"), node("gpu-blocked", rack="r2")],
+        [repaired(), by_hand(), goes_on()],
+        [verdict(NODE, incidents=incidents)],
+    )
 
 
 def timeline() -> tuple[TimelineItem, ...]:
@@ -37,8 +123,6 @@ def test_everything_is_told_once_and_in_order() -> None:
     faults = [(item.what, item.at) for item in of("fault")]
     assert len(set(faults)) == len(faults)
     assert ("Xid95UncontainedMemoryError", ago(3 * DAY)) in faults
-    # Of the record: older than what verdict and sessions remember.
-    assert ("Xid79GPUFallenOffBus", ago(70 * DAY)) in faults
     assert not [item for item in timeline() if item.what.startswith("RepairAsked")]
 
 
@@ -65,7 +149,7 @@ def test_who_let_each_step_go_and_why_stands_in_the_lane_of_people() -> None:
     there = msgspec.structs.replace(
         there, status=msgspec.structs.replace(there.status, timeline=entries)
     )
-    items = node_timeline(NODE, [there], None, (), NOW)
+    items = node_timeline([there], None, NOW)
     assert [(i.at, i.what, i.by, i.said) for i in items if i.lane == "person"] == [
         (first, "ResetGPU let go", "ann", "vendor: on site"),
         (second, "RestartNode let go", "a person", ""),
@@ -83,7 +167,7 @@ def test_only_who_opened_a_session_is_said_to_have_asked_at_its_beginning() -> N
         there = msgspec.structs.replace(
             there, spec=msgspec.structs.replace(there.spec, causes=causes)
         )
-        items = node_timeline(NODE, [there], None, (), NOW)
+        items = node_timeline([there], None, NOW)
         assert [i.what for i in items if i.lane == "person"] == said
 
 
@@ -98,7 +182,7 @@ def test_who_asked_later_is_dated_by_when_they_said_it_within_the_session() -> N
     ):
         ben = Cause(source="Human", by="ben", message="fan noise", at=at)
         spec = msgspec.structs.replace(there.spec, causes=(fault, ben))
-        items = node_timeline(NODE, [msgspec.structs.replace(there, spec=spec)], None, (), NOW)
+        items = node_timeline([msgspec.structs.replace(there, spec=spec)], None, NOW)
         said = [(i.at, i.what, i.by) for i in items if i.lane == "person"]
         assert said == [(when, "quarantine asked for", "ben")]
 
@@ -107,7 +191,7 @@ def test_a_release_that_is_asked_for_has_its_moment_while_the_session_goes_on() 
     there = session("n-1", NODE)
     asked = ReleaseRequest(by="ben", reason="mine", at=ago(10))
     spec = msgspec.structs.replace(there.spec, release=asked)
-    items = node_timeline(NODE, [msgspec.structs.replace(there, spec=spec)], None, (), NOW)
+    items = node_timeline([msgspec.structs.replace(there, spec=spec)], None, NOW)
     said = [(i.at, i.what, i.by, i.said) for i in items if i.lane == "person"]
     assert said == [(ago(10), "release asked for", "ben", "mine")]
 
@@ -117,24 +201,6 @@ def test_phases_follow_each_other_and_the_last_one_goes_on() -> None:
     assert [(i.what, lasted(i)) for i in phases] == [("Pending", "10s"), ("Draining", "goes on")]
     ended = [i for i in of("session") if i.session == "gpu-healthy-1"][-1]
     assert (ended.what, lasted(ended)) == ("Released", "")
-
-
-def test_a_fault_does_not_go_on_after_its_node() -> None:
-    kept = {"incidents": [{"reason": "Xid79GPUFallenOffBus", "firstSeen": ago(300)}]}
-    there = session("n-1", NODE, "NodeGone")
-    there = msgspec.structs.replace(
-        there,
-        status=msgspec.structs.replace(there.status, evidence=kept, phase_since=ago(60)),
-    )
-    again = IncidentStatus(
-        id="new", reason="Xid95UncontainedMemoryError", active=True, first_seen=ago(20)
-    )
-    health = HealthStatus(incidents=(again,))
-    for seen in (None, health):
-        items = node_timeline(NODE, [there], seen, (), NOW)
-        faults = {i.what: lasted(i) for i in items if i.lane == "fault"}
-        assert faults.pop("Xid79GPUFallenOffBus") == "4m"
-        assert set(faults.values()) <= {"goes on"}, "the namesake is judged by itself"
 
 
 def test_the_page_has_every_item_as_a_row() -> None:
@@ -150,7 +216,7 @@ def test_the_page_has_every_item_as_a_row() -> None:
 @pytest.mark.parametrize("at", ["", "yesterday", "2026-13-45T99:00:00Z", "9999999999999999"])
 def test_a_time_that_is_none_breaks_nothing(at: str) -> None:
     incidents = (IncidentStatus(id="i", reason="X", first_seen=at, closed_at=at, active=True),)
-    found = node_timeline("n", [], HealthStatus(incidents=incidents), [], NOW)
+    found = node_timeline([], HealthStatus(incidents=incidents), NOW)
     assert found == []
 
 

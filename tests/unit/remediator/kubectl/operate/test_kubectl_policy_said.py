@@ -52,7 +52,7 @@ def test_whoever_asks_for_a_node_is_told_that_a_typo_may_keep_all_from_it(
     with cluster(tmp_path, lambda hosted: led("budgit: {}", {}, hosted)) as kubectl:
         code, out, err = kubectl("quarantine", "a1", "--reason", "fan noise", "--yes")
     assert code == 0, err
-    said = "the policy cannot be used: a remediator that began with it touches nothing"
+    said = "the policy cannot be used, kubectl gpuward preflight tells what holds meanwhile"
     assert said in " ".join(out.split())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from remediator.kubectl.leading import Leadership
+from remediator.kubectl.in_force import Leadership
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why import why_lines as why
 from rules.api.leaders_word import LeadersWord

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
 from remediator.kubectl.why import why_lines as why
 from rules.api.health import plain
@@ -12,7 +11,7 @@ from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
 from rules.session.causes import cause_of
 from rules.session.external import external_of
-from tests.support.remediator.kubectl_looks import NAME, look, told
+from tests.support.remediator.kubectl_looks import NAME, look
 from tests.support.remediator.kubectl_objects import (
     NOW,
     Object,
@@ -100,32 +99,3 @@ def test_of_many_lines_the_first_is_shown_too() -> None:
     health["status"]["incidents"][0]["evidence"] = lines
     said = [line.strip() for line in why(look(health))]
     assert [line.strip("> ") for line in said if line.startswith("> ")] == [lines[0], lines[2]]
-
-
-@pytest.mark.parametrize(
-    ("expected", "source", "said"),
-    [
-        pytest.param(
-            3, "Learned:abc",
-            "its GPU is not here, 2 of 3 GPUs are (expected as the most ever seen here): "
-            f"put it back or, if it was removed for good, kubectl annotate node {NAME} "
-            "gpuward.io/expected-gpus=2 --overwrite", id="missing",
-        ),
-        pytest.param(3, "Config", "removed for good, lower that", id="the agent's own flag"),
-        pytest.param(
-            2, "Annotation", "its GPU is not here and no GPU is missing: closes with the next "
-            f"reboot, or once you run kubectl gpuward repaired {NAME}", id="left",
-        ),
-    ],
-)  # fmt: skip
-def test_why_names_what_is_missing_where_the_gpu_of_a_fault_is_not_here(
-    expected: int, source: str, said: str
-) -> None:
-    up = [{"name": "nvml", "state": "Up"}]
-    health = sick(NAME, sources=up, expectedGPUs={"count": expected, "source": source})
-    there = [{"uuid": f"GPU-{n}", "index": n, "pci": f"0000:1{n}:00.0"} for n in (0, 1)]
-    assert "is not here" not in told(look(health))
-    health["status"]["gpus"] = there
-    assert said in told(look(health))
-    health["status"]["sources"] = [{"name": "nvml", "state": "Down"}]
-    assert "is not here" not in told(look(health)), "nothing sees the GPUs"
