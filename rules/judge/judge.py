@@ -19,8 +19,7 @@ from rules.judge import observation as facts
 from rules.judge.adding_up import add_up
 from rules.judge.closing import LINKS_DOWN, close_what_ended, grace_end, mark_reboot
 from rules.judge.facts.common import merge_common
-from rules.judge.facts.dcgm import judge_exported, judge_page
-from rules.judge.facts.events import judge_event, mature_events, name_unavailable
+from rules.judge.facts.dcgm import judge_page
 from rules.judge.facts.kernel import judge_line
 from rules.judge.facts.presence import (
     answered_poll,
@@ -37,7 +36,9 @@ from rules.judge.facts.sources import (
     change_source,
     expire_restored,
     expire_stand_down,
+    judge_event,
     judge_failed_call,
+    name_unavailable,
     reset_required,
     settle_driver,
     take_host,
@@ -150,8 +151,7 @@ def _others_are_here(before: NodeState, now: NodeState) -> bool:
 
 def next_deadline(state: NodeState) -> float | None:
     """When time alone will change something; None when nothing waits."""
-    deadlines = [pending.due_at for pending in state.pending_events if not pending.judged]
-    deadlines += [burst.due_at for burst in state.bursts if burst.due_at is not None]
+    deadlines = [burst.due_at for burst in state.bursts if burst.due_at is not None]
     deadlines += [
         at
         for incident in state.incidents
@@ -220,7 +220,7 @@ def _take(on: Judging, seen: facts.Observation) -> Judging:
         case facts.KernelGap():
             if seen.boot_id:
                 on = on.then(_read_up_to(on.state, seen.boot_id, seen.sequence))
-            return judge_exported(on.then(replace(on.state, records_lost_at=on.now)))
+            return on.then(replace(on.state, records_lost_at=on.now))
         case facts.SourceChanged():
             return change_source(on, seen)
         case facts.Inventory():
@@ -264,7 +264,7 @@ def _built_anew(state: NodeState, seen: facts.TopologySeen) -> bool:
 
 
 def _let_time_pass(on: Judging) -> Judging:
-    on = name_unavailable(mature_events(on))
+    on = name_unavailable(on)
     on = judge_repeats(on)
     on = expire_restored(on)
     on = expire_stand_down(on)
@@ -318,7 +318,7 @@ def _boot(state: NodeState, boot_id: str) -> NodeState:
         )
         for key, view in state.gpus.items()
     }
-    state = replace(state, gpus=gpus, pending_events=(), pci_at=0.0, inventory_at=0.0)
+    state = replace(state, gpus=gpus, pci_at=0.0, inventory_at=0.0)
     state = replace(state, checks={}, services={})
     return mark_reboot(state)
 

@@ -18,13 +18,18 @@ from rules.catalog.reason import Action, ClosesKind, Level, Reason, ReasonClass
 from rules.catalog.reasons import HOST_SIGNAL, REASONS, RECOVERY_REASONS, recovery_action_of
 from rules.catalog.signals import driver_branch
 from rules.catalog.thresholds import DEFAULT_RULES, Thresholds
-from rules.catalog.xid import ANSWERED_XIDS, REPEATING_XIDS, reason_for_line, reason_for_xid
+from rules.catalog.xid import (
+    ANSWERED_XIDS,
+    RECOVERY_ACTION_XID,
+    REPEATING_XIDS,
+    reason_for_line,
+    reason_for_xid,
+)
 from rules.judge import ledger
 from rules.judge.burst import REASON_LOST, being_judged
 from rules.judge.closing import mark_reboot
 from rules.judge.expected_gpus import learned_from
 from rules.judge.facts.dcgm import FROZEN
-from rules.judge.facts.events import WAITING_XIDS
 from rules.judge.facts.presence import MISMATCH
 from rules.judge.facts.sources import RESET_REQUIRED
 from rules.judge.facts.standing import WHOLE
@@ -50,6 +55,9 @@ from rules.judge.wire import from_wire
 from rules.kernel_log.parse import parse_message
 from rules.kernel_log.record import KernelLine
 from rules.text.pci_address import plain_address
+
+_NOT_BY_NUMBER: Final = frozenset({13, 74, 94, 95, *range(144, 151), RECOVERY_ACTION_XID})
+"""The Xids whose line says more than their number."""
 
 _LINKS: Final = re.compile(r"NV(\d{1,3})")
 
@@ -183,7 +191,7 @@ def _cut_burst(
     members = []
     for xid in incident.xids:
         line = lines.get(xid)
-        if line is None and xid in WAITING_XIDS:
+        if line is None and xid in _NOT_BY_NUMBER:
             return ()
         known = reason_for_xid(xid, driver=branch)
         row = known if line is None else reason_for_line(line, branch)

@@ -20,12 +20,11 @@ from rules.catalog.signals import Signal, driver_branch
 from rules.catalog.thresholds import Thresholds
 from rules.judge.expected_gpus import Learned
 from rules.judge.gauge import Gauge, Memory
-from rules.judge.incident import Finding, Incident, Named, closed, without_gpu
+from rules.judge.incident import Incident, Named, closed, without_gpu
 from rules.judge.ledger import Ledger
 from rules.judge.observation import (
     AerCounters,
     DcgmSeen,
-    EventKind,
     GpuSeen,
     PciFunction,
     Service,
@@ -38,7 +37,6 @@ from rules.judge.workload import Workload
 from rules.text.pci_address import plain_address
 
 MAX_GPUS: Final = 64
-MAX_PENDING_EVENTS: Final = 128
 MAX_BURSTS: Final = 256
 MAX_ADDRESSES: Final = 64
 MAX_PORT_CHARS: Final = 64
@@ -112,18 +110,6 @@ class GpuView(Struct, frozen=True, kw_only=True):
     def pci(self) -> str:
         """The plain address; empty when the driver did not say."""
         return plain_address(self.seen.pci) if self.seen.pci else ""
-
-
-class PendingEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """A driver event whose kernel line may still come: it is the same occurrence.
-
-    `due_at` is when its number is judged without the line, `judged` that it was.
-    """
-
-    kind: EventKind
-    due_at: float
-    finding: Finding
-    judged: bool = False
 
 
 class Burst(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,16 +218,12 @@ class NodeState(Struct, frozen=True, kw_only=True):
     stood_down_until: float = 0.0
     incidents: tuple[Incident, ...] = ()
     dropped: int = 0
-    pending_events: tuple[PendingEvent, ...] = ()
     bursts: tuple[Burst, ...] = ()
     checks: Checks = kept(default_factory=dict)
     services: Mapping[Service, ServiceView] = kept(default_factory=dict)
     ports: Mapping[str, PortView] = kept(default_factory=dict)
     port_errors: Mapping[str, PortErrors] = kept(default_factory=dict)
     dcgm_xids: Mapping[tuple[str, int | None], int] = kept(default_factory=dict)
-    exported_xids: tuple[Finding, ...] = ()
-    """Xids of dcgm-exporter's latest pages, kept until it is known whether a better source was
-    able to see them."""
     records_lost_at: float | None = None
     """When kernel records were last found overwritten before they were read."""
     dcgm_page: DcgmSeen | None = None

@@ -39,7 +39,6 @@ from rules.judge.state import (
     MAX_ADDRESSES,
     MAX_BURSTS,
     MAX_GPUS,
-    MAX_PENDING_EVENTS,
     NodeState,
     initial,
 )
@@ -144,7 +143,6 @@ def assert_small(state: NodeState) -> None:
     assert len(state.incidents) <= MAX_INCIDENTS
     assert len(state.gpus) <= MAX_GPUS
     assert len(state.address_uuids) <= MAX_ADDRESSES
-    assert len(state.pending_events) <= MAX_PENDING_EVENTS
     assert len(state.bursts) <= MAX_BURSTS
     assert len(state.ports) <= 64
     assert len(state.ledger) <= ledger.MAX_ENTRIES

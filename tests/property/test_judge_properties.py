@@ -16,7 +16,7 @@ from rules.judge.health_status import verdict
 from rules.judge.judge import judge, next_deadline
 from rules.judge.observation import KernelLineSeen, Observation, SourceName, Tick
 from rules.judge.restore import restore
-from rules.judge.state import MAX_BURSTS, MAX_GPUS, MAX_PENDING_EVENTS
+from rules.judge.state import MAX_BURSTS, MAX_GPUS
 from rules.kernel_log.record import KernelLine, LineKind
 from rules.text.label_value import is_label_value
 from tests.support.scenario.examples import examples
@@ -35,7 +35,6 @@ def test_any_observations_are_survived_and_leave_a_small_sound_state(
     state, now = run(sequence)
     assert len(state.incidents) <= MAX_INCIDENTS
     assert len(state.gpus) <= MAX_GPUS
-    assert len(state.pending_events) <= MAX_PENDING_EVENTS
     assert len(state.bursts) <= MAX_BURSTS
     assert len({incident.id for incident in state.incidents}) == len(state.incidents)
     for incident in state.incidents:

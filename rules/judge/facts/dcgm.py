@@ -16,11 +16,10 @@ from rules.catalog.signals import Signal
 from rules.catalog.xid import reason_for_xid
 from rules.judge import observation as facts
 from rules.judge.facts.readings import judge_readings
-from rules.judge.facts.sources import change_source
+from rules.judge.facts.sources import RECORDS_LOST_S, change_source, log_is_complete
 from rules.judge.incident import Finding
 from rules.judge.recording import record
 from rules.judge.state import (
-    MAX_PENDING_EVENTS,
     GpuView,
     Judging,
     NodeState,
@@ -37,9 +36,6 @@ DIFFERS: Final = "DiffersFromNVML"
 _NVML_TOO_OLD: Final = 6
 """What DCGM says of the fabric where it cannot ask: nothing about the fabric. Source: DCGM header.
 """
-EXPORT_DELAY_S: Final = 120.0
-"""An Xid is on the page this long after it was printed: the exporter collects every 30 s by
-default, DCGM and the agent each add a poll. Source: dcgm-exporter's --collect-interval."""
 _MAX_GPUS: Final = 64
 _MAX_INSTANCES: Final = 7 * 64
 """A GPU has seven instances at most. Source: NVIDIA MIG guide."""
@@ -145,70 +141,44 @@ def _judge_xids(on: Judging, seen: facts.DcgmSeen) -> Judging:
         (uuid, None): seen.xids.get(uuid, 0) for uuid in list(seen.gpus)[:_MAX_GPUS]
     }
     last.update(list(seen.instance_xids.items())[:_MAX_INSTANCES])
-    recent = [held for held in on.state.exported_xids if abs(on.now - held.at) <= EXPORT_DELAY_S]
     on = on.then(structs.replace(on.state, dcgm_xids=last))
+    if _nvml_tells(on) or log_is_complete(on):
+        return on
     for (uuid, instance), xid in last.items():
         was = before.get((uuid, instance), 0)
         known = (uuid, None) in before
         if not known or was == xid or not 0 < xid < 1 << 16:
             continue
         who = identify(on.state, uuid, seen.pci.get(uuid, ""))
-        recent.append(
-            Finding(
-                at=seen.at,
-                row=reason_for_xid(xid, driver=on.state.branch),
-                gpu=who.uuid,
-                pci=who.pci,
-                xid=xid,
-                source=facts.SourceName.DCGM,
-                evidence=f"dcgm-exporter: last Xid changed from {was} to {xid}",
-                mig=MigInstance(gi=instance) if instance is not None else None,
-            )
+        finding = Finding(
+            at=seen.at,
+            row=reason_for_xid(xid, driver=on.state.branch),
+            gpu=who.uuid,
+            pci=who.pci,
+            xid=xid,
+            source=facts.SourceName.DCGM,
+            evidence=f"dcgm-exporter: last Xid changed from {was} to {xid}",
+            mig=MigInstance(gi=instance) if instance is not None else None,
         )
-    if not recent and not on.state.exported_xids:
-        return on
-    kept = structs.replace(on.state, exported_xids=tuple(recent[-MAX_PENDING_EVENTS:]))
-    return judge_exported(on.then(kept))
-
-
-def judge_exported(on: Judging) -> Judging:
-    """Judge the Xids of the exporter's latest pages that no better source was able to see.
-
-    Also called when kernel records are found lost: what a page showed just before may have been
-    among them.
-    """
-    if not on.state.exported_xids or _better_source_saw(on):
-        return on
-    exported = on.state.exported_xids
-    on = on.then(structs.replace(on.state, exported_xids=()))
-    for finding in exported:
         if not _is_told(on.state, finding):
             on = record(on, finding)
     return on
 
 
-def _better_source_saw(on: Judging) -> bool:
-    """Whether the driver's events or the kernel log would have shown an Xid of the last pages."""
+def _nvml_tells(on: Judging) -> bool:
+    """Whether the driver's events would have shown an Xid of the last pages."""
     nvml = on.state.sources.get(facts.SourceName.NVML)
-    since = nvml.since if nvml and nvml.state is facts.SourceState.UP else on.now
-    if on.now - since > EXPORT_DELAY_S:
-        return True
-    log = on.state.source(facts.SourceName.KERNEL_LOG)
-    lost_at = on.state.records_lost_at
-    complete = lost_at is None or abs(on.now - lost_at) > EXPORT_DELAY_S
-    return log is facts.SourceState.UP and complete
+    up = nvml is not None and nvml.state is facts.SourceState.UP
+    return up and nvml is not None and on.now - nvml.since > RECORDS_LOST_S
 
 
 def _is_told(state: NodeState, finding: Finding) -> bool:
     """Whether another source told of the same Xid already."""
-    pending = (each.finding for each in state.pending_events)
-    if any(one.xid == finding.xid and one.gpu == finding.gpu for one in pending):
-        return True
     return any(
         incident.active
         and incident.concerns(finding.who)
         and finding.xid in incident.xids
-        and abs(finding.at - incident.last_seen) <= EXPORT_DELAY_S
+        and abs(finding.at - incident.last_seen) <= RECORDS_LOST_S
         for incident in state.incidents
     )
 

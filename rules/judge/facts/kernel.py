@@ -24,9 +24,9 @@ from rules.catalog.xid import (
 )
 from rules.judge.burst import being_judged
 from rules.judge.closing import mark_reset
-from rules.judge.facts.events import hint_to_look, take_event
 from rules.judge.facts.readings import count_link_fault
 from rules.judge.facts.repeats import count_repeat
+from rules.judge.facts.sources import hint_to_look
 from rules.judge.incident import NOBODY, PAST_CLOCK_S, Finding, Named, Scope
 from rules.judge.observation import GPU_CLASSES, NVIDIA_VENDOR, KernelLineSeen, SourceName
 from rules.judge.recording import about_gpus_below, finding_for_action, record, take_answer
@@ -89,7 +89,6 @@ def _judge_xid(on: Judging, seen: KernelLineSeen) -> Judging:
     if line.xid is None:
         return on
     who = identify(on.state, line.gpu_uuid or "", line.pci or "")
-    on, told = take_event(on, line.xid, who, seen.at)
     if line.xid == RECOVERY_ACTION_XID and line.recovery_to is not None:
         return _judge_action(on, seen, line.recovery_to)
     if line.xid == RECOVERY_ACTION_XID and not seen.lookback:
@@ -109,14 +108,10 @@ def _judge_xid(on: Judging, seen: KernelLineSeen) -> Judging:
         caused_by=line.caused_by,
         asks=line.asks,
         nvidia=NvidiaAction(immediate=buckets[0], investigatory=buckets[1]) if buckets else None,
-        counts=told is None or not told.judged,
     )
     if line.xid in ROW_REMAP_XIDS and not seen.lookback:
         on = on.then(_note_pending(on.state, who))
-    on = record(on, finding)
-    if told is not None and not told.judged:
-        on = record(on, replace(finding, source=SourceName.NVML, evidence="", counts=False))
-    return on
+    return record(on, finding)
 
 
 def _judge_action(on: Judging, seen: KernelLineSeen, value: int) -> Judging:

@@ -1,7 +1,7 @@
-"""The senses themselves: up or down and why, failed calls, orders to let go, the host.
+"""The data sources: up or down and why, failed calls, driver events, orders to let go, the host.
 
-Called by `judge`. Sensor loss is never GPU failure: nothing here opens an incident because a
-sense is gone.
+Called by `judge`. The loss of a data source is never a GPU failure: nothing here opens an incident
+for it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from rules.api import names
+from rules.api.health import MigInstance
+from rules.catalog.reason import Severity
 from rules.catalog.reasons import REASONS
 from rules.catalog.thresholds import Threshold
+from rules.catalog.xid import RECOVERY_ACTION_XID, reason_for_xid
 from rules.judge import observation as facts
 from rules.judge.closing import mark_reset, without_looks
 from rules.judge.expected_gpus import expected_gpus
@@ -35,15 +38,20 @@ from rules.judge.facts.standing import (
 )
 from rules.judge.gauge import Latch
 from rules.judge.incident import Finding, Named
-from rules.judge.recording import record
+from rules.judge.recording import SUPERSEDED, record
 from rules.judge.state import (
     START_GRACE_S,
     Judging,
     SourceView,
     StandDown,
+    close_where,
     find_gpu,
     identify,
 )
+
+RECORDS_LOST_S: Final = 120.0
+"""How long after a loss of kernel records other sources of Xids count: an exporter's page is as
+late as its collection interval, 30 s by default, and two polls. Source: dcgm-exporter."""
 
 LONGEST_STAND_DOWN_S: Final = 2 * 3600.0
 """A pause that nobody ended by then was forgotten. Source: gpuward."""
@@ -166,6 +174,99 @@ def judge_failed_call(on: Judging, seen: facts.CallFailed) -> Judging:
         evidence=evidence,
     )
     return record(on, replace(finding, counts=not is_known(on.state, finding)))
+
+
+UNAVAILABLE: Final = "GPUUnavailable"
+
+_XID_OF_EVENT: Final = {
+    facts.EventKind.DOUBLE_BIT_ECC: 48,
+    facts.EventKind.SINGLE_BIT_STORM: 92,
+    facts.EventKind.DRAM_RETIREMENT: 63,
+    facts.EventKind.DRAM_RETIREMENT_FAILURE: 64,
+    facts.EventKind.NON_FATAL_POISON: 94,
+    facts.EventKind.FATAL_POISON: 95,
+}
+"""The Xid that the driver prints for the same thing."""
+
+
+def judge_event(on: Judging, event: facts.GpuEvent) -> Judging:
+    """Take one event that the driver pushed: a hint to read the GPU now, or an Xid's number.
+
+    The number counts only where the kernel log is not read: its line says the same, and more.
+    """
+    who = identify(on.state, event.gpu, event.pci)
+    if event.kind is facts.EventKind.RECOVERY_ACTION:
+        return hint_to_look(on, who)
+    if event.kind is facts.EventKind.GPU_UNAVAILABLE:
+        if on.state.standing_down or not any(who):
+            return on
+        on = hint_to_look(on, who, unavailable=True)
+        return _judge_unavailable(on, event, who)
+    of_kind = _XID_OF_EVENT.get(event.kind)
+    xid = event.data if event.kind is facts.EventKind.XID else of_kind
+    if xid is None or not 0 < xid < 1 << 16:
+        return on
+    if xid == RECOVERY_ACTION_XID:
+        on = hint_to_look(on, who)
+    if log_is_complete(on):
+        return on
+    named = event.gi is not None or event.ci is not None
+    finding = Finding(
+        at=event.at,
+        row=reason_for_xid(xid, driver=on.state.branch),
+        gpu=who.uuid,
+        pci=who.pci,
+        xid=xid,
+        source=facts.SourceName.NVML,
+        evidence=f"NVML event: {event.kind.value} {event.data}",
+        mig=MigInstance(gi=event.gi, ci=event.ci) if named else None,
+        counts=of_kind is None,  # the driver pushes the Xid, too
+    )
+    return record(on, finding)
+
+
+def log_is_complete(on: Judging) -> bool:
+    """Whether every Xid of the last minutes was read from the kernel log, or will be."""
+    lost_at = on.state.records_lost_at
+    complete = lost_at is None or abs(on.now - lost_at) > RECORDS_LOST_S
+    return on.state.source(facts.SourceName.KERNEL_LOG) is facts.SourceState.UP and complete
+
+
+def hint_to_look(on: Judging, who: Named, *, unavailable: bool = False) -> Judging:
+    """Let what is read of this GPU next count at once; the driver said that something changed."""
+    view = find_gpu(on.state, *who)
+    if view is None:
+        return on
+    lost_at = on.now if unavailable else view.unavailable_at
+    return on.with_gpu(replace(view, told_at=on.now, unavailable_at=lost_at))
+
+
+def _judge_unavailable(on: Judging, event: facts.GpuEvent, who: Named) -> Judging:
+    """Lost, or a fatal time-out that a reset heals: no proof of either until the GPU was read."""
+    finding = Finding(
+        at=event.at,
+        row=REASONS[UNAVAILABLE],
+        gpu=who.uuid,
+        pci=who.pci,
+        source=facts.SourceName.NVML,
+        evidence="NVML event: GPU unavailable",
+        needs_present=True,
+    )
+    return record(on, finding)
+
+
+def name_unavailable(on: Judging) -> Judging:
+    """Once it is known why a GPU is unavailable, that it is so is no finding of its own."""
+    named = [
+        incident
+        for incident in on.state.incidents
+        if incident.active and incident.row.severity is Severity.FATAL
+    ]
+    return close_where(
+        on,
+        lambda i: i.row.reason == UNAVAILABLE and any(fatal.shares_gpu(i) for fatal in named),
+        SUPERSEDED,
+    )
 
 
 def _asks_for_reset(evidence: str, _: Threshold) -> Look:

@@ -203,7 +203,7 @@ def is_under_way(state: NodeState) -> bool:
     waits = waits or any(latch.seen != latch.raised for latch in latches)
     between = any(any(g.good) if g.raised else any(g.bad) for g in gauges)
     bursts = any(burst.due_at is not None or burst.workloads for burst in state.bursts)
-    return bool(waits or between or bursts or state.pending_events)
+    return bool(waits or between or bursts)
 
 
 def says(state: NodeState, step: Step) -> Says:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rules.judge.facts.events import WAITING_XIDS
 from rules.judge.health_status import Health
-from rules.judge.observation import EventKind
+from rules.judge.observation import EventKind, KernelGap, SourceName, SourceState
 from tests.support.scenario.judgement_world import World
 
 NVLINK_149 = (
@@ -222,49 +221,36 @@ def test_the_word_of_an_sxid_line_decides(world: World, text: str, expected: str
         assert "NVSwitch at 0000:c1:00 reported" in world.published().status.message
 
 
-def test_an_event_and_its_line_are_one_sighting(world: World) -> None:
-    world.event(EventKind.XID, 79)
-    world.advance(0.5)
-    world.xid(79)
-    incident = world.only()
-    assert set(incident.sources) == {"nvml", "kernel-log"}
-    world.event(EventKind.XID, 79)
-    assert world.only().row.severity == "Fatal"
-
-
-@pytest.mark.parametrize("late_s", [0.2, 2.1, 9.0])
 @pytest.mark.parametrize("xid", [13, 48, 63, 74, 79, 94, 119])
-def test_an_event_and_its_late_line_count_once(world: World, xid: int, late_s: float) -> None:
+def test_an_xid_that_the_log_prints_is_not_taken_from_the_drivers_event(
+    world: World, xid: int
+) -> None:
     world.event(EventKind.XID, xid)
-    world.advance(late_s)
+    assert not world.incidents
     world.xid(xid)
-    assert world.only().count == 1
-    assert len(world.only().evidence) == 2 - (late_s < 2 and xid in WAITING_XIDS)
-    world.xid(xid)
-    assert world.only().count == 2
-    world.advance(1)
     world.event(EventKind.XID, xid)
     world.advance(3)
-    assert world.only().count == 2, "the line came first"
-
-
-def test_two_events_and_their_lines_count_twice(world: World) -> None:
-    for _ in range(2):
-        world.event(EventKind.XID, 119)
-    for _ in range(2):
-        world.xid(119)
-    assert world.only().count == 2
-
-
-def test_a_line_read_with_the_next_batch_of_the_log_is_the_events(world: World) -> None:
-    world.event(EventKind.XID, 119)
-    at = world.now
-    world.advance(15)
-    world.xid(119, at=at)
     assert world.only().count == 1
+    assert world.only().sources == ("kernel-log",)
+
+
+@pytest.mark.parametrize("why", [SourceState.ABSENT, SourceState.DOWN])
+def test_without_a_kernel_log_the_drivers_events_count(world: World, why: SourceState) -> None:
+    world.source(SourceName.KERNEL_LOG, why, "Off")
+    world.event(EventKind.XID, 79)
+    assert world.says() == "Fatal Drain RestartNode"
+    assert world.only().sources == ("nvml",)
+
+
+def test_after_lost_records_the_drivers_events_count_too(world: World) -> None:
+    world.see(KernelGap(at=world.now, boot_id=world.boot, lost=40_000, sequence=50_000))
+    world.advance(30)
+    world.event(EventKind.XID, 79)
+    assert world.says() == "Fatal Drain RestartNode"
 
 
 def test_two_kinds_of_event_about_one_error_count_once(world: World) -> None:
+    world.source(SourceName.KERNEL_LOG, SourceState.ABSENT, "Off")
     world.event(EventKind.XID, 48)
     world.event(EventKind.DOUBLE_BIT_ECC, 0)
     world.advance(3)
@@ -279,29 +265,6 @@ def test_a_contained_error_whose_lines_come_slowly_is_one_contained_error(world:
     world.advance(20)
     assert world.says() == "Info Report RestartApp"
     assert not [change for change in world.changes if change.kind == "Raised"]
-
-
-@pytest.mark.parametrize("xid", [13, 74, 145, 154])
-def test_an_event_whose_line_decides_waits_two_seconds(world: World, xid: int) -> None:
-    world.event(EventKind.XID, xid)
-    assert not world.active
-    world.advance(2.1)
-    assert world.only().row.level == "Report"
-
-
-def test_a_waiting_event_is_explained_by_its_line(world: World) -> None:
-    world.event(EventKind.XID, 145)
-    world.advance(1)
-    world.xid(145, 0, "RLW_REMAP Nonfatal XC0 i0 Link -1 (0x00000004 0x00000001)")
-    world.advance(5)
-    incident = world.only()
-    assert incident.count == 1
-    assert set(incident.sources) == {"nvml", "kernel-log"}
-
-
-def test_a_pushed_event_79_acts_without_a_kernel_log(world: World) -> None:
-    world.event(EventKind.XID, 79)
-    assert world.says() == "Fatal Drain RestartNode"
 
 
 def test_an_xid_of_a_mig_instance_counts_for_the_whole_gpu(world: World) -> None:
