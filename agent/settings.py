@@ -120,15 +120,6 @@ OPTIONS: Sequence[Option] = (
         senses=False,
     ),
     Option(
-        name="workloads",
-        default="off",
-        metavar="api|off",
-        help="whether to find out whose process an Xid 13 or 31 names, by its "
-        "cgroup and the node's pods; needs the host's processes in sight and the right to list "
-        "pods (component workloads); off: the two stay records",
-        senses=False,
-    ),
-    Option(
         name="listen",
         default=":9412",
         metavar="ADDRESS",
@@ -184,7 +175,6 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     udev: str = "off"
     kubeconfig: str = ""
     node_name: str = ""
-    workloads: str = "off"
     listen: str = "off"
     metrics: str = "basic"
     rules: str = ""
@@ -238,9 +228,6 @@ def settings_of(
     udev = given.get("udev", "off")
     if udev not in ("auto", "off"):
         raise SettingsError(f"--udev {udev!r} is neither auto nor off")
-    workloads = given.get("workloads", "off")
-    if workloads not in ("api", "off"):
-        raise SettingsError(f"--workloads {workloads!r} is neither api nor off")
     metrics = given.get("metrics", "basic")
     if metrics not in ("basic", "full"):
         raise SettingsError(f"--metrics {metrics!r} is neither basic nor full")
@@ -256,7 +243,6 @@ def settings_of(
         udev=udev,
         kubeconfig=given.get("kubeconfig", ""),
         node_name=given.get("node_name") or environ.get("NODE_NAME", "") or host_name(),
-        workloads=workloads,
         listen=given.get("listen", "off"),
         metrics=metrics,
         rules=given["rules"],

@@ -219,9 +219,8 @@ def _judgement(reason: Reason) -> str:
 def _repeated(xid: int) -> str:
     """When the same GPU is suspected after all."""
     return (
-        f"Degraded, Report, RunDiagnostics after {repeats_needed(xid)}. Whose process it was"
-        " is found out with --workloads api (component workloads) only; without, bursts alone"
-        " count. kubectl gpuward why NODE says how many were seen."
+        f"Degraded, Report, RunDiagnostics after {repeats_needed(xid)}. "
+        "kubectl gpuward why NODE says how many were seen."
     )
 
 

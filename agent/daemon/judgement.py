@@ -105,9 +105,7 @@ class Judgement:
         """Judge one fact; what changed by it."""
         now = self._wall()
         if not self.knows_past:
-            said_once = isinstance(
-                observation, facts.KernelLineSeen | facts.WorkloadSeen | facts.KernelGap
-            )
+            said_once = isinstance(observation, facts.KernelLineSeen | facts.KernelGap)
             kept = self._lines if said_once else self._others
             kept.append((self._taken, now, observation))
             self._taken += 1

@@ -19,9 +19,7 @@ from agent.nvml.messages import Event as NvmlEvent
 from agent.nvml.messages import EventKind, Note, NvmlStatus, SourceReason
 from agent.publish.plan import Wanted
 from agent.publish.publish import Accepted, Known, Publisher, Trouble
-from agent.senses.workloads import WorkloadLookup
 from agent.settings import USAGE_ERROR
-from rules.catalog.xid import REPEATING_XIDS
 from rules.judge import observation as facts
 from rules.judge.health_object import Difference, Publication, differs
 from rules.judge.judge import Change, ChangeKind
@@ -44,7 +42,6 @@ SOURCE_OF: dict[type, facts.SourceName] = {
     facts.DcgmSeen: facts.SourceName.DCGM,
     facts.PciSeen: facts.SourceName.PCI,
     facts.HostSeen: facts.SourceName.HOST,
-    facts.WorkloadSeen: facts.SourceName.WORKLOADS,
 }
 
 
@@ -66,7 +63,6 @@ class JudgingLoop:
         composer: Composer,
         publisher: Publisher,
         senses: Senses,
-        workloads: WorkloadLookup | None,
         log: Logger,
         latencies: Latencies,
         xids: XidCounts,
@@ -78,7 +74,6 @@ class JudgingLoop:
         self._composer = composer
         self._publisher = publisher
         self._senses = senses
-        self._workloads = workloads
         self._log = log
         self._latencies = latencies
         self._xids = xids
@@ -189,8 +184,6 @@ class JudgingLoop:
             self._xids.add("xid", line.pci or "", line.xid)
             if line.xid in GSP_TIMEOUT_XIDS:
                 self._senses.nvml.gsp_timeout_seen()
-            if line.xid in REPEATING_XIDS and not seen.lookback and self._workloads is not None:
-                self._workloads.ask(seen)
         elif line.sxid is not None:
             self._xids.add("sxid", line.pci or "", line.sxid)
         if not seen.lookback:

@@ -32,7 +32,6 @@ from agent.kube.node_watch import NodeWatch, as_observation
 from agent.kube.objects import NodeObject
 from agent.publish.evidence import EvidenceKeeper
 from agent.publish.publish import Publisher
-from agent.senses.workloads import WorkloadLookup
 from agent.settings import (
     USAGE_ERROR,
     USER_AGENT,
@@ -123,9 +122,6 @@ class Agent:
             look=self._look_for_evidence,
             tell=lambda said, well: self._inbox.put(Log(said, well=well)),
         )
-        self._workloads: WorkloadLookup | None = None
-        if settings.workloads == "api":
-            self._workloads = WorkloadLookup(self._kube, settings.node_name, self._inbox.put)
         self._node_was_seen = False
         self._node_view: facts.NodeSeen | None = None
         self._registry = CollectorRegistry()
@@ -138,7 +134,6 @@ class Agent:
             composer=self._composer,
             publisher=self._publisher,
             senses=self._senses,
-            workloads=self._workloads,
             log=self._log,
             latencies=Latencies(self._registry, full=full),
             xids=self._xids,
@@ -163,30 +158,15 @@ class Agent:
             self._server.start()
         self._publisher.start()
         self._watch.start()
-        self._start_workloads()
         self._senses.start(past_within_s=PAST_WITHIN_S)
         stop = self._loop.run()
         (self._log.error if stop.status else self._log.info)(stop.sentence)
         return self._shut_down(stop)
 
-    def _start_workloads(self) -> None:
-        if self._workloads is not None:
-            self._workloads.start()
-            return
-        off = facts.SourceChanged(
-            at=time.time(),
-            source=facts.SourceName.WORKLOADS,
-            state=facts.SourceState.ABSENT,
-            reason="Off",
-        )
-        self._inbox.put(off)
-
     def _shut_down(self, stop: Stop) -> int:
         self._senses.close_log()
         self._watch.close()
         self._evidence.close()
-        if self._workloads is not None:
-            self._workloads.close()
         if not self._publisher.close(LAST_PUBLISH_S):
             self._log.warning("the last verdict was not accepted before the end")
         if not self._senses.close(NVML_GRACE_S):

@@ -2,7 +2,7 @@
 
 Read and watch its own node, patch that node's status, read and write its own GPUNodeHealth, create
 events and evidence; where that was asked for, read who the node's pods belong to. Used by the
-publishing thread, the watching thread and the lookup of workloads; answers are decoded into the
+publishing thread and the watching thread; answers are decoded into the
 few fields needed. An unexpected answer is an `KubeError` by status; nothing of a request or a
 credential is ever part of its text.
 """
@@ -19,17 +19,15 @@ from urllib.parse import quote, unquote
 import msgspec
 import urllib3
 
-from agent.kube.objects import HealthObject, NodeObject, PodList, StatusAnswer, WatchEvent
+from agent.kube.objects import HealthObject, NodeObject, StatusAnswer, WatchEvent
 from rules.api.backoff import WATCH_SILENCE_S
 from rules.api.kube_config import KubeConfig, KubeConfigError
 from rules.api.names import GROUP, VERSION
-from rules.judge.workload import WorkloadMeta
 from rules.text.tolerant import understand
 
 JSON: Final = "application/json"
 METADATA: Final = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 """The answer without the object, of which up to 900 KiB would come back."""
-METADATA_ONLY: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 
@@ -173,16 +171,6 @@ class Kube:
         """Tell people what happened, beside the node."""
         path = f"/api/v1/namespaces/{quote(namespace)}/events"
         self._call("POST", path, StatusAnswer, body=body)
-
-    def pods_on(self, node: str) -> tuple[WorkloadMeta, ...]:
-        """Who the pods of a node are and belong to; what they run is never asked for.
-
-        Any recent version will do: so the answer comes from the server's cache, which finds the
-        pods of a node by index. In pages it would be read from etcd, past every pod there is.
-        """
-        query = f"fieldSelector={quote(f'spec.nodeName={node}')}&resourceVersion=0"
-        found = self._call("GET", f"/api/v1/pods?{query}", PodList, accept=METADATA_ONLY)
-        return tuple(pod.metadata for pod in found.items)
 
     def _call(
         self,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import msgspec
 
 from rules.api.health import HealthStatus
-from rules.judge.workload import WorkloadMeta
 
 
 class Loose(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -71,18 +70,6 @@ class HealthObject(Loose, frozen=True):
 
     metadata: Metadata = Metadata()
     status: HealthStatus = HealthStatus()
-
-
-class PodItem(Loose, frozen=True):
-    """A Pod, of which only the metadata is asked for."""
-
-    metadata: WorkloadMeta = WorkloadMeta()
-
-
-class PodList(Loose, frozen=True):
-    """Pods."""
-
-    items: tuple[PodItem, ...] = ()
 
 
 class WatchEvent(Loose, frozen=True):

@@ -39,12 +39,8 @@ answer (Xid 154, the recovery action) can tell. So gpuward sorts them by how the
 - **A number that the catalog does not know, or calls unused, is reported and never acts.**
 - Where the driver answers (column *answers from*), its answer replaces the row, up and down. A
   lost GPU (79) is never below a restart of the node.
-- 13 and 31 become Degraded only after three bursts in a day from two workloads or more, when no
-  other GPU shows them for those workloads; 13 also at the same one place of the chip. They never
-  drain. Whose processes they name is found out with [component
-  workloads](install.md#whose-xid-13-or-31) only; without it three bursts at the same place (13) or
-  on the same GPU (31), which no other GPU of the node shows, ask for diagnostics: Degraded,
-  Report.
+- 13 and 31 become Degraded, Report only after three bursts in a day: of 13 at the same place of
+  the chip, of 31 on the same GPU, that no other GPU of the node shows. They never drain.
 - 94 is the program's until there are six within a day on one GPU: `ContainedErrorsOften`
   (Degraded, Cordon).
 - What comes again on the same GPU after two resets within a week asks for a restart of the node,

@@ -70,8 +70,7 @@ def repeats_needed(xid: int) -> str:
     bursts, hours = DEFAULT_RULES["RepeatBursts"], DEFAULT_RULES["RepeatWindow"].value / 3600
     place = ", at one place of the chip" if xid == PLACED_XID else ""
     enough = f"{bursts.value:.0f} bursts within {hours:.0f} h"
-    programs = f"{DEFAULT_RULES['RepeatWorkloads'].value:.0f} workloads or more"
-    return f"{enough} of {programs} that show it on no other GPU of the node{place}"
+    return f"{enough} that no other GPU of the node shows{place}"
 
 
 _COMMANDS: Final = {

@@ -30,7 +30,7 @@ from rules.judge.facts.presence import (
     take_inventory,
 )
 from rules.judge.facts.readings import judge_readings, take_aer
-from rules.judge.facts.repeats import judge_repeats, take_workload
+from rules.judge.facts.repeats import judge_repeats
 from rules.judge.facts.sources import (
     LONGEST_STAND_DOWN_S,
     change_source,
@@ -213,8 +213,6 @@ def _take(on: Judging, seen: facts.Observation) -> Judging:
     match seen:
         case facts.KernelLineSeen():
             return judge_line(on.then(_boot(on.state, seen.boot_id)), seen)
-        case facts.WorkloadSeen():
-            return take_workload(on, seen)
         case facts.KernelRead():
             return on.then(_read_up_to(_boot(on.state, seen.boot_id), seen.boot_id, seen.sequence))
         case facts.KernelGap():

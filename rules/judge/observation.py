@@ -18,7 +18,6 @@ from rules.catalog.signals import Signal
 from rules.catalog.signals import SourceState as SourceState
 
 if TYPE_CHECKING:
-    from rules.judge.workload import Workload
     from rules.kernel_log.record import KernelLine
 
 Value: TypeAlias = int | float | str | tuple[int | None, ...] | None
@@ -45,7 +44,6 @@ class SourceName(StrEnum):
     PCI = "pci"
     UDEV = "udev"
     HOST = "host"
-    WORKLOADS = "workloads"
 
 
 class Service(StrEnum):
@@ -68,14 +66,6 @@ class KernelLineSeen(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str
     lookback: bool
     line: KernelLine
-
-
-class WorkloadSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose process an earlier record named: found out after it, and for few records only."""
-
-    at: float
-    record: KernelLineSeen
-    workload: Workload
 
 
 class KernelGap(msgspec.Struct, frozen=True, kw_only=True):
@@ -309,7 +299,6 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
 
 Observation: TypeAlias = (
     KernelLineSeen
-    | WorkloadSeen
     | KernelGap
     | KernelRead
     | SourceChanged

@@ -315,7 +315,7 @@ def _is_flag(incident: Incident) -> bool:
 
 
 def _bursts(incidents: tuple[Incident, ...]) -> tuple[Burst, ...]:
-    """Earlier bursts of 13 and 31; places and workloads were not kept, so they are unknown."""
+    """Earlier bursts of 13 and 31; places were not kept, so they are unknown."""
     return tuple(
         Burst(
             xid=xid,

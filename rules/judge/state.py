@@ -33,7 +33,6 @@ from rules.judge.observation import (
     TopologySeen,
     Value,
 )
-from rules.judge.workload import Workload
 from rules.text.pci_address import plain_address
 
 MAX_GPUS: Final = 64
@@ -113,7 +112,7 @@ class GpuView(Struct, frozen=True, kw_only=True):
 
 
 class Burst(msgspec.Struct, frozen=True, kw_only=True):
-    """One burst of Xid 13 or 31 on one GPU: its workloads as far as known, for 13 its places.
+    """One burst of Xid 13 or 31 on one GPU, for 13 with its places.
 
     `gpu` is a UUID and `pci` a plain address; either may be empty. `due_at` is when it is
     to be judged with those before it, None once it was.
@@ -125,7 +124,6 @@ class Burst(msgspec.Struct, frozen=True, kw_only=True):
     first_at: float
     last_at: float
     places: tuple[tuple[int, int], ...] = ()
-    workloads: tuple[Workload, ...] = ()
     due_at: float | None = None
 
     def is_on(self, gpu: str, pci: str) -> bool:

@@ -28,7 +28,6 @@ COMPONENTS = (
     "full",
     "enforce",
     "force",
-    "workloads",
     "gpu-operator",
     "prometheus-operator",
 )

@@ -34,10 +34,8 @@ from rules.judge.observation import (
     SourceState,
     Tick,
     TopologySeen,
-    WorkloadSeen,
 )
 from rules.judge.state import NodeState, initial
-from rules.judge.workload import Workload
 from rules.kernel_log.record import KernelLine, LineKind
 
 START = 1_700_000_000.0
@@ -111,10 +109,8 @@ records = st.builds(
     lookback=st.booleans(),
     line=lines,
 )
-workloads = st.builds(Workload, uid=texts, program=texts, name=texts)
 observations: st.SearchStrategy[Observation] = st.one_of(
     records,
-    st.builds(lambda **given: WorkloadSeen(**given), at=T, record=records, workload=workloads),
     st.builds(KernelGap, at=T, lost=numbers, boot_id=boots, sequence=st.integers(-1, 500)),
     st.builds(KernelRead, at=T, boot_id=boots, sequence=st.integers(-1, 500)),
     st.builds(
@@ -247,17 +243,13 @@ IDENTITY = Identity(agent_version="1", rules_version="1", pod="ns/p", pod_uid="u
 
 
 def run(sequence: Sequence[tuple[Observation, float]]) -> tuple[NodeState, float]:
-    """Judge in order on a node with four GPUs; counted kernel records come in growing sequence,
-    and workloads mostly for the last of them."""
+    """Judge in order on a node with four GPUs; counted kernel records come in growing sequence."""
     now = START
     state = initial(now, boot_id="boot-1", node_name="n1")
-    last: KernelLineSeen | None = None
     for number, (observation, gap) in enumerate([*PREAMBLE, *sequence]):
         now = max(1.0, now + gap)
         if isinstance(observation, KernelLineSeen):
             counted = observation.sequence >= 0
-            last = observation = replace(observation, sequence=number if counted else -1, at=now)
-        elif isinstance(observation, WorkloadSeen) and last is not None and number % 3:
-            observation = replace(observation, record=last)
+            observation = replace(observation, sequence=number if counted else -1, at=now)
         state, _ = judge(state, observation, now, DEFAULT_RULES)
     return state, now

@@ -39,10 +39,8 @@ from rules.judge.observation import (
     Tick,
     TopologySeen,
     Value,
-    WorkloadSeen,
 )
 from rules.judge.state import NodeState, initial
-from rules.judge.workload import Workload
 from rules.kernel_log.parse import parse_message
 from tests.support.scenario.restarts import Step, reborn
 
@@ -143,7 +141,6 @@ class World:
         self,
         text: str,
         *,
-        workload: Workload | None = None,
         lookback: bool = False,
         at: float | None = None,
     ) -> KernelLineSeen:
@@ -159,13 +156,7 @@ class World:
             line=line,
         )
         self.see(seen)
-        if workload is not None:
-            self.belongs(seen, workload)
         return seen
-
-    def belongs(self, seen: KernelLineSeen, workload: Workload) -> None:
-        """The agent found out whose process a line named."""
-        self.see(WorkloadSeen(at=self.now, record=seen, workload=workload))
 
     def xid(self, number: int, gpu: int = 0, text: str = "", **how: object) -> KernelLineSeen:
         body = text or "pid=77, name=python, some text"

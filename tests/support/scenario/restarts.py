@@ -181,7 +181,7 @@ def difference(
 
 
 def is_under_way(state: NodeState) -> bool:
-    """Whether something was seen and not judged yet: a burst and whose it was, an event,
+    """Whether something was seen and not judged yet: a burst, an event,
     looks that agree, evidence of a reset that looks have to agree with anew.
     """
     waits = any(
@@ -202,7 +202,7 @@ def is_under_way(state: NodeState) -> bool:
     latches = [check for check in checks if isinstance(check, Latch)]
     waits = waits or any(latch.seen != latch.raised for latch in latches)
     between = any(any(g.good) if g.raised else any(g.bad) for g in gauges)
-    bursts = any(burst.due_at is not None or burst.workloads for burst in state.bursts)
+    bursts = any(burst.due_at is not None for burst in state.bursts)
     return bool(waits or between or bursts)
 
 

@@ -53,7 +53,6 @@ def test_a_variable_sets_the_default_and_a_flag_wins() -> None:
         pytest.param(("--expected-gpus", "-1"), id="expected GPUs"),
         pytest.param(("--expected-gpus", "eight"), id="no number"),
         pytest.param(("--log", "xml"), id="log"),
-        pytest.param(("--workloads", "yes"), id="workloads"),
         pytest.param(("--poll", "0"), id="poll"),
     ],
 )

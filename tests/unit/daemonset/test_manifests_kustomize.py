@@ -38,7 +38,6 @@ REVIEWED = (
     ("full",),
     ("enforce",),
     ("force",),
-    ("workloads",),
     ("gpu-operator",),
     ("nvml", "gpu-operator", "enforce"),
     ("full", "gpu-operator", "enforce", "force"),
@@ -202,7 +201,7 @@ def test_the_policy_shipped_is_valid(components: tuple[str, ...], mode: str) -> 
 
 
 def test_renamed_into_another_namespace_nothing_stays_behind() -> None:
-    objects = build("workloads", "enforce", "force", "gpu-operator", inner_namespace="gpu-health")
+    objects = build("enforce", "force", "gpu-operator", inner_namespace="gpu-health")
     places = {o["metadata"]["namespace"] for o in objects if "namespace" in o["metadata"]}
     assert places == {"gpu-health", "gpu-operator"}
     assert one(objects, "Namespace", "gpu-health")

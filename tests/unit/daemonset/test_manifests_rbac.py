@@ -222,17 +222,6 @@ def test_the_agent_writes_status_its_verdict_events_and_evidence_only() -> None:
     }
 
 
-def test_component_workloads_adds_one_verb_which_base_does_not_grant() -> None:
-    objects = read_manifests(DAEMONSET / "components" / "workloads" / "agent-rbac.yaml")
-    (role,) = [o for o in objects if o["kind"] == "ClusterRole"]
-    (binding,) = [o for o in objects if o["kind"] == "ClusterRoleBinding"]
-    assert granted(role["rules"]) == {("list", "pods")}
-    assert not granted(role["rules"]) & granted(rules_of("gpuward-agent", "ClusterRole"))
-    assert binding["roleRef"]["name"] == role["metadata"]["name"]
-    (subject,) = binding["subjects"]
-    assert (subject["name"], subject["namespace"]) == ("gpuward-agent", "gpuward")
-
-
 @pytest.mark.parametrize("name", ["gpuward-agent", "gpuward-remediator"])
 def test_nothing_is_granted_by_wildcard_and_nothing_reads_secrets(name: str) -> None:
     rules = rules_of(name, "ClusterRole")
@@ -245,7 +234,6 @@ def test_every_rule_has_its_reason_beside_it() -> None:
         "base/agent-rbac.yaml",
         "base/remediator-rbac.yaml",
         "base/viewer-operator-roles.yaml",
-        "components/workloads/agent-rbac.yaml",
     ):
         lines = (DAEMONSET / name).read_text().splitlines()
         for before, line in itertools.pairwise(lines):

@@ -9,7 +9,7 @@ import pytest
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import parse_rules
 from rules.judge.messages import incident_sentence
-from rules.judge.observation import EventKind, SourceName, SourceState
+from rules.judge.observation import EventKind
 from tests.support.scenario.judgement_world import World, pci, uuid
 
 HOUR_S, DAY_S = 3600, 86_400
@@ -180,61 +180,6 @@ def test_a_reason_that_names_its_action_says_why_another_is_recommended(
         world.advance(60, polling=True)
     assert "RecoveryActionResetGPU" in said
     assert "restart the node, since lighter repairs did not last" in said
-
-
-# 13 and 31 where workloads are off
-
-
-def bursts(world: World, xid: int, text: str, times: int, gpus: tuple[int, ...] = (0,)) -> None:
-    for _ in range(times):
-        for gpu in gpus:
-            world.xid(xid, gpu, text)
-        world.advance(600)
-
-
-@pytest.mark.parametrize("state", [SourceState.ABSENT, SourceState.DOWN])
-@pytest.mark.parametrize(("xid", "text"), [(13, fault_13()), (31, FAULT_31)])
-def test_the_same_place_three_times_asks_for_diagnostics(
-    world: World, xid: int, text: str, state: SourceState
-) -> None:
-    world.source(SourceName.WORKLOADS, state, "Off")
-    bursts(world, xid, text, 2)
-    assert not any(i.row.severity != "Info" for i in world.incidents)
-    bursts(world, xid, text, 1)
-    assert world.says() == "Degraded Report RunDiagnostics"
-
-
-def test_places_are_kept_over_a_restart(world: World) -> None:
-    world.source(SourceName.WORKLOADS, SourceState.ABSENT, "Off")
-    bursts(world, 13, fault_13(), 2)
-    world.restart_agent()
-    world.start()
-    world.source(SourceName.WORKLOADS, SourceState.ABSENT, "Off")
-    bursts(world, 13, fault_13(), 1)
-    assert world.says() == "Degraded Report RunDiagnostics"
-    assert "at GPC 1, TPC 2" in world.only().evidence[-1]
-
-
-@pytest.mark.parametrize("why", ["elsewhere on the chip", "another GPU too", "workloads on"])
-def test_a_program_is_still_a_program(world: World, why: str) -> None:
-    on = SourceState.UP if why == "workloads on" else SourceState.ABSENT
-    world.source(SourceName.WORKLOADS, on, "Off")
-    for number in range(4):
-        place = fault_13(tpc=number if why == "elsewhere on the chip" else 2)
-        bursts(world, 13, place, 1, (0, 1) if why == "another GPU too" else (0,))
-    assert not any(i.row.severity != "Info" for i in world.incidents)
-
-
-def test_a_restart_between_the_lines_of_two_gpus_accuses_neither(world: World) -> None:
-    for _ in range(4):
-        world.source(SourceName.WORKLOADS, SourceState.ABSENT, "Off")
-        world.xid(31, 0, FAULT_31)
-        world.restart_agent()
-        world.start()
-        world.source(SourceName.WORKLOADS, SourceState.ABSENT, "Off")
-        world.xid(31, 1, FAULT_31)
-        world.advance(600)
-    assert {str(i.row.severity) for i in world.incidents} == {"Info"}
 
 
 # states that come and go

@@ -19,8 +19,7 @@ from agent.publish.publish import Accepted, Known
 from rules.api.health import HealthStatus
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.judge.messages import NodeEvent
-from rules.judge.observation import KernelGap, KernelLineSeen, NodeSeen, WorkloadSeen
-from rules.judge.workload import Workload
+from rules.judge.observation import KernelGap, KernelLineSeen, NodeSeen
 from rules.kernel_log.parse import parse
 from tests.support.agent.kernel_log_parts import XID79
 
@@ -61,9 +60,6 @@ class Recorded:
     def read_log_now(self) -> None:
         self.asked.append("read kernel log")
 
-    def ask(self, seen: KernelLineSeen) -> None:
-        self.asked.append(f"workload of {seen.line.pid}")
-
 
 class Agent:
     def __init__(self, room: int = 4096) -> None:
@@ -80,7 +76,6 @@ class Agent:
             composer=Composer(Pod(name="ns/agent", uid="u"), LoadedRules(DEFAULT_RULES, "test")),
             publisher=others,
             senses=others,
-            workloads=others,
             log=log.get(),
             latencies=Latencies(self.registry, full=True),
             xids=self.xids,
@@ -163,34 +158,6 @@ def test_a_line_that_an_earlier_run_judged_is_not_counted_again(agent: Agent) ->
 def test_an_nvml_xid_event_makes_the_kernel_log_be_read(agent: Agent) -> None:
     agent.take(Known(status=None), nvml(Event(kind=EventKind.XID, data=79, pci="0000:3b:00.0")))
     assert "read kernel log" in agent.outside.asked
-
-
-@pytest.mark.parametrize(
-    ("xid", "lookback", "asked"),
-    [
-        (13, False, True),
-        (31, False, True),
-        (43, False, False),
-        (79, False, False),
-        (31, True, False),
-    ],
-)
-def test_whose_process_it_was_is_asked_for_repeating_xids_of_now(
-    agent: Agent, xid: int, lookback: bool, asked: bool
-) -> None:
-    text = f"NVRM: Xid (PCI:0000:3b:00): {xid}, pid=7, name=python, Ch 00000008"
-    agent.take(Known(status=None), line(text, lookback=lookback))
-    assert ("workload of 7" in agent.outside.asked) is asked
-
-
-def test_workloads_told_while_the_past_is_read_count_afterwards(agent: Agent) -> None:
-    text = "NVRM: Xid (PCI:0000:3b:00): 31, pid=7, name=python, Ch 00000008"
-    seen = line(text)
-    workload = Workload(uid="u", program="ml/train", name="Job ml/train")
-    told = WorkloadSeen(at=seen.at, record=seen, workload=workload)
-    agent.take(seen, told, Known(status=HealthStatus(boot_id="boot-1")))
-    (burst,) = agent.judgement.state.bursts
-    assert burst.workloads == (workload,)
 
 
 def test_a_gsp_timeout_protects_the_nvml_child(agent: Agent) -> None:

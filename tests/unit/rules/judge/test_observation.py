@@ -9,7 +9,6 @@ import pytest
 
 from rules.judge import observation
 from rules.judge.observation import Observation
-from rules.judge.workload import Workload
 from rules.kernel_log.record import KernelLine
 
 KINDS = typing.get_args(Observation)
@@ -33,6 +32,6 @@ def test_every_fact_of_the_module_can_be_observed() -> None:
 
 
 def test_annotations_resolve() -> None:
-    names = {"KernelLine": KernelLine, "Workload": Workload}
+    names = {"KernelLine": KernelLine}
     for kind in KINDS:
         typing.get_type_hints(kind, localns=names)
