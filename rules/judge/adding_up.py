@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from rules.catalog.reason import Action, ClosesKind, Severity
 from rules.catalog.reasons import REASONS
-from rules.judge import ledger
 from rules.judge.burst import REASON_LOST, is_lost, settled, stronger_action
 from rules.judge.closing import NOT_CONFIRMED
 from rules.judge.facts.presence import LOST_POLL, MISMATCH
@@ -175,7 +174,7 @@ def _over_budget(before: NodeState, on: Judging) -> Judging:
         if budget is None or before.ledger.get((owner, what)) is entry:
             continue
         who = _named(on.state, owner)
-        seen = _sum(on, (owner, *who), what, _WINDOW)
+        seen = on.times((owner, *who), what, _WINDOW)
         if seen < on.thresholds[budget.reason].value:
             continue
         active = {i.row.reason for i in on.state.incidents if i.active and i.concerns(who)}
@@ -208,19 +207,12 @@ def _within_budget_again(on: Judging) -> Judging:
 
 
 def _note(on: Judging, incident: Incident, what: str, window: str) -> Judging:
-    owner = ledger.whose(next(iter(incident.gpus), ""), next(iter(incident.pci), ""))
-    noted = ledger.noted(on.state.ledger, owner, what, on.now, on.thresholds[window].value)
-    return on.then(replace(on.state, ledger=noted))
+    who = Named(next(iter(incident.gpus), ""), next(iter(incident.pci), ""))
+    return on.note(who, what, on.now, window)
 
 
 def _total(on: Judging, incident: Incident, what: str, window: str) -> int:
-    names = (*incident.gpus[:1], *incident.pci[:1]) or (ledger.NODE,)
-    return _sum(on, names, what, window)
-
-
-def _sum(on: Judging, names: tuple[str, ...], what: str, window: str) -> int:
-    since = max(on.now - on.thresholds[window].value, on.state.node.repaired_at)
-    return ledger.total(on.state.ledger, names, what, since, on.now)
+    return on.times((*incident.gpus[:1], *incident.pci[:1]), what, window)
 
 
 def _named(state: NodeState, owner: str) -> Named:

@@ -62,19 +62,22 @@ def noted(
     at: float,
     window_s: float,
     *,
+    since: float = 0.0,
     count: int = 1,
     apart_s: float = 0.0,
     family: str = "",
 ) -> Ledger:
     """Add what was seen at `at`; nothing within `apart_s` of the last sighting: it is the same.
 
-    `window_s` is the longest time that a rule looks back at it. Of what begins with `family` (the
-    links or places of one GPU) only the latest few are kept, so that they displace nothing else.
+    What was seen before `since` counts no more. `window_s` is the longest time that a rule looks
+    back at it. Of what begins with `family` (the links or places of one GPU) only the latest few
+    are kept, so that they displace nothing else.
     """
     old = ledger.get((owner, what))
     if count <= 0 or (old is not None and abs(at - old.last_at) < apart_s):
         return ledger
-    marks = [m for m in old.marks if at - window_s < m.at <= at + _CLOCK_SLACK_S] if old else []
+    oldest = max(at - window_s, since)
+    marks = [m for m in old.marks if oldest < m.at <= at + _CLOCK_SLACK_S] if old else []
     if marks and at - marks[-1].at < window_s / MAX_MARKS:
         marks[-1] = Mark(marks[-1].at, min(marks[-1].count + count, _MAX_COUNT))
     else:

@@ -43,7 +43,6 @@ from rules.judge.incident import (
     with_conclusion,
     with_evidence,
 )
-from rules.judge.ledger import noted, whose
 from rules.judge.observation import PciFunction, SourceName
 from rules.judge.state import (
     MAX_GPUS,
@@ -198,15 +197,8 @@ def _tallied(on: Judging, finding: Finding) -> Judging:
     """Note what is harmless once and not every few hours; the lines of one burst are one."""
     if finding.xid != CONTAINED_XID or finding.lookback:
         return on
-    tallied = noted(
-        on.state.ledger,
-        whose(finding.gpu, finding.pci),
-        CONTAINED_ERROR,
-        finding.at,
-        on.thresholds["BudgetWindow"].value,
-        apart_s=on.thresholds["IncidentGrouping"].value,
-    )
-    return on.then(replace(on.state, ledger=tallied))
+    apart_s = on.thresholds["IncidentGrouping"].value
+    return on.note(finding.who, CONTAINED_ERROR, finding.at, "BudgetWindow", apart_s=apart_s)
 
 
 def rests(state: NodeState, incident: Incident) -> bool:

@@ -21,7 +21,7 @@ from rules.catalog.thresholds import Thresholds
 from rules.judge.expected_gpus import Learned
 from rules.judge.gauge import Gauge, Memory
 from rules.judge.incident import Incident, Named, closed, without_gpu
-from rules.judge.ledger import Ledger
+from rules.judge.ledger import NODE, Ledger, noted, total, whose
 from rules.judge.observation import (
     AerCounters,
     DcgmSeen,
@@ -52,8 +52,8 @@ Checks: TypeAlias = Mapping[tuple[str, str], Memory]
 """The memory of standing checks: by reason, and by what of it (a port, a process; empty: all)."""
 
 
-class SourceView(msgspec.Struct, frozen=True, kw_only=True):
-    """One sense as it last reported itself."""
+class SourceView(Struct, frozen=True, kw_only=True):
+    """One data source as it last reported itself."""
 
     state: SourceState
     reason: str = ""
@@ -302,10 +302,8 @@ def identify(state: NodeState, gpu: str, pci: str) -> Named:
 
 def replace_incident(state: NodeState, changed: Incident) -> NodeState:
     """Put a changed incident in the place of the one with its id."""
-    return structs.replace(
-        state,
-        incidents=tuple(changed if i.id == changed.id else i for i in state.incidents),
-    )
+    incidents = tuple(changed if i.id == changed.id else i for i in state.incidents)
+    return structs.replace(state, incidents=incidents)
 
 
 class Judging(msgspec.Struct, frozen=True):
@@ -316,7 +314,7 @@ class Judging(msgspec.Struct, frozen=True):
     thresholds: Thresholds
 
     def then(self, state: NodeState) -> Judging:
-        """The same look after a change."""
+        """The same with a changed state."""
         return Judging(state, self.now, self.thresholds)
 
     def with_gpu(self, view: GpuView) -> Judging:
@@ -326,6 +324,40 @@ class Judging(msgspec.Struct, frozen=True):
     def current(self, view: GpuView) -> GpuView:
         """The view of the same GPU as it is by now."""
         return self.state.gpus.get(view.seen.uuid or view.pci, view)
+
+    def note(
+        self,
+        who: Named,
+        what: str,
+        at: float,
+        window: str,
+        *,
+        count: int = 1,
+        apart_s: float = 0.0,
+        family: str = "",
+    ) -> Judging:
+        """The same with a sighting at `at` in the ledger, for rules that look back `window`."""
+        known = self.state.ledger
+        ledger = noted(
+            known,
+            whose(*who),
+            what,
+            at,
+            self.thresholds[window].value,
+            since=self.state.node.repaired_at,
+            count=count,
+            apart_s=apart_s,
+            family=family,
+        )
+        return self if ledger is known else self.then(structs.replace(self.state, ledger=ledger))
+
+    def times(self, names: tuple[str, ...], what: str, window: str) -> int:
+        """How often the ledger has it within `window`, under any of the names of one GPU.
+
+        What a person repaired is counted anew.
+        """
+        since = max(self.now - self.thresholds[window].value, self.state.node.repaired_at)
+        return total(self.state.ledger, names or (NODE,), what, since, self.now)
 
     def remember(
         self, reason: str, memory: Mapping[str, Memory], view: GpuView | None = None

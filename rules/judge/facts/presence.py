@@ -30,7 +30,6 @@ from rules.judge.expected_gpus import (
 from rules.judge.facts.standing import record_standing
 from rules.judge.gauge import Gauge
 from rules.judge.incident import Finding, Incident, Named, Scope
-from rules.judge.ledger import noted, whose
 from rules.judge.observation import GpuSeen, Inventory, PciSeen, SourceName, SourceState
 from rules.judge.recording import CONTAINMENT, SUPERSEDED, learn_bridges
 from rules.judge.state import (
@@ -266,11 +265,7 @@ def _step_lost(
         return on.with_gpu(replace(view, enumerated=False))  # the count tells of it
     lost = view.lost.step(bad=gone, good=not gone, threshold=on.thresholds["GPULost"])
     if gone and view.lost.bad[-1:] != (True,):
-        owner = whose(*view.who)
-        window_s = on.thresholds["BudgetWindow"].value
-        on = on.then(
-            replace(on.state, ledger=noted(on.state.ledger, owner, LOST_POLL, on.now, window_s))
-        )
+        on = on.note(view.who, LOST_POLL, on.now, "BudgetWindow")
     told = gone and bool(view.unavailable_at) and just_told(view.unavailable_at, on.now)
     if told:
         lost = Gauge(raised=True, bad=lost.bad)

@@ -17,7 +17,6 @@ from rules.catalog.reason import ClosesKind, Level, Reason, Severity
 from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
 from rules.catalog.xid import NVLINK_XID, NVLINK_XIDS
-from rules.judge import ledger
 from rules.judge.closing import mark_reset
 from rules.judge.facts.checks import FLAGS, GAUGES, RECOVERY_FAILED, RETRAINS, VOLATILE
 from rules.judge.facts.standing import (
@@ -30,7 +29,6 @@ from rules.judge.facts.standing import (
 )
 from rules.judge.gauge import Latch
 from rules.judge.incident import Incident, Named
-from rules.judge.ledger import noted, whose
 from rules.judge.observation import AerSeen, GpuSeen, Readings, SourceName, Value
 from rules.judge.present import all_links_up, links_down
 from rules.judge.recording import finding_for_action, note_no_need, take_answer
@@ -210,9 +208,7 @@ def _note_link_errors(
         for signal in RETRAINS
         if signal in before and (number := number_of(values.get(signal))) is not None
     )
-    owner, window_s = whose(*view.who), on.thresholds["BudgetWindow"].value
-    counted = noted(on.state.ledger, owner, LINK_ERRORS, on.now, window_s, count=grown)
-    return on if counted is on.state.ledger else on.then(replace(on.state, ledger=counted))
+    return on.note(view.who, LINK_ERRORS, on.now, "BudgetWindow", count=grown)
 
 
 def _keep_counters(
@@ -254,8 +250,7 @@ def count_link_fault(
     apart_s = on.thresholds["IncidentGrouping"].value
     what = f"{_ON_LINK}{line.link}"
     erred_at = _erred_at(on, who, at - window_s)
-    noted = ledger.noted(on.state.ledger, ledger.whose(*who), what, at, window_s, family=_ON_LINK)
-    on = on.then(replace(on.state, ledger=noted))
+    on = on.note(who, what, at, "RepeatWindow", family=_ON_LINK)
     again = at - erred_at.get(what, at) > apart_s
     if not again and _bursts((*erred_at.values(), at), apart_s) < _MANY_LINKS:
         return on, row

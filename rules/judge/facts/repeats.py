@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from rules.catalog.reason import BY_HUMAN, SILENCE_3M, Action, Level, Severity
 from rules.catalog.xid import PLACED_XID, REPEATING_XIDS, reason_for_xid
 from rules.judge.incident import Finding, Named, with_conclusion
-from rules.judge.ledger import noted, total, whose
 from rules.judge.observation import SourceName
 from rules.judge.recording import record
 from rules.judge.state import MAX_BURSTS, Burst, Judging, replace_incident
@@ -62,12 +61,11 @@ def judge_repeats(on: Judging) -> Judging:
     if not due:
         return on
     bursts = tuple(replace(b, due_at=None) if b in due else b for b in on.state.bursts)
-    ledger, window_s = on.state.ledger, on.thresholds["RepeatWindow"].value
+    on = on.then(replace(on.state, bursts=bursts))
     for burst in due:
         if what := _place_of(burst):
-            owner, family = whose(burst.gpu, burst.pci), f"Xid {burst.xid}"
-            ledger = noted(ledger, owner, what, burst.first_at, window_s, family=family)
-    on = on.then(replace(on.state, bursts=bursts, ledger=ledger))
+            who, family = Named(burst.gpu, burst.pci), f"Xid {burst.xid}"
+            on = on.note(who, what, burst.first_at, "RepeatWindow", family=family)
     for burst in due:
         if evidence := _against_its_place(on, burst):
             on = _raise(on, burst, evidence)
@@ -87,17 +85,14 @@ def _place_of(burst: Burst) -> str:
 
 
 def _against_its_place(on: Judging, burst: Burst) -> str:
-    """What speaks against the GPU: enough bursts at one place, which no other GPU shows.
-
-    What a person repaired is counted anew.
-    """
+    """What speaks against the GPU: enough bursts at one place, which no other GPU shows."""
     what, window_s = _place_of(burst), on.thresholds["RepeatWindow"].value
     since = max(on.now - window_s, on.state.node.repaired_at)
-    seen = total(on.state.ledger, (burst.gpu, burst.pci), what, since, on.now)
+    seen = on.times((burst.gpu, burst.pci), what, "RepeatWindow")
     elsewhere = any(
         owner not in (burst.gpu, burst.pci)
         and name.startswith(f"Xid {burst.xid}")
-        and total(on.state.ledger, (owner,), name, since, on.now)
+        and on.times((owner,), name, "RepeatWindow")
         for owner, name in on.state.ledger
     ) or any(
         other.xid == burst.xid and other.first_at > since and not other.is_on(burst.gpu, burst.pci)

@@ -100,8 +100,8 @@ def test_a_mistake_is_one_sentence_and_64(
 @pytest.mark.parametrize(("xid", "said"), [(13, True), (31, True), (43, False)])
 def test_what_repeats_of_a_programs_fault_become_is_said(xid: int, said: bool) -> None:
     text = " ".join("\n".join(explanation(xid)).split())
-    assert ("after 3 bursts within 24 h of 2 workloads or more" in text) is said
-    assert ("at one place of the chip. Whose process" in text) is (xid == 13)
+    assert ("after 3 bursts within 24 h that no other GPU of the node shows" in text) is said
+    assert ("at one place of the chip. kubectl" in text) is (xid == 13)
 
 
 @pytest.mark.parametrize(
