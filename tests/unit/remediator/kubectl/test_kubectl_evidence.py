@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from hack.sim.cluster.http.threaded import HostedServer
-from hack.sim.cluster.resource import NODES
 from rules.api.evidence.wire import digest
 from tests.support.remediator.kubectl_cluster import cluster, load
 from tests.support.remediator.kubectl_evidence import EVIDENCES, NAME, kept
-from tests.support.remediator.kubectl_objects import QUARANTINES, node, session
+from tests.support.remediator.kubectl_objects import QUARANTINES, session
 
 
 def holding(*objects: dict[str, Any], recorded: str = "") -> Callable[[HostedServer], None]:
@@ -79,89 +78,11 @@ def test_what_was_changed_is_refused_and_nothing_is_written(
     assert not folder.exists()
 
 
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
-    folder = tmp_path / "rma"
-    folder.mkdir()
-    (folder / "summary.txt").write_text("mine")
-    with cluster(tmp_path, holding(kept())) as kubectl:
-        code, _, err = kubectl("evidence", NAME, "-o", str(folder))
-        assert code == 1
-        assert "is not empty; name a new folder with -o" in err
-        code, _, err = kubectl("evidence", NAME, "-o", str(folder / "summary.txt"))
-        assert code == 1
-        assert "cannot be written" in err
-    assert (folder / "summary.txt").read_text() == "mine"
-
-
 def test_without_any_it_says_where_evidence_comes_from(tmp_path: Path) -> None:
     with cluster(tmp_path, holding()) as kubectl:
         code, _, err = kubectl("evidence", "gpu-9")
     assert code == 1
     assert "there is no evidence of gpu-9: an agent keeps it when a session takes its node" in err
-
-
-def taken(phase: str, *steps: str, **status: Any) -> dict[str, Any]:
-    """A session of gpu-3, marked 14 minutes ago where one of its steps says so."""
-    return session("gpu-3-0badcafe", "gpu-3", phase, "", steps=steps or (phase,), **status)
-
-
-NEVER = {"at": "2026-03-05T10:00:00Z", "by": "gpuward", "message": ""}
-
-
-@pytest.mark.parametrize(
-    ("objects", "said"),
-    [
-        pytest.param(
-            [taken("Pending")],
-            "none yet; its agent keeps it within seconds of the mark, and session gpu-3-0badcafe "
-            "is Pending: kubectl gpuward why gpu-3 says",
-            id="waits",
-        ),
-        pytest.param(
-            [taken("Draining", "Marked", "Draining")], "none yet; session", id="is being taken"
-        ),
-        pytest.param(
-            [
-                taken(
-                    "Quarantined",
-                    phaseSince=NEVER["at"],
-                    timeline=[{**NEVER, "step": "Marked"}],
-                )
-            ],
-            "does not try any more; the log of the agent's pod on gpu-3 says why",
-            id="too late",
-        ),
-        pytest.param(
-            [taken("Marked", mode="Shadow")],
-            "in Shadow there is no mark and so none; what the session saw stands in its "
-            "status.evidence: kubectl get gpuquarantine gpu-3-0badcafe -o yaml",
-            id="in Shadow",
-        ),
-        pytest.param([taken("Released")], "has ended (Released) and none was kept", id="ended"),
-        pytest.param(
-            [taken("Draining", evidence={"gpuEvidence": {"sha256": "5" * 64}})],
-            "was deleted since",
-            id="deleted",
-        ),
-        pytest.param([], "an agent keeps it when a session takes its node", id="no session"),
-    ],
-)
-def test_of_a_node_that_is_there_anothers_evidence_is_not_offered(
-    tmp_path: Path, objects: list[dict[str, Any]], said: str
-) -> None:
-    def fill(hosted: HostedServer) -> None:
-        load(hosted, EVIDENCES, kept("gpu-4-0badcafe", "gpu-4"))
-        load(hosted, NODES, node("gpu-3"))
-        load(hosted, QUARANTINES, *objects)
-
-    with cluster(tmp_path, fill) as kubectl:
-        code, _, err = kubectl("evidence", "gpu-3")
-        assert (code, "did you mean" in err) == (1, False)
-        assert said in err
-        if objects:
-            of_session = kubectl("evidence", "gpu-3-0badcafe")[2]
-            assert said in of_session
-        assert "did you mean gpu-4?" in kubectl("evidence", "gpu-44")[2], "there is no such node"
 
 
 def test_newest_of_a_node_that_is_out_again_says_that_it_is_of_before(tmp_path: Path) -> None:

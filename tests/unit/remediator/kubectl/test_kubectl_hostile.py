@@ -126,21 +126,6 @@ def test_documents_escape_it_too(evil: Kubectl, command: tuple[str, ...], form: 
     assert [line for line in out.split("\n") if not line.isprintable()] == []
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        pytest.param("\x1b[31m", "\\x1b[31m", id="escape"),
-        pytest.param("a\nb", "a\\x0ab", id="newline"),
-        pytest.param("\u202e", "\\u202e", id="right to left"),
-        pytest.param("\U000e0041", "\\U000e0041", id="tag"),
-        pytest.param("\ud800", "\\ud800", id="lone surrogate"),
-        pytest.param("größe", "größe", id="letters stay"),
-    ],
-)
-def test_what_cannot_be_printed_is_escaped(text: str, shown: str) -> None:
-    assert printable(text) == shown
-
-
 def test_objects_that_nobody_can_read_are_counted_and_named(
     tmp_path: Path,
 ) -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.http.threaded import HostedServer
 from hack.sim.cluster.resource import LEASES, NAMESPACES, PODS
-from remediator.kubectl.command import COMMANDS
-from tests.support.remediator.kubectl_cluster import cluster, lease, load, viewer
+from tests.support.remediator.kubectl_cluster import cluster, lease, load
 from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_objects import BLOCKED, NOW, QUARANTINES
 
@@ -34,10 +32,6 @@ def renewed(seconds_ago: float, holder: str = "r-1") -> Callable[[HostedServer],
         load(hosted, LEASES, lease(NOW - seconds_ago, holder))
 
     return fill
-
-
-def test_walk_each_command_that_rests_on_a_leader_is_tried() -> None:
-    assert {command.name for command in COMMANDS if command.leader == "now"} == set(LINES)
 
 
 def test_walk_without_a_leader_what_is_asked_for_waits_and_that_is_said(
@@ -82,22 +76,6 @@ def test_why_promises_nothing_where_no_remediator_has_ever_led(
             assert "no remediator has ever led in namespace new" in answer
 
 
-def test_what_was_asked_for_on_some_of_several_nodes_waits_and_that_is_said(
-    tmp_path: Path,
-) -> None:
-    with cluster(tmp_path, renewed(20 * 60)) as kubectl:
-        code, out, err = kubectl("unhold", "gpu-never", "gpu-held")
-        assert (code, "no longer held" in out, SAID in err) == (1, True, True)
-        assert SAID not in kubectl("unhold", "gpu-never")[2], "nothing was asked for"
-
-
-@pytest.mark.parametrize("seconds_ago", [2, 20])
-def test_walk_a_hand_over_is_no_absence(tmp_path: Path, seconds_ago: float) -> None:
-    with cluster(tmp_path, renewed(seconds_ago, holder="")) as kubectl:
-        assert kubectl("fleet")[2] == ""
-        assert "ok    leader: a remediator leads" in kubectl("preflight")[1]
-
-
 OF_A_REMEDIATOR = {
     "app.kubernetes.io/name": "gpuward", "app.kubernetes.io/component": "remediator",
 }  # fmt: skip
@@ -124,12 +102,6 @@ def pod_in(namespace: str) -> Callable[[HostedServer], None]:
     return fill
 
 
-def test_each_command_whose_answer_depends_on_the_namespace_is_tried() -> None:
-    assert {command.name for command in COMMANDS if command.leader == "ever"} == set(EVER)
-    refused = {command.name for command in COMMANDS if command.unled == "refused"}
-    assert refused == {"quarantine", "repair"}
-
-
 def test_a_namespace_where_none_ever_led_is_named_with_how_to_find_the_right_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,23 +113,6 @@ def test_a_namespace_where_none_ever_led_is_named_with_how_to_find_the_right_one
             assert FIND in err, name
             assert NEVER not in out
             assert NEVER not in kubectl(name, *arguments)[2], "in the right one it is no news"
-
-
-@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
-def test_walk_a_pod_that_has_ended_is_no_remediator_that_runs(tmp_path: Path, phase: str) -> None:
-    """An evicted pod is kept as an object until somebody deletes it."""
-
-    def left(hosted: HostedServer) -> None:
-        load_fleet(hosted)
-        metadata = {"name": "r-0", "namespace": "right", "labels": OF_A_REMEDIATOR}
-        load(hosted, NAMESPACES, {"metadata": {"name": "right"}})
-        pod = {"metadata": metadata, "spec": {"nodeName": "cpu-1"}, "status": {"phase": phase}}
-        load(hosted, PODS, pod)
-
-    with cluster(tmp_path, left) as kubectl:
-        _, _, err = kubectl("fleet", "-n", "wrong")
-        assert f"{NEVER}, and no pod of one is in this cluster" in err
-        assert "runs in right" not in err
 
 
 @pytest.mark.parametrize("name", ["quarantine", "repair"])
@@ -205,20 +160,3 @@ def test_a_pause_is_given_where_nobody_can_see_who_leads(
         kubectl.hosted.call(lambda: faults.fail(error, path=unseen, times=None))
         found, out, _ = kubectl("pause", "--reason", "x", "-n", "wrong")
     assert (found, out.startswith("paused on every node")) == (0, True)
-
-
-def test_who_cannot_see_the_lease_is_not_kept_from_taking_a_node_out(tmp_path: Path) -> None:
-    with cluster(tmp_path, load_fleet) as kubectl:
-        error = ApiError(500, "Trouble", "etcd has no leader")
-        faults = kubectl.hosted.server.faults
-        kubectl.hosted.call(lambda: faults.fail(error, path="/leases/", times=None))
-        code, _, err = kubectl("quarantine", BLOCKED, "--reason", "x", "--yes")
-    assert (code, err) == (0, "")
-
-
-def test_who_may_not_read_the_lease_is_told_nothing_of_it(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"authorization": "RBAC", "tokens": {"secret": viewer("bob")}}
-    with cluster(tmp_path, load_fleet, **options) as kubectl:
-        code, _, err = kubectl("quarantine", BLOCKED, "--reason", "x", "--yes", "-n", "wrong")
-    assert (code, NEVER in err) == (1, False)
-    assert "ask for the ClusterRole gpuward-operator" in err

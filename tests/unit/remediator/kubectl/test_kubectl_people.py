@@ -19,7 +19,7 @@ from remediator.kubectl.command import CommandError
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why import why_lines as why
 from rules.api.names import ANNOTATION_HOLD, ANNOTATION_REPAIRED
-from rules.api.nodes import FreshNode, PauseView
+from rules.api.nodes import PauseView
 from rules.policy.policy import Policy
 from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
 from tests.support.remediator.kubectl_fleet import load_fleet
@@ -27,19 +27,12 @@ from tests.support.remediator.kubectl_looks import NAME
 from tests.support.remediator.kubectl_looks import look as seen_by
 from tests.support.remediator.kubectl_objects import (
     BLOCKED,
-    HEALTHS,
     HEALTHY,
-    NOW,
     PAUSES,
-    QUARANTINES,
     Object,
     ago,
-    condition,
-    marked,
     node,
-    session,
     sick,
-    verdict,
 )
 
 EVERYWHERE: Object = {
@@ -48,7 +41,6 @@ EVERYWHERE: Object = {
     "metadata": {"name": "pause-all"},
     "spec": {"scope": {"all": True}, "by": "ann", "reason": "switch upgrade"},
 }
-ENDS = "take it back with: kubectl gpuward unhold"
 SAID = "paused for 20m by ann (pause-all), all nodes: switch upgrade"
 
 
@@ -71,53 +63,9 @@ def test_every_command_that_looks_names_the_pauses(paused, command):
     assert SAID in " ".join(out.split())
 
 
-def rows_of(answer: str) -> dict[str, str]:
-    """The rows of the table below what is said of the whole fleet, by node."""
-    _, _, table = answer.partition("\nNODE ")
-    return {line.split()[0]: line for line in table.splitlines()[1:]}
-
-
-def test_a_pause_alone_puts_no_healthy_node_into_the_table(paused):
-    assert HEALTHY not in rows_of(paused("fleet")[1])
-    assert HEALTHY in paused("fleet", "-o", "wide")[1]
-
-
-def test_a_hold_is_seen_in_every_command(paused):
-    assert "gpu-kept: in service, held, paused" in paused("why", "gpu-kept")[1]
-    rows = rows_of(paused("fleet")[1])
-    assert "held, paused" in rows["gpu-kept"]
-    assert "held, paused" in rows["gpu-held"]
-    assert "held, paused" in next(
-        line for line in paused("plan")[1].splitlines() if line.startswith("gpu-held")
-    )
-    (found,) = json.loads(paused("why", "gpu-kept", "-o", "json")[1])["items"]
-    assert found["people"] == ["held", "paused"]
-
-
 def look(*sessions: Object, on: Object | None = None, health: Object, pauses=()) -> NodeLook:
     covering = tuple(msgspec.convert(one, PauseView) for one in pauses)
     return seen_by(health, *sessions, on=on, pauses=covering, policy=Policy())
-
-
-@pytest.mark.parametrize("mode", ["Shadow", ""])
-def test_nothing_is_next_in_shadow(mode):
-    """Also of a session that the remediator has not looked at yet: the policy says it then."""
-    one = session("s", NAME, "Pending" if mode else "", "m", mode=mode)
-    text = "\n".join(why(look(one, health=sick(NAME))))
-    assert "nothing is touched" in text.splitlines()[0]
-    assert "taint and cordon, " not in text
-    assert "next     nothing, in Shadow" in text
-
-
-def test_a_hold_outlasts_a_release_and_both_say_so(tmp_path: Path) -> None:
-    with cluster(tmp_path, load_fleet) as kubectl:
-        assert kubectl("hold", BLOCKED, "--reason", "vendor")[0] == 0
-        _, said, _ = kubectl("release", BLOCKED, "--reason", "tested", "--yes")
-    assert f"the hold stays on the node for the next time; {ENDS} {BLOCKED}" in said
-    kept = msgspec.convert(node(NAME, annotations={ANNOTATION_HOLD: "vendor"}), FreshNode)
-    text = "\n".join(why(NodeLook(name=NAME, now=NOW, node=kept)))
-    assert "in service, held" in text
-    assert "let it be released" not in text
 
 
 def test_who_asks_for_a_node_hears_that_the_budget_is_exceeded(tmp_path):
@@ -149,41 +97,6 @@ def test_a_word_that_is_only_played_in_shadow_exceeds_no_budget(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("name", "before"),
-    [
-        pytest.param("gpu-paused", "kubectl gpuward resume pause-0badcafe", id="paused"),
-        pytest.param("gpu-opted-out", "kubectl label node gpu-opted-out", id="opted out"),
-    ],
-)
-def test_whoever_asks_hears_what_it_waits_for_also_where_a_session_is_open(
-    tmp_path: Path, name: str, before: str
-) -> None:
-    with cluster(tmp_path, load_fleet) as kubectl:
-        for _ in range(2):
-            code, out, _ = kubectl("quarantine", name, "--reason", "x", "--yes")
-            assert code == 0
-            assert f"nothing is done before: {before}" in out.replace("done to it", "done")
-    assert "which is open already" in out
-
-
-def test_with_room_nobody_is_warned(tmp_path: Path):
-    def roomy(hosted: HostedServer) -> None:
-        load(hosted, r.NODES, *(node(f"n-{index}") for index in range(3)))
-
-    with cluster(tmp_path, roomy) as kubectl:
-        assert "budget" not in kubectl("quarantine", "n-0", "--reason", "fan", "--yes")[1]
-        assert "exceeded" not in kubectl("plan")[1]
-
-
-def test_a_repair_that_the_agent_does_not_see_is_answered_with_the_fault(tmp_path):
-    with cluster(tmp_path, load_fleet) as kubectl:
-        code, out, _ = kubectl("repaired", "gpu-budget", "--reason", "GPU 4 replaced")
-        assert code == 0
-        assert "the agent last saw Xid95UncontainedMemoryError (Fatal)" in out
-        assert "it sees no fault now" in kubectl("repaired", HEALTHY, "--reason", "x")[1]
-
-
-@pytest.mark.parametrize(
     ("said", "disagrees"),
     [
         pytest.param(ago(5), True, id="the fault was there before and is there still"),
@@ -196,28 +109,6 @@ def test_why_says_that_the_agent_disagrees(said, disagrees):
     text = " ".join(" ".join(why(look(on=on, health=sick(NAME)))).split())
     sentence = "the agent disagrees with the repair: it still sees Xid95UncontainedMemoryError"
     assert (sentence in text) is disagrees
-
-
-REFUSED = condition("Blocked", "MarkRefused", "Refused: a webhook says no.")
-
-
-def test_a_mark_that_could_not_come_off_is_no_strangers_cordon(tmp_path: Path) -> None:
-    """The session has ended; taint and cordon are on, and nobody else set them."""
-
-    def stuck(hosted: HostedServer) -> None:
-        load(hosted, r.NODES, marked("b", "b-1", "healthy"), node("c"))
-        load(hosted, QUARANTINES, session("b-1", "b", "Released", "m", conditions=[REFUSED]))
-        load(hosted, HEALTHS, verdict("b"), verdict("c"))
-
-    with cluster(tmp_path, stuck) as kubectl:
-        for command in ("fleet",):
-            row = next(line for line in kubectl(command)[1].splitlines() if line.startswith("b "))
-            assert "Released" in row
-            assert "MarkRefused" in row
-        code, _, err = kubectl("release", "b", "--reason", "x", "--yes")
-    assert code == 1
-    assert "its mark comes off as soon as the API server lets it" in err
-    assert "somebody else" not in err
 
 
 def test_a_refusal_of_admission_asks_for_no_role() -> None:

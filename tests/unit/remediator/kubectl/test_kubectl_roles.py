@@ -122,16 +122,6 @@ def test_a_planner_lacks_nothing(as_planner: Kubectl, name: str) -> None:
     assert [word for word in LACKS if word in out] == [], out
 
 
-@pytest.mark.parametrize("name", sorted(PLANS))
-def test_an_operator_is_told_of_the_planner(tmp_path: Path, name: str) -> None:
-    """A cluster of its own: the other commands change which drains are left to ask about."""
-    for as_operator in bound("gpuward-operator", tmp_path):
-        code, out, err = as_operator(name, *LINES[name])
-        assert (code, out == "") == ((1, True) if name == "plan" else (0, False)), out + err
-        assert "ask for the ClusterRole gpuward-planner" in out + err
-        assert "gpuward-operator" not in out + err
-
-
 @pytest.mark.parametrize("name", [name for name in LINES if name not in LOOKS | PLANS])
 def test_a_planner_acts_on_nothing(as_planner: Kubectl, name: str) -> None:
     code, out, err = as_planner(name, *LINES[name])
@@ -164,14 +154,6 @@ def test_a_viewer_sees_verdicts_and_sessions(as_viewer: Kubectl, name: str) -> N
     assert out
 
 
-def test_a_viewer_is_told_what_it_does_not_see_and_sees_no_pods(as_viewer: Kubectl) -> None:
-    _, out, _ = as_viewer("why", BLOCKED)
-    unseen = [line for line in out.splitlines() if line.startswith("unseen")]
-    assert len(unseen) == 1
-    assert "pods" in unseen[0]
-    assert "the policy" not in out
-
-
 @pytest.mark.parametrize("name", [name for name in LINES if name not in LOOKS | {"preflight"}])
 def test_a_viewer_acts_on_nothing(as_viewer: Kubectl, name: str) -> None:
     code, out, err = as_viewer(name, *LINES[name])
@@ -181,24 +163,3 @@ def test_a_viewer_acts_on_nothing(as_viewer: Kubectl, name: str) -> None:
     asks = "cluster administrators" if name in FOR_ADMINISTRATORS else role
     assert asks in err
     assert err.count("\n") == 1
-
-
-def test_nobody_but_an_administrator_uninstalls(as_operator: Kubectl) -> None:
-    code, _, err = as_operator("uninstall", "--yes")
-    assert code == 1
-    assert "not allowed" in err
-
-
-@pytest.mark.parametrize(
-    ("command", "role"),
-    [("fleet", "gpuward-viewer"), ("plan", "gpuward-planner"), ("quarantine", "gpuward-operator"),
-     ("resume", "gpuward-operator")],
-)  # fmt: skip
-def test_walk_whoever_may_nothing_asks_once_for_the_role_of_the_command(
-    tmp_path: Path, command: str, role: str
-) -> None:
-    options: dict[str, Any] = {"authorization": "RBAC", "tokens": {"secret": viewer()}}
-    with cluster(tmp_path, load_fleet, **options) as kubectl:
-        code, _, err = kubectl(command, *LINES[command])
-    assert code == 1
-    assert f"ask for the ClusterRole {role}" in err

@@ -14,8 +14,6 @@ import pytest
 
 from hack.sim.cluster import resource as r
 from remediator.kubectl import act
-from remediator.kubectl.cli import DRY
-from remediator.kubectl.command import COMMANDS
 from tests.support.remediator.kubectl_cluster import (
     REPOSITORY,
     Kubectl,
@@ -91,9 +89,6 @@ ACTS = [
 ]
 
 
-WRITING = [one for one in COMMANDS if one.writes]
-
-
 @pytest.mark.parametrize(
     ("words", "code"),
     [
@@ -116,28 +111,11 @@ def test_all_pauses_end_only_after_a_word(tmp_path: Path, words: tuple[str, ...]
         assert "Nothing was done; agree with --yes" in err
 
 
-def test_a_pause_takes_labels_as_kubectl_does(fleet, tmp_path: Path):
-    with cluster(tmp_path, load_fleet) as kubectl:
-        words = ("pause", "-l", "gpuward.io/health in (unknown,none),!rack", *REASON)
-        said = kubectl(*words)[1]
-        listed = kubectl("fleet")[1]
-    assert said.startswith("paused on 2 of 13 nodes (gpuward.io/health in (unknown,none),!rack)")
-    assert "nodes with gpuward.io/health in (unknown,none),!rack: fan noise" in listed
-
-
 def everything(kubectl: Kubectl) -> str:
     client = kubectl.hosted.server.client
     kinds = (r.NODES, QUARANTINES, r.PODS)
     found = [kubectl.hosted.run(client.list(kind))[0] for kind in kinds]
     return json.dumps(found, sort_keys=True)
-
-
-def test_a_dry_run_is_one_also_where_it_fails_on_one_of_several_nodes(fleet):
-    code, out, err = fleet("hold", HEALTHY, "gpu-never", BLOCKED, "--dry-run", *REASON)
-    first, *said = out.rstrip().splitlines()
-    assert (code, first) == (1, DRY), err
-    assert len(said) > 1
-    assert all(line.startswith("  ") or not line for line in said)
 
 
 def test_whoever_stops_in_the_middle_hears_what_was_asked_for_until_then(fleet, monkeypatch):
@@ -172,12 +150,6 @@ def test_a_dry_run_changes_nothing(fleet, words):
 """The cluster, the options and the terminal of a look that asks none of them."""
 
 
-@pytest.mark.parametrize("command", [None, *(one.name for one in COMMANDS)])
-def test_every_command_says_its_version(command):
-    code, out, _ = run_command(*([command] if command else []), "--version")
-    assert (code, out.startswith("gpuward ")) == (0, True)
-
-
 def test_ctrl_c_ends_in_one_word_and_130(tmp_path):
     """While an API server does not answer: what a person does then."""
     silent = (
@@ -200,14 +172,6 @@ def test_ctrl_c_ends_in_one_word_and_130(tmp_path):
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "kubectl gpuward: interrupted\n"
-
-
-@pytest.mark.parametrize("words", ACTS, ids=[words[0] for words in ACTS])
-def test_a_dry_run_needs_no_agreement(fleet, words):
-    """Whoever only wants to see what would come of it is told, and not asked."""
-    code, _, err = fleet(*(word for word in words if word != "--yes"), "--dry-run")
-    assert code == 0, err
-    assert "agree with --yes" not in err
 
 
 def test_what_is_the_same_for_all_nodes_is_read_at_the_first_of_them(tmp_path: Path) -> None:

@@ -58,15 +58,6 @@ def test_options_are_accepted_before_and_after_the_command(fleet, arguments):
     assert json.loads(out)["kind"] == "List"
 
 
-def test_walk_a_reason_in_bytes_that_the_locale_cannot_read_is_kept_as_text(fleet):
-    """`--reason` from a terminal or a script of another encoding: Python has surrogates then."""
-    umlaut = "L\u00fcfter"
-    for raw in (umlaut.encode(), umlaut.encode("latin-1")):
-        typed = raw.decode("ascii", "surrogateescape")
-        code, _, err = fleet("pause", "--reason", typed, "--dry-run")
-        assert (code, err) == (0, "")
-
-
 def test_an_api_server_that_is_away_is_said_in_one_line(tmp_path):
     with cluster(tmp_path) as kubectl:
         kubeconfig = str(kubectl.kubeconfig)
@@ -170,12 +161,6 @@ def test_an_unusable_kubeconfig_is_wrong_use(tmp_path, text, said):
     assert said in err
 
 
-def test_a_context_that_is_not_there_is_named(fleet):
-    code, _, err = fleet("--context", "nix", "fleet")
-    assert code == 64
-    assert "has no context nix; kubectl config get-contexts lists them" in err
-
-
 def grant(role: str):
     """The fleet, with one ClusterRole of ours bound to ann."""
     binding = {
@@ -193,45 +178,6 @@ def grant(role: str):
         hosted.run(post_manifests(hosted.server.client, [*read_manifests(ROLES), binding]))
 
     return fill
-
-
-def test_a_viewer_learns_what_may_be_read_and_what_to_ask_for(tmp_path):
-    """RBAC of the viewer role: nothing is a traceback, nothing acts, the cause is still told."""
-    options: dict[str, Any] = {"authorization": "RBAC", "tokens": {"secret": viewer()}}
-    with cluster(tmp_path, grant("gpuward-viewer"), **options) as kubectl:
-        code, out, err = kubectl("why", BLOCKED)
-        assert (code, err) == (0, "")
-        assert "PDB serving/solo" in out
-        assert "NVRM: Xid" in out
-        assert kubectl("fleet")[0] == 0
-        code, out, err = kubectl("release", BLOCKED, "--reason", "x", "--yes")
-        assert (code, out) == (1, "")
-        assert "not allowed" in err
-        assert "ask for the ClusterRole gpuward-operator" in err
-        code, _, err = kubectl("uninstall", "--yes")
-        assert code == 1
-        assert "not allowed" in err
-
-
-def test_a_release_names_what_is_still_wrong_before_it_happens(tmp_path):
-    with cluster(tmp_path, load_fleet) as kubectl:
-        assert kubectl("hold", BLOCKED, "--reason", "vendor")[0] == 0
-        code, out, err = kubectl("release", BLOCKED, "--reason", "tested")
-        session = kubectl.get(QUARANTINES, f"{BLOCKED}-0badcafe")["spec"]
-    assert (code, out) == (1, "")
-    assert "Still active: Xid" in err
-    assert "It is held; a release goes over that, and the hold stays on the node" in err
-    assert "Nothing was done; agree with --yes" in err
-    assert "release" not in session
-
-
-def test_a_stranger_is_refused_with_the_role_to_ask_for(tmp_path):
-    options: dict[str, Any] = {"authorization": "RBAC", "tokens": {"secret": viewer("bob")}}
-    with cluster(tmp_path, grant("gpuward-viewer"), **options) as kubectl:
-        for command in (("fleet",), ("why", BLOCKED)):
-            code, out, err = kubectl(*command)
-            assert (code, out) == (1, "")
-            assert "ask for the ClusterRole gpuward-viewer" in err
 
 
 def test_an_operator_acts_and_who_acted_is_recorded(tmp_path):
@@ -320,9 +266,3 @@ def test_every_command_prints_one_list_of_documented_kinds(fleet, command, form)
     (row,) = re.findall(rf"^\| `{command.name}` \| `{kind}` \| (.*) \|$", page, re.MULTILINE)
     documented = {"apiVersion", "kind", "metadata", *re.findall(r"`(\w+)`", row)}
     assert {key for one in found["items"] for key in one} <= documented
-
-
-def test_an_empty_answer_is_an_empty_list(tmp_path):
-    with cluster(tmp_path) as kubectl:
-        code, out, _ = kubectl("fleet", "-o", "json")
-    assert (code, json.loads(out)["items"]) == (0, [])

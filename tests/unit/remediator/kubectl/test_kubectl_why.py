@@ -12,13 +12,11 @@ import pytest
 
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why import why_lines as why
-from rules.api.nodes import AgentPod, FreshNode
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
 from tests.support.remediator.kubectl_cluster import REPOSITORY
 from tests.support.remediator.kubectl_looks import ENFORCE, NAME, look
 from tests.support.remediator.kubectl_objects import (
-    NOW,
     ago,
     condition,
     marked,
@@ -56,12 +54,6 @@ def test_a_healthy_node_says_so_in_two_lines() -> None:
             "its agent is alive"
         ),
     ]
-
-
-def test_of_usable_gpus_it_says_how_many_are_degraded() -> None:
-    gpus = [{"uuid": f"GPU-{n}", "health": "Degraded" if n < 2 else "Healthy"} for n in range(8)]
-    worn = verdict(NAME, health="Degraded", gpus=gpus)
-    assert "Degraded, 8/8 GPUs usable, 2 of them degraded, driver" in why(look(worn))[1]
 
 
 @pytest.mark.parametrize(
@@ -131,32 +123,6 @@ def test_an_agent_that_is_not_there_says_where_to_look() -> None:
     assert "kubectl get daemonset -A -l app.kubernetes.io/name=gpuward" in text
 
 
-def test_walk1_17_a_verdict_that_was_deleted_is_not_said_to_never_have_been() -> None:
-    text = " ".join("\n".join(why(look(None, on=node(NAME)))).split())
-    assert "Unknown: there is no verdict for this node any more; an agent that" in text
-    assert "no agent has ever published" not in text
-
-
-@pytest.mark.parametrize(
-    ("labels", "said"),
-    [({}, True), ({"gpuward.io/gpus": "8"}, False), ({"nvidia.com/gpu.present": "true"}, False)],
-)
-def test_walk_a_node_that_nobody_says_has_gpus_is_said_to_be_one(
-    labels: dict[str, str], said: bool
-) -> None:
-    """`why` of a node without GPUs read like a failure of gpuward."""
-    bare = {"metadata": {"name": NAME, "labels": labels}, "spec": {}, "status": {}}
-    seen = NodeLook(name=NAME, now=NOW, node=msgspec.convert(bare, FreshNode))
-    assert ("no label says that it has NVIDIA GPUs" in "\n".join(why(seen))) is said
-
-
-def test_a_pod_of_the_agent_that_is_there_but_silent_is_shown_by_a_command() -> None:
-    pod = AgentPod(uid="u", node=NAME, ready=False, ready_changed_at=NOW - 600)
-    text = "\n".join(why(look(sick(NAME, publisher={"podUID": "u"}), agents=(pod,))))
-    assert "Unknown: the agent's pod is not Ready" in text
-    assert f"--field-selector spec.nodeName={NAME}" in text
-
-
 def test_what_may_not_be_read_is_named_and_the_rest_is_told() -> None:
     lines = why(look(sick(NAME), session("s", NAME, "Draining", "m"), node=None, agents=None,
                      unseen=("the node (get nodes)",)))  # fmt: skip
@@ -165,16 +131,6 @@ def test_what_may_not_be_read_is_named_and_the_rest_is_told() -> None:
     assert "unseen   the node (get nodes)" in text
     assert "agent is alive" not in text
     assert "NVRM: Xid" in text
-
-
-def test_words_of_a_newer_remediator_do_not_stop_it() -> None:
-    tomorrow = session(
-        "s", NAME, "Repairing", "Resetting the GPU.", steps=("Repairing",),
-        conditions=[{"type": "New", "status": "True", "reason": "NewReason", "message": "New."}],
-    )  # fmt: skip
-    text = "\n".join(why(look(sick(NAME), tomorrow)))
-    assert "gpu-7: Repairing for 14m" in text
-    assert "blocked  NewReason: New" in text
 
 
 def test_a_flood_of_incidents_gpus_and_steps_stays_readable() -> None:
@@ -209,36 +165,3 @@ def test_a_mark_that_cannot_come_off_says_who_refuses_and_what_to_do() -> None:
     assert f"refused: {clause}." in text
     assert "blocked MarkRefused" in text
     assert "ends with: whoever runs the admission policy or webhook" in text
-
-
-def test_what_blocks_names_its_runbook() -> None:
-    for path in ("why.txt", "why-other-states.txt"):
-        text = (GOLDEN / path).read_text(encoding="utf-8")
-        for named in re.findall(r"runbook: (\S+)", text):
-            assert (REPOSITORY / named).is_file()
-        assert "runbook: docs/runbooks/blocked/" in text
-
-
-@pytest.mark.parametrize("width", [40, 60, 80])
-def test_lines_fit_the_terminal(width: int) -> None:
-    one = session("s", NAME, "Draining", "word " * 60, steps=("Draining",))
-    for line in why(look(sick(NAME), one), width=width)[1:]:
-        assert len(line) <= width or re.search("> |kubectl |nvidia-smi|explain|20..-..-..T", line)
-
-
-def test_a_failed_test_that_keeps_the_node_out_is_no_closed_cause() -> None:
-    """It is in no verdict of the agent, and the session rests on it all the same."""
-    failed = {
-        "source": "Validation", "incident": "v-1", "reason": "ValidationFailed",
-        "severity": "Fatal", "message": "GPU 4 reads 3 words of its memory back wrong.",
-    }  # fmt: skip
-    test = {
-        "provider": "Builtin", "attempt": 1, "state": "Failed", "object": "v-1",
-        "startedAt": ago(6), "endedAt": ago(5), "message": failed["message"],
-        "checks": [{"verdict": "fail", "id": "memory", "gpu": "4", "value": 3, "unit": "words"}],
-    }  # fmt: skip
-    one = session("s", NAME, "Quarantined", "m", spec={"causes": [failed]}, validation=[test])
-    text = "\n".join(why(look(verdict(NAME), one)))
-    assert "ValidationFailed (Fatal), holds until something is done about it" in text
-    assert "not active any more" not in text
-    assert "fail: memory on GPU 4, 3 words" in text

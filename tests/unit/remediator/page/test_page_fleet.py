@@ -7,22 +7,17 @@ import dataclasses
 import msgspec
 import pytest
 
-from remediator.page.rendering import described, headline
+from remediator.page.rendering import headline
 from remediator.view.fleet_view import fleet_page
 from remediator.view.session_view import session_row
 from remediator.view.shapes import Counts, FleetFilter, FleetPage
 from remediator.view.state import PageState
-from rules.api.health import GpuStatus, HealthStatus
-from rules.api.metadata import TimedMeta
 from rules.api.nodes import (
     AgentPod,
-    HealthView,
     NodeView,
-    ObjectMeta,
-    PauseView,
     QuarantineView,
 )
-from rules.api.quarantine import Condition, Mode, PauseScope, PauseSpec
+from rules.api.quarantine import Condition, Mode
 from rules.policy.policy import Budget, Policy
 from tests.support.remediator.page_fleet import (
     NOW,
@@ -49,17 +44,6 @@ def small() -> PageState:
         [blocked_session("b-1", "b"), session("a-0", "a", "Released", opened_s=90_000)],
         [verdict("b")],
     )
-
-
-def test_a_row_says_what_the_node_and_its_verdict_say() -> None:
-    rows = {row.name: row for row in fleet(small()).nodes}
-
-    assert (rows["b"].health, rows["b"].gpus, rows["b"].gpus_healthy) == ("unhealthy", 8, 7)
-    assert [(m.index, m.health, m.reason) for m in rows["b"].marks] == [
-        (3, "unhealthy", "Xid79GPUFallenOffBus")
-    ]
-    assert (rows["b"].phase, rows["b"].mode) == ("Draining", "Enforce")
-    assert (rows["a"].phase, rows["a"].marks) == ("", ())
 
 
 @pytest.mark.parametrize(
@@ -115,60 +99,6 @@ def test_the_fleet_in_one_sentence(changes: dict[str, int], expected: str) -> No
     assert headline(msgspec.structs.replace(calm, **changes)) == expected
 
 
-def test_every_square_says_its_state_in_words() -> None:
-    rows = {row.name: row for row in fleet(small()).nodes}
-
-    assert described(rows["a"]) == "a: healthy, 8 of 8 GPUs usable"
-    assert described(rows["b"]) == "b: unhealthy, 7 of 8 GPUs usable, Draining"
-    assert described(rows["c"]) == "c: healthy, 8 of 8 GPUs usable, kubelet not ready"
-
-
-def test_only_a_node_that_is_not_even_draws_its_gpus_one_by_one() -> None:
-    page = fleet_html(small())
-
-    assert page.count('<span class="q unhealthy"></span>') == 1
-    assert page.count('<span class="q healthy"></span>') == 7
-    assert 'class="n healthy g8 even" href="/nodes/a"' in page
-    assert 'class="n unhealthy session g8" href="/nodes/b"' in page
-
-
-def test_a_cordon_of_others_and_a_shadow_session_look_different() -> None:
-    page = fleet_html(
-        state(
-            [node("a", spec={"unschedulable": True}), node("b")],
-            [session("b-1", "b", "Pending", mode="Shadow")],
-        )
-    )
-
-    assert "a: healthy, 8 of 8 GPUs usable, cordoned, not by gpuward" in page
-    assert "b: healthy, 8 of 8 GPUs usable, Pending (Shadow)" in page
-    assert 'class="n healthy cordoned g8 even"' in page
-    assert 'class="n healthy shadow g8 even"' in page
-
-
-@pytest.mark.parametrize(
-    ("gpus", "squares"),
-    [pytest.param("3", 3, id="odd count"), pytest.param("5000", 64, id="no more than fit")],
-)
-def test_unusual_gpu_counts_are_drawn_one_by_one(gpus: str, squares: int) -> None:
-    labels = {"gpuward.io/gpus": gpus, "gpuward.io/gpus-healthy": gpus}
-
-    assert fleet_html(state([node("a", labels=labels)])).count(
-        '<span class="q healthy"></span>'
-    ) == (squares)
-
-
-def test_gpus_are_placed_by_their_index() -> None:
-    gpus = tuple(GpuStatus(index=i, health="Degraded" if i == 7 else "Healthy") for i in range(8))
-    health = HealthView(
-        metadata=TimedMeta(name="a"), status=HealthStatus(health="Degraded", gpus=gpus)
-    )
-    page = fleet_html(state([node("a", labels={"gpuward.io/health": "degraded"})], (), [health]))
-
-    assert page.count('class="q healthy"></span>') == 7
-    assert '<span class="q degraded"></span></a>' in page
-
-
 def test_open_sessions_come_in_the_order_of_need() -> None:
     page = fleet_html(
         state(
@@ -184,46 +114,6 @@ def test_open_sessions_come_in_the_order_of_need() -> None:
     table = page[page.index('id="open"') :]
     places = [table.index(f"/nodes/{name}") for name in ("stuck", "old", "new")]
     assert places == sorted(places)
-
-
-def test_pauses_an_open_breaker_and_a_view_that_is_behind_are_said_first() -> None:
-    scope = PauseScope(all=True)
-    pauses = [
-        PauseView(
-            metadata=ObjectMeta(name="freeze"),
-            spec=PauseSpec(scope=scope, reason="release week", by="ana"),
-        ),
-        PauseView(
-            metadata=ObjectMeta(name="over"),
-            spec=PauseSpec(scope=scope, reason="long over", until="2020-01-01T00:00:00Z"),
-        ),
-    ]
-    storm = [session(f"n{i}-1", f"n{i}", "Marked") for i in range(4)]
-    page = fleet_html(
-        state(
-            [node(f"n{i}") for i in range(9)],
-            storm,
-            (),
-            pauses,
-            problem="No list of nodes.",
-            policy_problem="mode is wrong; the last good one goes on.",
-        )
-    )
-
-    assert "Paused by ana.</strong> all nodes, until it is ended: release week" in page
-    assert "long over" not in page
-    assert "Circuit breaker open: new quarantines paused." in page
-    assert "The view is incomplete or old.</strong> No list of nodes." in page
-    assert "The policy file is not valid.</strong> mode is wrong; the last good one" in page
-
-
-@pytest.mark.parametrize("own", ["", "No list of nodes."])
-def test_a_leader_that_cannot_act_is_said_once(own: str) -> None:
-    page = fleet_html(
-        state([node("n1")], problem=own, leader_problem="It may not open a session.")
-    )
-    said = "The leader cannot act.</strong> It may not open a session." in page
-    assert said == (not own), "what it says of its view is the same"
 
 
 @pytest.mark.parametrize(
@@ -248,13 +138,6 @@ def test_budgets_without_room_are_shown_and_the_others_counted(
     assert more in page
 
 
-def test_an_empty_fleet_says_where_to_look() -> None:
-    page = fleet_html(state())
-
-    assert "No node carries the label gpuward.io/gpus" in page
-    assert "No node is quarantined" in page
-
-
 def unseen(name: str) -> NodeView:
     return node(name, labels={"gpuward.io/health": "unknown"})
 
@@ -263,24 +146,6 @@ def test_only_gpus_that_are_seen_are_counted_as_healthy() -> None:
     found = fleet(state([node("a"), unseen("b")])).counts
 
     assert (found.gpus, found.gpus_seen, found.gpus_healthy) == (16, 8, 8)
-
-
-@pytest.mark.parametrize(
-    ("blind", "alarmed"), [pytest.param(1, False, id="half"), pytest.param(2, True, id="most")]
-)
-def test_a_fleet_that_is_mostly_unseen_raises_an_alarm(blind, alarmed) -> None:
-    page = fleet_html(state([node("a"), *(unseen(f"b{number}") for number in range(blind))]))
-
-    assert ("Most GPUs are unknown." in page) is alarmed
-    assert f"{8 * blind} unknown" in page
-
-
-def test_an_opt_out_is_not_called_a_pause() -> None:
-    halted = Condition(type="Paused", reason="OptOut", message="the node carries the label")
-    page = fleet_html(state([sick("a")], [session("a-1", "a", "Pending", conditions=(halted,))]))
-
-    assert "opted out" in page
-    assert '">Paused' not in page
 
 
 def test_why_so_many_are_unknown_after_the_api_server_was_away_is_one_sentence() -> None:
@@ -366,16 +231,3 @@ def test_the_filter_restricts_map_and_sessions_and_not_the_counts(
     assert page.count('<a class="n ') == len(nodes)
     assert ("No node matches." in page) is (not nodes)
     assert "<script>" not in page
-
-
-def test_the_filter_offers_what_there_is() -> None:
-    found = fleet(crowd())
-    assert found.reasons == ("RowRemapFailure", "Xid79GPUFallenOffBus")
-    assert (found.racks, found.phases) == (("r0", "r1", "r2", "r3"), ("Draining", "Pending"))
-    page = fleet_html(crowd(), rack="r1")
-    assert "<option selected>r1</option>" in page
-
-
-def test_the_map_stands_before_the_sessions() -> None:
-    page = fleet_html(crowd())
-    assert page.index('id="map"') < page.index('id="open"') < page.index('id="limits"')

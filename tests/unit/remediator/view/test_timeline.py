@@ -22,7 +22,6 @@ from tests.support.remediator.page_fleet import (
     NOW,
     ago,
     node,
-    node_html,
     node_of,
     session,
     sick,
@@ -156,21 +155,6 @@ def test_who_let_each_step_go_and_why_stands_in_the_lane_of_people() -> None:
     ]
 
 
-def test_only_who_opened_a_session_is_said_to_have_asked_at_its_beginning() -> None:
-    fault = Cause(source="Detector", reason="Xid79GPUFallenOffBus")
-    ann, ben = (Cause(source="Human", by=who, message="fan noise") for who in ("ann", "ben"))
-    for causes, said in (
-        ((ann, ben), ["quarantine asked for", "quarantine asked for later"]),
-        ((fault, ben), ["quarantine asked for later"]),
-    ):
-        there = session("n-1", NODE)
-        there = msgspec.structs.replace(
-            there, spec=msgspec.structs.replace(there.spec, causes=causes)
-        )
-        items = node_timeline([there], None, NOW)
-        assert [i.what for i in items if i.lane == "person"] == said
-
-
 def test_who_asked_later_is_dated_by_when_they_said_it_within_the_session() -> None:
     fault = Cause(source="Detector", reason="Xid79GPUFallenOffBus")
     there = session("n-1", NODE)
@@ -187,30 +171,11 @@ def test_who_asked_later_is_dated_by_when_they_said_it_within_the_session() -> N
         assert said == [(when, "quarantine asked for", "ben")]
 
 
-def test_a_release_that_is_asked_for_has_its_moment_while_the_session_goes_on() -> None:
-    there = session("n-1", NODE)
-    asked = ReleaseRequest(by="ben", reason="mine", at=ago(10))
-    spec = msgspec.structs.replace(there.spec, release=asked)
-    items = node_timeline([msgspec.structs.replace(there, spec=spec)], None, NOW)
-    said = [(i.at, i.what, i.by, i.said) for i in items if i.lane == "person"]
-    assert said == [(ago(10), "release asked for", "ben", "mine")]
-
-
 def test_phases_follow_each_other_and_the_last_one_goes_on() -> None:
     phases = [i for i in of("session") if i.session == "gpu-healthy-2"]
     assert [(i.what, lasted(i)) for i in phases] == [("Pending", "10s"), ("Draining", "goes on")]
     ended = [i for i in of("session") if i.session == "gpu-healthy-1"][-1]
     assert (ended.what, lasted(ended)) == ("Released", "")
-
-
-def test_the_page_has_every_item_as_a_row() -> None:
-    page = node_html(eventful(), NODE)
-    table = page[page.index('class="rows happened"') :]
-    table = table[: table.index("</table>")]
-    assert table.count("<tr>") == 1 + len(timeline())
-    for lane in ("fault", "session", "repair", "test", "node", "person"):
-        assert f'<span class="lane">{lane}</span>' in table
-    assert "drill is over" in table
 
 
 @pytest.mark.parametrize("at", ["", "yesterday", "2026-13-45T99:00:00Z", "9999999999999999"])

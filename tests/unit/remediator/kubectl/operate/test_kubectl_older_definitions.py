@@ -9,7 +9,6 @@ import pytest
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.http.threaded import HostedServer
 from remediator.kubectl.preflight import unknown_fields
-from rules.text.kube_status import refused_fields
 from tests.support.remediator.kubectl_cluster import Kubectl, cluster
 from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_objects import BLOCKED, QUARANTINES, Object
@@ -39,31 +38,6 @@ def test_a_release_that_would_be_dropped_is_refused(kubectl: Kubectl) -> None:
     assert "are older than this command" in err
     assert "do not know spec.release" in err
     assert "kubectl apply -k daemonset/crds" in err
-
-
-@pytest.mark.parametrize(
-    ("body", "fields"),
-    [
-        pytest.param(
-            b'{"code":422,"message":" \\"\\" is invalid: patch: Invalid value: \\"{...}\\": '
-            b'strict decoding error: unknown field \\"spec.release\\""}',
-            ("spec.release",),
-            id="a-patch-as-1.36-answers-it",
-        ),
-        pytest.param(
-            b'{"message":"strict decoding error: unknown field \\"spec.a\\", unknown field '
-            b'\\"spec.b[0].c\\""}',
-            ("spec.a", "spec.b[0].c"),
-            id="two",
-        ),
-        pytest.param(b'{"message":"unknown field \\"x\\""}', (), id="another-answer"),
-        pytest.param(b"", (), id="nothing"),
-    ],
-)
-def test_refused_fields_are_found_behind_the_whole_object(
-    body: bytes, fields: tuple[str, ...]
-) -> None:
-    assert refused_fields(body.replace(b"{...}", b"x" * 200_000)) == fields
 
 
 def test_what_is_known_is_written_as_before(kubectl: Kubectl) -> None:

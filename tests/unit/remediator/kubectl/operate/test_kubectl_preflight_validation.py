@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from hack.sim.cluster.calls import Caller
@@ -61,34 +60,9 @@ def test_with_the_component_a_test_finds_all_it_needs(tmp_path: Path) -> None:
     assert line.startswith("ok    test under load gpuward-validate: is there")
 
 
-@pytest.mark.parametrize("policy", [{"provider": "Auto"}, {}])
-def test_walk_auto_finds_the_component_or_says_nothing(
-    tmp_path: Path, policy: dict[str, str]
-) -> None:
-    (line,) = said(tmp_path, "validate", runtime=False, **policy)
-    assert line.startswith("FAIL")
-    assert "there is no RuntimeClass nvidia" in line
-    assert said(tmp_path, runtime=False, **policy) == []
-
-
 def test_what_is_missing_is_named_with_the_component(tmp_path: Path) -> None:
     (line,) = said(tmp_path, runtime=False, provider="Job")
     assert line.startswith("FAIL")
     assert "there is no PodTemplate gpuward-validate" in line
     assert "may not create jobs.batch" in line
     assert "add component validate" in line
-
-
-def test_tests_of_new_nodes_need_the_component(tmp_path: Path) -> None:
-    (line,) = said(tmp_path, runtime=False, newNodes=True)
-    assert line.startswith("FAIL")
-    assert "add component validate" in line
-
-
-def test_a_runtime_class_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    (line,) = said(tmp_path, "validate", runtime=False, provider="Job")
-    assert "there is no RuntimeClass nvidia" in line
-
-
-def test_a_policy_without_tests_is_asked_nothing(tmp_path: Path) -> None:
-    assert said(tmp_path, runtime=False) == []

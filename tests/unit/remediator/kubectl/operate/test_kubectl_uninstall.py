@@ -33,7 +33,6 @@ from tests.support.remediator.kubectl_objects import (
 
 Object = dict[str, Any]
 FOREIGN = {"key": "example.com/mine", "value": "x", "effect": "NoExecute"}
-LATER = {"key": "example.com/later", "effect": "NoSchedule"}
 BEFORE: dict[str, Object] = {
     "plain": {},
     "tainted": {
@@ -205,29 +204,6 @@ def test_s50_after_a_storm_every_node_is_byte_for_byte_as_before(tmp_path: Path)
         assert pictures(kubectl) == before
 
 
-def test_what_others_add_in_the_storm_stays(tmp_path: Path) -> None:
-    with cluster(tmp_path, fill) as kubectl:
-        storm(kubectl)
-        marked = kubectl.get(r.NODES, "plain")["spec"]["taints"]
-        body = {
-            "metadata": {"labels": {"example.com/new": "1"}},
-            "spec": {"taints": [*marked, LATER]},
-        }
-        kubectl.hosted.run(kubectl.hosted.server.client.patch(r.NODES, "plain", body))
-        assert kubectl("uninstall", "--yes")[0] == 0
-        after = picture(kubectl, "plain")
-    assert after["labels"] == {"example.com/new": "1"}
-    assert [
-        taint for taint in after["taints"] if taint["key"] != "node.kubernetes.io/unschedulable"
-    ] == [LATER]
-
-
-def test_a_lease_that_nobody_renews_is_no_leader(tmp_path: Path) -> None:
-    with cluster(tmp_path, fill) as kubectl:
-        load(kubectl.hosted, r.LEASES, lease(NOW - 120, "laptop"))
-        assert kubectl("uninstall", "--yes")[0] == 0
-
-
 def test_a_dry_run_says_what_the_real_one_will(tmp_path: Path) -> None:
     """Also of a cordon of ours: it is there still, and nobody else's."""
     with cluster(tmp_path, fill) as kubectl:
@@ -241,16 +217,6 @@ def test_a_dry_run_says_what_the_real_one_will(tmp_path: Path) -> None:
         assert pictures(kubectl) == marked
         _, does, _ = kubectl("uninstall", "--yes")
         assert would.splitlines()[1].strip() == does.splitlines()[0]
-
-
-def test_without_yes_nothing_is_done(tmp_path: Path) -> None:
-    with cluster(tmp_path, fill) as kubectl:
-        storm(kubectl)
-        marked = pictures(kubectl)
-        code, out, err = kubectl("uninstall")
-        assert (code, out) == (1, "")
-        assert "agree with --yes" in err
-        assert pictures(kubectl) == marked
 
 
 def test_a_pod_that_does_not_end_stops_it_before_any_node(

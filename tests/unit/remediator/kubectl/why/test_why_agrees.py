@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-import msgspec
 import pytest
 
-from remediator.kubectl.in_force import Leadership
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why import why_lines as why
-from rules.api.leaders_word import LeadersWord
-from rules.api.nodes import LeaseView
 from rules.policy.policy import Policy
 from rules.policy.shadow import UnreadPolicy
 from rules.session.decide import decide
-from tests.support.remediator.kubectl_cluster import lease
 from tests.support.remediator.kubectl_looks import NAME, SESSION, told
 from tests.support.remediator.kubectl_looks import look as seen_by
 from tests.support.remediator.kubectl_objects import (
@@ -118,32 +112,6 @@ def test_a_session_that_should_have_opened_long_ago_is_not_promised_without_a_do
     assert ("the remediator does not act; kubectl gpuward preflight" in said) == doubts
 
 
-def led_by(word: LeadersWord) -> Leadership:
-    """A remediator leads and says this of itself."""
-    led = lease(NOW - 1, "r-1")
-    led["metadata"]["annotations"] = word.annotations()
-    return Leadership(namespace="gpuward", now=NOW, lease=msgspec.convert(led, LeaseView))
-
-
-def test_what_a_leader_says_of_itself_is_said_in_place_of_a_doubt() -> None:
-    word = LeadersWord(unable="nodes: refused (403)", unable_since=NOW - 540)
-    seen = replace(look(), leader=led_by(word))
-    said = told(seen)
-    cannot = "cannot act, since 2026-03-05 11:51 UTC (9m ago): nodes: refused (403)"
-    assert f"nothing while the remediator that leads {cannot}" in said
-    assert "once it can act: a session opens within seconds" in said
-    healthy = replace(seen_by(on=node(NAME)), leader=led_by(word))
-    assert "cannot act" not in told(healthy), "nothing is awaited of it"
-
-
-def test_a_drain_of_a_remediator_that_cannot_act_is_told_as_of_when_it_could() -> None:
-    opened = session(SESSION, NAME, "Draining", "So it stood.")
-    word = LeadersWord(unable="nodes: refused (403)", unable_since=NOW - 540)
-    said = told(seen_by(sick(NAME), opened, on=marked(NAME, SESSION), leader=led_by(word)))
-    assert "So it stood. so it stood at 2026-03-05 11:51 UTC, when the remediator could" in said
-    assert "nothing while the remediator that leads cannot act" in said
-
-
 @pytest.mark.parametrize("mode", ["Shadow", "Enforce"])
 def test_why_sends_nobody_to_a_mode_where_no_policy_could_be_read(mode: str) -> None:
     paused = [condition("Paused", "PolicyUnread", "No policy could be read.")]
@@ -158,9 +126,3 @@ def test_why_sends_nobody_to_a_mode_where_no_policy_could_be_read(mode: str) -> 
     else:
         assert "nothing, in Shadow, which nobody chose: no policy could be read since" in said
         assert "a policy that can be read has the node judged again" in said
-
-
-def test_why_of_a_fault_without_a_session_knows_a_shadow_that_nobody_chose() -> None:
-    said = told(look(policy=UnreadPolicy()))
-    assert "nothing is touched in Shadow, which nobody chose: no policy could be read" in said
-    assert "quarantine gpu-7" not in said

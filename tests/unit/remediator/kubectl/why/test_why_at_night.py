@@ -25,7 +25,6 @@ from tests.support.remediator.kubectl_objects import (
     marked,
     node,
     session,
-    sick,
     verdict,
 )
 
@@ -45,40 +44,11 @@ def told(
     return in_one_line(look(health, *sessions, on=there, **more))
 
 
-def test_a_switch_is_called_no_gpu() -> None:
-    health = sick(NAME, "nvidia-nvswitch3: SXid (PCI:0000:0a:00.0): 20034, Fatal, Link 30")
-    (incident,) = health["status"]["incidents"]
-    incident |= {"reason": "SXidFatal", "scope": "Node", "gpus": [], "pci": ["0000:0a:00"]}
-    assert "NVSwitch at 0000:0a:00" in told(health)
-
-
 def test_a_driver_that_was_let_go_on_request_is_no_agent_to_be_looked_for() -> None:
     released = {"name": "nvml", "state": "Released", "reason": "Released", "since": ago(3)}
     said = told(verdict(NAME, sources=[released]), labels={UPGRADE: "pod-restart-required"})
     assert "its agent let go of the driver 3m ago, as it should: the GPU Operator is" in said
     assert "kubectl get pods -A" not in said
-
-
-def test_an_upgrade_that_broke_off_is_named_with_what_starts_it_again() -> None:
-    absent = {"name": "nvml", "state": "Down", "reason": "DriverAbsent", "since": ago(3)}
-    said = told(
-        verdict(NAME, health="Unknown", sources=[absent]), labels={UPGRADE: "upgrade-failed"}
-    )
-    assert "the GPU Operator's driver upgrade failed here and waits for a person" in said
-    assert f"{UPGRADE}=upgrade-required" in said
-
-
-def test_where_the_part_goes_back_the_evidence_for_the_vendor_is_named() -> None:
-    health = sick(NAME)
-    health["status"]["incidents"][0] |= {"recommendedAction": "ReplaceNode"}
-    opened = session(
-        SESSION,
-        NAME,
-        "Quarantined",
-        "So it stands.",
-        evidence={"gpuEvidence": {"sha256": "0" * 64}},
-    )
-    assert f"for the vendor: kubectl gpuward evidence {NAME}" in told(health, opened=opened)
 
 
 class _Outrun:
@@ -138,13 +108,3 @@ def test_what_came_after_the_evidence_is_written_beside_it_and_said_to_be_missin
     assert alone is not None
     assert LATER not in alone.files
     assert LATER not in alone.files["summary.txt"]
-
-
-def test_a_pod_that_the_policy_leaves_is_named_and_a_daemon_s_is_not() -> None:
-    agent = {"name": "gpuward/gpuward-agent-x", "why": "DaemonSet"}
-    notebook = {"name": "research/notebook", "why": "unmanaged"}
-    left = {"named": [agent, notebook]}
-    opened = session(SESSION, NAME, "Draining", "x", drain={"leftByPolicy": left})
-    said = told(sick(NAME), opened=opened)
-    assert "left on it by policy: research/notebook (unmanaged)" in said
-    assert "gpuward-agent-x" not in said

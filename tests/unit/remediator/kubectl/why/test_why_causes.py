@@ -29,18 +29,6 @@ def test_the_repair_is_a_command_that_names_the_gpu() -> None:
     assert "more: gpuward-agent explain Xid95UncontainedMemoryError" in text
 
 
-def test_a_fault_that_got_another_name_is_told_by_both() -> None:
-    """Sentence, tables and alerts of the session say the first."""
-    health = sick(NAME)
-    health["status"]["incidents"][0]["reason"] = "RowRemapFailure"
-    cause = {"source": "Detector", "incident": f"i-{NAME}", "reason": "Xid64RowRemapFailed"}
-    of_this = session("gpu-7-1", NAME, "Quarantined", "Drained.", spec={"causes": [cause]})
-    said = "\n".join(why(look(health, of_this)))
-    assert "Xid64RowRemapFailed, now RowRemapFailure (Fatal), first seen" in said
-    assert "explain RowRemapFailure" in said
-    assert ", now Row" not in "\n".join(why(look(health)))
-
-
 SITE = {
     "match": "condition GpuBroken=True", "reason": "SiteGPUBroken",
     "severity": "Fatal", "level": "Drain", "for": "1s",
@@ -85,17 +73,3 @@ def test_without_a_step_left_repaired_is_offered_only_where_it_closes_the_cause(
     assert "kubectl gpuward repaired gpu-7 " in by_word
     both = without_step("Detector", "External", closes_on="Human")
     assert "kubectl gpuward repaired gpu-7 " in both
-
-
-def test_what_others_say_has_no_page_of_ours_to_explain_it() -> None:
-    assert "gpuward-agent explain" not in without_step("External")
-    assert "closes when it is taken back" in " ".join(without_step("External").split())
-
-
-def test_of_many_lines_the_first_is_shown_too() -> None:
-    """It is the kernel's; what an agent adds after its restart must not hide it."""
-    health = sick(NAME)
-    lines = ["NVRM: Xid (PCI:0000:9d:00): 79", "field 1 answered 15", "PCI: the device is gone"]
-    health["status"]["incidents"][0]["evidence"] = lines
-    said = [line.strip() for line in why(look(health))]
-    assert [line.strip("> ") for line in said if line.startswith("> ")] == [lines[0], lines[2]]

@@ -37,20 +37,3 @@ def test_walk_a_clock_that_is_wrong_is_said_which_way_and_how_far(on: Object, sa
     lines = told(look(verdict(NAME, publisher=IN_A_POD), on=on, agents=(POD,)))
     assert said in lines
     assert ("clock is" in lines) == bool(said)
-
-
-def test_without_the_kubelets_report_a_time_to_come_is_ahead_and_an_old_one_is_old() -> None:
-    later = verdict(NAME, observedAt=ago(-60), publisher=IN_A_POD)
-    assert "clock is 59m ahead of" in told(look(later, agents=(POD,)))
-    earlier = verdict(NAME, observedAt=ago(60), publisher=IN_A_POD)
-    assert "clock is" not in told(look(earlier, agents=(POD,)))
-
-
-def test_a_node_that_no_agent_judged_has_a_clock_too() -> None:
-    assert "clock is 10m behind" in told(look(on=reported(ago(14), ago(4))))
-
-
-def test_a_clock_behind_says_what_is_not_believed_meanwhile() -> None:
-    behind = reported(ago(44), ago(4))
-    lines = told(look(verdict(NAME, publisher=IN_A_POD), on=behind, agents=(POD,)))
-    assert "a reset or boot that it dates before the request proves no repair" in lines

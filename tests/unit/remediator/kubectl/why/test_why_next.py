@@ -56,44 +56,10 @@ def told(
     return in_one_line(replace(look(health, opened), node=there))
 
 
-def test_walk_a_node_that_is_only_cordoned_shows_how_its_pods_are_moved() -> None:
-    move = f'kubectl gpuward quarantine {NAME} --reason "..."'
-    assert move in told("Marked", level="Cordon")
-    assert move not in told("Marked", level="Drain")
-
-
-def test_walk_a_cordon_that_was_there_before_is_nobody_elses_than_its_maker_s() -> None:
-    before = f"cordon, not gpuward's: it was cordoned before session {SESSION}"
-    assert f"{before}, and it stays after a release" in told("Quarantined", prior=True)
-    assert "cordon, gpuward's" in told("Quarantined")
-
-
-def test_walk_whose_work_was_moved_is_said() -> None:
-    drain = {"evicted": 3, "recent": ["training/llm-0-0", "training/llm-0-1"]}
-    said = told("Quarantined", drain=drain, evidence={"gangs": ["Job training/llm-0"]})
-    assert "pods evicted, the last: training/llm-0-0, training/llm-0-1" in said
-    assert "gang: Job training/llm-0" in said
-    assert "evicted:" not in told("Pending", drain={"evicted": 0})
-
-
 def test_walk_what_a_person_gave_back_says_who_and_why_and_how_it_is_taken_again() -> None:
     said = told("Released", asked={"by": "ann", "reason": "need it"})
     assert "the last Released 14m ago by ann (need it)" in said
     assert f'kubectl gpuward quarantine {NAME} --reason "..."' in said
-
-
-def test_a_fault_that_comes_and_goes_says_until_when_it_waits() -> None:
-    ended = []
-    for number in range(6):
-        cause = {"source": "Detector", "incident": f"old-{number}", "severity": "Fatal"}
-        over = {"spec": {"causes": [cause]}, "evidence": {"joined": "another"}}
-        one = session(f"{NAME}-{number}", NAME, "Cancelled", "Joined another.", **over)
-        one["metadata"]["creationTimestamp"] = ago(14)
-        ended.append(one)
-    said = in_one_line(look(sick(NAME), *ended))
-    assert "its fault comes and goes, and its last sessions ended before anything" in said
-    assert "opened within seconds" not in said
-    assert "opened within seconds" in in_one_line(look(sick(NAME), *ended[1:]))
 
 
 def acting(reason: str, action: str) -> IncidentStatus:
