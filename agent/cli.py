@@ -14,7 +14,7 @@ import sys
 from importlib import import_module
 from typing import Final, NoReturn
 
-from rules.text.typed import CommandParser, as_parsed, known_options, misplaced
+from rules.text.user_input import CommandParser, as_parsed, known_options, misplaced
 
 EXIT_USAGE: Final = 64
 EXIT_INTERRUPTED: Final = 130

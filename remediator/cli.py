@@ -27,7 +27,7 @@ from rules.policy.policy import Policy, effective_view
 from rules.policy.reader import unknown_reasons
 from rules.policy.repair_rights import repair_needs
 from rules.policy.schema import policy_schema
-from rules.text.typed import as_parsed, known_options, misplaced
+from rules.text.user_input import as_parsed, known_options, misplaced
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

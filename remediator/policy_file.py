@@ -17,7 +17,7 @@ from msgspec.structs import fields
 from rules.api.sentences import some
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
-from rules.text.yaml_keys import duplicate_keys
+from rules.text.user_input import duplicate_keys
 
 _MAX_BYTES = 1024 * 1024
 

@@ -48,7 +48,7 @@ from remediator.view.state import GroupKeys
 from remediator.world import Edge, World
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.quarantine import NOT_MARKED_YET
-from rules.api.repair.writes import SetRepairCondition, WriteRepairObject
+from rules.api.repair_writes import SetRepairCondition, WriteRepairObject
 from rules.api.timestamps import format_time, parse_time
 from rules.api.writes import MarkNode, Write
 from rules.drain.daemon_sets import untolerating

@@ -20,7 +20,7 @@ from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
 from typing import Any
 
-from rules.text.listen import EVERY_ADDRESS, listen_address
+from rules.text.user_input import EVERY_ADDRESS, listen_address
 
 CONNECTION_S = 10.0
 """From accepting a connection to the last byte of its answer; a scrape takes far less."""

@@ -24,7 +24,7 @@ from rules.judge.health_status import verdict
 from rules.judge.judge import Change, judge, next_deadline, wants_another_look, wants_reread
 from rules.judge.restore import restore
 from rules.judge.state import NodeState, initial
-from rules.text.yaml_keys import duplicate_keys
+from rules.text.user_input import duplicate_keys
 
 
 class LoadedRules(msgspec.Struct, frozen=True):

@@ -40,7 +40,7 @@ from agent.settings import (
     add_options,
     settings_of,
 )
-from rules.api.evidence.whose import session_of
+from rules.api.evidence import session_of
 from rules.api.kube_config import KubeConfigError
 from rules.api.kube_config import load as load_kube_config
 from rules.catalog.thresholds import RulesError

@@ -33,7 +33,7 @@ from rules.kernel_log.parse import parse
 from rules.kernel_log.scan import LineScanner, Read, worth_parsing
 from rules.kernel_log.stamps import stamp_of
 from rules.kernel_log.text import MAX_LINE
-from rules.text.counted import count
+from rules.text.printable import count
 
 _GZIP: Final = b"\x1f\x8b"
 _XZ: Final = b"\xfd7zXZ\x00"

@@ -20,9 +20,9 @@ import msgspec
 import urllib3
 
 from agent.kube.objects import HealthObject, NodeObject, StatusAnswer, WatchEvent
-from rules.api.backoff import WATCH_SILENCE_S
 from rules.api.kube_config import KubeConfig, KubeConfigError
 from rules.api.names import GROUP, VERSION
+from rules.api.timestamps import WATCH_SILENCE_S
 from rules.text.tolerant import understand
 
 JSON: Final = "application/json"

@@ -14,9 +14,9 @@ from http import HTTPStatus
 
 from agent.kube.client import Kube, KubeError
 from agent.kube.objects import NodeObject
-from rules.api.backoff import backoff_s, failed_again
+from rules.api.timestamps import backoff_s, failed_again
 from rules.judge.observation import NodeSeen
-from rules.text.surprise import place_of
+from rules.text.printable import place_of
 
 FIRST_RETRY_S = 0.5
 LONGEST_RETRY_S = 30.0

@@ -15,7 +15,7 @@ import msgspec
 
 from agent.nvml import messages
 from agent.nvml.messages import INIT_FAILURES, Fault, NvmlStatus, SourceReason, SourceState
-from rules.api.backoff import backoff_s
+from rules.api.timestamps import backoff_s
 
 
 def up_status(message: str) -> NvmlStatus:

@@ -15,8 +15,8 @@ from http import HTTPStatus
 from typing import Any, Final, Protocol
 
 from agent.kube.client import KubeError
-from rules.api.backoff import backoff_s
-from rules.text.surprise import place_of
+from rules.api.timestamps import backoff_s
+from rules.text.printable import place_of
 
 FIRST_RETRY_S = 0.5
 LONGEST_RETRY_S = 30.0

@@ -14,10 +14,9 @@ import msgspec
 from msgspec.structs import replace
 
 from agent.kube.objects import HealthObject, NodeConditionSeen, NodeObject, Owner
-from rules.api.backoff import backoff_s
 from rules.api.health import plain
 from rules.api.names import API_VERSION
-from rules.api.timestamps import format_time
+from rules.api.timestamps import backoff_s, format_time
 from rules.judge.health_object import NOTED_S, RIDE_ALONG_S, Difference, Publication, differs
 from rules.judge.health_object import PublishedCondition as OurCondition
 

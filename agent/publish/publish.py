@@ -19,10 +19,10 @@ from agent.kube.client import Kube
 from agent.kube.objects import NodeObject
 from agent.publish.lanes import EventLane, HealthLane, NodeLane
 from agent.publish.plan import FIRST_RETRY_S, LONGEST_RETRY_S, Wanted
-from rules.api.backoff import backoff_s
 from rules.api.health import HealthStatus
+from rules.api.timestamps import backoff_s
 from rules.judge.messages import NodeEvent
-from rules.text.surprise import place_of
+from rules.text.printable import place_of
 
 LONGEST_WAIT_S = 3600.0
 THREAD_GRACE_S = 0.5

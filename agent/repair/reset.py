@@ -19,7 +19,7 @@ from typing import Final
 
 from agent.repair.host import Host, HostError, Outcome, Ran, RepairResult
 from rules.repair.reset import QUERY, GpuAtHand, Holder, NotListedError, held, listed, unfit
-from rules.text.counted import count
+from rules.text.printable import count
 
 _DEVICE: Final = re.compile(r".*/dev/nvidia(\d{1,4})( \(deleted\))?", re.DOTALL)
 """With whatever stands before it: of a process in a chroot, such as that of a driver container,

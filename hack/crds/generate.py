@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from hack.crds.fields import FIELDS, PARTS
-from rules.api.evidence.wire import EvidenceSpec
+from rules.api.evidence import EvidenceSpec
 from rules.api.health import HealthStatus
 from rules.api.names import GROUP, VERSION
 from rules.api.quarantine import PauseSpec, QuarantineSpec, QuarantineStatus

@@ -24,11 +24,10 @@ from remediator.kube.clock import heard
 from remediator.kube.gateway import Result
 from remediator.world import Edge, EdgePart
 from rules.api import writes as d
-from rules.api.backoff import backoff_s
-from rules.api.budgets import PdbView
 from rules.api.nodes import QuarantineView
 from rules.api.pods import PodView
-from rules.api.timestamps import parse_time
+from rules.api.timestamps import backoff_s, parse_time
+from rules.api.workloads import PdbView
 from rules.drain import queue as pdb_queue
 from rules.drain.arrivals import listed_again_s, plan_watch
 from rules.drain.budget import matching, needs_turn

@@ -17,9 +17,9 @@ from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.gateway import FRESH_NODE_S
 from remediator.world import EdgePart
-from rules.api.budgets import PdbView
 from rules.api.object_name import api_path
 from rules.api.pods import PodView
+from rules.api.workloads import PdbView
 from rules.api.writes import DeletePod, EvictPod
 from rules.drain.eviction import EvictionKind, EvictionOutcome
 from rules.drain.owners_told import owner_told

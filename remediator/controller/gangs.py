@@ -20,10 +20,10 @@ from remediator.kube.api import Api
 from remediator.kube.api_groups import ApiGroups
 from remediator.kube.clock import heard
 from remediator.world import Edge, EdgePart
-from rules.api.metadata import View
-from rules.api.nodes import ObjectMeta, QuarantineView
+from rules.api.metadata import ObjectMeta, View
+from rules.api.nodes import QuarantineView
 from rules.api.object_name import api_path
-from rules.api.workload.gang_markers import POD_GROUP
+from rules.api.workloads import POD_GROUP
 from rules.catalog.reason import Level
 from rules.drain.gangs import Gang, gangs_of
 from rules.session.causes import drains_now

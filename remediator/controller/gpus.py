@@ -22,9 +22,8 @@ from remediator.kube.caches import Caches
 from remediator.kube.clock import Clock
 from rules.api.metadata import OwnerReference, View
 from rules.api.object_name import BadSegmentError, api_path
-from rules.api.pods import PodView
-from rules.api.workload.containers import Container, gpus_of
-from rules.api.workload.device_claims import (
+from rules.api.pods import Container, PodView, gpus_of
+from rules.api.workloads import (
     UNREADABLE_GPUS,
     ResourceClaimView,
     ResourceSliceView,

@@ -15,7 +15,7 @@ from remediator.world import Edge, EdgePart
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.object_name import api_path
 from rules.api.pods import PodView
-from rules.api.repair.writes import SetValidated
+from rules.api.repair_writes import SetValidated
 from rules.fleet.new_nodes import asks_for_pods, due, follow, making
 from rules.session.validation.verdicts import under_way
 from rules.validate.jobs import LABEL_JOB, LABEL_NEW_NODE, JobSeen, JobView, PodTemplateView

@@ -1,4 +1,4 @@
-"""What this replica, while it leads, says of itself on its Lease: `rules.api.leaders_word`.
+"""What this replica, while it leads, says of itself on its Lease: `rules.api.leader_status`.
 
 Whoever deletes its ClusterRoleBinding leaves it the Lease, which a Role of its own namespace
 grants: from there people learn that nothing they wait for happens.
@@ -11,7 +11,7 @@ from typing import Final
 
 from remediator.controller.policy_source import PolicySource
 from remediator.kube.clock import Clock
-from rules.api.leaders_word import LeadersWord
+from rules.api.leader_status import LeaderStatus
 from rules.catalog.why_not import Refusal
 
 _LASTS_S: Final = 5.0
@@ -44,7 +44,7 @@ class SelfReport:
         self._since = None if not why else now if self._since is None else self._since
         lasts = self._since is not None and now - self._since >= _LASTS_S
         wrong = self._policy.wrong
-        return LeadersWord(
+        return LeaderStatus(
             unable=why if lasts else "",
             unable_since=self._since,
             unread=wrong if self._policy.unread else "",

@@ -23,14 +23,14 @@ from remediator.kube.repair_objects import RepairObjects
 from remediator.kube.resources import HEALTHS
 from remediator.world import Edge, EdgePart, availability
 from rules.api import writes as d
-from rules.api.backoff import backoff_s
-from rules.api.evidence.wire import EvidenceView
+from rules.api.evidence import EvidenceView
 from rules.api.mark import marked
 from rules.api.nodes import FreshNode, HealthView, NodeView, QuarantineView
 from rules.api.object_name import api_path, is_object_name
 from rules.api.refusal import surprise, unread
-from rules.api.repair.writes import CreateTestJob, DeleteTestJob, WriteRepairObject
+from rules.api.repair_writes import CreateTestJob, DeleteTestJob, WriteRepairObject
 from rules.api.requests import EVIDENCES
+from rules.api.timestamps import backoff_s
 from rules.catalog.why_not import Refusal
 from rules.drain.plan import DrainPlan
 from rules.session.decide import decide

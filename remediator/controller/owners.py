@@ -16,7 +16,7 @@ from remediator.kube.answer import Answer
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.pace import PaceLane
-from rules.api.nodes import ObjectMeta, OwnerReference
+from rules.api.metadata import ObjectMeta, OwnerReference
 from rules.api.object_name import BadSegmentError, api_path, is_api_version
 from rules.api.pods import OwnerView
 from rules.drain.plan import OwnerWanted

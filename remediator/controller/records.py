@@ -18,10 +18,10 @@ from remediator.world import Edge, EdgePart
 from rules.api.names import ANNOTATION_REPAIRED
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.object_name import api_path, is_object_name
+from rules.api.refusal import lacks_right
 from rules.api.writes import CreateRecord, DeleteRecord, Write
 from rules.fleet.happenings import RecordChange, aged, record_changes, room_for_records
 from rules.ledger.record import GPU_SCOPE, RecordView
-from rules.text.kube_status import lacks_right
 
 _LOG = structlog.get_logger()
 

@@ -18,7 +18,7 @@ from rules.api import writes as d
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.object_name import api_path
 from rules.api.quarantine import QuarantineStatus
-from rules.api.repair.writes import (
+from rules.api.repair_writes import (
     DeleteTestJob,
     SetRepairCondition,
     SetValidated,

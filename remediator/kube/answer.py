@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from rules.api.metadata import ListMeta, ObjectMeta
-from rules.text.kube_status import KubeStatus, read_status
+from rules.api.refusal import KubeStatus, read_status
 from rules.text.printable import printable
 from rules.text.tolerant import UNREADABLE, understand
 

@@ -19,7 +19,7 @@ from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.pace import PaceLane
 from remediator.kube.rejection import HeldError
-from rules.api.leaders_word import WELL, LeadersWord, leaders_word
+from rules.api.leader_status import WELL, LeaderStatus, leader_status
 from rules.api.nodes import LeaseSpec, LeaseView
 from rules.api.timestamps import format_micro_time
 
@@ -74,7 +74,7 @@ class Elector:
         """
         self.problem = ""
         self.holder = ""
-        self.word: LeadersWord = WELL
+        self.word: LeaderStatus = WELL
         """What the holder said of itself when the lease was last read."""
         self.nobody_took_over = False
         """The lease was offered to others and is back unused: there is no other replica."""
@@ -158,7 +158,7 @@ class Elector:
         if self._held is None or self._held.version != version:
             self._held = Held(spec=lease.spec, version=version, seen_at=began)
         self.holder = lease.spec.holder_identity or ""
-        self.word = leaders_word(lease.metadata.annotations)
+        self.word = leader_status(lease.metadata.annotations)
         mine = self.holder == self._identity
         stated_s = lease.spec.lease_duration_seconds or LEASE_S
         free = not self.holder or began - self._held.seen_at > min(stated_s, _LONGEST_LEASE_S)

@@ -30,7 +30,7 @@ from rules.api import writes as d
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.object_name import api_path
 from rules.api.quarantine import Mode
-from rules.api.repair.writes import (
+from rules.api.repair_writes import (
     CreateTestJob,
     DeleteTestJob,
     SetRepairCondition,

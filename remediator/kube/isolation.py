@@ -20,8 +20,8 @@ import structlog
 
 from remediator.kube.answer import ApiError
 from remediator.kube.clock import Clock
-from rules.api.backoff import backoff_s, failed_again
-from rules.text.surprise import place_of
+from rules.api.timestamps import backoff_s, failed_again
+from rules.text.printable import place_of
 
 _LOG = structlog.get_logger()
 

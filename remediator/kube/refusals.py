@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from remediator.kube.answer import Answer
 from remediator.kube.clock import Clock
-from rules.api.backoff import backoff_s
 from rules.api.refusal import ON_SESSIONS, NodeWrite, refusal_of, repeated
+from rules.api.timestamps import backoff_s
 from rules.api.writes import Write
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.session.refused import kind_of

@@ -18,7 +18,7 @@ from remediator.kube.api_groups import ApiGroups
 from remediator.kube.clock import Clock
 from remediator.kube.pace import PaceLane
 from rules.api.object_name import BadSegmentError
-from rules.api.repair.writes import ObjectAddress, ObjectQuery
+from rules.api.repair_writes import ObjectAddress, ObjectQuery
 from rules.repair.objects import ObjectSeen, Sight
 from rules.text.tolerant import UNREADABLE
 

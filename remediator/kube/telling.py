@@ -14,8 +14,8 @@ import structlog
 from remediator.kube.answer import Answer
 from remediator.kube.clock import Clock
 from remediator.kube.gateway import Gateway, Sent
+from rules.api.refusal import NAMESPACE_ENDING, Told, told
 from rules.api.writes import EmitEvent
-from rules.text.kube_status import NAMESPACE_ENDING, Told, told
 
 _LOG = structlog.get_logger()
 

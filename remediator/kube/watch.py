@@ -35,7 +35,7 @@ from remediator.kube.watch_lines import (
     same_version,
     version_of,
 )
-from rules.api.backoff import WATCH_SILENCE_S, backoff_s
+from rules.api.timestamps import WATCH_SILENCE_S, backoff_s
 from rules.session.view_age import too_old
 from rules.text.sharing import Sharing
 from rules.text.tolerant import UNREADABLE, understand

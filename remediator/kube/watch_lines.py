@@ -10,7 +10,7 @@ from typing import Protocol
 import aiohttp
 import msgspec
 
-from rules.api.nodes import ObjectMeta
+from rules.api.metadata import ObjectMeta
 from rules.text.tolerant import UNREADABLE, understand
 
 _MAX_EVENT_BYTES = 16 * 1024 * 1024

@@ -45,8 +45,7 @@ from rules.policy.shadow import by_accident
 from rules.session.causes import name_by_hand
 from rules.session.repair.ladder import unfit
 from rules.session.status import PROPOSED, condition
-from rules.text.counted import count
-from rules.text.printable import printable
+from rules.text.printable import count, printable
 
 HUMAN_REASON = "Requested"
 

@@ -21,9 +21,8 @@ from remediator.kubectl.command import (
     document,
     fitted,
 )
-from rules.text.counted import count
-from rules.text.printable import printable
-from rules.text.typed import CommandParser
+from rules.text.printable import count, printable
+from rules.text.user_input import CommandParser
 
 PROGRAM: Final = "kubectl gpuward"
 INTERRUPTED: Final = 130

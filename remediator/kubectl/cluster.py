@@ -22,8 +22,7 @@ from remediator.kube.pace import Pace, PaceLane, Rates
 from remediator.kube.repair_objects import RepairObjects
 from remediator.kube.resources import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
 from remediator.kubectl.command import OPERATOR, CommandError
-from rules.api.budgets import PdbView
-from rules.api.evidence.wire import EvidenceView
+from rules.api.evidence import EvidenceView
 from rules.api.kube_config import Acting, KubeConfigError
 from rules.api.names import API_VERSION
 from rules.api.nodes import (
@@ -36,9 +35,10 @@ from rules.api.nodes import (
 )
 from rules.api.object_name import api_path, field_selector
 from rules.api.pods import DaemonSetView, PodView
+from rules.api.refusal import Told, refused_fields, told
 from rules.api.sentences import some
+from rules.api.workloads import PdbView
 from rules.ledger.record import RecordView
-from rules.text.kube_status import Told, refused_fields, told
 
 if TYPE_CHECKING:  # what one command does not read it does not wait for
     from rules.api.requests import Request

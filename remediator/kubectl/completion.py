@@ -15,7 +15,7 @@ from argcomplete.finders import CompletionFinder
 from argcomplete.io import warn
 
 from remediator.kubectl.command import CommandError
-from rules.text.pasted import is_pasteable
+from rules.text.printable import is_pasteable
 
 WITHIN_S: Final = 2.0
 """Whoever presses Tab waits no longer for a cluster that is away."""

@@ -17,7 +17,7 @@ import msgspec
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError, Terminal
 from remediator.kubectl.node_look import is_node, near_name, open_session
-from rules.api.evidence.wire import EvidenceGpu, EvidenceSpec, EvidenceView
+from rules.api.evidence import EvidenceGpu, EvidenceSpec, EvidenceView
 from rules.api.health import IncidentStatus
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, Phase
@@ -25,8 +25,7 @@ from rules.api.timestamps import utc_of
 from rules.catalog.reason import Severity
 from rules.session.observation import is_open
 from rules.session.repair.evidence import may_come, recorded
-from rules.text.counted import count
-from rules.text.printable import printable
+from rules.text.printable import count, printable
 from rules.text.tolerant import understand
 
 NOT_KEPT: Final = (

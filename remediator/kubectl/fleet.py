@@ -30,8 +30,7 @@ from rules.fleet.health_now import HealthNow, health_now
 from rules.fleet.silent_together import silent_together
 from rules.session.observation import is_open
 from rules.session.status import blocked_by, condition
-from rules.text.counted import count
-from rules.text.printable import printable
+from rules.text.printable import count, printable
 
 _SEVERITY: Final = {"Unhealthy": 0, "Unknown": 1, "Degraded": 2, "Healthy": 3}
 _LOST: Final = "sessions are paused by a GPUWardPause that was lost: create one and end it"

@@ -16,7 +16,7 @@ from remediator.kubectl.cluster import NOT_ENDED, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.view.acts import resume_command
 from remediator.view.times import age, span
-from rules.api.leaders_word import WELL, LeadersWord, leaders_word
+from rules.api.leader_status import WELL, LeaderStatus, leader_status
 from rules.api.names import COMPONENT_REMEDIATOR, LABEL_OPT_OUT
 from rules.api.nodes import LeaseView, NodeView
 from rules.api.object_name import api_path, is_object_name
@@ -28,7 +28,7 @@ from rules.policy.policy import Policy
 from rules.policy.shadow import UnreadPolicy, by_accident, shadow_of
 from rules.session.observation import opted_out, pause_covers
 from rules.session.owners import working_owner
-from rules.text.counted import count
+from rules.text.printable import count
 
 UNRENEWED_S: Final = 30.0
 """A Lease that old has no holder: twice its duration, so that a hand-over is never one."""
@@ -85,11 +85,11 @@ class Leadership:
         return parse_time(self.lease.spec.renew_time or "") if self.lease is not None else None
 
     @property
-    def word(self) -> LeadersWord:
+    def word(self) -> LeaderStatus:
         """What the remediator that leads says of itself; nothing where none leads."""
         if self.lease is None or self.lasts:
             return WELL
-        return leaders_word(self.lease.metadata.annotations)
+        return leader_status(self.lease.metadata.annotations)
 
     @property
     def cannot_act(self) -> str:
@@ -222,7 +222,7 @@ async def policy_of(cluster: Cluster, namespace: str) -> Policy | None:
     return await cluster.once(f"policy {namespace}", in_force)
 
 
-def unread_said(word: LeadersWord) -> str:
+def unread_said(word: LeaderStatus) -> str:
     """That Shadow is an accident, and what to do; "" where it is none."""
     words = shadow_of(UnreadPolicy())
     if not word.unread or words is None:

@@ -19,7 +19,7 @@ from rules.api.names import API_VERSION
 from rules.api.nodes import QuarantineView
 from rules.api.pods import OwnerView, PodView
 from rules.api.quarantine import Phase, gravest_reason
-from rules.api.repair.writes import CreateTestJob, SetRepairCondition, WriteRepairObject
+from rules.api.repair_writes import CreateTestJob, SetRepairCondition, WriteRepairObject
 from rules.api.requests import request
 from rules.api.writes import Evicting
 from rules.catalog.reason import Severity

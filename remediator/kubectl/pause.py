@@ -15,8 +15,9 @@ from remediator.kubectl.in_force import readable_policy
 from remediator.kubectl.node_look import existing_node
 from remediator.view.people import is_paused, pause_line, pause_scope
 from rules.api.health import plain
+from rules.api.metadata import ObjectMeta
 from rules.api.names import API_VERSION
-from rules.api.nodes import ObjectMeta, PauseView, QuarantineView
+from rules.api.nodes import PauseView, QuarantineView
 from rules.api.object_name import segment
 from rules.api.quarantine import MAX_MESSAGE, Mode, PauseEnded, PauseScope, PauseSpec, Phase
 from rules.api.requests import Request
@@ -35,8 +36,7 @@ from rules.session.observation import (
     pause_over,
 )
 from rules.session.status import is_true
-from rules.text.counted import count
-from rules.text.printable import printable
+from rules.text.printable import count, printable
 
 _MOST_NAMED: Final = 6
 _KEPT: Final = 50

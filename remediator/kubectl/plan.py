@@ -33,8 +33,7 @@ from rules.policy.policy import Policy
 from rules.session.observation import is_open
 from rules.session.owners import leases_by_node
 from rules.session.snapshot import FleetSnapshot
-from rules.text.counted import count
-from rules.text.printable import printable
+from rules.text.printable import count, printable
 
 READ_ONE_BY_ONE: Final = 20
 """Nodes whose pods are read node by node; of more all pods are listed once."""

@@ -20,7 +20,7 @@ from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import PLANNER, Answer, CommandError, Terminal
 from remediator.kubectl.in_force import judged_by, leadership, unread_said
 from remediator.kubectl.node_look import has_gpus
-from rules.api.evidence.wire import EvidenceSpec
+from rules.api.evidence import EvidenceSpec
 from rules.api.health import HealthStatus
 from rules.api.names import (
     API_VERSION,

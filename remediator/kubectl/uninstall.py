@@ -22,7 +22,7 @@ from rules.api.mark import cordon_stays, marked, unmark_patch
 from rules.api.names import COMPONENT_AGENT, COMPONENT_REMEDIATOR
 from rules.api.nodes import FreshNode, NodeView
 from rules.api.object_name import segment
-from rules.api.repair.writes import DeleteTestJob
+from rules.api.repair_writes import DeleteTestJob
 from rules.api.requests import MERGE_PATCH, STRATEGIC_PATCH, Request, request
 from rules.api.sentences import some
 from rules.api.timestamps import format_time
@@ -30,7 +30,7 @@ from rules.repair.adapter import REPAIR_CONDITIONS, ConditionIs
 from rules.repair.objects import annotation, at, holds, uid_of
 from rules.session.observation import is_open
 from rules.session.repair.withdrawal import is_our_request
-from rules.text.counted import count
+from rules.text.printable import count
 from rules.validate.jobs import ANNOTATION_NODE, ANNOTATION_OF, LABEL_COMPONENT, LABEL_NAME
 
 GIVEN_BACK_WITHIN_S: Final = 900.0

@@ -55,8 +55,7 @@ from rules.session.observation import is_open, opted_out
 from rules.session.people.said import word_in_force
 from rules.session.repair.ladder import rungs
 from rules.session.status import LET_GO, is_true
-from rules.text.counted import count
-from rules.text.printable import printable
+from rules.text.printable import count, printable
 
 SHOWN_STEPS = 8
 SHOWN_BLOCKERS = 8

@@ -27,8 +27,7 @@ from rules.session.repair.evidence import recorded as recorded_evidence
 from rules.session.repair.ladder import under_way
 from rules.session.status import condition
 from rules.session.validation import verdicts
-from rules.text.counted import count
-from rules.text.pasted import is_pasteable
+from rules.text.printable import count, is_pasteable
 
 SHOWN_INCIDENTS = 5
 SHOWN_GPUS = 4

@@ -13,10 +13,9 @@ from remediator.view.acts import resume_command
 from remediator.view.people import clock_said, degraded_of, pause_lines
 from remediator.view.times import age, span
 from rules.api import names
-from rules.api.health import SourceStatus
+from rules.api.health import MAX_GPUS, SourceStatus, said_count
 from rules.api.mark import cordon_stays, read_note
 from rules.api.nodes import FreshNode, QuarantineView
-from rules.api.said_gpus import MAX_GPUS, said_count
 from rules.api.sentences import some
 from rules.api.timestamps import parse_time, utc, utc_of
 from rules.catalog.reason import Severity

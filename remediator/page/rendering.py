@@ -31,8 +31,7 @@ from rules.api.quarantine import DrainStatus
 from rules.api.sentences import let_go_by, still_leaving
 from rules.api.timestamps import parse_time, utc_of
 from rules.catalog.explanations import places
-from rules.text.counted import count
-from rules.text.printable import printable
+from rules.text.printable import count, printable
 
 MAX_TEXT: Final = 2_000
 """No single value on a page is longer; everything shown is bounded at its source too."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from remediator.metrics import Metrics
-from rules.text.listen import EVERY_ADDRESS, listen_address
+from rules.text.user_input import EVERY_ADDRESS, listen_address
 
 Probe = Callable[[], str]
 """Returns why the answer is no, one sentence; empty for yes."""

@@ -8,6 +8,7 @@ checked against them. Strings that may grow with a new agent (`class`, `recommen
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any, Final
 
 import msgspec
@@ -200,3 +201,14 @@ class HealthStatus(Wire, frozen=True):
     incidents: tuple[IncidentStatus, ...] = ()
     ledger: tuple[LedgerEntry, ...] = ()
     dropped: int = 0
+
+
+MAX_GPUS: Final = 64
+"""More than any node has; a larger claim is a mistake and is not believed."""
+_COUNT: Final = re.compile(r"\d{1,2}")
+
+
+def said_count(annotation: str) -> int | None:
+    """The number that it says; None where it is none from 0 to `MAX_GPUS`."""
+    said = _COUNT.fullmatch(annotation.strip())
+    return int(said[0]) if said and int(said[0]) <= MAX_GPUS else None

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from rules.api import names
-from rules.api.evidence.whose import MarkNote, note_of
+from rules.api.evidence import MarkNote, note_of
 from rules.api.node_managers import (
     CORDON,
     ManagerKind,

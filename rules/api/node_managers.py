@@ -19,8 +19,9 @@ from typing import Final
 
 import msgspec
 
+from rules.api.metadata import ManagedField
 from rules.api.names import COMPONENT_REMEDIATOR, PREFIX
-from rules.api.nodes import FreshNode, ManagedField, NodeView
+from rules.api.nodes import FreshNode, NodeView
 from rules.api.timestamps import parse_time
 from rules.catalog.data_file import data_file
 

@@ -10,22 +10,16 @@ from __future__ import annotations
 
 import msgspec
 
-from rules.api.budgets import PdbView
 from rules.api.health import HealthStatus
 from rules.api.metadata import (
     DOUBT_FIELD,
     FreshMeta,
-    LabelSelector,
-    ListMeta,
-    ManagedField,
     ObjectMeta,
-    OwnerReference,
     TimedMeta,
     View,
     bounded_id,
 )
 from rules.api.names import COMPONENT_REMEDIATOR
-from rules.api.pods import PodView
 from rules.api.quarantine import PauseSpec, QuarantineSpec, QuarantineStatus
 from rules.api.timestamps import parse_time
 
@@ -200,29 +194,3 @@ class AgentPod(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool
     ready_changed_at: float
     """Transition time of the pod's Ready condition, or the pod's creation."""
-
-
-__all__ = [
-    "AgentPod",
-    "FreshMeta",
-    "FreshNode",
-    "HealthView",
-    "LabelSelector",
-    "LeaseSpec",
-    "LeaseView",
-    "ListMeta",
-    "ManagedField",
-    "NodeCondition",
-    "NodeInfo",
-    "NodeSpec",
-    "NodeStatus",
-    "NodeView",
-    "ObjectMeta",
-    "OwnerReference",
-    "PauseView",
-    "PdbView",
-    "PodView",
-    "QuarantineView",
-    "Taint",
-    "View",
-]

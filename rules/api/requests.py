@@ -8,6 +8,7 @@ Merge patches with `metadata.resourceVersion` answer 409 when stale (a failing J
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from rules.api import writes as d
 from rules.api.health import plain
 from rules.api.object_name import name_from, segment
 from rules.api.quarantine import QuarantineStatus
-from rules.api.repair.writes import (
+from rules.api.repair_writes import (
     CreateTestJob,
     DeleteTestJob,
     SetRepairCondition,
@@ -257,3 +258,17 @@ def _about(write: d.EmitEvent) -> dict[str, str]:
         return {"apiVersion": "v1", "kind": "Node", "name": write.node, "uid": write.node_uid}
     its = {"name": DEPLOYMENT, "namespace": write.namespace}
     return {"apiVersion": "apps/v1", "kind": "Deployment", **its}
+
+
+def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """A new object: null takes a key away, an object goes into an object, all else replaces."""
+    found = dict(target)
+    for key, value in patch.items():
+        if value is None:
+            found.pop(key, None)
+        elif isinstance(value, Mapping):
+            inner = found.get(key)
+            found[key] = merged(inner if isinstance(inner, Mapping) else {}, value)
+        else:
+            found[key] = value
+    return found

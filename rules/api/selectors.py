@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from rules.api.metadata import LabelSelector
-from rules.api.object_name import is_label_key
-from rules.text.label_value import is_label_value
+from rules.api.object_name import is_label_key, is_label_value
 
 Matcher = Callable[[Mapping[str, str]], bool]
 

@@ -1,4 +1,4 @@
-"""RFC 3339 times as API objects spell them, to and from seconds since the epoch.
+"""RFC 3339 times as API objects spell them, and how long to wait before trying again.
 
 Called wherever a rule compares a time found in an object with `now`. Never reads a clock. What
 `parse_time` answers can be computed with: whatever is added to it or taken from it, `format_time`
@@ -67,3 +67,25 @@ def utc_of(text: str, *, seconds: bool = False) -> str:
     """
     at = parse_time(text)
     return text if at is None else utc(at, seconds=seconds)
+
+
+_MOST: Final = 16
+"""Doublings: far above every limit in use, and no number overflows however long it goes on."""
+
+WATCH_SILENCE_S: Final = 90.0
+"""A watch that was silent for this long is dead. The API server sends a bookmark about once a
+minute to who asks for them (allowWatchBookmarks), so one may be late by half a minute."""
+
+
+def backoff_s(failures: int, low_s: float, high_s: float) -> float:
+    """Seconds after `failures` in a row: `low_s` after the first, then twice as long each time, at
+    most `high_s`.
+    """
+    return min(high_s, low_s * 2.0 ** min(max(failures - 1, 0), _MOST))
+
+
+def failed_again(failures: int, lasted_s: float, sound_s: float) -> int:
+    """Failures in a row with the one that ended just now: it is the first where what failed had
+    lasted for `sound_s` before.
+    """
+    return 1 if lasted_s >= sound_s else failures + 1

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Final
 
 from rules.api.quarantine import Cause, QuarantineSpec, QuarantineStatus
-from rules.api.repair.writes import (
+from rules.api.repair_writes import (
     CreateTestJob,
     DeleteTestJob,
     ObjectQuery,

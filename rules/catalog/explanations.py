@@ -15,7 +15,7 @@ from rules.catalog.data_file import data_file
 from rules.catalog.reason import Action, ClosesKind, ClosesOn
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.catalog.xid import PLACED_XID, XidRow
-from rules.text.pasted import is_pasteable
+from rules.text.printable import is_pasteable
 
 _CLOSES: Final = {
     ClosesKind.RESET: "closes once the agent sees that the GPU was reset (or the node rebooted) "

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from rules.api.budgets import PdbView
 from rules.api.pods import PodView
 from rules.api.selectors import selects
+from rules.api.workloads import PdbView
 from rules.catalog.why_not import Refusal, WhyNot
 
 _ALWAYS_ALLOW: Final = "unhealthyPodEvictionPolicy: AlwaysAllow"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rules.api.budgets import PdbView
 from rules.api.pods import ClaimView, OwnerView, PodView, VolumeAttachmentView
 from rules.api.quarantine import DrainStatus
+from rules.api.workloads import PdbView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

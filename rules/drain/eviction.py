@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from rules.api.budgets import PdbView
 from rules.api.pods import PodView
+from rules.api.refusal import NAMESPACE_ENDING, KubeStatus, Told, read_status, told
+from rules.api.workloads import PdbView
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.budget import is_stale, judge
-from rules.text.kube_status import NAMESPACE_ENDING, KubeStatus, Told, read_status, told
 from rules.text.printable import printable
 
 _DIGITS: Final = re.compile(r"[0-9]{1,9}", re.ASCII)

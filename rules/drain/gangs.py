@@ -1,7 +1,7 @@
 """Gangs: pods that restart together, so that one bad GPU must not cost them two restarts.
 
 Recognised from the pod's owner chain and from what controllers and schedulers write on it
-(`rules.api.workload.gang_markers`), whether or not their CRDs are installed here. Used for the
+(`rules.api.workloads`), whether or not their CRDs are installed here. Used for the
 order of drains (`rules.fleet.gang_turns`) and to name a PDB that protects a whole gang
 (`rules.drain.plan`).
 """
@@ -14,7 +14,7 @@ from typing import Final
 
 from rules.api.metadata import OwnerReference
 from rules.api.pods import OwnerView, PodView
-from rules.api.workload.gang_markers import pod_group_of, workload_of
+from rules.api.workloads import pod_group_of, workload_of
 
 _GANG_KINDS: Final = frozenset(
     {

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from rules.api.budgets import PdbView
 from rules.api.pods import OwnerView, PodView
 from rules.api.quarantine import BlockedBy, PodNote, pods_of
+from rules.api.refusal import lacks_right
+from rules.api.workloads import PdbView
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.budget import judge
 from rules.drain.eviction import EvictionKind, EvictionOutcome
 from rules.drain.gangs import Gang
-from rules.text.kube_status import lacks_right
 
 _POD_NAMES: Final = 3
 _REPORTED_FROM: Final = 3

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rules.api.budgets import PdbView
 from rules.api.pods import PodView
 from rules.api.quarantine import MAX_NAMED, BlockedBy, DrainStatus, PodNote, pods_of
 from rules.api.timestamps import parse_time
+from rules.api.workloads import PdbView
 from rules.api.writes import DeletePod, EvictPod, SetDisruptionTarget
 from rules.catalog.reason import Severity
 from rules.catalog.why_not import Refusal, WhyNot

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from rules.api.nodes import NodeView
-from rules.api.pods import PodView
-from rules.api.workload.containers import gpu_amounts
+from rules.api.pods import PodView, gpu_amounts
 from rules.drain.availability import is_unavailable
 
 

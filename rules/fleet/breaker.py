@@ -24,7 +24,7 @@ from rules.fleet.remembered import FleetMemory, ReasonKey, SessionFacts
 from rules.policy.policy import Policy
 from rules.session.observation import is_open
 from rules.session.snapshot import FleetSnapshot
-from rules.text.counted import count
+from rules.text.printable import count
 
 _LEAST_SPECIFIC: Final = 1000
 _TELLING: Final = log(0.05)

@@ -21,7 +21,7 @@ from rules.session.observation import (
 )
 from rules.session.owners import working_owner
 from rules.session.snapshot import FleetSnapshot
-from rules.text.counted import count
+from rules.text.printable import count
 
 _GOES_ON = Permit(start=True, drain=True, unjudged=None)
 _HALTED = Permit(start=True, unjudged=Unjudged.HALT_OVER)

@@ -18,12 +18,13 @@ from rules.api import writes as d
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import Mode, QuarantineSpec, QuarantineStatus
-from rules.api.repair.writes import (
+from rules.api.repair_writes import (
     DeleteTestJob,
     SetRepairCondition,
     SetValidated,
     WriteRepairObject,
 )
+from rules.api.requests import merged
 from rules.api.timestamps import format_time
 from rules.drain.gangs import Gang
 from rules.drain.plan import DrainPlan
@@ -33,7 +34,6 @@ from rules.policy.policy import Policy
 from rules.session.decide import decide
 from rules.session.observation import NodeObservation, Permit, is_open, observe, sessions_by_node
 from rules.session.snapshot import FleetSnapshot
-from rules.text.merge_patch import merged
 
 _ROUNDS: Final = 100
 """Judgements at one moment: a budget lets nodes in one by one. Whoever goes on after that is left

@@ -13,12 +13,12 @@ from itertools import islice
 
 from rules.api.names import ANNOTATION_HOLD, CONDITION_VALIDATED
 from rules.api.nodes import NodeView, QuarantineView
+from rules.api.pods import gpu_amounts
 from rules.api.quarantine import Cause, Mode, QuarantineSpec
-from rules.api.repair.writes import CreateTestJob, DeleteTestJob
+from rules.api.repair_writes import CreateTestJob, DeleteTestJob
 from rules.api.selectors import parse_selector
 from rules.api.sentences import bounded
 from rules.api.timestamps import parse_time
-from rules.api.workload.containers import gpu_amounts
 from rules.api.writes import CreateSession, Write
 from rules.catalog.reason import Level, Severity
 from rules.fleet.pools import control_plane

@@ -19,7 +19,7 @@ from rules.session.observation import Permit, opted_out, pause_covers, sessions_
 from rules.session.owners import working_owner
 from rules.session.repair.ladder import lessons, let_go, next_step, under_way
 from rules.session.snapshot import FleetSnapshot
-from rules.text.counted import count
+from rules.text.printable import count
 
 _GOES: Final = Permit(start=True, drain=True, repair=True, unjudged=None)
 

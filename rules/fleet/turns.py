@@ -55,7 +55,7 @@ from rules.session.observation import (
 )
 from rules.session.owners import working_owner
 from rules.session.snapshot import FleetSnapshot
-from rules.text.counted import count
+from rules.text.printable import count
 
 STARTED: Final = frozenset({"Marked", "Draining", "Quarantined", "Repairing", "Validating"})
 

@@ -28,7 +28,7 @@ from rules.judge.incident import (
 from rules.judge.observation import SourceName
 from rules.judge.recording import BEFORE_START, CONTAINED_ERROR, surroundings
 from rules.judge.state import Judging, NodeState, close_where, find_gpu
-from rules.text.counted import count
+from rules.text.printable import count
 
 _CLOSED: Final = "closed "
 _RESET: Final = "reset after "

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from rules.api.evidence.wire import (
+from rules.api.evidence import (
     DIGEST_KEY,
     MAX_EVIDENCE_GPUS,
     MAX_EVIDENCE_OBJECT_BYTES,
@@ -34,8 +34,7 @@ from rules.catalog.signals import Signal
 from rules.judge.observation import TopologySeen, Value
 from rules.judge.state import GpuView, NodeState
 from rules.kernel_log.parse import parse_message
-from rules.text.counted import count
-from rules.text.printable import printable
+from rules.text.printable import count, printable
 
 _LINE_CHARS: Final = 1024
 _VALUE_CHARS: Final = 256

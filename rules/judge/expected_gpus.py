@@ -14,8 +14,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from rules.api.health import ExpectedGpus
-from rules.api.said_gpus import MAX_GPUS, said_count
+from rules.api.health import MAX_GPUS, ExpectedGpus, said_count
 from rules.judge.observation import GPU_CLASSES, NVIDIA_VENDOR, PciFunction
 from rules.text.pci_address import plain_address
 

@@ -27,6 +27,7 @@ from rules.api.health import (
     Topology,
 )
 from rules.api.names import CONDITION_DEGRADED, CONDITION_HEALTHY
+from rules.api.object_name import RefusedLabel, checked_labels, product_label
 from rules.api.timestamps import format_time
 from rules.catalog.reasons import recovery_action_word
 from rules.judge import ledger
@@ -44,7 +45,6 @@ from rules.judge.observation import SourceState
 from rules.judge.state import MAX_PORT_CHARS, GpuView, NodeState, SourceView
 from rules.judge.topology import describe
 from rules.judge.wire import to_wire
-from rules.text.label_value import RefusedLabel, checked_labels, product_label
 
 MIXED = "mixed"
 

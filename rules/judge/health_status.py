@@ -25,8 +25,7 @@ from rules.judge.messages import incident_sentence, unconfirmed_sentence, unknow
 from rules.judge.observation import SourceName, SourceState
 from rules.judge.present import Present, present_of
 from rules.judge.state import START_GRACE_S, GpuView, NodeState
-from rules.text.counted import count
-from rules.text.printable import within_bytes
+from rules.text.printable import count, within_bytes
 
 
 class Check(StrEnum):

@@ -16,7 +16,7 @@ from rules.api.names import ANNOTATION_REPAIR
 from rules.api.nodes import NodeView
 from rules.api.object_name import is_object_name
 from rules.api.quarantine import RepairTarget
-from rules.api.repair.writes import ObjectAddress, ObjectQuery
+from rules.api.repair_writes import ObjectAddress, ObjectQuery
 from rules.repair.adapter import ConditionIs, NewObject, NodeLabel, Replacement
 from rules.repair.template import OWN_NAMESPACE, RequestFacts, filled_text
 from rules.text.printable import printable

@@ -12,7 +12,7 @@ from typing import Final
 
 from rules.api.quarantine import RepairBefore
 from rules.repair.ladder import Step
-from rules.text.counted import count
+from rules.text.printable import count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from rules.api.names import LABEL_HEALTH, LABEL_QUARANTINE
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import Cause, DrainStatus, Mode, Phase, QuarantineStatus
 from rules.api.refusal import NodeWrite
-from rules.api.repair.writes import DeleteTestJob
+from rules.api.repair_writes import DeleteTestJob
 from rules.api.sentences import causes_clause
 from rules.api.timestamps import format_time, parse_time
 from rules.api.writes import (

@@ -17,15 +17,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from rules.api.health import HealthStatus
+from rules.api.metadata import LabelSelector
 from rules.api.names import LABEL_OPT_OUT
-from rules.api.nodes import (
-    AgentPod,
-    HealthView,
-    LabelSelector,
-    NodeView,
-    PauseView,
-    QuarantineView,
-)
+from rules.api.nodes import AgentPod, HealthView, NodeView, PauseView, QuarantineView
 from rules.api.object_name import is_object_name
 from rules.api.quarantine import PauseSpec
 from rules.api.selectors import Matcher, matcher, parse_selector
@@ -35,9 +29,9 @@ from rules.session.external import External, external_of
 from rules.session.owners import working_owner
 
 if TYPE_CHECKING:  # what stands in annotations alone, no command has to wait for
-    from rules.api.evidence.wire import EvidenceView
+    from rules.api.evidence import EvidenceView
     from rules.api.refusal import NodeWrite
-    from rules.api.repair.writes import ObjectQuery
+    from rules.api.repair_writes import ObjectQuery
     from rules.drain.plan import DrainPlan
     from rules.ledger.record import RecordView
     from rules.policy.policy import Policy

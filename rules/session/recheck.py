@@ -14,7 +14,7 @@ from rules.api.mark import MarkState, mark_state, marked, read_note
 from rules.api.names import ANNOTATION_HOLD
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Phase
-from rules.api.repair.writes import CreateTestJob, SetRepairCondition, WriteRepairObject
+from rules.api.repair_writes import CreateTestJob, SetRepairCondition, WriteRepairObject
 from rules.policy.shadow import shadow_of
 from rules.session.causes import drains_now, has_human, holds_now
 from rules.session.observation import is_open, opted_out, pause_covers, selects_node

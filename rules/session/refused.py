@@ -17,7 +17,7 @@ import msgspec
 from rules.api.health import plain
 from rules.api.quarantine import QuarantineStatus
 from rules.api.refusal import NodeWrite
-from rules.api.repair.writes import CreateTestJob, SetRepairCondition, WriteRepairObject
+from rules.api.repair_writes import CreateTestJob, SetRepairCondition, WriteRepairObject
 from rules.api.sentences import bounded, some
 from rules.api.writes import (
     CreateSession,

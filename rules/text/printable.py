@@ -1,9 +1,15 @@
-"""Text that a terminal cannot be steered with: for everything a program prints, and for what is
-stored of a kernel's line or another's words. A newline is `\\x0a`, as /dev/kmsg spells it.
+"""Text for people: printable, counted, bounded, safe to paste into a shell.
+
+A terminal cannot be steered with what `printable` returns: for everything a program prints, and
+for what is stored of a kernel's line or another's text. A newline is `\\x0a`, as /dev/kmsg spells
+it.
 """
 
 from __future__ import annotations
 
+import re
+from pathlib import PurePath
+from typing import Final
 from unicodedata import combining, east_asian_width
 
 
@@ -43,3 +49,33 @@ def _columns(char: str) -> int:
 def padded(text: str, width: int) -> str:
     """The text with blanks behind it, so that it takes `width` columns if it takes no more."""
     return text + " " * (width - width_of(text))
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,252}", re.ASCII)
+"""No letter that a shell gives a meaning, no blank, and no dash in front, which begins a flag."""
+
+
+def is_pasteable(word: str) -> bool:
+    """Whether a shell takes `word` as the one word it is: a reason, an address, a UUID.
+
+    An agent writes them, and a person pastes what names them where an agent has no rights.
+    """
+    return _PLAIN.fullmatch(word) is not None
+
+
+def place_of(error: BaseException) -> str:
+    """`ValueError in timestamps.py:12`: stable as long as the same thing fails, and none of the
+    error's words, which may be those of an object that somebody else wrote.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return type(error).__name__
+    file = PurePath(trace.tb_frame.f_code.co_filename).name
+    return f"{type(error).__name__} in {file}:{trace.tb_lineno}"

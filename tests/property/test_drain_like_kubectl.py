@@ -14,8 +14,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules.api.budgets import PdbView
 from rules.api.pods import PodView
+from rules.api.workloads import PdbView
 from rules.api.writes import EvictPod
 from rules.drain.budget import needs_turn
 from rules.drain.eviction import EvictionKind, EvictionOutcome

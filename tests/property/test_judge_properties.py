@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rules.api.health import MAX_INCIDENTS, MAX_OBJECT_BYTES, HealthStatus
+from rules.api.object_name import is_label_value
 from rules.catalog.reason import Level, Severity, is_reason_code
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.judge.health_object import Difference, differs, publish
@@ -18,7 +19,6 @@ from rules.judge.observation import KernelLineSeen, Observation, SourceName, Tic
 from rules.judge.restore import restore
 from rules.judge.state import MAX_BURSTS, MAX_GPUS
 from rules.kernel_log.record import KernelLine, LineKind
-from rules.text.label_value import is_label_value
 from tests.support.scenario.examples import examples
 from tests.support.scenario.judge_strategies import IDENTITY, PREAMBLE, START, lines, run, steps
 

@@ -15,7 +15,7 @@ import pytest
 from rules.api import writes as d
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Phase, RepairState
-from rules.api.repair.writes import SetRepairCondition, WriteRepairObject
+from rules.api.repair_writes import SetRepairCondition, WriteRepairObject
 from rules.session.repair.ladder import under_way
 from tests.support.scenario.repair_world import STEPS, RepairWorld
 from tests.support.scenario.session_world import CrashError

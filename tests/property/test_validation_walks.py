@@ -9,7 +9,7 @@ import pytest
 
 from rules.api import writes as d
 from rules.api.quarantine import Phase
-from rules.api.repair.writes import CreateTestJob
+from rules.api.repair_writes import CreateTestJob
 from tests.support.scenario.repair_world import NODE
 from tests.support.scenario.validation_world import HAPPENS, WORDS, ValidationWorld
 

@@ -23,7 +23,7 @@ from hack.sim.demo import screen
 from hack.sim.demo.acts import ACTS, NEEDS
 from hack.sim.demo.outcome import Act, Outcome
 from hack.sim.demo.stage import MINIMUM_NODES, MOST_NODES, POLICY_FILE, Stage, sweep
-from rules.text.typed import CommandParser
+from rules.text.user_input import CommandParser
 
 NODES = 24
 USAGE_ERROR = 64

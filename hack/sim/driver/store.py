@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from hack.sim.driver.node import Node, parse
-from rules.text.yaml_keys import duplicate_keys
+from rules.text.user_input import duplicate_keys
 
 # Of libyaml where PyYAML was built with it: several times as fast, the same data.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

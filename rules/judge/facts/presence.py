@@ -42,8 +42,8 @@ from rules.judge.state import (
     find_gpu,
     just_told,
 )
-from rules.text.counted import count
 from rules.text.pci_address import plain_address
+from rules.text.printable import count
 
 LOST_POLL: Final = "lost and back"
 MISMATCH: Final = "GPUCountMismatch"

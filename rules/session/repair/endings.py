@@ -12,7 +12,7 @@ from rules.api.names import ANNOTATION_REPAIR
 from rules.api.nodes import NodeView
 from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairState
 from rules.api.refusal import NodeWrite
-from rules.api.repair.writes import ObjectQuery, SetRepairCondition, WriteRepairObject
+from rules.api.repair_writes import ObjectQuery, SetRepairCondition, WriteRepairObject
 from rules.api.sentences import bounded
 from rules.api.timestamps import format_time, parse_time
 from rules.api.writes import Decision, EmitEvent, Evicting, Write

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from rules.api.evidence.wire import EvidenceView
+from rules.api.evidence import EvidenceView
 from rules.api.health import GpuStatus, plain
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import QuarantineView

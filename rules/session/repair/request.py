@@ -14,13 +14,15 @@ from rules.api.names import ANNOTATION_REPAIR, API_VERSION
 from rules.api.nodes import NodeView
 from rules.api.object_name import name_from
 from rules.api.quarantine import RepairAttempt, RepairTarget, gravest_reason
-from rules.api.repair.moved import clearing, node_patch, priors
-from rules.api.repair.writes import (
+from rules.api.repair_writes import (
     ObjectAddress,
     ObjectQuery,
     SetRepairCondition,
     Verb,
     WriteRepairObject,
+    clearing,
+    node_patch,
+    priors,
 )
 from rules.api.sentences import causes_clause
 from rules.repair.adapter import (

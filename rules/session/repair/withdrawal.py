@@ -22,14 +22,17 @@ from rules.api.names import (
 from rules.api.node_managers import annotated_by_us
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import RepairAttempt, RepairState
-from rules.api.repair.moved import (
+from rules.api.repair_writes import (
+    ObjectQuery,
+    SetRepairCondition,
+    Verb,
+    WriteRepairObject,
     cleared_in,
     moved_labels,
     node_patch,
     restoring,
     unexplained_labels,
 )
-from rules.api.repair.writes import ObjectQuery, SetRepairCondition, Verb, WriteRepairObject
 from rules.api.sentences import bounded
 from rules.api.timestamps import parse_time
 from rules.api.writes import EmitEvent

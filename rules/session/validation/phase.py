@@ -21,7 +21,7 @@ from rules.api.quarantine import (
     ValidationCheck,
     ValidationState,
 )
-from rules.api.repair.writes import DeleteTestJob
+from rules.api.repair_writes import DeleteTestJob
 from rules.api.sentences import bounded, shortened
 from rules.api.timestamps import format_time, parse_time, utc
 from rules.api.writes import Decision, Evicting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rules.api.nodes import NodeView
 from rules.api.quarantine import ValidationAttempt
-from rules.api.repair.writes import CreateTestJob, DeleteTestJob, SetValidated
+from rules.api.repair_writes import CreateTestJob, DeleteTestJob, SetValidated
 from rules.session.case import Case
 from rules.session.validation.verdicts import under_way
 from rules.validate.jobs import job_of

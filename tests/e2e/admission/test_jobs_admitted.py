@@ -32,7 +32,7 @@ from hack.sim.cluster.resource import (
 from hack.sim.control_plane import ASSETS
 from hack.sim.real_control_plane import find_binaries
 from rules.api.nodes import NodeView
-from rules.api.repair.writes import WriteRepairObject
+from rules.api.repair_writes import WriteRepairObject
 from rules.validate.jobs import LABEL_COMPONENT, job_of, name_of_test, new_node_job_of
 from tests.support.cluster.either_cluster import Cluster, a_cluster
 from tests.support.cluster.manifest_builds import (

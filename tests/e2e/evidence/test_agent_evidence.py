@@ -10,7 +10,7 @@ from pathlib import Path
 from hack.sim.cluster.clients.client import ApiError
 from hack.sim.cluster.resource import NODES, Resource
 from hack.sim.driver import NODES as DESCRIPTIONS
-from rules.api.evidence.wire import digest
+from rules.api.evidence import digest
 from rules.api.names import ANNOTATION_SESSION
 from tests.support.agent.agent_process import AgentProcess, running
 

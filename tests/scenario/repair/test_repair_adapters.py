@@ -8,7 +8,7 @@ import pytest
 
 from rules.api import writes as d
 from rules.api.nodes import QuarantineView
-from rules.api.repair.writes import ObjectQuery, WriteRepairObject
+from rules.api.repair_writes import ObjectQuery, WriteRepairObject
 from rules.api.requests import request
 from rules.repair.adapter import NewObject, Replacement
 from rules.repair.ladder import Step

@@ -11,7 +11,7 @@ import pytest
 from rules.api import writes as d
 from rules.api.names import ANNOTATION_RELEASE_GPU, PAUSED_BY_US, PREFIX_GPU_DEPLOY
 from rules.api.quarantine import Mode
-from rules.api.repair.writes import WriteRepairObject
+from rules.api.repair_writes import WriteRepairObject
 from tests.support.repair.job_world import EXPORTER, PLUGIN, JobWorld
 from tests.support.scenario.deaths import deaths
 from tests.support.scenario.provider_world import end_job

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from rules.api import writes as d
-from rules.api.repair.writes import SetRepairCondition
+from rules.api.repair_writes import SetRepairCondition
 from rules.api.timestamps import utc_of
 from rules.session.status import condition
 from tests.support.scenario.repair_world import NODE, REPLACE, RESTART, RepairWorld, repair_policy

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from rules.api import writes as d
-from rules.api.repair.writes import SetRepairCondition
+from rules.api.repair_writes import SetRepairCondition
 from rules.session.history import outlived
 from tests.support.scenario.deaths import deaths
 from tests.support.scenario.repair_world import NODE, RESTART, STEPS, RepairWorld, repair_policy

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rules.api.repair.writes import WriteRepairObject
+from rules.api.repair_writes import WriteRepairObject
 from tests.support.repair.job_world import JobWorld
 from tests.support.scenario.provider_world import OWN_ADAPTERS, end_job
 from tests.support.scenario.repair_world import NODE, repair_policy

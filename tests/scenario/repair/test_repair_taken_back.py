@@ -11,7 +11,7 @@ import pytest
 from rules.api import writes as d
 from rules.api.nodes import QuarantineView
 from rules.api.refusal import NodeWrite, refusal_of
-from rules.api.repair.writes import ObjectQuery, SetRepairCondition, WriteRepairObject
+from rules.api.repair_writes import ObjectQuery, SetRepairCondition, WriteRepairObject
 from rules.repair.objects import ObjectSeen, Sight
 from rules.session.absent import without_session
 from rules.session.observation import NodeObservation, Permit, observe

@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 
 from rules.api.names import ANNOTATION_HOLD
 from rules.api.quarantine import RepairState
-from rules.api.repair.writes import SetRepairCondition
+from rules.api.repair_writes import SetRepairCondition
 from rules.api.timestamps import parse_time
 from rules.session.observation import is_open
 from tests.support.scenario.repair_world import REPLACE, RESTART

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rules.api.budgets import PdbSpec, PdbStatus, PdbView
 from rules.api.health import HealthStatus, IncidentStatus, PublisherPod, SourceStatus
 from rules.api.metadata import LabelSelector, ObjectMeta, TimedMeta
 from rules.api.names import ANNOTATION_SESSION, LABEL_GPUS
@@ -18,6 +17,7 @@ from rules.api.nodes import FreshNode, HealthView, NodeView, QuarantineView
 from rules.api.pods import PodCondition, PodMeta, PodSpec, PodStatus, PodView
 from rules.api.quarantine import QuarantineSpec, QuarantineStatus
 from rules.api.timestamps import format_time
+from rules.api.workloads import PdbSpec, PdbStatus, PdbView
 from rules.session.observation import is_open
 from tests.support.exploration.packing import NODES, NOW, OLDEST_S, Moment, pack, slim, unpack
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hack.sim.cluster.resource import Resource
-from rules.api.evidence.wire import digest
+from rules.api.evidence import digest
 
 EVIDENCES = Resource("gpuward.io", "v1alpha1", "gpuevidences", False, "GPUEvidence")
 NAME = "gpu-7-0a1b2c3d"

@@ -20,8 +20,8 @@ from rules.api.health import (
     PublisherPod,
     SourceStatus,
 )
-from rules.api.metadata import TimedMeta
-from rules.api.nodes import HealthView, NodeView, ObjectMeta, PauseView, QuarantineView
+from rules.api.metadata import ObjectMeta, TimedMeta
+from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
 from rules.api.quarantine import (
     BlockedBy,
     Cause,

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from rules.api.budgets import PdbView
 from rules.api.nodes import FreshNode
 from rules.api.pods import PodView
+from rules.api.workloads import PdbView
 
 
 def pod(name: str = "web-1", **parts: Any) -> PodView:

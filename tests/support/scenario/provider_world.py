@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from rules.api.names import ANNOTATION_RELEASE_GPU, DEPLOYED, PAUSED_BY_US, PREFIX_GPU_DEPLOY
-from rules.api.repair.writes import WriteRepairObject
+from rules.api.repair_writes import WriteRepairObject
 from rules.api.timestamps import format_time
 from rules.repair.adapter import ADAPTERS, NewObject
 from rules.repair.ladder import Step

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from rules.api.evidence.whose import session_of
-from rules.api.evidence.wire import digest
+from rules.api.evidence import digest, session_of
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import RepairAttempt
-from rules.api.repair.writes import SetRepairCondition
+from rules.api.repair_writes import SetRepairCondition
 from rules.api.timestamps import format_time
 from rules.api.writes import Write
 from rules.session.repair.ladder import under_way

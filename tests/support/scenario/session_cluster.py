@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from rules.api.mark import marked
-from rules.api.nodes import LabelSelector, NodeView, QuarantineView
+from rules.api.metadata import LabelSelector
+from rules.api.nodes import NodeView, QuarantineView
 from rules.api.pods import PodView
 from rules.api.selectors import selects
 from rules.api.timestamps import format_time

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rules.api.repair.writes import CreateTestJob
+from rules.api.repair_writes import CreateTestJob
 from rules.api.timestamps import format_time
 from rules.validate.jobs import LABEL_JOB
 from tests.support.scenario.repair_world import NODE, STEPS, RepairWorld

@@ -21,7 +21,7 @@ from remediator.kube.caches import Caches, Listeners
 from remediator.kube.elector import LEASE_NAME
 from rules.api import writes as d
 from rules.api.quarantine import QuarantineSpec, QuarantineStatus
-from rules.api.repair.writes import (
+from rules.api.repair_writes import (
     CreateTestJob,
     DeleteTestJob,
     ObjectAddress,

@@ -12,7 +12,7 @@ pytest.importorskip("celpy", reason="cel-python is not installed")
 
 from hack.repair_components import FOLDER, rendered
 from rules.api import names
-from rules.api.repair.writes import SetRepairCondition
+from rules.api.repair_writes import SetRepairCondition
 from rules.api.requests import request
 from rules.repair.adapter import ADAPTERS, REPAIR_CONDITIONS
 from rules.repair.component import (

@@ -19,7 +19,7 @@ pytest.importorskip("celpy", reason="cel-python is not installed")
 from hack.sim.manifests import read_manifests
 from remediator.settings import make_parser, run_settings
 from rules.api.nodes import NodeView
-from rules.api.repair.writes import SetValidated
+from rules.api.repair_writes import SetValidated
 from rules.api.requests import request
 from rules.policy.policy import VALIDATE_TEMPLATE
 from rules.validate.contract import Verdict, read

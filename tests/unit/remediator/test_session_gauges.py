@@ -14,8 +14,8 @@ from remediator.session_gauges import (
     set_word_gauges,
 )
 from rules.api.health import HealthStatus, IncidentStatus
-from rules.api.metadata import TimedMeta
-from rules.api.nodes import HealthView, NodeView, ObjectMeta, PauseView, QuarantineView
+from rules.api.metadata import ObjectMeta, TimedMeta
+from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
 from rules.api.quarantine import (
     BlockedBy,
     Cause,

@@ -25,8 +25,7 @@ from hack.sim.cluster.fleet.fleet_health_objects import (
     node_status_patch,
 )
 from hack.sim.cluster.resource import NODES, Resource
-from rules.api.evidence.whose import session_of
-from rules.api.evidence.wire import digest
+from rules.api.evidence import digest, session_of
 from rules.api.health import IncidentStatus, plain
 from rules.api.names import API_VERSION, GROUP, VERSION
 

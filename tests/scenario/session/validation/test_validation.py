@@ -9,7 +9,7 @@ import pytest
 
 from rules.api import writes as d
 from rules.api.quarantine import Mode
-from rules.api.repair.writes import CreateTestJob
+from rules.api.repair_writes import CreateTestJob
 from rules.api.timestamps import parse_time
 from tests.support.scenario.repair_world import NODE
 from tests.support.scenario.server.apiserver import OWN

@@ -7,7 +7,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rules.api.repair.writes import CreateTestJob
+from rules.api.repair_writes import CreateTestJob
 from rules.policy.durations import Seconds
 from tests.support.scenario.deaths import deaths
 from tests.support.scenario.repair_world import NODE

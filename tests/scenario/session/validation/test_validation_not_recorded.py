@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rules.api import writes as d
-from rules.api.repair.writes import CreateTestJob
+from rules.api.repair_writes import CreateTestJob
 from rules.session.status import condition
 from tests.support.scenario.repair_world import NODE
 from tests.support.scenario.validation_world import ValidationWorld

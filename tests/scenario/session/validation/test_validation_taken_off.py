@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rules.api.repair.writes import DeleteTestJob
+from rules.api.repair_writes import DeleteTestJob
 from tests.support.scenario.repair_world import NODE
 from tests.support.scenario.server.apiserver import CrashError
 from tests.support.scenario.validation_world import ValidationWorld

@@ -16,10 +16,9 @@ import msgspec
 
 from remediator.kube.answer import Answer
 from rules.api import writes as d
-from rules.api.budgets import PdbView
 from rules.api.object_name import is_object_name
 from rules.api.pods import PodView
-from rules.api.repair.writes import (
+from rules.api.repair_writes import (
     CreateTestJob,
     DeleteTestJob,
     SetRepairCondition,
@@ -28,6 +27,7 @@ from rules.api.repair.writes import (
 )
 from rules.api.requests import MERGE_PATCH, STRATEGIC_PATCH, Request, request
 from rules.api.timestamps import format_time, parse_time
+from rules.api.workloads import PdbView
 from rules.drain.budget import matching
 from rules.session.causes import CRD_CAUSES
 from tests.support.copying import copied

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from hack.sim.cluster.store.schema import StructuralSchema
-from rules.api.repair.writes import ObjectAddress, Verb, WriteRepairObject
+from rules.api.repair_writes import ObjectAddress, Verb, WriteRepairObject
 from rules.api.requests import MERGE_PATCH, Request
 from rules.repair.objects import Sight
 from tests.support.cluster.provider_definitions import DEFINITIONS, schema_of

@@ -20,8 +20,8 @@ from hack.sim.cluster.http.certificates import make_serving_certificate
 from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
 from hack.sim.cluster.resource import NODES
 from remediator.kube.watch import Reflector
-from rules.api.backoff import WATCH_SILENCE_S
 from rules.api.kube_config import KubeConfig, KubeConfigError, Material, from_files, in_cluster
+from rules.api.timestamps import WATCH_SILENCE_S
 
 AGENT = "gpuward-agent/test"
 

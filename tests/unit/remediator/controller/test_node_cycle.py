@@ -11,8 +11,9 @@ from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, EVENTS
 from hack.sim.proxy.faults import Fault
 from remediator.controller.writes import Writes
 from rules.api import writes as d
-from rules.api.evidence.wire import digest
-from rules.api.nodes import ObjectMeta, QuarantineView
+from rules.api.evidence import digest
+from rules.api.metadata import ObjectMeta
+from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, QuarantineSpec, QuarantineStatus, RepairAttempt
 from rules.policy.policy import Policy
 from rules.session.refused import lost_fields

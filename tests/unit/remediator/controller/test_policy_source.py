@@ -11,7 +11,7 @@ from remediator.controller.policy_source import PolicySource
 from remediator.kube.answer import Answer
 from remediator.kube.refusals import Refusals
 from remediator.metrics import Metrics
-from rules.api.leaders_word import leaders_word
+from rules.api.leader_status import leader_status
 from rules.api.quarantine import Mode, QuarantineSpec
 from rules.api.writes import CreateSession
 from rules.catalog.why_not import Refusal
@@ -125,7 +125,7 @@ def test_it_says_since_when_it_cannot_act_once_that_lasts(tmp_path: Path) -> Non
     began = clock.now()
     assert report.annotations() == {}, "a list made anew is no news"
     clock.at += 6
-    said = leaders_word(report.annotations())
+    said = leader_status(report.annotations())
     assert (said.unable, said.unable_since) == ("listing nodes is refused (403)", began)
     why = ""
     assert report.annotations() == {}
@@ -133,21 +133,21 @@ def test_it_says_since_when_it_cannot_act_once_that_lasts(tmp_path: Path) -> Non
     clock.at += 60
     report.annotations()
     clock.at += 6
-    said = leaders_word(report.annotations())
+    said = leader_status(report.annotations())
     assert (said.unable, said.unable_since) == ("PDBs are refused (403)", began + 66)
 
 
 def test_it_tells_shadow_by_accident_from_the_last_good_policy(tmp_path: Path) -> None:
     clock, file = VirtualClock(), tmp_path / "policy.yaml"
     policy = of_file(file, "budgit: {}\n")
-    said = leaders_word(SelfReport(clock, lambda: "", nothing, policy).annotations())
+    said = leader_status(SelfReport(clock, lambda: "", nothing, policy).annotations())
     assert "budgit is not a known key" in said.unread
     assert said.last_good == ""
 
     policy = of_file(file, "mode: Enforce\n")
     file.write_text("budgit: {}\n")
     policy.look(clock)
-    said = leaders_word(SelfReport(clock, lambda: "", nothing, policy).annotations())
+    said = leader_status(SelfReport(clock, lambda: "", nothing, policy).annotations())
     assert "budgit is not a known key" in said.last_good
     assert said.unread == ""
 
@@ -161,7 +161,7 @@ def test_what_no_session_can_say_is_said(tmp_path: Path) -> None:
     refusals.note(opened, Answer(code=403, body=b'{"kind":"Status","message":"is forbidden"}'))
     report.annotations()
     clock.at += 6
-    said = leaders_word(report.annotations())
+    said = leader_status(report.annotations())
     assert said.unable.startswith("the remediator may not open a session for the node (403")
     clock.at += 600
     assert report.annotations() == {}, "nobody has tried it again for long"

@@ -8,8 +8,8 @@ import pytest
 
 from remediator.controller import evictions
 from remediator.controller.evictions import Counting
-from rules.api.budgets import PdbStatus, PdbView
 from rules.api.metadata import ObjectMeta
+from rules.api.workloads import PdbStatus, PdbView
 from rules.api.writes import EvictPod
 
 KEY = "team-a/web"

@@ -11,7 +11,7 @@ from remediator.kube.refusals import Refusals
 from rules.api import writes as d
 from rules.api.quarantine import QuarantineSpec, QuarantineStatus
 from rules.api.refusal import NodeWrite
-from rules.api.repair.writes import SetRepairCondition
+from rules.api.repair_writes import SetRepairCondition
 from tests.support.remediator.virtual_clock import VirtualClock
 
 MARK = d.MarkNode(node="n", node_uid="u", session="s", patch={})

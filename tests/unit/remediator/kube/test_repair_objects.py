@@ -14,7 +14,7 @@ from remediator.kube.answer import Answer
 from remediator.kube.api import Api
 from remediator.kube.api_groups import ApiGroups
 from remediator.kube.repair_objects import RepairObjects
-from rules.api.repair.writes import ObjectAddress, ObjectQuery
+from rules.api.repair_writes import ObjectAddress, ObjectQuery
 from rules.repair.objects import ObjectSeen, Sight
 from tests.support.cluster.provider_definitions import DEFINITIONS
 from tests.support.remediator.edge import Edge, edge

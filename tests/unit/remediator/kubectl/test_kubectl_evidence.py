@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hack.sim.cluster.http.threaded import HostedServer
-from rules.api.evidence.wire import digest
+from rules.api.evidence import digest
 from tests.support.remediator.kubectl_cluster import cluster, load
 from tests.support.remediator.kubectl_evidence import EVIDENCES, NAME, kept
 from tests.support.remediator.kubectl_objects import QUARANTINES, session

@@ -14,7 +14,8 @@ import pytest
 
 from remediator.view.state import PageState
 from rules.api.health import GpuStatus, IncidentStatus, PublisherPod, Topology
-from rules.api.nodes import ObjectMeta, PauseView, QuarantineView
+from rules.api.metadata import ObjectMeta
+from rules.api.nodes import PauseView, QuarantineView
 from rules.api.quarantine import (
     Cause,
     Condition,

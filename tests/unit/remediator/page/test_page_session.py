@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from remediator.view.state import PageState
-from rules.api.nodes import ObjectMeta, QuarantineView
+from rules.api.metadata import ObjectMeta
+from rules.api.nodes import QuarantineView
 from rules.api.quarantine import (
     Cause,
     QuarantineSpec,

@@ -14,7 +14,8 @@ from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why import why_lines as why
 from remediator.view.state import PageState
 from rules.api.health import IncidentStatus
-from rules.api.nodes import FreshNode, ObjectMeta, PauseView, QuarantineView
+from rules.api.metadata import ObjectMeta
+from rules.api.nodes import FreshNode, PauseView, QuarantineView
 from rules.api.quarantine import (
     Cause,
     Condition,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rules.api.backoff import backoff_s
+from rules.api.timestamps import backoff_s
 
 
 @pytest.mark.parametrize(

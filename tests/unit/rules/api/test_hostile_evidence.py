@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from rules.api.evidence.whose import session_of
-from rules.api.evidence.wire import EvidenceView
+from rules.api.evidence import EvidenceView, session_of
 from rules.api.names import ANNOTATION_SESSION
 from rules.text.tolerant import understand
 

@@ -12,7 +12,13 @@ from hack.sim.cluster.store.selectors import parse_label_selector
 from rules.api.health import plain
 from rules.api.mark import read_note
 from rules.api.nodes import FreshNode, HealthView, NodeView, PauseView
-from rules.api.object_name import BadSegmentError, api_path, is_label_key, is_object_name
+from rules.api.object_name import (
+    BadSegmentError,
+    api_path,
+    is_label_key,
+    is_label_value,
+    is_object_name,
+)
 from rules.api.pods import OwnerView, PodView
 from rules.api.quarantine import Cause, PauseScope, PauseSpec
 from rules.api.refusal import NodeWrite
@@ -23,7 +29,6 @@ from rules.drain.eviction import EvictionKind, classify
 from rules.fleet.agent_silence import mark_unknown
 from rules.session.causes import CRD_CAUSES, MAX_CAUSES, appended, session_name
 from rules.session.observation import pause_covers, staleness
-from rules.text.label_value import is_label_value
 from rules.text.tolerant import Understood, understand
 from tests.support.scenario.drain_objects import node, pod
 

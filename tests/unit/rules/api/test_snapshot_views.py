@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from rules.api.budgets import PdbView
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.pods import PodView
+from rules.api.workloads import PdbView
 
 NODE: dict[str, Any] = {
     "kind": "Node",

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from rules.api.nodes import NodeView, ObjectMeta
+from rules.api.metadata import ObjectMeta
+from rules.api.nodes import NodeView
 from rules.fleet.census import NodeCensus
 from rules.fleet.common import FleetLabels, fleet_labels
 from rules.policy.policy import Policy

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rules.api.health import HealthStatus, IncidentStatus
-from rules.api.metadata import TimedMeta
-from rules.api.nodes import HealthView, NodeView, ObjectMeta
+from rules.api.metadata import ObjectMeta, TimedMeta
+from rules.api.nodes import HealthView, NodeView
 from rules.fleet.alike import Alike, chance, found_alike, nodes_of
 from rules.fleet.common import CommonCause, common_causes, keys_for, shared_labels
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rules.api.evidence.wire import (
+from rules.api.evidence import (
     MAX_EVIDENCE_OBJECT_BYTES,
     MAX_KERNEL_BYTES,
     EvidenceView,

@@ -7,7 +7,7 @@ import string
 
 import pytest
 
-from rules.text.pasted import is_pasteable
+from rules.text.printable import is_pasteable
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from rules.text.yaml_keys import duplicate_keys
+from rules.text.user_input import duplicate_keys
 
 
 def said(text: str) -> list[str]:

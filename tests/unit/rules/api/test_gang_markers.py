@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from rules.api.pods import PodView
-from rules.api.workload.gang_markers import LABEL, POD_GROUPS, WORKLOADS, Marker
+from rules.api.workloads import LABEL, POD_GROUPS, WORKLOADS, Marker
 from rules.drain.gangs import gang_of
 
-DOCS = Path(__file__).parents[5] / "docs" / "interop" / "jobset-volcano.md"
+DOCS = Path(__file__).parents[4] / "docs" / "interop" / "jobset-volcano.md"
 
 
 def pod(owner: tuple[str, str] | None = None, **changes: Any) -> PodView:

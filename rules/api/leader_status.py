@@ -1,5 +1,5 @@
-"""What the remediator that leads says of itself on its Lease, which it may write when little else
-goes: that it cannot act and since when, and what it makes of a policy that it cannot read.
+"""What the leading remediator reports about itself on its Lease, which it may write when little
+else works: that it cannot act and since when, and how it handles a policy that it cannot read.
 
 Written by the leader with every renewal, read by `kubectl gpuward`. Whoever may write the Lease
 may have written it: what is read is bounded and printable.
@@ -24,7 +24,7 @@ MAX_WORDS: Final = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeadersWord:
+class LeaderStatus:
     """Empty where all is well, and of a release that says nothing."""
 
     unable: str = ""
@@ -47,15 +47,15 @@ class LeadersWord:
         return {key: words for key, words in said.items() if words}
 
 
-WELL: Final = LeadersWord()
+WELL: Final = LeaderStatus()
 
 
-def leaders_word(annotations: Mapping[str, str]) -> LeadersWord:
+def leader_status(annotations: Mapping[str, str]) -> LeaderStatus:
     """What stands on a Lease."""
     said = annotations.get(ANNOTATION_UNABLE, "")
     at, _, why = said.partition(" ")
     since = parse_time(at)
-    return LeadersWord(
+    return LeaderStatus(
         unable=_bounded(said if since is None else why),
         unable_since=since,
         unread=_bounded(annotations.get(ANNOTATION_POLICY_UNREAD, "")),

@@ -1,12 +1,14 @@
-"""GPUEvidence as it travels: what an agent knew of its node when a session took it.
+"""GPUEvidence as it travels, and the session annotation that says which session took a node.
 
-Written once, by the agent, named as the session, without an owner: it outlives node and session.
-Whatever a vendor asks for must be in here, since a reboot or a replacement takes the rest away.
-Every value is text or a whole number, so that the digest is the same after any number of trips.
+GPUEvidence is what an agent knew of its node when a session took it. Written once, by the agent,
+named as the session, without an owner: it outlives node and session. Whatever a vendor asks for
+must be in here, since a reboot or a replacement takes the rest away. Every value is text or a
+whole number, so that the digest is the same after any number of trips.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
@@ -15,6 +17,57 @@ import msgspec
 
 from rules.api.health import IncidentStatus, SourceStatus, Topology, Wire
 from rules.api.metadata import DOUBT_FIELD, ObjectMeta, View
+from rules.api.names import ANNOTATION_SESSION
+from rules.api.object_name import is_object_name
+from rules.text.tolerant import UNREADABLE
+
+_MAX_NOTE_BYTES: Final = 4096
+_KEPT: Final = 256
+"""Notes are read many times in each decision, and the same ones in the next."""
+
+
+class MarkNote(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The session annotation: whose mark it is and what was there before."""
+
+    session: str
+    boot_id: str = msgspec.field(name="bootID", default="")
+    prior_unschedulable: bool = False
+    at: str = ""
+    mark: str = "CordonAndTaint"
+    """Which parts were set; the policy may change while the mark is on."""
+    prior_annotations: dict[str, str | None] = msgspec.field(default_factory=dict)
+    prior_by: str = ""
+    """The manager that owned the cordon of before (`managedFields`); "" where nobody knows."""
+    restored_boot: str = ""
+    """The boot in which a cordon that was lost right after it was put back, once."""
+    restored_at: str = ""
+    """When a part that another controller took off was restored last."""
+
+
+def note_of(annotations: Mapping[str, str]) -> MarkNote | None:
+    """What the annotation says; None where there is none or nobody can read it.
+
+    One that names a session which cannot exist was not written by us, and says nothing of what was
+    there before.
+    """
+    text = annotations.get(ANNOTATION_SESSION)
+    return _read(text) if text is not None and len(text) <= _MAX_NOTE_BYTES else None
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _read(text: str) -> MarkNote | None:
+    try:
+        note = msgspec.json.decode(text, type=MarkNote)
+    except UNREADABLE:
+        return None
+    return note if is_object_name(note.session) else None
+
+
+def session_of(annotations: Mapping[str, str]) -> str:
+    """The session whose mark a node with these annotations carries; "" where there is none."""
+    note = note_of(annotations)
+    return note.session if note is not None else ""
+
 
 MAX_KERNEL_BYTES: Final = 256 * 1024
 MAX_EVIDENCE_OBJECT_BYTES: Final = 900 * 1024

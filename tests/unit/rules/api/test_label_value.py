@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rules.api.object_name import RefusedLabel, checked_labels, is_label_value, product_label
 from rules.catalog.reasons import REASONS, RECOVERY_REASONS
 from rules.catalog.xid import catalog, reason_for_xid
-from rules.text.label_value import RefusedLabel, checked_labels, is_label_value, product_label
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from rules.api.pods import PodView
-from rules.api.workload.device_claims import (
+from rules.api.workloads import (
     ResourceClaimView,
     ResourceSliceView,
     claim_names,

@@ -1,4 +1,4 @@
-"""What people type to our programs, and what to say where it is not understood.
+"""What people type: command lines, listen addresses, and keys that a YAML file gives twice.
 
 argparse lets the program, not the command, complain about a stray word, and of what precedes a
 command it takes the value of a misspelled option for the command. Agent, remediator and plugin
@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Final
+
+import msgspec
 
 _HELP: Final = frozenset({"-h", "--help"})
 _CHOICE: Final = re.compile(r"argument (COMMAND|ACTION): invalid choice: '([^']*)'")
@@ -156,3 +158,82 @@ def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+EVERY_ADDRESS = ""
+"""The host of an address like `:9412`: all addresses of the machine, IPv6 and IPv4."""
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """Host and port of `:9412`, `127.0.0.1:9412`, `localhost:0` or `[::1]:9412`.
+
+    Raises ValueError for anything else; an IPv6 address needs its brackets, since its last group
+    could be a port.
+    """
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    number = int(port) if port.isascii() and port.isdecimal() and len(port) <= 5 else 65536
+    if not colon or number > 65535 or (":" in host) != bracketed:
+        raise ValueError(f"{text!r} is not HOST:PORT")
+    return (host[1:-1] if bracketed else host), number
+
+
+_MAX_FOUND: Final = 20
+_KEY_SHOWN: Final = 80
+
+
+class DuplicateKey(msgspec.Struct, frozen=True, kw_only=True):
+    """One key that its mapping has more than once; lines count from 1."""
+
+    path: str
+    lines: tuple[int, int]
+
+    @property
+    def sentence(self) -> str:
+        """`budget.minimum is given twice, in lines 3 and 7; keep one of them`."""
+        first, second = self.lines
+        where = f"lines {first} and {second}" if first != second else f"line {first}"
+        return f"{self.path} is given twice, in {where}; keep one of them"
+
+
+def duplicate_keys(root: Any) -> tuple[DuplicateKey, ...]:
+    """Every duplicate below a composed YAML node (None for an empty file), in file order.
+
+    Each node is looked at once, however many aliases name it, and nothing recurses.
+    """
+    found: list[DuplicateKey] = []
+    seen: set[int] = set()
+    waiting: list[tuple[Any, str]] = [(root, "")]
+    while waiting and len(found) < _MAX_FOUND:
+        node, path = waiting.pop()
+        if node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if node.id == "mapping":
+            found += _within(node.value, path)
+            inner = [(value, _join(path, key)) for key, value in node.value]
+        elif node.id == "sequence":
+            inner = [(value, f"{path}[{index}]") for index, value in enumerate(node.value)]
+        else:
+            inner = []
+        waiting.extend(reversed(inner))
+    return tuple(found)
+
+
+def _within(pairs: list[tuple[Any, Any]], path: str) -> list[DuplicateKey]:
+    first: dict[tuple[str, str], int] = {}
+    found = []
+    for key, _ in pairs:
+        if key.id != "scalar":
+            continue
+        line = key.start_mark.line + 1
+        name = (key.tag, key.value)
+        if name in first:
+            found.append(DuplicateKey(path=_join(path, key), lines=(first[name], line)))
+        first.setdefault(name, line)
+    return found
+
+
+def _join(path: str, key: Any) -> str:
+    name = str(key.value)[:_KEY_SHOWN] if key.id == "scalar" else "?"
+    return f"{path}.{name}" if path else name

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rules.text.merge_patch import merged
+from rules.api.requests import merged
 
 
 @pytest.mark.parametrize(

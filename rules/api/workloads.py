@@ -1,0 +1,289 @@
+"""What surrounds a pod: PodDisruptionBudgets, ResourceClaims, and the marks of its gang.
+
+A claim of dynamic resource allocation counts once it is allocated: only then it says which
+driver's devices it holds. Devices taken for monitoring only (`adminAccess`) are nobody's to give
+back.
+
+Of a gang, the labels of its workload come first and count on any pod. Pod groups of schedulers
+come last, and only on pods that no `apps` controller keeps: those are replaced one by one,
+whatever group they were admitted with. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from rules.api.metadata import LabelSelector, ObjectMeta, View
+from rules.api.pods import PodView
+
+
+class PdbCondition(View, frozen=True, kw_only=True):
+    """A condition of a PDB; `DisruptionAllowed` carries SyncFailed."""
+
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class PdbSpec(View, frozen=True, kw_only=True):
+    """What the owner asked for; the numbers may be integers or percentages."""
+
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+    selector: LabelSelector | None = None
+    unhealthy_pod_eviction_policy: str | None = None
+
+
+class PdbStatus(View, frozen=True, kw_only=True):
+    """What the disruption controller made of it."""
+
+    observed_generation: int = 0
+    disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    expected_pods: int = 0
+    conditions: tuple[PdbCondition, ...] = ()
+    disrupted_pods: dict[str, str] = msgspec.field(default_factory=dict)
+    """When each pod was evicted that the controller has not counted since, by name."""
+
+
+class PdbView(View, frozen=True, kw_only=True):
+    """A PodDisruptionBudget."""
+
+    metadata: ObjectMeta
+    spec: PdbSpec = PdbSpec()
+    status: PdbStatus = PdbStatus()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`: how queues and messages name a PDB."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+GPU_DRIVERS: Final = frozenset({"gpu.nvidia.com"})
+"""DRA drivers whose devices are GPUs, or parts of one (MIG)."""
+UNREADABLE_GPUS: Final = 1
+"""A claim that may not be read may hold a GPU: for the pod's own good it is taken for one."""
+
+
+class DeviceResult(View, frozen=True, kw_only=True):
+    """One device of an allocation."""
+
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool | None = None
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether it takes a GPU away from others."""
+        return self.driver in GPU_DRIVERS and not self.admin_access
+
+
+class DeviceResults(View, frozen=True, kw_only=True):
+    """The devices of an allocation."""
+
+    results: tuple[DeviceResult, ...] = ()
+
+
+class Allocation(View, frozen=True, kw_only=True):
+    """What a claim was given."""
+
+    devices: DeviceResults = DeviceResults()
+
+
+class ClaimStatus(View, frozen=True, kw_only=True):
+    """Where a claim stands; without an allocation it holds nothing yet."""
+
+    allocation: Allocation | None = None
+
+
+class ResourceClaimView(View, frozen=True, kw_only=True):
+    """A ResourceClaim of resource.k8s.io (v1, and v1beta1 before it)."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    status: ClaimStatus = ClaimStatus()
+
+    @property
+    def gpus(self) -> tuple[DeviceResult, ...]:
+        """The GPUs among its devices."""
+        allocation = self.status.allocation
+        results = allocation.devices.results if allocation is not None else ()
+        return tuple(result for result in results if result.is_gpu)
+
+
+class SliceDevice(View, frozen=True, kw_only=True):
+    """One device that a driver offers."""
+
+    name: str = ""
+
+
+class SlicePool(View, frozen=True, kw_only=True):
+    """The pool a slice is a part of."""
+
+    name: str = ""
+    generation: int = 0
+
+
+class SliceSpec(View, frozen=True, kw_only=True):
+    """What a driver offers on a node."""
+
+    driver: str = ""
+    node_name: str = ""
+    pool: SlicePool = SlicePool()
+    devices: tuple[SliceDevice, ...] = ()
+
+
+class ResourceSliceView(View, frozen=True, kw_only=True):
+    """A ResourceSlice."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: SliceSpec = SliceSpec()
+
+
+def claim_names(pod: PodView) -> tuple[str, ...]:
+    """Names of the pod's claims, as far as they were made; a pod without GPUs in its containers
+    may have got them by a claim that the scheduler made for it.
+    """
+    made = {
+        status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses
+    }
+    named = [
+        claim.resource_claim_name or made.get(claim.name) for claim in pod.spec.resource_claims
+    ]
+    extended = pod.status.extended_resource_claim_status
+    if extended is not None and not pod.gpus:
+        named.append(extended.resource_claim_name)
+    return tuple(sorted({name for name in named if name}))
+
+
+def free_devices(
+    slices: Iterable[ResourceSliceView], claims: Iterable[ResourceClaimView]
+) -> Mapping[str, int]:
+    """GPUs that drivers offer and no claim holds, by node name.
+
+    A partitionable GPU is offered whole and in parts, so that this is the most there can be.
+    """
+    offered = [s.spec for s in slices if s.spec.driver in GPU_DRIVERS and s.spec.node_name]
+    newest: dict[tuple[str, str], int] = {}
+    for spec in offered:
+        key = (spec.driver, spec.pool.name)
+        newest[key] = max(spec.pool.generation, newest.get(key, 0))
+    count: Counter[str] = Counter()
+    node_of: dict[tuple[str, str], str] = {}
+    for spec in offered:
+        key = (spec.driver, spec.pool.name)
+        if spec.pool.generation == newest[key]:
+            count[spec.node_name] += len(spec.devices)
+            node_of[key] = spec.node_name
+    for claim in claims:
+        for gpu in claim.gpus:
+            if (node := node_of.get((gpu.driver, gpu.pool))) is not None:
+                count[node] -= 1
+    return {node: max(0, left) for node, left in count.items()}
+
+
+LABEL: Final = "label"
+ANNOTATION: Final = "annotation"
+POD_GROUP: Final = "PodGroup"
+_LWS: Final = "LeaderWorkerSet"
+_LWS_GROUP: Final = "leaderworkerset.sigs.k8s.io/group-index"
+
+
+class Marker(msgspec.Struct, frozen=True, kw_only=True):
+    """One key whose value names the gang."""
+
+    place: str
+    key: str
+    kind: str
+    source: str
+    needs: str = ""
+    """An annotation that must be there as well."""
+
+
+WORKLOADS: Final = tuple(
+    Marker(place=LABEL, key=key, kind=kind, source=source)
+    for key, kind, source in (
+        ("trainer.kubeflow.org/trainjob-name", "TrainJob", "Kubeflow Trainer v2"),
+        ("jobset.sigs.k8s.io/jobset-name", "JobSet", "JobSet controller"),
+        ("leaderworkerset.sigs.k8s.io/name", _LWS, "LeaderWorkerSet controller"),
+        ("volcano.sh/job-name", "VolcanoJob", "Volcano job controller"),
+        ("training.kubeflow.org/job-name", "TrainingJob", "Kubeflow training and MPI operators"),
+        ("ray.io/cluster", "RayCluster", "KubeRay operator"),
+    )
+)
+"""The outermost owner first."""
+POD_GROUPS: Final = (
+    Marker(
+        place=LABEL,
+        key="kueue.x-k8s.io/pod-group-name",
+        kind=POD_GROUP,
+        source="Kueue, groups of plain pods",
+    ),
+    Marker(
+        place=LABEL,
+        key="scheduling.x-k8s.io/pod-group",
+        kind=POD_GROUP,
+        source="coscheduling of the scheduler plugins",
+    ),
+    Marker(
+        place=LABEL,
+        key="pod-group.scheduling.sigs.k8s.io",
+        kind=POD_GROUP,
+        source="coscheduling, the older spelling",
+    ),
+    Marker(
+        place=ANNOTATION,
+        key="scheduling.k8s.io/group-name",
+        kind=POD_GROUP,
+        source="Volcano scheduler",
+    ),
+    Marker(
+        place=ANNOTATION, key="pod-group-name", kind=POD_GROUP, source="KAI and Run:ai schedulers"
+    ),
+    Marker(
+        place=LABEL,
+        key="yunikorn.apache.org/app-id",
+        kind=POD_GROUP,
+        source="YuniKorn, applications with task groups",
+        needs="yunikorn.apache.org/task-group-name",
+    ),
+)
+
+
+def workload_of(pod: PodView) -> tuple[str, str] | None:
+    """The workload whose controller labelled the pod, as (kind, name)."""
+    for marker in WORKLOADS:
+        if name := _value(pod, marker):
+            # A LeaderWorkerSet restarts by group: each of its groups is a gang of its own.
+            group = pod.metadata.labels.get(_LWS_GROUP) if marker.kind == _LWS else None
+            return marker.kind, f"{name}-{group}" if group is not None else name
+    return None
+
+
+def pod_group_of(pod: PodView) -> tuple[str, str] | None:
+    """The pod group a scheduler admitted the pod with, as (kind, name)."""
+    controller = pod.metadata.controller
+    if controller is not None and controller.group == "apps":
+        return None
+    group = pod.spec.scheduling_group
+    if group is not None and group.pod_group_name:
+        return POD_GROUP, group.pod_group_name
+    for marker in POD_GROUPS:
+        if name := _value(pod, marker):
+            return marker.kind, name
+    return None
+
+
+def _value(pod: PodView, marker: Marker) -> str:
+    metadata = pod.metadata
+    if marker.needs and marker.needs not in metadata.annotations:
+        return ""
+    values = metadata.labels if marker.place == LABEL else metadata.annotations
+    return values.get(marker.key, "")[:253]
