@@ -5,7 +5,7 @@ Both replicas watch and serve; the one that leads writes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,7 +29,7 @@ from remediator.kube.clock import SystemClock
 from remediator.kube.elector import Elector
 from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
-from remediator.kube.pace import RATES, Pace, PaceLane, Rates
+from remediator.kube.pace import RATES, Pace, PaceLane
 from remediator.kube.rejection import LONGEST_S
 from remediator.kube.repair_objects import RepairObjects
 from remediator.kube.telling import Telling
@@ -69,7 +69,7 @@ class Border:
     """Through what a replica meets time and the API server: another set runs in virtual time."""
 
     clock: Callable[[], SystemClock] = SystemClock
-    pace: Callable[[Rates, SystemClock], Pace] = Pace
+    pace: Callable[[Mapping[PaceLane, float], SystemClock], Pace] = Pace
     metrics: Callable[[], Metrics] = Metrics
     api: Callable[..., Api] = Api
     gateway: Callable[..., Gateway] = Gateway
@@ -84,7 +84,6 @@ class Replica:
         self, settings: RemediatorSettings, access: Access, border: Border | None = None
     ) -> None:
         border = border or Border()
-        homes = access.namespaces(settings.namespace)
         self.settings = settings
         self.clock = border.clock()
         self.metrics = border.metrics()
@@ -105,7 +104,7 @@ class Replica:
             self.api,
             self.clock,
             node_selector=self.policy.policy.node_selector,
-            namespace=homes[0],
+            namespace=settings.namespace,
             to=listeners,
             isolation=self.isolation,
         )
@@ -114,12 +113,12 @@ class Replica:
             self.clock,
             policy=lambda: self.policy.policy,
             own_node=settings.node_name,
-            namespace=lambda: self.elector.namespace,
+            own_namespace=settings.namespace,
         )
         self.elector: Elector = border.elector(
             self.api,
             self.clock,
-            namespaces=homes,
+            namespace=settings.namespace,
             identity=settings.identity,
             ready=lambda: not self.caches.problem(),
             time_known=lambda: not self.clock.skew.undecided,

@@ -76,7 +76,7 @@ async def run(settings: RemediatorSettings) -> int:
         identity=settings.identity,
         server=access.host,
         port=served.port,
-        namespace=replica.elector.namespace,
+        namespace=settings.namespace,
     )
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -20,6 +20,8 @@ from rules.text.user_input import CommandParser
 EX_USAGE = 64
 """Wrong use or configuration (sysexits.h); 2 would read as an unhealthy node in the agent."""
 
+DEFAULT_NAMESPACE = "gpuward"
+"""Where the manifests install us."""
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _TRUE = {"1", "true", "yes", "on"}
 
@@ -35,7 +37,7 @@ class RemediatorSettings:
     """Component `validate` is installed: nodes are tested unless the policy says otherwise."""
     listen: str
     namespace: str
-    """Of the lease and of the agent's pods; empty where nobody named one."""
+    """Of the lease and of the agent's pods."""
     identity: str
     """Who holds the lease; different for every replica."""
     node_name: str
@@ -107,8 +109,7 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
         env,
         "--namespace",
         "NAME",
-        "namespace of the lease and of the agent's pods (default: the pod's own, else gpuward; "
-        "where that does not exist the kubeconfig context's, else default)",
+        "namespace of the lease and of the agent's pods (default: the pod's own, else gpuward)",
     )
     _flag(
         run, env, "--identity", "NAME", "name on the lease (default: the pod's, else the host's)"
@@ -178,7 +179,10 @@ def run_settings(arguments: argparse.Namespace, env: Mapping[str, str]) -> Remed
         shadow=arguments.shadow,
         builtin_validation=arguments.builtin_validation,
         listen=arguments.listen,
-        namespace=arguments.namespace or env.get("POD_NAMESPACE") or _own_namespace(),
+        namespace=arguments.namespace
+        or env.get("POD_NAMESPACE")
+        or _own_namespace()
+        or DEFAULT_NAMESPACE,
         identity=arguments.identity or env.get("POD_NAME") or f"{host}-{os.getpid()}",
         node_name=arguments.node_name or "",
         page_listen=arguments.page_listen,

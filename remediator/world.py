@@ -57,7 +57,7 @@ class World:
         *,
         policy: Callable[[], Policy],
         own_node: str,
-        namespace: Callable[[], str],
+        own_namespace: str,
     ) -> None:
         self.caches = caches
         self.sessions: dict[str, list[QuarantineView]] = {}
@@ -110,7 +110,7 @@ class World:
         self._clock = clock
         self._policy = policy
         self._own_node = own_node
-        self._namespace = namespace
+        self._own_namespace = own_namespace
 
     def snapshot(self) -> FleetSnapshot:
         """The fleet at this moment; the maps are live and must be used before the next await."""
@@ -130,7 +130,7 @@ class World:
             acting_since=self.acting_since,
             doubt=self.doubt(),
             own_node=self._own_node,
-            own_namespace=self._namespace(),
+            own_namespace=self._own_namespace,
             nobody_took_over=self.nobody_took_over,
             reserved=self.reserved,
             mark_refused=self.refusals.nodes(NodeWrite.MARK),

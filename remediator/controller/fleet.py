@@ -150,9 +150,11 @@ class Fleet(EdgePart):
                 for name, session in snapshot.counted.items()
                 if self._is_sound(name, replace(snapshot, counting={name: session}))
             }
-        with self._isolation.guard("fleet", "the whole fleet"):
+        try:
             return judge_fleet(replace(snapshot, counting=sound), self._memory)
-        return FleetVerdict()
+        except Exception as error:  # noqa: BLE001 - no session gets a permit
+            self._isolation.note("fleet", "the whole fleet", error)
+            return FleetVerdict()
 
     def _is_sound(self, name: str, alone: FleetSnapshot) -> bool:
         try:

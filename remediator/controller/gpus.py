@@ -2,15 +2,14 @@
 
 Requests are counted for drains of Degraded nodes only; `rules.drain.room` judges which pods find
 no place. Never writes, and reads at most every 30 s: a place promised to a pod of one node is not
-promised to another's, and pods that left a node are remembered until they are counted where they
-went.
+promised to another's within 90 s.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 import structlog
@@ -20,7 +19,7 @@ from remediator.kube.api import Api
 from remediator.kube.api_groups import ApiGroups
 from remediator.kube.caches import Caches
 from remediator.kube.clock import Clock
-from rules.api.metadata import OwnerReference, View
+from rules.api.metadata import View
 from rules.api.object_name import BadSegmentError, api_path
 from rules.api.pods import Container, PodView, gpus_of
 from rules.api.workloads import (
@@ -39,10 +38,9 @@ _GROUP = "resource.k8s.io"
 _CLAIMS_FRESH_S = 60.0
 _KEPT = 5_000
 _FRESH_S = 30.0
-# A pod that left is bound elsewhere and counted there by then, or waits for a place anyway.
-_MOVING_S = 60.0
-# A pod that a budget keeps must not keep a place free for ever.
-_PROMISED_S = 60.0
+# A pod that was promised a place has left and is counted where it went by then, or cannot leave.
+_PROMISED_S = 90.0
+_PROMISES_S = 3600.0
 _PAGE = 500
 _LIVE = "status.phase!=Succeeded,status.phase!=Failed"
 
@@ -53,29 +51,20 @@ class _Spec(View, frozen=True, kw_only=True):
     init_containers: tuple[Container, ...] = ()
 
 
-class _Meta(View, frozen=True, kw_only=True):
-    uid: str = ""
-    owner_references: tuple[OwnerReference, ...] = ()
-
-
 class _Pod(msgspec.Struct, frozen=True, kw_only=True):
-    metadata: _Meta = _Meta()
     spec: _Spec = _Spec()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Claim:
-    """A pod that needs GPUs on another node."""
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """GPUs elsewhere that a pod was promised, and until when they are kept for it."""
 
     gpus: int
-    controller: str
-    """UID of its controller, whose next pod takes its place; empty where it has none."""
-    until: float | None = None
-    """Until when a place is kept for it; None where it was promised none."""
+    until: float
 
 
 class FreeGpus:
-    """What is requested where, who was promised a place, and which pods are on their way."""
+    """How many GPUs are requested on each node, and which were promised to pods that may leave."""
 
     def __init__(self, api: Api, clock: Clock, caches: Caches, devices: DeviceClaims) -> None:
         self._api = api
@@ -84,19 +73,16 @@ class FreeGpus:
         self._caches = caches
         self._used: Mapping[str, int] = {}
         self._read_at = float("-inf")
-        self._counted: Mapping[str, str] = {}
-        """UID of the controller of every GPU pod of the last read, by the pod's UID."""
-        self._landed: Counter[str] = Counter()
-        """How many pods of a controller that read counted for the first time."""
-        self._asked: dict[str, dict[str, _Claim]] = {}
-        """The pods that were asking at the last look, by node and pod UID."""
-        self._moving: dict[str, _Claim] = {}
-        """Pods that left, by UID."""
+        self._promised: dict[str, _Place] = {}
+        """By pod UID; kept beyond its time, so that a pod that cannot leave is promised nothing
+        again at once."""
 
     async def without_room(self, node: str, pods: Sequence[PodView]) -> frozenset[str]:
         """UIDs of the pods whose GPUs no other node has free."""
+        for pod in pods:
+            if pod.finished:
+                self._promised.pop(pod.uid, None)
         asking = [pod for pod in pods if asks_for_room(pod)]
-        self._note_leavers(node, pods)
         if not asking:
             return frozenset()
         if self._clock.elapsed() - self._read_at > _FRESH_S:
@@ -104,12 +90,8 @@ class FreeGpus:
         by_claim = any(pod.claimed_gpus for pod in asking)
         devices = await self._devices.free() if by_claim else {}
         # No await from here on: a place promised now is seen by the next node's look.
-        self._drop_landed()
-        now = self._clock.elapsed()
-        taken = [claim.gpus for claim in self._moving.values()]
-        for other, claims in self._asked.items():
-            if other != node:
-                taken += [c.gpus for c in claims.values() if c.until is not None and c.until > now]
+        now, own = self._clock.elapsed(), {pod.uid for pod in asking}
+        taken = [p.gpus for uid, p in self._promised.items() if p.until > now and uid not in own]
         free = free_gpus(self._caches.nodes.items.values(), self._used)
         if devices:
             free = {name: count + devices.get(name, 0) for name, count in free.items()}
@@ -117,65 +99,22 @@ class FreeGpus:
             # Where the devices are not known, that there is no room for them is not certain.
             pods = [pod for pod in pods if not pod.claimed_gpus]
         refused = without_room(pods, node, free, taken)
-        before = self._asked.get(node, {})
-        self._asked[node] = {
-            pod.uid: _claim(pod, None if pod.uid in refused else _kept(before.get(pod.uid), now))
-            for pod in asking
-        }
+        for pod in asking:
+            if pod.uid in refused:
+                self._promised.pop(pod.uid, None)
+            else:
+                self._promised.setdefault(pod.uid, _Place(pod.gpus, now + _PROMISED_S))
+        self._promised = {u: p for u, p in self._promised.items() if now - p.until < _PROMISES_S}
         return refused
-
-    def _note_leavers(self, node: str, pods: Sequence[PodView]) -> None:
-        """Who asked and is gone or going needs a place; who ended where it was needs none."""
-        now = self._clock.elapsed()
-        staying = {pod.uid for pod in pods if asks_for_room(pod)}
-        finished = {pod.uid for pod in pods if pod.finished}
-        before = self._asked.pop(node, {})
-        for uid, claim in before.items():
-            if uid not in staying | finished:
-                self._moving[uid] = replace(claim, until=now + _MOVING_S)
-        if staying:
-            self._asked[node] = {uid: claim for uid, claim in before.items() if uid in staying}
-        self._moving = {u: c for u, c in self._moving.items() if c.until is None or c.until > now}
-
-    def _drop_landed(self) -> None:
-        """A controller's new pod that is counted already is the one that left, made again."""
-        for uid, claim in list(self._moving.items()):
-            if self._landed[claim.controller] > 0:
-                self._landed[claim.controller] -= 1
-                del self._moving[uid]
 
     async def _read(self) -> None:
         used: defaultdict[str, int] = defaultdict(int)
-        counted: dict[str, str] = {}
-        listed = await self._api.items(
-            "/api/v1/pods", _Pod, query={"fieldSelector": _LIVE}, limit=_PAGE
-        )
-        for pod in listed.found:
+        query = {"fieldSelector": _LIVE}
+        for pod in (await self._api.items("/api/v1/pods", _Pod, query=query, limit=_PAGE)).found:
             gpus = gpus_of(pod.spec.containers, pod.spec.init_containers)
             if gpus and pod.spec.node_name:
                 used[pod.spec.node_name] += gpus
-                counted[pod.metadata.uid] = _controller(pod.metadata.owner_references)
-        now = self._clock.elapsed()
-        # What came since an old read may be anybody's, and has nothing to do with who left now.
-        recent = now - self._read_at <= _MOVING_S
-        landed = (owner for uid, owner in counted.items() if owner and uid not in self._counted)
-        self._landed = Counter(landed) if recent else Counter()
-        self._used, self._counted, self._read_at = dict(used), counted, now
-
-
-def _claim(pod: PodView, until: float | None) -> _Claim:
-    return _Claim(
-        gpus=pod.gpus, controller=_controller(pod.metadata.owner_references), until=until
-    )
-
-
-def _kept(before: _Claim | None, now: float) -> float:
-    """Until when a place is kept: counted from the first promise, not renewed by each look."""
-    return before.until if before is not None and before.until is not None else now + _PROMISED_S
-
-
-def _controller(owners: Iterable[OwnerReference]) -> str:
-    return next((owner.uid for owner in owners if owner.controller), "")
+        self._used, self._read_at = dict(used), self._clock.elapsed()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,7 @@ Rules decide (`rules.fleet.agent_silence`, `rules.session.history`); this module
 about without reading every verdict every minute: a node with a Ready agent pod needs no look, one
 whose agent sends heartbeats is looked at when the next one is overdue, and one without a verdict,
 or that says already that nobody looks, rarely: what changes that shows in its node or its pod
-(`look_again`). Where many are due they are read by one list, so that a fleet without agents costs
-next to nothing.
+(`look_again`).
 """
 
 from __future__ import annotations
@@ -30,11 +29,8 @@ _SWEEP_S = 20.0
 _LOOK_AGAIN_S = 60.0
 # Nothing to see, and whatever changes that is seen elsewhere: this only makes up for what is not.
 _NOTHING_NEW_S = 600.0
-# More are read by one list of all verdicts, which costs as much as so many single reads,
-_ONE_BY_ONE = 20
-# and is not asked for more often than this.
-_LISTED_S = 120.0
-_PAGE = 250
+# The others are read by the next sweep: at most 10 reads a second.
+_READS_PER_SWEEP = 200
 # Known to the watch already, so that it costs no call;
 _HISTORY_S = 60.0
 # this is a list.
@@ -57,7 +53,6 @@ class Housekeeping(EdgePart):
         super().__init__(edge)
         self._publishers = publishers
         self._look_at: dict[str, float] = {}
-        self._listed_at = float("-inf")
         self._silent: set[str] = set()
         self._said: set[str] = set()
         """Nodes whose verdict says that its agent is silent."""
@@ -107,33 +102,11 @@ class Housekeeping(EdgePart):
         due = {n for n in quiet if self._look_at.get(n, 0.0) <= now}
         # Back again: its verdict has to stop saying otherwise, if the agent has not replaced it.
         due |= self._said & nodes.keys() & ready
-        if len(due) > _ONE_BY_ONE:
-            with self._isolation.guard("housekeeping", "the list of verdicts"):
-                await self._listed(due)
-        else:
-            for name in sorted(due):
-                with self._isolation.guard("housekeeping", f"node {name}"):
-                    await self._asked(name)
+        for name in sorted(due)[:_READS_PER_SWEEP]:
+            with self._isolation.guard("housekeeping", f"node {name}"):
+                await self._asked(name)
         self._look_at = {n: at for n, at in self._look_at.items() if n in nodes}
         self._metrics.agents_silent.set(len(self._silent))
-
-    async def _listed(self, due: set[str]) -> None:
-        """Look at all that are due by one list, page by page."""
-        elapsed = self._clock.elapsed()
-        if elapsed - self._listed_at < _LISTED_S:
-            return
-        self._listed_at = elapsed
-        now = self._clock.now()
-        self._look_at.update(dict.fromkeys(due, now + _LOOK_AGAIN_S))
-        left = set(due)
-        async for page in self._api.pages(HEALTHS, HealthView, limit=_PAGE):
-            left.difference_update(page.unread)
-            for health in page.items:
-                if (name := health.metadata.name) in left:
-                    left.discard(name)
-                    with self._isolation.guard("housekeeping", f"node {name}"):
-                        await self._agent(name, health)
-        self._look_at.update(dict.fromkeys(left, now + _NOTHING_NEW_S))
 
     async def _asked(self, name: str) -> None:
         """Look at one."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-import msgspec
-
 from remediator.kube.answer import Answer
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock
@@ -37,15 +35,6 @@ _PLURALS = {
 }
 
 
-class _ApiResource(msgspec.Struct, frozen=True, kw_only=True):
-    name: str = ""
-    kind: str = ""
-
-
-class _ApiResources(msgspec.Struct, frozen=True, kw_only=True):
-    resources: list[_ApiResource] = []
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owners:
     """What is known now: owners by UID, and UIDs that certainly do not exist any more."""
@@ -63,7 +52,6 @@ class OwnerLookup:
         self._known: dict[str, OwnerView] = {}
         self._missing: set[str] = set()
         self._asked_at: dict[str, float] = {}
-        self._plurals: dict[tuple[str, str], str] = dict(_PLURALS)
 
     async def look_up(self, wanted: tuple[OwnerWanted, ...]) -> Owners:
         """Read the wanted owners and what is above them; all that is known then."""
@@ -112,30 +100,18 @@ class OwnerLookup:
         """
         if not is_api_version(reference.api_version) or not _KIND.fullmatch(reference.kind):
             return None
-        plural = await self._plural(reference)
-        group = reference.api_version
+        group, kind = reference.api_version, reference.kind.lower()
+        plural = _PLURALS.get((group, reference.kind))
         root = "/api/v1" if group == "v1" else f"/apis/{group}"
-        guess = plural or f"{reference.kind.lower()}s"
         try:
-            path = api_path(root, "namespaces", namespace, guess, reference.name)
+            path = api_path(root, "namespaces", namespace, plural or f"{kind}s", reference.name)
         except BadSegmentError:
             return None
         answer = await self._api.call(PaceLane.READ, "GET", path)
         # Under a plural that was only guessed nothing being there proves nothing.
         return None if not plural and not answer.ok else answer
 
-    async def _plural(self, reference: OwnerReference) -> str:
-        key = (reference.api_version, reference.kind)
-        if key not in self._plurals:
-            answer = await self._api.call(PaceLane.READ, "GET", f"/apis/{reference.api_version}")
-            listed = (understand(answer.body, _ApiResources).value or _ApiResources()).resources
-            names = [r.name for r in listed if r.kind == reference.kind and "/" not in r.name]
-            self._plurals[key] = names[0] if names else ""
-        return self._plurals[key]
-
     def _forget_when_many(self) -> None:
-        if len(self._plurals) > _KEPT:
-            self._plurals = dict(_PLURALS)
         if len(self._asked_at) > _KEPT:
             self._known.clear()
             self._missing.clear()

@@ -26,8 +26,6 @@ from rules.api.kube_config import (
 )
 from rules.text.printable import printable
 
-DEFAULT_NAMESPACE = "gpuward"
-"""Where the manifests install us."""
 _LOGIN_S = 120.0
 """A person may have to confirm a login in a browser."""
 _Seen = tuple[tuple[str, int, int, int] | None, ...]
@@ -116,17 +114,6 @@ class Access:
         # `kubectl config use-context` in another terminal must not move a running command to
         # another cluster.
         self._context = self._context or config.context or None
-
-    def namespaces(self, given: str) -> tuple[str, ...]:
-        """Where the lease may be, best first: only `given` where somebody named one.
-
-        `gpuward` comes before the kubeconfig context's own namespace, so that a replica started
-        by hand competes with those installed in the cluster instead of leading beside them.
-        """
-        if given:
-            return (given,)
-        found = (DEFAULT_NAMESPACE, self._config.namespace, "default")
-        return tuple(dict.fromkeys(filter(None, found)))
 
     def headers(self) -> list[tuple[str, str]]:
         """Who we are, and whom we act as."""

@@ -21,7 +21,7 @@ from aiohttp.payload import BytesPayload
 from yarl import URL
 
 from remediator.kube.access import Access
-from remediator.kube.answer import NO_ANSWER, Answer, Items, Page, seconds, served_at
+from remediator.kube.answer import NO_ANSWER, Answer, Items, seconds, served_at
 from remediator.kube.clock import SystemClock
 from remediator.kube.pace import Pace, PaceLane
 from remediator.kube.rejection import (
@@ -189,33 +189,17 @@ class Api:
         """
         found: list[T] = []
         unread: list[str] = []
-        async for page in self.pages(
-            path, kind, query=query, limit=limit, pages=pages, accept=accept
-        ):
-            found += page.items
-            unread += page.unread
-        return Items(found=tuple(found), unread=tuple(unread))
-
-    async def pages(
-        self,
-        path: str,
-        kind: type[T],
-        *,
-        query: Mapping[str, str] | None = None,
-        limit: int = 500,
-        pages: int | None = None,
-        accept: str = JSON,
-    ) -> AsyncIterator[Page[T]]:
-        """The same, one page at a time: for who need not hold them all."""
         asked = {**(query or {}), **({"limit": str(limit)} if limit else {})}
         while pages is None or pages > 0:
             answer = await self.call(PaceLane.READ, "GET", path, query=asked, accept=accept)
             page = answer.page(kind)
-            yield page
+            found += page.items
+            unread += page.unread
             pages = pages - 1 if pages is not None else None
             if not page.metadata.continue_:
                 break
             asked["continue"] = page.metadata.continue_
+        return Items(found=tuple(found), unread=tuple(unread))
 
     @asynccontextmanager
     async def stream(

@@ -2,18 +2,105 @@
 
 Everything that acts asks a `Clock`; nothing else in the remediator reads a clock of the machine.
 Wall time is anchored once and then advanced by CLOCK_BOOTTIME, so a step of this machine's clock
-moves no deadline; it is corrected by what the `Date` headers of API answers agree on
-(`kube.clock_skew`), because the times that deadlines start from were written by other machines
-through that server.
+moves no deadline; it is corrected by what the `Date` headers of API answers agree on,
+because the times that deadlines start from were written by other machines through that server.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import Protocol
+from collections import deque
+from typing import Final, Protocol
 
-from remediator.kube.clock_skew import SkewEstimate
+_REMEMBERED: Final = 15
+"""Answers that have a say. More than half of them must agree before the clock moves: with the
+lease asked for every 2 s that takes about a quarter of a minute."""
+_TOLERANCE_S: Final = 3.0
+"""Clocks of several API servers may differ by 2 s and still be called one clock; the Date header
+counts whole seconds."""
+_NEGLIGIBLE_S: Final = 1.5
+"""Below this the two clocks agree as far as anything here can tell."""
+_DRIFT_S: Final = 1.0
+_ONE_VOICE_S: Final = 1.0
+"""Answers closer together than this that agree with each other count as one."""
+_SLOW_S: Final = 2.0
+"""The Date of an answer that took longer says too little."""
+
+
+class SkewEstimate:
+    """How far the API server's clock is from this machine's, as most of its recent answers agree.
+
+    One wrong `Date` header (a proxy's own error page, one of three API servers with a bad clock)
+    must not move the clock that rates, breaker and releases rest on: the median counts, and only
+    where more than half of the answers are near it. No clock is read in here.
+    """
+
+    def __init__(self, first_agreeing: int = 3) -> None:
+        """`first_agreeing`: answers that must agree at the start where they contradict this
+        machine's clock; 1 for a command, which ends after a few answers and is more likely to run
+        beside a wrong clock.
+        """
+        self.jumps = 0
+        """How often most answers agreed on a clock other than the one believed before."""
+        self.contradictions = 0
+        """Answers whose Date contradicted the clock believed at that moment."""
+        self.undecided = False
+        """Answers were heard and contradict this machine's clock, and too few of them agree yet:
+        the time that `seconds` leads to is the machine's, and nothing should be dated by it."""
+        self.doubt = ""
+        """Why the time is not known well enough to act on, a clause; "" when it is, and before
+        the first answer: a process that has heard nothing does nothing anyway."""
+        self._first_agreeing = first_agreeing
+        self._believed: float | None = None
+        self._samples: deque[tuple[float, float]] = deque(maxlen=_REMEMBERED)
+        """When an answer came (local time), and server time minus local time by its Date."""
+
+    def add(self, server_date: float, sent_at: float, received_at: float) -> None:
+        """Take in one answer: its Date header was written between sending and receiving.
+
+        `sent_at` and `received_at` are local times; all three in seconds since the epoch.
+        """
+        if received_at - sent_at > _SLOW_S:
+            return
+        offset_s = server_date + 0.5 - (sent_at + received_at) / 2
+        for at, known_s in reversed(self._samples):
+            if not 0 <= received_at - at < _ONE_VOICE_S:
+                break
+            if abs(known_s - offset_s) <= _TOLERANCE_S:
+                return
+        if self._believed is not None and abs(offset_s - self._believed) > _TOLERANCE_S:
+            self.contradictions += 1
+        self._samples.append((received_at, offset_s))
+        self._settle()
+
+    def seconds(self) -> float:
+        """What to add to this machine's time; 0 when the clocks agree."""
+        believed_s = self._believed or 0.0
+        return 0.0 if abs(believed_s) <= _NEGLIGIBLE_S else believed_s
+
+    def _settle(self) -> None:
+        offsets = sorted(offset_s for _, offset_s in self._samples)
+        median_s = offsets[len(offsets) // 2]
+        agreeing = sum(abs(one - median_s) <= _TOLERANCE_S for one in offsets)
+        if 2 * agreeing > len(offsets):
+            if self._believed is None:
+                if agreeing >= self._first_agreeing or abs(median_s) <= _NEGLIGIBLE_S:
+                    self._believed = median_s
+            elif abs(median_s - self._believed) > _DRIFT_S:
+                self.jumps += abs(median_s - self._believed) > _TOLERANCE_S
+                self._believed = median_s
+        believed_s, self.doubt = self._believed, ""
+        self.undecided = believed_s is None
+        if believed_s is None:
+            apart_s = self._samples[-1][1]
+            self.doubt = (
+                f"the API server's Date is {abs(apart_s):.0f} s "
+                f"{'ahead of' if apart_s > 0 else 'behind'} this machine's clock and too few "
+                "answers agree yet"
+            )
+        elif 2 * sum(abs(one - believed_s) <= _TOLERANCE_S for one in offsets) <= len(offsets):
+            self.doubt = "the Date headers of the API server's answers contradict one another"
 
 
 async def heard(event: asyncio.Event, within_s: float | None) -> bool:

@@ -55,7 +55,7 @@ class Elector:
         api: Api,
         clock: Clock,
         *,
-        namespaces: tuple[str, ...],
+        namespace: str,
         identity: str,
         ready: Callable[[], bool],
         time_known: Callable[[], bool],
@@ -68,9 +68,6 @@ class Elector:
 
         Without `time_known` no lease is taken: a leader dates what it writes, and deadlines count
         from there. It is asked after the lease was, since time is known from answers.
-
-        The Lease is in the first of `namespaces` that exists; a replica that had to go past the
-        first comes back when that one is made, since whoever is installed there leads too.
         """
         self.problem = ""
         self.holder = ""
@@ -81,8 +78,8 @@ class Elector:
         self._stepped_aside = False
         self._api = api
         self._clock = clock
-        self._home, *self._other_namespaces = namespaces
-        self.namespace = self._home
+        self.namespace = namespace
+        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._identity = identity
         self._ready = ready
         self._time_known = time_known
@@ -93,10 +90,6 @@ class Elector:
         self._leading = False
         self._renewed_at = float("-inf")
         self._aside_until = float("-inf")
-
-    @property
-    def _path(self) -> str:
-        return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
 
     def may_write(self) -> bool:
         """This replica leads, and its lease cannot have run out."""
@@ -136,8 +129,6 @@ class Elector:
                 await self._give_up()
             return
         if not self._leading and not self._ready():
-            return
-        if self.namespace != self._home and await self._came_home():
             return
         answer = await self._api.call(
             PaceLane.LEASE, "GET", f"{self._path}/{LEASE_NAME}", timeout_s=RENEW_S / 2
@@ -196,9 +187,11 @@ class Elector:
         )
         answer = await self._send(began, method, path, body)
         if not answer.ok:
-            if answer.code == 404 and method == "POST" and self._other_namespaces:
-                self._move_on()
-                await self.campaign()
+            if answer.code == 404 and method == "POST":
+                self._note(
+                    f"There is no namespace {self.namespace} for the lease; create it, or pass "
+                    "--namespace NAME."
+                )
             elif answer.code != 409:
                 self._note(f"The lease cannot be written: {answer.sentence()}.")
             return
@@ -212,29 +205,6 @@ class Elector:
             _LOG.info("leading", identity=self._identity)
             # Also where it was ours: of a process before this one, or until we lost it.
             self._on_start(before)
-
-    def _move_on(self) -> None:
-        """Creating the Lease answered 404: there is no such namespace."""
-        missing = self.namespace
-        self.namespace, self._held = self._other_namespaces.pop(0), None
-        _LOG.info(
-            "election",
-            message=f"there is no namespace {missing}, so the lease is in {self.namespace}; "
-            "--namespace NAME says where else",
-        )
-
-    async def _came_home(self) -> bool:
-        """The namespace that was missing exists now: lead there or nowhere."""
-        answer = await self._api.call(
-            PaceLane.LEASE, "GET", f"/api/v1/namespaces/{self._home}", timeout_s=RETRY_S
-        )
-        if not answer.ok:
-            return False
-        if self._leading:
-            self._stop(f"namespace {self._home} exists now and holds the lease of all")
-            await self._give_up()
-        self.namespace, self._held = self._home, None
-        return True
 
     async def _give_up(self) -> None:
         began = self._clock.elapsed()

@@ -10,10 +10,10 @@ followed by another attempt, too.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from traceback import extract_tb
-from types import TracebackType
 from typing import Final
 
 import structlog
@@ -66,28 +66,6 @@ def expected(error: BaseException) -> bool:
     return isinstance(error, NO_ANSWER_ERRORS)
 
 
-class Guard:
-    """Where a surprise ends; a cancellation and the end of the process go on."""
-
-    def __init__(self, isolation: Isolation, part: str, about: str) -> None:
-        self._isolation, self._part, self._about = isolation, part, about
-
-    def __enter__(self) -> None:
-        """Nothing to prepare."""
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        """Take the surprise."""
-        if not isinstance(error, Exception):
-            return False
-        self._isolation.note(self._part, self._about, error)
-        return True
-
-
 class Isolation:
     """The surprises of one process."""
 
@@ -113,17 +91,26 @@ class Isolation:
         self._count(part)
         return where
 
-    def guard(self, part: str, about: str) -> Guard:
-        """Whatever is raised inside is noted and ends only what is inside."""
-        return Guard(self, part, about)
+    @contextmanager
+    def guard(self, part: str, about: str) -> Iterator[None]:
+        """Any error raised inside is noted and ends only what is inside; a cancellation and the
+        end of the process go on.
+        """
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - this is where such errors end
+            self.note(part, about, error)
 
     async def keep(self, part: str, run: Callable[[], Awaitable[None]]) -> None:
         """Run a part that never ends, again and again where it does, until cancelled."""
         failures = 0
         while True:
             began = self._clock.elapsed()
-            with self.guard(part, "the whole part"):
+            error: Exception = RuntimeError("a part that never ends has ended")
+            try:
                 await run()
-                raise RuntimeError("a part that never ends has ended")
+            except Exception as raised:  # noqa: BLE001 - the other parts go on
+                error = raised
+            self.note(part, "the whole part", error)
             failures = failed_again(failures, self._clock.elapsed() - began, _SOUND_S)
             await self._clock.sleep(backoff_s(failures, *_BACKOFF_S))

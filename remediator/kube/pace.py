@@ -7,7 +7,7 @@ holds back another. `remediator.kube.api` waits here before it sends; nothing el
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Final
 
 from remediator.kube.clock import Clock
@@ -26,56 +26,34 @@ class PaceLane(enum.StrEnum):
     """What only tells people; it yields to everything else in a storm."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
-    """Calls per second and lane; a lane without a rate is not held back."""
-
-    per_second: dict[PaceLane, float]
-
-
-RATES: Final = Rates(
-    per_second={
-        PaceLane.MARK: 500,
-        PaceLane.EVICT: 100,
-        PaceLane.READ: 1200,
-        PaceLane.STATUS: 600,
-        PaceLane.RECORD: 1200,
-    }
-)
+RATES: Final = {
+    PaceLane.MARK: 500.0,
+    PaceLane.EVICT: 100.0,
+    PaceLane.READ: 1200.0,
+    PaceLane.STATUS: 600.0,
+    PaceLane.RECORD: 1200.0,
+}
 """Calls per second to the API server: a storm of 1,000 nodes is tainted within two seconds. Each
-taint or eviction costs up to two reads and two records, so those lanes have twice the sum."""
-
-
-class Bucket:
-    """A rate with a burst of a tenth of a second's worth, first come first served."""
-
-    def __init__(self, per_second: float, clock: Clock) -> None:
-        self._clock = clock
-        self._interval_s = 1.0 / per_second
-        self._burst_s = max(0.1, self._interval_s)
-        self._next_at = float("-inf")
-
-    def reserve(self) -> float:
-        """Take one token; the seconds to wait before using it."""
-        now = self._clock.elapsed()
-        self._next_at = max(self._next_at, now - self._burst_s) + self._interval_s
-        return max(0.0, self._next_at - now)
-
-    async def acquire(self) -> None:
-        """Wait for a token."""
-        wait_s = self.reserve()
-        if wait_s > 0:
-            await self._clock.sleep(wait_s)
+taint or eviction costs up to two reads and two records, so those lanes have twice the sum. A lane
+without a rate is not held back."""
 
 
 class Pace:
-    """The buckets of all lanes."""
+    """A token bucket for each lane, with a burst of a tenth of a second's worth."""
 
-    def __init__(self, rates: Rates, clock: Clock) -> None:
-        self._buckets = {lane: Bucket(rate, clock) for lane, rate in rates.per_second.items()}
+    def __init__(self, per_second: Mapping[PaceLane, float], clock: Clock) -> None:
+        self._clock = clock
+        self._interval_s = {lane: 1.0 / rate for lane, rate in per_second.items()}
+        self._next_at = dict.fromkeys(per_second, float("-inf"))
+
+    def reserve(self, lane: PaceLane) -> float:
+        """Take one token; the seconds to wait before using it."""
+        interval_s, now = self._interval_s[lane], self._clock.elapsed()
+        earliest = now - max(0.1, interval_s)
+        self._next_at[lane] = max(self._next_at[lane], earliest) + interval_s
+        return max(0.0, self._next_at[lane] - now)
 
     async def acquire(self, lane: PaceLane) -> None:
         """Wait until a call of this lane may go out."""
-        bucket = self._buckets.get(lane)
-        if bucket is not None:
-            await bucket.acquire()
+        if lane in self._interval_s and (wait_s := self.reserve(lane)) > 0:
+            await self._clock.sleep(wait_s)

@@ -18,7 +18,7 @@ from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import CALL_TIMEOUT_S, JSON, MERGE_PATCH, Api
 from remediator.kube.api_groups import ApiGroups
 from remediator.kube.clock import SystemClock
-from remediator.kube.pace import Pace, PaceLane, Rates
+from remediator.kube.pace import Pace, PaceLane
 from remediator.kube.repair_objects import RepairObjects
 from remediator.kube.resources import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
 from remediator.kubectl.command import OPERATOR, CommandError
@@ -74,7 +74,7 @@ async def connect(
         await access.load()
     except KubeConfigError as error:
         raise CommandError(str(error), exit_code=64) from error
-    api = Api(access, clock, Pace(Rates(per_second={}), clock))
+    api = Api(access, clock, Pace({}, clock))
     await api.open()
     command = getattr(options, "command", None)
     wanted_s = options.request_timeout

@@ -115,8 +115,6 @@ class KubeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The name to expect in the server's certificate, where it is not the host."""
     proxy: str | None = None
     context: str = ""
-    namespace: str = ""
-    """Of the kubeconfig's context; empty in a pod."""
     files: tuple[str, ...] = ()
     """All files that it was read from or that it names."""
 
@@ -166,7 +164,6 @@ class _User(_Part, frozen=True):
 class _Context(_Part, frozen=True):
     cluster: str = ""
     user: str = ""
-    namespace: str = ""
 
 
 class _NamedCluster(_Part, frozen=True):
@@ -278,7 +275,6 @@ def from_files(
         server_name=cluster.tls_server_name,
         proxy=_proxy(server, cluster.proxy_url, environ),
         context=name,
-        namespace=chosen.namespace,
         files=(*map(str, files), *filter(None, named)),
     )
 

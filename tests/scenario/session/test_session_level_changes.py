@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from remediator.kube.pace import PaceLane, Rates
+from remediator.kube.pace import PaceLane
 from rules.api import writes as d
 from rules.session.causes import MAX_CAUSES, causes_in_effect, worst
 from tests.support.scenario.fleet_under_budget import ours
@@ -222,7 +222,7 @@ def test_a_mark_that_waits_to_be_sent_keeps_its_place_unless_others_took_it(
 ) -> None:
     """Marks go at a pace: the process asks once more right before one is sent."""
     world = World(policy_of(budget={**ROOMY, "maxUnavailable": {"percent": 30, "atMost": 50}}))
-    world.rates = Rates(per_second={PaceLane.MARK: 0.1})
+    world.rates = {PaceLane.MARK: 0.1}
     world.add_nodes(10)
     world.now += 7200
     for name in ("n0", "n1"):

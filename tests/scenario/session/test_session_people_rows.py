@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from remediator.kube.pace import PaceLane, Rates
+from remediator.kube.pace import PaceLane
 from rules.api import writes as d
 from rules.api.mark import AUTOSCALER_ANNOTATIONS
 from rules.api.names import ANNOTATION_SESSION, TAINT_QUARANTINE
@@ -178,7 +178,7 @@ class TestHold:
 class TestPause:
     def test_it_acts_within_a_second_in_the_middle_of_a_drain(self) -> None:
         world = World()
-        world.rates = Rates(per_second={PaceLane.EVICT: 4})
+        world.rates = {PaceLane.EVICT: 4}
         world.add_nodes(5)
         for index in range(20):
             world.add_pod(f"p{index}", NODE)

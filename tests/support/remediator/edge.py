@@ -14,9 +14,8 @@ from hack.sim.cluster.server import SimulatedApiServer
 from hack.sim.manifests import read_manifests
 from remediator.kube.access import Access
 from remediator.kube.api import Api
-from remediator.kube.clock import SystemClock
-from remediator.kube.clock_skew import SkewEstimate
-from remediator.kube.pace import Pace, Rates
+from remediator.kube.clock import SkewEstimate, SystemClock
+from remediator.kube.pace import Pace
 from remediator.metrics import Metrics
 
 ROOT = Path(__file__).parents[3]
@@ -88,7 +87,7 @@ async def edge(folder: Path):
         clock, metrics = SteppedClock(), Metrics()
         access = Access(str(server.write_kubeconfig(folder / "kubeconfig")))
         await access.load()
-        api = Api(access, clock, Pace(Rates(per_second={}), clock), metrics.observe_call)
+        api = Api(access, clock, Pace({}, clock), metrics.observe_call)
         await api.open()
         try:
             yield Edge(server, api, clock, metrics)

@@ -57,7 +57,7 @@ class EdgeWorld:
             cluster.clock,
             policy=lambda: self.policy,
             own_node="",
-            namespace=lambda: "gpuward",
+            own_namespace="gpuward",
         )
         self.gateway = Gateway(
             cluster.api,

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from remediator.kube.access import Access
 from remediator.kube.api import Api
-from remediator.kube.pace import Pace, Rates
+from remediator.kube.pace import Pace
 from remediator.kube.watch import Reflector, Resource
 from rules.api.nodes import NodeView
 from tests.support.remediator.edge import SteppedClock
@@ -70,7 +70,7 @@ async def watching(
         clock = clock()
         access = Access(write_kubeconfig(tmp_path / "kubeconfig", address))
         await access.load()
-        api = Api(access, clock, Pace(Rates(per_second={}), clock))
+        api = Api(access, clock, Pace({}, clock))
         await api.open()
         recorder = Recorder()
         cache = Reflector(api, clock, resource, NodeView, listener or recorder, **options)

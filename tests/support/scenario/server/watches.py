@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 
-from remediator.kube.pace import Rates
+from remediator.kube.pace import PaceLane
 from tests.support.scenario.server.apiserver import encoded
 from tests.support.scenario.server.reads import Object, Reads, Selection
 
@@ -80,7 +80,7 @@ class Watches(Reads):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rates: Rates | None = None
+        self.rates: Mapping[PaceLane, float] | None = None
         """How fast a replica's calls go out; None: as in production."""
         self._collections: dict[str, _Shown] = {}
         self._quiet_until = 0.0

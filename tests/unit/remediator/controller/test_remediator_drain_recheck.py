@@ -13,7 +13,7 @@ from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import NODES, PODS
 from hack.sim.proxy.faults import Fault
 from remediator.kube.gateway import Gateway
-from remediator.kube.pace import Pace, PaceLane, Rates
+from remediator.kube.pace import Pace, PaceLane
 from rules.api.mark import mark_patch
 from rules.api.nodes import FreshNode
 from rules.api.timestamps import format_time
@@ -26,7 +26,7 @@ from tests.support.remediator.scripted_server import until
 
 PODS_ON_NODE = 30
 """Three seconds of evictions at this rate: what changes behind the second is in time anywhere."""
-SLOW = Rates(per_second={PaceLane.EVICT: 10})
+SLOW = {PaceLane.EVICT: 10}
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from remediator.controller.loop import WorkQueue
-from remediator.kube.pace import Bucket
+from remediator.kube.pace import Pace, PaceLane
 from tests.support.remediator.virtual_clock import VirtualClock
 
 
@@ -91,8 +91,8 @@ async def test_a_waiting_taker_wakes_for_a_new_name(queue):
 
 
 async def test_a_bucket_holds_its_rate_and_allows_a_short_burst(clock):
-    bucket = Bucket(100.0, clock)
+    pace = Pace({PaceLane.MARK: 100.0}, clock)
     began = clock.at
     for _ in range(210):
-        await bucket.acquire()
+        await pace.acquire(PaceLane.MARK)
     assert clock.at - began == pytest.approx(2.0, abs=0.02)

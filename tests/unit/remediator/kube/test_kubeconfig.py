@@ -115,11 +115,9 @@ async def test_a_token_file_that_was_replaced_is_read_again(tmp_path):
 
 
 async def test_a_named_context_needs_no_current_one(tmp_path):
-    path = written(tmp_path, {"token": "t"}, current="", namespace="gpus")
-    access = Access(path, "x")
+    access = Access(written(tmp_path, {"token": "t"}, current=""), "x")
     await access.load()
-
-    assert access.namespaces("") == ("gpuward", "gpus", "default")
+    assert access.host == "http://127.0.0.1:1"
 
 
 def replace_whole(path: str) -> None:

@@ -16,7 +16,7 @@ from aiohttp import web
 from remediator.kube.access import Access
 from remediator.kube.answer import NO_ANSWER, Answer, ApiError
 from remediator.kube.api import Api
-from remediator.kube.pace import Pace, PaceLane, Rates
+from remediator.kube.pace import Pace, PaceLane
 from remediator.kube.rejection import HeldError
 from rules.api.nodes import NodeView
 from tests.support.remediator.edge import SteppedClock
@@ -42,7 +42,7 @@ async def talking_to(tmp_path, address, observe=None):
     clock = SteppedClock()
     access = Access(write_kubeconfig(tmp_path / "kubeconfig", address, "first"))
     await access.load()
-    api = Api(access, clock, Pace(Rates(per_second={}), clock), observe)
+    api = Api(access, clock, Pace({}, clock), observe)
     await api.open()
     try:
         yield api, clock
@@ -122,7 +122,7 @@ async def test_an_unreachable_server_is_an_answer_too(tmp_path):
     clock = SteppedClock()
     access = Access(write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:1"))
     await access.load()
-    api = Api(access, clock, Pace(Rates(per_second={}), clock))
+    api = Api(access, clock, Pace({}, clock))
     await api.open()
     answer = await api.call(PaceLane.READ, "GET", "/x")
     await api.close()

@@ -12,7 +12,7 @@ from aiohttp import web
 from remediator.kube.access import Access
 from remediator.kube.answer import NO_ANSWER
 from remediator.kube.api import Api
-from remediator.kube.pace import Pace, PaceLane, Rates
+from remediator.kube.pace import Pace, PaceLane
 from remediator.kube.rejection import HeldError
 from tests.support.remediator.edge import SteppedClock
 from tests.support.remediator.scripted_server import scripted_server, write_kubeconfig
@@ -23,7 +23,7 @@ async def talking_to(tmp_path, address):
     clock = SteppedClock()
     access = Access(write_kubeconfig(tmp_path / "kubeconfig", address, "t"))
     await access.load()
-    api = Api(access, clock, Pace(Rates(per_second={}), clock))
+    api = Api(access, clock, Pace({}, clock))
     await api.open()
     try:
         yield api

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remediator.kube.clock_skew import SkewEstimate
+from remediator.kube.clock import SkewEstimate
 
 HOUR = 3600.0
 
@@ -30,16 +30,12 @@ def estimate(samples, known=None):
         pytest.param([(100.0, 101.9, 101.95)], 0.0, id="within the header's resolution"),
         pytest.param(answers(HOUR, HOUR, HOUR), HOUR - 0.1, id="server an hour ahead"),
         pytest.param(answers(-HOUR, -HOUR, -HOUR), -HOUR + 1, id="own clock an hour ahead"),
-        pytest.param(
-            [(100.0, 3700.0, 3700.1), (101.0, 3701.6, 3701.7), (103.0, 3703.0, 3703.1)],
-            -3599.6,
-            id="answers narrow it",
-        ),
+        pytest.param([(3700.0, 100.0, 105.0)] * 5, 0.0, id="slow answers say too little"),
         pytest.param(answers(HOUR, HOUR, HOUR, 0, 0, 0, 0), 0.0, id="the server was set right"),
     ],
 )
-def test_skew_is_the_smallest_correction_that_most_answers_allow(samples, expected):
-    assert estimate(samples).seconds() == pytest.approx(expected)
+def test_the_clock_moves_to_what_most_answers_agree_on(samples, expected):
+    assert estimate(samples).seconds() == pytest.approx(expected, abs=0.6)
 
 
 @pytest.mark.parametrize("wrong", [HOUR, -HOUR, 30.0])
@@ -52,7 +48,7 @@ def test_one_wrong_date_does_not_move_the_clock(wrong, before):
 
 def test_one_wrong_date_does_not_move_a_clock_that_is_known_to_be_off():
     found = estimate(answers(*[HOUR] * 10, 0.0, *[HOUR] * 10, 2 * HOUR))
-    assert found.seconds() == pytest.approx(HOUR - 0.1)
+    assert found.seconds() == pytest.approx(HOUR, abs=0.6)
     assert (found.jumps, found.contradictions) == (0, 2)
 
 
@@ -102,7 +98,7 @@ def test_a_server_that_was_really_set_is_followed_within_half_a_minute_and_said(
         found.add(*sample)
         moved.append(found.seconds())
     assert moved[5] == 0.0
-    assert found.seconds() == pytest.approx(HOUR - 0.1)
+    assert found.seconds() == pytest.approx(HOUR, abs=0.6)
     assert found.jumps == 1
     assert not found.doubt
 
@@ -114,7 +110,7 @@ def test_a_slow_drift_is_followed_and_is_no_jump():
         at = 100.0 + 20.0 * n
         now = at * 1.0001
         found.add(float(int(now)), at, at + 0.01)
-    assert found.seconds() == pytest.approx(8.64, abs=1.1)
+    assert found.seconds() == pytest.approx(8.64, abs=1.6)
     assert (found.jumps, found.contradictions) == (0, 0)
 
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import structlog
 
-from hack.sim.cluster.resource import LEASES, NAMESPACES
+from hack.sim.cluster.resource import LEASES
 from hack.sim.proxy.faults import Fault
-from remediator.kube.access import Access
 from remediator.kube.elector import LEASE_NAME, Elector
 from rules.api.timestamps import parse_time
 from tests.support.remediator.edge import SteppedClock, edge
@@ -19,12 +18,12 @@ from tests.support.remediator.edge import SteppedClock, edge
 class Replica:
     """An elector that records what it was told."""
 
-    def __init__(self, cluster, name, *, ready=True, namespaces=("gpuward",)):
+    def __init__(self, cluster, name, *, ready=True, namespace="gpuward"):
         self.events: list[Any] = []
         self.elector = Elector(
             cluster.api,
             cluster.clock,
-            namespaces=namespaces,
+            namespace=namespace,
             identity=name,
             ready=lambda: ready,
             time_known=lambda: not cluster.clock.skew.undecided,
@@ -181,49 +180,10 @@ async def test_an_unreadable_lease_is_named(cluster):
     assert "leases is forbidden" in one.elector.problem
 
 
-async def test_the_lease_is_in_the_first_namespace_that_exists(cluster):
-    one = Replica(cluster, "one", namespaces=("nowhere", "gpuward", "default"))
-    assert await one.ask()
-    assert one.elector.namespace == "gpuward"
-    assert await holder(cluster) == "one"
-
-
-async def test_a_replica_that_fell_back_comes_home_when_its_namespace_is_made(cluster):
-    one = Replica(cluster, "one", namespaces=("home", "gpuward"))
-    assert await one.ask()
-    await cluster.client.create(NAMESPACES, {"metadata": {"name": "home"}})
-    installed = Replica(cluster, "installed", namespaces=("home",))
-    assert await installed.ask()
-    assert not await one.ask(), "what it holds elsewhere counts for nothing any more"
-    assert one.events == ["start", "stop"]
+async def test_a_missing_namespace_is_named_with_a_remedy(cluster):
+    one = Replica(cluster, "one", namespace="nowhere")
     assert not await one.ask()
-    assert one.elector.namespace == "home"
-    assert one.elector.holder == "installed"
-    assert not await holder(cluster), "the lease in the other namespace was given up"
-
-
-async def test_a_namespace_that_somebody_named_is_never_left(cluster):
-    one = Replica(cluster, "one", namespaces=("nowhere",))
-    assert not await one.ask()
-    assert one.elector.namespace == "nowhere"
-    assert "nowhere" in one.elector.problem
-
-
-async def test_where_nobody_named_a_namespace_the_context_may(tmp_path):
-    config = tmp_path / "kubeconfig"
-    context = "contexts: [{name: %s, context: {cluster: c, user: u%s}}]"
-    head = (
-        "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n"
-        "users: [{name: u, user: {}}]\n"
-    )
-    found = []
-    for extra in (", namespace: team-a", ""):
-        config.write_text(f"{head}current-context: now\n" + context % ("now", extra))
-        access = Access(str(config))
-        await access.load()
-        found.append(access.namespaces(""))
-        assert access.namespaces("mine") == ("mine",)
-    assert found == [("gpuward", "team-a", "default"), ("gpuward", "default")]
+    assert "no namespace nowhere for the lease; create it, or pass" in one.elector.problem
 
 
 async def test_the_holder_says_of_itself_what_people_must_know_and_takes_it_back(cluster):
