@@ -21,12 +21,10 @@ from remediator.policy_file import given_policy
 from remediator.settings import EX_USAGE, fail, make_parser, run_settings
 from remediator.version import release_version
 from rules.api.kube_config import KubeConfigError
-from rules.policy.components import asked_components
-from rules.policy.differences import differences
+from rules.policy.components import asked_components, repair_needs
 from rules.policy.policy import Policy, effective_view
 from rules.policy.reader import unknown_reasons
-from rules.policy.repair_rights import repair_needs
-from rules.policy.schema import policy_schema
+from rules.policy.schema import differences, policy_schema
 from rules.text.user_input import as_parsed, known_options, misplaced
 
 

@@ -51,8 +51,8 @@ from rules.api.quarantine import NOT_MARKED_YET
 from rules.api.repair_writes import SetRepairCondition, WriteRepairObject
 from rules.api.timestamps import format_time, parse_time
 from rules.api.writes import MarkNode, Write
-from rules.drain.daemon_sets import untolerating
-from rules.fleet.agent_silence import word_of
+from rules.drain.node_room import untolerating
+from rules.fleet.node_health import word_of
 from rules.policy.policy import Policy
 from rules.session.recheck import recheck
 from rules.session.snapshot import FleetSnapshot

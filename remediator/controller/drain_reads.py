@@ -19,9 +19,8 @@ from rules.api.object_name import BadSegmentError, api_path, field_selector
 from rules.api.pods import ClaimView, OwnerView, PodView, VolumeAttachmentView, unreadable_pod
 from rules.api.quarantine import Cause, DrainStatus
 from rules.catalog.reason import Severity
-from rules.drain.drain_input import DrainInput
+from rules.drain.drain_plan import DrainInput, DrainPlan, OwnerWanted
 from rules.drain.memory import DrainMemory
-from rules.drain.plan import DrainPlan, OwnerWanted
 from rules.session.causes import worst
 
 _PAGE = 250

@@ -29,15 +29,26 @@ from rules.api.pods import PodView
 from rules.api.timestamps import backoff_s, parse_time
 from rules.api.workloads import PdbView
 from rules.drain import queue as pdb_queue
-from rules.drain.arrivals import listed_again_s, plan_watch
-from rules.drain.budget import matching, needs_turn
-from rules.drain.drain_input import DrainInput
-from rules.drain.eviction import EvictionKind, EvictionOutcome, classify, no_answer
+from rules.drain.blockers import force_refusal
+from rules.drain.drain_plan import (
+    SAID_FROM,
+    DrainInput,
+    DrainPlan,
+    failed,
+    listed_again_s,
+    not_listed,
+    plan_watch,
+)
+from rules.drain.eviction import (
+    EvictionKind,
+    EvictionOutcome,
+    classify,
+    matching,
+    needs_turn,
+    no_answer,
+)
 from rules.drain.memory import DrainMemory, announced, answered, forced, not_forced
-from rules.drain.obstacles import force_refusal
-from rules.drain.plan import DrainPlan, plan_drain
-from rules.drain.recheck import kept_from_eviction, kept_from_force
-from rules.drain.unseen import SAID_FROM, failed, not_listed
+from rules.drain.plan import kept_from_eviction, kept_from_force, plan_drain
 from rules.policy.policy import Policy
 from rules.session.causes import causes_in_effect, worst
 

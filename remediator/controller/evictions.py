@@ -21,8 +21,8 @@ from rules.api.object_name import api_path
 from rules.api.pods import PodView
 from rules.api.workloads import PdbView
 from rules.api.writes import DeletePod, EvictPod
+from rules.drain.blockers import owner_told
 from rules.drain.eviction import EvictionKind, EvictionOutcome
-from rules.drain.owners_told import owner_told
 from rules.session.causes import causes_in_effect
 
 

@@ -17,8 +17,8 @@ from remediator.kube.clock import heard
 from remediator.world import Edge, EdgePart
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import NOT_MARKED_YET
-from rules.fleet.common import CommonCause, common_causes_among
-from rules.fleet.remembered import FleetMemory
+from rules.fleet.common_cause import CommonCause, common_causes_among
+from rules.fleet.memory import FleetMemory
 from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.session.observation import Permit, is_open
 from rules.session.snapshot import FleetSnapshot

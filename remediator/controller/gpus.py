@@ -1,8 +1,8 @@
 """Count the GPUs that pods request on each node, and those held by ResourceClaims.
 
-Requests are counted for drains of Degraded nodes only; `rules.drain.room` judges which pods find
-no place. Never writes, and reads at most every 30 s: a place promised to a pod of one node is not
-promised to another's within 90 s.
+Requests are counted for drains of Degraded nodes only; `rules.drain.node_room` judges which pods
+find no place. Never writes, and reads at most every 30 s: a place promised to a pod of one node
+is not promised to another's within 90 s.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rules.api.workloads import (
     claim_names,
     free_devices,
 )
-from rules.drain.room import asks_for_room, free_gpus, without_room
+from rules.drain.node_room import asks_for_room, free_gpus, without_room
 
 _LOG = structlog.get_logger()
 

@@ -1,6 +1,6 @@
 """What the leader does on the side: agents that fell silent, and history that is kept long enough.
 
-Rules decide (`rules.fleet.agent_silence`, `rules.session.history`); this module finds whom to ask
+Rules decide (`rules.fleet.node_health`, `rules.session.history`); this module finds whom to ask
 about without reading every verdict every minute: a node with a Ready agent pod needs no look, one
 whose agent sends heartbeats is looked at when the next one is overdue, and one without a verdict,
 or that says already that nobody looks, rarely: what changes that shows in its node or its pod
@@ -20,7 +20,7 @@ from rules.api.metadata import ObjectMeta, View
 from rules.api.nodes import HealthView
 from rules.api.object_name import api_path
 from rules.api.requests import EVIDENCES
-from rules.fleet.agent_silence import mark_unknown, say_silent, silent_since
+from rules.fleet.node_health import mark_unknown, say_silent, silent_since
 from rules.session.history import outlived
 from rules.session.observation import HEARTBEAT_FRESH_S
 from rules.session.repair.evidence import outlived_evidence

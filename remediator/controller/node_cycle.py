@@ -32,7 +32,7 @@ from rules.api.repair_writes import CreateTestJob, DeleteTestJob, WriteRepairObj
 from rules.api.requests import EVIDENCES
 from rules.api.timestamps import backoff_s
 from rules.catalog.why_not import Refusal
-from rules.drain.plan import DrainPlan
+from rules.drain.drain_plan import DrainPlan
 from rules.session.decide import decide
 from rules.session.observation import NodeObservation, Permit, observe
 from rules.session.people.lost import STEP_CREATE_AGAIN

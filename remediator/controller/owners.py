@@ -17,7 +17,7 @@ from remediator.kube.pace import PaceLane
 from rules.api.metadata import ObjectMeta, OwnerReference
 from rules.api.object_name import BadSegmentError, api_path, is_api_version
 from rules.api.pods import OwnerView
-from rules.drain.plan import OwnerWanted
+from rules.drain.drain_plan import OwnerWanted
 from rules.text.tolerant import understand
 
 _KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}", re.ASCII)

@@ -1,7 +1,7 @@
 """The policy in effect: the file as read at the start, and again whenever it changes.
 
 Missing or invalid since the start: mode Shadow, by an accident that is told apart from a Shadow
-that somebody chose (`rules.policy.shadow`): what comes meanwhile waits. Invalid at a reload: the
+that somebody chose (`rules.policy.policy`): what comes meanwhile waits. Invalid at a reload: the
 last good policy stays in effect, and the replica reports it.
 """
 
@@ -18,8 +18,7 @@ from remediator.metrics import Metrics
 from remediator.policy_file import read_policy
 from rules.api.quarantine import Mode
 from rules.api.timestamps import utc
-from rules.policy.policy import Policy, with_installed
-from rules.policy.shadow import UnreadPolicy, by_accident
+from rules.policy.policy import Policy, UnreadPolicy, by_accident, with_installed
 
 _LOG = structlog.get_logger()
 

@@ -1,8 +1,8 @@
 """Keeps GPURecords: the leader writes down what became of each fault, and forgets after 90 days.
 
-Listeners say which nodes changed, a sweep looks at them (`rules.fleet.happenings` says what their
-records should hold) and writes what differs. Nothing waits for it: without records, or without
-their definition, everything else works as before there were any.
+Listeners say which nodes changed, a sweep looks at them (`rules.fleet.record_changes` says what
+their records should hold) and writes what differs. Nothing waits for it: without records, or
+without their definition, everything else works as before there were any.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.object_name import api_path, is_object_name
 from rules.api.refusal import lacks_right
 from rules.api.writes import CreateRecord, DeleteRecord, Write
-from rules.fleet.happenings import RecordChange, aged, record_changes, room_for_records
+from rules.fleet.record_changes import RecordChange, aged, record_changes, room_for_records
 from rules.ledger.record import GPU_SCOPE, RecordView
 
 _LOG = structlog.get_logger()

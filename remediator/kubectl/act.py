@@ -39,9 +39,8 @@ from rules.api.quarantine import (
     RepairRequest,
 )
 from rules.api.timestamps import format_time
-from rules.fleet.pools import control_plane
-from rules.policy.policy import Policy
-from rules.policy.shadow import by_accident
+from rules.fleet.budget import control_plane
+from rules.policy.policy import Policy, by_accident
 from rules.session.causes import name_by_hand
 from rules.session.repair.ladder import unfit
 from rules.session.status import PROPOSED, condition

@@ -80,7 +80,7 @@ def label_selector(text: str) -> str:
 
 def seconds(text: str) -> float:
     """Seconds of 5, 5s or 1m; 0 for no limit, as kubectl has it."""
-    from rules.policy.durations import parse_duration
+    from rules.policy.section import parse_duration
 
     try:
         return 0.0 if text == "0" else parse_duration(f"{text}s" if text.isdigit() else text)

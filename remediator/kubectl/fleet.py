@@ -26,8 +26,7 @@ from rules.api.names import API_VERSION, LABEL_GPUS
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.quarantine import gravest_reason
 from rules.api.sentences import some
-from rules.fleet.health_now import HealthNow, health_now
-from rules.fleet.silent_together import silent_together
+from rules.fleet.node_health import HealthNow, health_now, silent_together
 from rules.session.observation import is_open
 from rules.session.status import blocked_by, condition
 from rules.text.printable import count, printable

@@ -24,8 +24,7 @@ from rules.api.quarantine import Mode
 from rules.api.selectors import parse_selector
 from rules.api.sentences import some
 from rules.api.timestamps import parse_time, utc
-from rules.policy.policy import Policy
-from rules.policy.shadow import UnreadPolicy, by_accident, shadow_of
+from rules.policy.policy import Policy, UnreadPolicy, by_accident, shadow_of
 from rules.session.observation import opted_out, pause_covers
 from rules.session.owners import working_owner
 from rules.text.printable import count

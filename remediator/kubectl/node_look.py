@@ -23,12 +23,11 @@ from remediator.view.people import part_of_people
 from rules.api.health import IncidentStatus
 from rules.api.nodes import AgentPod, FreshNode, HealthView, NodeView, PauseView, QuarantineView
 from rules.api.quarantine import Mode, gravest_reason
-from rules.fleet.health_now import HealthNow, health_now
+from rules.fleet.node_health import HealthNow, health_now
 from rules.ledger.places import Moved, came_from
 from rules.ledger.record import RecordStatus, RecordView, record_names
 from rules.ledger.verdict import is_repeat_offender
-from rules.policy.policy import Policy
-from rules.policy.shadow import ShadowWords, shadow_of
+from rules.policy.policy import Policy, ShadowWords, shadow_of
 from rules.session.causes import CauseSight, actionable
 from rules.session.external import external_of
 from rules.session.observation import (

@@ -23,12 +23,11 @@ from rules.api.repair_writes import CreateTestJob, SetRepairCondition, WriteRepa
 from rules.api.requests import request
 from rules.api.writes import Evicting
 from rules.catalog.reason import Severity
-from rules.drain.budget import matching
-from rules.drain.drain_input import DrainInput
-from rules.drain.eviction import EvictionKind, classify
+from rules.drain.drain_plan import DrainInput, DrainPlan
+from rules.drain.eviction import EvictionKind, classify, matching
 from rules.drain.memory import DrainMemory, answered
-from rules.drain.plan import DrainPlan, plan_drain
-from rules.drain.room import asks_for_room, free_gpus, without_room
+from rules.drain.node_room import asks_for_room, free_gpus, without_room
+from rules.drain.plan import plan_drain
 from rules.fleet.forecast import Foreseen
 from rules.session.causes import (
     actionable,

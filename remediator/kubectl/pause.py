@@ -25,9 +25,8 @@ from rules.api.selectors import as_object
 from rules.api.sentences import some
 from rules.api.timestamps import format_time, parse_time, utc_of
 from rules.catalog.reason import Level
-from rules.policy.durations import parse_duration
-from rules.policy.policy import Policy
-from rules.policy.shadow import by_accident, shadow_of
+from rules.policy.policy import Policy, by_accident, shadow_of
+from rules.policy.section import parse_duration
 from rules.session.causes import has_human
 from rules.session.history import KEEP_S
 from rules.session.observation import (

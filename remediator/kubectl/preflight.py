@@ -31,11 +31,10 @@ from rules.api.names import (
 from rules.api.object_name import api_path
 from rules.api.quarantine import PauseSpec, QuarantineSpec, QuarantineStatus
 from rules.api.sentences import some
-from rules.drain.daemon_sets import untolerating
-from rules.policy.components import FORCE, VALIDATE, asked_components
+from rules.drain.node_room import untolerating
+from rules.policy.components import FORCE, VALIDATE, actions_in_use, asked_components
 from rules.policy.policy import Policy
 from rules.policy.reader import unknown_reasons
-from rules.policy.repair_rights import actions_in_use
 from rules.repair.adapter import NewObject, RepairAction, Replacement
 from rules.repair.component import MARK_POLICY, UNKNOWN_POLICY, component_key, folder_of
 from rules.repair.job_component import JOBS_POLICY, job_kinds

@@ -22,8 +22,7 @@ from rules.api.quarantine import Cause, Mode, Phase
 from rules.catalog.reason import Level
 from rules.fleet.budget import BudgetBook
 from rules.fleet.turns import budget_book, over_budget
-from rules.policy.policy import Budget, Policy
-from rules.policy.shadow import by_accident
+from rules.policy.policy import Budget, Policy, by_accident
 from rules.session.causes import MAX_CAUSES, has_human, level_in_effect, open_causes
 from rules.session.observation import is_open
 from rules.session.repair.ladder import under_way

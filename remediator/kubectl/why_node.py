@@ -20,7 +20,7 @@ from rules.api.sentences import some
 from rules.api.timestamps import parse_time, utc, utc_of
 from rules.catalog.reason import Severity
 from rules.catalog.why_not import WhyNot
-from rules.fleet.health_now import UNKNOWN
+from rules.fleet.node_health import UNKNOWN
 from rules.session.causes import ended_by_person
 from rules.session.halts import opt_out_unheard
 from rules.session.observation import OF_THE_AGENT, opted_out

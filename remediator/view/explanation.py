@@ -18,7 +18,7 @@ from rules.api.sentences import these
 from rules.catalog.data_file import data_file
 from rules.catalog.reason import Level
 from rules.catalog.why_not import WhyNot
-from rules.policy.shadow import shadow_of
+from rules.policy.policy import shadow_of
 from rules.session.causes import CauseSight, level_in_effect, open_causes
 from rules.session.observation import is_open
 from rules.session.status import PROPOSED, blocked_by, is_true

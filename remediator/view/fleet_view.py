@@ -14,7 +14,7 @@ from rules.api.names import LABEL_GPUS, LABEL_GPUS_HEALTHY
 from rules.api.nodes import NodeView
 from rules.api.timestamps import parse_time
 from rules.catalog.reason import severity_rank
-from rules.fleet.silent_together import silent_together
+from rules.fleet.node_health import silent_together
 from rules.session.observation import is_open, pause_over
 
 MAX_GPUS = 64

@@ -20,8 +20,8 @@ from remediator.view.shapes import ReplicaShown
 from remediator.view.state import GroupKeys, PageState, sessions_by_node
 from rules.api.nodes import HealthView
 from rules.api.object_name import api_path
-from rules.fleet.common import common_causes_among
-from rules.fleet.remembered import FleetMemory
+from rules.fleet.common_cause import common_causes_among
+from rules.fleet.memory import FleetMemory
 from rules.fleet.turns import judge_fleet
 from rules.session.snapshot import FleetSnapshot
 

@@ -14,7 +14,7 @@ from remediator.view.timeline import SHOWN_ITEMS, node_timeline
 from rules.api.mark import read_note
 from rules.api.names import ANNOTATION_HOLD, TAINT_QUARANTINE
 from rules.api.nodes import NodeView
-from rules.fleet.health_now import UNKNOWN
+from rules.fleet.node_health import UNKNOWN
 from rules.ledger.verdict import faults_said, is_repeat_offender
 from rules.session.halts import opt_out_unheard
 from rules.session.observation import opted_out, pause_covers

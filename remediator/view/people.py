@@ -18,7 +18,7 @@ from rules.api.sentences import some
 from rules.api.timestamps import utc_of
 from rules.catalog.reason import Level
 from rules.catalog.why_not import WhyNot
-from rules.fleet.node_clock import apart_s
+from rules.fleet.node_health import apart_s
 from rules.session.observation import is_open, opted_out, pause_covers, pause_doubt, pause_over
 from rules.session.status import condition, is_true
 from rules.text.printable import printable

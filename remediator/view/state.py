@@ -12,8 +12,8 @@ from typing import Final
 
 from remediator.view.shapes import ReplicaShown
 from rules.api.nodes import AgentPod, HealthView, NodeView, QuarantineView
-from rules.fleet.common import CommonCause, label_named
-from rules.fleet.health_now import HealthNow, health_now, health_unread
+from rules.fleet.common_cause import CommonCause, label_named
+from rules.fleet.node_health import HealthNow, health_now, health_unread
 from rules.fleet.turns import FleetVerdict
 from rules.session.observation import is_open
 from rules.session.snapshot import FleetSnapshot

@@ -15,8 +15,8 @@ from rules.api.selectors import parse_selector
 from rules.api.timestamps import parse_time, utc
 from rules.catalog.reason import Severity
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.policy.durations import parse_duration
 from rules.policy.policy import PodRule, Policy
+from rules.policy.section import parse_duration
 from rules.validate.jobs import is_own_job
 
 MIRROR: Final = "kubernetes.io/config.mirror"

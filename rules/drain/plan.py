@@ -9,23 +9,22 @@ left to evict and the volumes of the pods that left are detached or past their t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from rules.api.pods import PodView
-from rules.api.quarantine import MAX_NAMED, BlockedBy, DrainStatus, PodNote, pods_of
+from rules.api.quarantine import PodNote
 from rules.api.timestamps import parse_time
 from rules.api.workloads import PdbView
 from rules.api.writes import DeletePod, EvictPod, SetDisruptionTarget
 from rules.catalog.reason import Severity
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.drain.budget import matching, needs_turn
-from rules.drain.clock import overdue, worked_since
-from rules.drain.drain_input import DrainInput
+from rules.drain.blockers import HOLDING, grouped, obstacle_of, owner_name, worst_of
+from rules.drain.drain_plan import DrainInput, DrainPlan, OwnerWanted, overdue, worked_since
+from rules.drain.eviction import matching, needs_turn
 from rules.drain.fate import Fate, LeftBy, Moment, PodVerdict, fate_of, is_critical
 from rules.drain.gangs import gang_of
 from rules.drain.memory import DrainMemory, claims, keeps_returning, listed
-from rules.drain.obstacles import HOLDING, grouped, obstacle_of, owner_name, worst_of
 from rules.policy.policy import Policy
 
 VOLUME_DETACH_S: Final = 360.0
@@ -33,82 +32,6 @@ VOLUME_DETACH_S: Final = 360.0
 after six minutes Kubernetes detaches them by force itself."""
 _SECOND_LOOK_S: Final = 1.0
 """How soon an empty node is listed again where `settle` asks for less."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnerWanted:
-    """An owner to look up (GET): what the plan still has to know about a pod."""
-
-    api_version: str
-    kind: str
-    namespace: str
-    name: str
-    uid: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrainPlan:
-    """What the last lists mean. Counts are exact; names are bounded in `status`."""
-
-    memory: DrainMemory
-    evict: tuple[EvictPod, ...] = ()
-    """Who may be asked to go now, in order; the PDB queue decides who really is."""
-    force: tuple[tuple[SetDisruptionTarget, DeletePod], ...] = ()
-    """By policy, past the deadline: send each pair in order, one pod at a time."""
-    force_due: bool = False
-    """The time of a pod is over, and no eviction of it was refused yet: it is asked first."""
-    force_refused: Refusal | None = None
-    """Why the API server lets none of `force` be sent; those pods are asked to go as before."""
-    blocked: tuple[BlockedBy, ...] = ()
-    blocked_reason: WhyNot | None = None
-    unseen: Refusal | None = None
-    """Why the node could not be looked at; nobody goes meanwhile (`rules.drain.unseen`)."""
-    needs_human: WhyNot | None = None
-    waiting: tuple[str, ...] = ()
-    leaving: int = 0
-    """How many pods are on their way out."""
-    leaves_by: float | None = None
-    """When the last of them must have gone, where one has a long grace of its own."""
-    stuck: tuple[PodNote, ...] = ()
-    left_by_policy: tuple[PodNote, ...] = ()
-    left_by_failure: tuple[PodNote, ...] = ()
-    drained: bool = False
-    probed: bool = False
-    """Dry run: every pod that would be evicted has its answer."""
-    arrived: tuple[str, ...] | None = None
-    """Pods that came after the node was drained; None where nobody watched for them."""
-    using_gpus: tuple[str, ...] = ()
-    """Pods on a drained node that use a GPU all the same, whoever left them there."""
-    own_jobs: tuple[str, ...] = ()
-    """Those of `using_gpus` that are of Jobs of ours: they end by themselves."""
-    clear_since: float | None = None
-    """Since which uncached list no pod used a GPU, in all lists up to `listed_at`."""
-    others_clear_since: float | None = None
-    """The same of every pod but those of Jobs of ours."""
-    listed_at: float | None = None
-    """When the drained node was last listed."""
-    wake_at: float | None = None
-    wants_owners: tuple[OwnerWanted, ...] = ()
-    """To look up before the next plan. A node is not drained before its DaemonSets are known; one
-    that may not be read counts as existing (put any `OwnerView` under its UID)."""
-
-    @property
-    def _force_refused(self) -> str:
-        return str(self.force_refused.reason) if self.force_refused and not self.unseen else ""
-
-    def status(self, drain: DrainStatus) -> DrainStatus:
-        """`drain` with this plan's progress; its clock stays."""
-        return DrainStatus(
-            evicted=self.memory.evicted,
-            recent=self.memory.recent,
-            waiting=pods_of(PodNote(name=name) for name in self.waiting),
-            blocked=self.blocked[:MAX_NAMED],
-            left_by_policy=pods_of(self.left_by_policy),
-            left_by_failure=pods_of(self.left_by_failure),
-            force_refused=self._force_refused,
-            started_at=drain.started_at,
-            suspended_seconds=drain.suspended_seconds,
-        )
 
 
 def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float) -> DrainPlan:
@@ -407,3 +330,43 @@ def _unknown_owners(
                 uid=controller.uid,
             )
     return tuple(found.values())
+
+
+def kept_from_eviction(pod: PodView, look: DrainInput, policy: Policy, now: float) -> str:
+    """Why the pod is not to be evicted any more; "" when it still is."""
+    verdict = _fate(pod, look, policy, now)
+    if verdict.fate is Fate.EVICT or _is_due(pod, verdict, look, policy, now):
+        return ""
+    return _sentence(verdict)
+
+
+def kept_from_force(pod: PodView, look: DrainInput, policy: Policy, now: float) -> str:
+    """Why the pod is not to be deleted by force any more; "" when it still is."""
+    if policy.drain.on_timeout != "Force":
+        return f"the policy says {policy.drain.on_timeout}"
+    verdict = _fate(pod, look, policy, now)
+    if verdict.fate not in {Fate.EVICT, Fate.WAITS}:
+        return _sentence(verdict)
+    return "" if _is_due(pod, verdict, look, policy, now) else "its time is not over"
+
+
+def _is_due(
+    pod: PodView, verdict: PodVerdict, look: DrainInput, policy: Policy, now: float
+) -> bool:
+    late = overdue(look.drain, look.severity, policy, now, look.last_active_at)
+    return late and force_is_due(pod, verdict, look, policy, now)
+
+
+def _fate(pod: PodView, look: DrainInput, policy: Policy, now: float) -> PodVerdict:
+    moment = Moment(
+        now=now,
+        started_at=worked_since(look.drain, now, look.last_active_at),
+        severity=look.severity,
+        policy=policy,
+        own_namespace=look.own_namespace,
+    )
+    return fate_of(pod, look.missing_owners, moment)
+
+
+def _sentence(verdict: PodVerdict) -> str:
+    return f"it {verdict.fate.lower()} by now{f' ({verdict.why})' if verdict.why else ''}"

@@ -18,9 +18,8 @@ from rules.api.nodes import QuarantineView
 from rules.api.sentences import some
 from rules.api.timestamps import utc
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.fleet.alike import Found, Shared, found_alike, nodes_of
-from rules.fleet.common import keys_for
-from rules.fleet.remembered import FleetMemory, ReasonKey, SessionFacts
+from rules.fleet.common_cause import Found, Shared, found_alike, keys_for, nodes_of
+from rules.fleet.memory import FleetMemory, ReasonKey, SessionFacts
 from rules.policy.policy import Policy
 from rules.session.observation import is_open
 from rules.session.snapshot import FleetSnapshot

@@ -26,9 +26,9 @@ from rules.api.repair_writes import (
 )
 from rules.api.requests import merged
 from rules.api.timestamps import format_time
+from rules.drain.drain_plan import DrainPlan
 from rules.drain.gangs import Gang
-from rules.drain.plan import DrainPlan
-from rules.fleet.remembered import FleetMemory
+from rules.fleet.memory import FleetMemory
 from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.policy.policy import Policy
 from rules.session.decide import decide

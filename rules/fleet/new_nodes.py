@@ -21,7 +21,7 @@ from rules.api.sentences import bounded
 from rules.api.timestamps import parse_time
 from rules.api.writes import CreateSession, Write
 from rules.catalog.reason import Level, Severity
-from rules.fleet.pools import control_plane
+from rules.fleet.budget import control_plane
 from rules.policy.policy import Validation
 from rules.session.causes import session_name
 from rules.session.observation import is_open, opted_out, pause_covers

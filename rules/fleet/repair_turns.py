@@ -13,7 +13,7 @@ from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase, RepairAttempt
 from rules.catalog.reason import severity_rank
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.fleet.pools import control_plane
+from rules.fleet.budget import control_plane
 from rules.session.causes import causes_now, worst
 from rules.session.observation import Permit, opted_out, pause_covers, sessions_by_node
 from rules.session.owners import working_owner

@@ -20,8 +20,8 @@ from rules.api.timestamps import utc
 from rules.api.writes import EmitEvent
 from rules.catalog.reason import Severity, severity_rank
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.drain.availability import is_unavailable
 from rules.drain.gangs import Gang
+from rules.drain.node_room import is_unavailable
 from rules.fleet.breaker import (
     Breaker,
     FleetFinding,
@@ -32,11 +32,9 @@ from rules.fleet.breaker import (
     used_reasons,
     used_up,
 )
-from rules.fleet.budget import BudgetBook, BudgetLine
-from rules.fleet.drain_turns import drain_permits
-from rules.fleet.gang_turns import unread_until
-from rules.fleet.pools import control_plane
-from rules.fleet.remembered import FleetMemory, SessionFacts
+from rules.fleet.budget import BudgetBook, BudgetLine, control_plane
+from rules.fleet.drain_turns import drain_permits, unread_until
+from rules.fleet.memory import FleetMemory, SessionFacts
 from rules.fleet.repair_turns import repair_permits
 from rules.session.causes import (
     causes_now,

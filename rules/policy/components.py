@@ -1,7 +1,8 @@
-"""Which values of a policy ask for a component of the installation: one table, for everybody.
+"""Which values of a policy, and which of its repair adapters, need a component or a right.
 
-Helm refuses a policy whose component is off (`hack.chart` makes templates of the rows), `policy
-check` names them, and `kubectl gpuward preflight` looks for each of them in the cluster.
+One table, for everybody: Helm refuses a policy whose component is off (`hack.chart` makes
+templates of the rows), `policy check` names them, `policy rbac` writes a component for adapters
+of the policy's own, and `kubectl gpuward preflight` looks for each of them in the cluster.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rules.policy.policy import Policy, effective_view
-from rules.repair.adapter import ADAPTERS
-from rules.repair.component import actions_of, folder_of, needs_component
+from rules.policy.policy import Policy, Repair, effective_view
+from rules.repair.adapter import ADAPTERS, RepairAction
+from rules.repair.component import OWN, actions_of, component, folder_of, needs_component
 
 FORCE: Final = "force"
 VALIDATE: Final = "validate"
@@ -102,3 +103,35 @@ def _at(view: Any, place: tuple[str, ...]) -> str:
     if found is None:
         return "null"
     return str(found).lower() if isinstance(found, bool) else str(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairNeeds:
+    """What has to be installed for `policy.repair` to work."""
+
+    components: tuple[str, ...]
+    """Folders under daemonset/components, of shipped adapters that a step names."""
+    own: Mapping[str, str]
+    """Files of a component for the policy's own adapters, by name; {} where none needs one."""
+
+
+def repair_needs(repair: Repair) -> RepairNeeds:
+    """For every step that the policy names, and every adapter that it brings."""
+    shipped = sorted({each.adapter for each in repair.steps.values() if each.adapter in ADAPTERS})
+    actions = tuple(adapter.action for _, adapter in sorted(repair.adapters.items()))
+    return RepairNeeds(
+        components=tuple(
+            folder_of(name) for name in shipped if needs_component(actions_of(ADAPTERS[name]))
+        ),
+        own=component(OWN, actions) if needs_component(actions) else {},
+    )
+
+
+def actions_in_use(repair: Repair) -> dict[str, list[RepairAction]]:
+    """What the steps of the policy do, by the name of the adapter."""
+    found: dict[str, list[RepairAction]] = {}
+    for step, wanted in sorted(repair.steps.items()):
+        action = repair.action(wanted.adapter, step)
+        if action is not None:
+            found.setdefault(wanted.adapter, []).append(action)
+    return found

@@ -16,8 +16,7 @@ import msgspec
 from rules.api import names
 from rules.api.object_name import is_label_key
 from rules.catalog.reason import Action, Level, Severity, is_reason_code
-from rules.policy.durations import Seconds
-from rules.policy.section import Section
+from rules.policy.section import Seconds, Section
 
 MAX_TRIGGERS: Final = 32
 """Each is compared with every node that changes; a detector has a handful of conditions."""

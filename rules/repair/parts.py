@@ -3,7 +3,7 @@
 A session keeps who was there when it opened (`inventory`). A GPU of another UUID and serial number
 in the place of one that is gone is its replacement. What a node's agent says of its GPUs is taken
 of that node alone: both inventories are its own verdicts. `rules.session.repair.evidence` calls it
-and `rules.fleet.happenings`.
+and `rules.fleet.record_changes`.
 """
 
 from __future__ import annotations

@@ -30,8 +30,7 @@ from rules.api.writes import (
 )
 from rules.catalog.reason import level_rank
 from rules.catalog.why_not import Refusal
-from rules.policy.policy import Policy
-from rules.policy.shadow import session_mode
+from rules.policy.policy import Policy, session_mode
 from rules.repair.parts import EVIDENCE_REPLACED
 from rules.session import refused as session_refused
 from rules.session import status as st

@@ -32,8 +32,7 @@ from rules.api.writes import (
 from rules.catalog.reason import Level
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.ledger.verdict import Lessons
-from rules.policy.policy import Policy
-from rules.policy.shadow import session_mode
+from rules.policy.policy import Policy, session_mode
 from rules.session import refused as session_refused
 from rules.session import status as st
 from rules.session.causes import (

@@ -19,8 +19,7 @@ from rules.api.timestamps import format_time
 from rules.api.writes import Decision, PatchSessionSpec, WriteSessionStatus
 from rules.catalog.reason import level_rank
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.policy.policy import Policy
-from rules.policy.shadow import by_accident
+from rules.policy.policy import Policy, by_accident
 from rules.session import status as st
 from rules.session.absent import without_session
 from rules.session.case import RECHECK_S, Case, is_fresh, touched

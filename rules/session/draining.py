@@ -14,8 +14,7 @@ from rules.api.sentences import quarantined as quarantined_sentence
 from rules.api.timestamps import format_time
 from rules.api.writes import Decision, Evicting
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.drain.clock import overdue
-from rules.drain.plan import DrainPlan
+from rules.drain.drain_plan import DrainPlan, overdue
 from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.causes import EVIDENCE_GANGS

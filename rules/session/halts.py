@@ -15,8 +15,8 @@ from rules.api.names import LABEL_OPT_OUT
 from rules.api.nodes import NodeView, PauseView
 from rules.api.quarantine import Phase, QuarantineStatus, RepairState
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.drain.clock import OUTAGE_S
-from rules.policy.shadow import by_accident, shadow_of
+from rules.drain.drain_plan import OUTAGE_S
+from rules.policy.policy import by_accident, shadow_of
 from rules.repair.ladder import ENDS_BOOT
 from rules.session import status as st
 from rules.session.case import Case, touched

@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # what stands in annotations alone, no command has to wait fo
     from rules.api.evidence import EvidenceView
     from rules.api.refusal import NodeWrite
     from rules.api.repair_writes import ObjectQuery
-    from rules.drain.plan import DrainPlan
+    from rules.drain.drain_plan import DrainPlan
     from rules.ledger.record import RecordView
     from rules.policy.policy import Policy
     from rules.repair.objects import ObjectSeen

@@ -19,7 +19,7 @@ from rules.api.quarantine import Mode, Phase, QuarantineStatus, TimelineEntry
 from rules.api.timestamps import parse_time
 from rules.api.writes import Decision, EmitEvent
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.drain.clock import was_away
+from rules.drain.drain_plan import was_away
 from rules.session import status as st
 from rules.session.case import Case
 from rules.session.halts import EVIDENCE_PART_TAKEN, PART_OF_MARK, halt_of, with_halts

@@ -20,7 +20,7 @@ from rules.api.sentences import shadowed as shadowed_sentence
 from rules.api.writes import Decision, Evicting, MarkNode
 from rules.catalog.reason import is_reason_code
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.policy.shadow import shadow_of
+from rules.policy.policy import shadow_of
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched, unmark
 from rules.session.causes import needs_no_verdict

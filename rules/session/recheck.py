@@ -4,7 +4,7 @@ Called by the gateway without an await before sending, with a node whose read wa
 a second ago and took at most 5 s. Everything that could have changed since the decision is looked
 at again: the node's identity and boot, the session, its phase, its causes, its level and its mark,
 the policy, pauses, opt-out and other owners, and whether what is known of all that is recent
-enough. Whether a single pod may still go is asked of `rules.drain.recheck` beside it.
+enough. Whether a single pod may still go is asked of `rules.drain.plan` beside it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rules.api.names import ANNOTATION_HOLD
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Phase
 from rules.api.repair_writes import CreateTestJob, SetRepairCondition, WriteRepairObject
-from rules.policy.shadow import shadow_of
+from rules.policy.policy import shadow_of
 from rules.session.causes import drains_now, has_human, holds_now
 from rules.session.observation import is_open, opted_out, pause_covers, selects_node
 from rules.session.owners import working_owner

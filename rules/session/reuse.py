@@ -19,8 +19,7 @@ from rules.api.health import IncidentStatus
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import parse_time
-from rules.policy.policy import Policy
-from rules.policy.shadow import session_mode
+from rules.policy.policy import Policy, session_mode
 from rules.session.causes import believed, ended_by_person, has_human
 from rules.session.observation import NodeObservation, is_open, opted_out
 from rules.session.people.covered import covered_until

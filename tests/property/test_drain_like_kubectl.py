@@ -3,7 +3,7 @@
 A small cluster in virtual time: one workload with replicas on nodes under drain and elsewhere, in
 every state that a budget treats differently; who leaves comes back elsewhere and is Ready later.
 `kubectl drain` is what its source says: every pod is asked every 5 s. The other caller is
-`rules.drain.queue` with what `rules.drain.budget` says of turns.
+`rules.drain.queue` with what `rules.drain.eviction` says of turns.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from rules.api.pods import PodView
 from rules.api.workloads import PdbView
 from rules.api.writes import EvictPod
-from rules.drain.budget import needs_turn
-from rules.drain.eviction import EvictionKind, EvictionOutcome
+from rules.drain.eviction import EvictionKind, EvictionOutcome, needs_turn
 from rules.drain.queue import PdbQueue, answered, due, pdb_changed
 from tests.support.scenario.examples import examples
 

@@ -18,8 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from rules.api import writes as d
 from rules.api.mark import own_taint, read_note
-from rules.drain.availability import being_built
-from rules.fleet.remembered import FleetMemory
+from rules.drain.node_room import being_built
+from rules.fleet.memory import FleetMemory
 from rules.fleet.turns import judge_fleet
 from rules.session.history import counts_until
 from rules.session.observation import is_open

@@ -14,7 +14,7 @@ from rules.api.sentences import bounded, causes_clause
 from rules.api.timestamps import format_time, parse_time, utc
 from rules.api.writes import Decision, Evicting
 from rules.catalog.why_not import Refusal
-from rules.drain.clock import was_away
+from rules.drain.drain_plan import was_away
 from rules.repair.adapter import NewObject, Replacement, recorded
 from rules.repair.ladder import Step
 from rules.repair.objects import address_of

@@ -13,8 +13,8 @@ from rules.api.sentences import validating as validating_sentence
 from rules.api.timestamps import parse_time, utc, utc_of
 from rules.api.writes import Decision
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.drain.clock import was_away
-from rules.policy.shadow import by_accident
+from rules.drain.drain_plan import was_away
+from rules.policy.policy import by_accident
 from rules.session import status as st
 from rules.session.case import Case
 from rules.session.causes import needs_no_verdict

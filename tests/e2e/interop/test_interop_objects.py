@@ -20,8 +20,8 @@ from rules.api import mark, names
 from rules.api.health import HealthStatus
 from rules.api.nodes import FreshNode
 from rules.api.pods import DaemonSetView, PodView
-from rules.drain.daemon_sets import untolerating
 from rules.drain.gangs import gang_of
+from rules.drain.node_room import untolerating
 from rules.judge.expected_gpus import Learned, expected_gpus
 from rules.judge.facts.sources import wants_release
 from rules.judge.health_object import Publication, PublishedCondition

@@ -18,9 +18,9 @@ from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.fleet.fleet_health_objects import XID_79
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NODES, Resource
 from hack.sim.manifests import post_manifests
+from rules.policy.components import repair_needs
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
-from rules.policy.repair_rights import repair_needs
 from tests.support.cluster.either_cluster import Cluster
 from tests.support.cluster.manifest_builds import build, one
 from tests.support.cluster.provider_definitions import DEFINITIONS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rules.fleet.common import common_causes
+from rules.fleet.common_cause import common_causes
 from rules.fleet.turns import judge_fleet
 from tests.support.scenario.fleet_under_budget import fleet, ours, phases, share
 from tests.support.scenario.session_world import ROOMY, CrashError, World, policy_of

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rules.api.repair_writes import SetRepairCondition
-from rules.fleet.happenings import steps_of
+from rules.fleet.record_changes import steps_of
 from rules.session.repair.endings import MAX_ATTEMPTS
 from tests.support.scenario.repair_world import NODE, REPLACE, RepairWorld, repair_policy
 

@@ -8,7 +8,7 @@ import pytest
 
 from rules.api import writes as d
 from rules.fleet.turns import judge_fleet
-from rules.policy.shadow import UnreadPolicy
+from rules.policy.policy import UnreadPolicy
 from rules.session.decide import decide
 from rules.session.observation import observe, sessions_by_node
 from tests.support.scenario.session_phases_reached import NO_ROOM, NODE, at, evictions_after

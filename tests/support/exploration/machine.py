@@ -19,13 +19,10 @@ from rules.api.pods import PodView
 from rules.api.quarantine import DrainStatus, Phase, QuarantineStatus
 from rules.api.requests import request
 from rules.api.timestamps import parse_time
-from rules.drain.arrivals import plan_watch
-from rules.drain.budget import matching
-from rules.drain.drain_input import DrainInput
-from rules.drain.eviction import EvictionOutcome, classify, no_answer
+from rules.drain.drain_plan import DrainInput, DrainPlan, plan_watch
+from rules.drain.eviction import EvictionOutcome, classify, matching, no_answer
 from rules.drain.memory import DrainMemory, answered
-from rules.drain.plan import DrainPlan, plan_drain
-from rules.drain.recheck import kept_from_eviction
+from rules.drain.plan import kept_from_eviction, plan_drain
 from rules.session.causes import worst
 from rules.session.observation import Permit, is_open, observe, sessions_by_node
 from rules.session.snapshot import FleetSnapshot

@@ -14,8 +14,8 @@ from remediator.controller.drain_reads import DrainLook
 from remediator.controller.drains import Drains
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode
-from rules.policy.durations import Seconds
 from rules.policy.policy import Drain, Limits, Policy
+from rules.policy.section import Seconds
 from tests.support.remediator.edge import QUARANTINES
 from tests.support.remediator.edge_world import EdgeWorld
 from tests.support.remediator.scripted_server import until

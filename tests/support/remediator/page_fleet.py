@@ -35,8 +35,8 @@ from rules.api.quarantine import (
     pods_of,
 )
 from rules.api.timestamps import format_time, parse_time
-from rules.fleet.common import common_causes_among
-from rules.fleet.remembered import FleetMemory
+from rules.fleet.common_cause import common_causes_among
+from rules.fleet.memory import FleetMemory
 from rules.fleet.turns import judge_fleet
 from rules.policy.policy import Policy
 from rules.session.snapshot import FleetSnapshot

@@ -28,7 +28,7 @@ from rules.api.repair_writes import (
 from rules.api.requests import MERGE_PATCH, STRATEGIC_PATCH, Request, request
 from rules.api.timestamps import format_time, parse_time
 from rules.api.workloads import PdbView
-from rules.drain.budget import matching
+from rules.drain.eviction import matching
 from rules.session.causes import CRD_CAUSES
 from tests.support.copying import copied
 from tests.support.scenario.server.provider_objects import ProviderObjects, merge

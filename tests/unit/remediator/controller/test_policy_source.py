@@ -15,7 +15,7 @@ from rules.api.leader_status import leader_status
 from rules.api.quarantine import Mode, QuarantineSpec
 from rules.api.writes import CreateSession
 from rules.catalog.why_not import Refusal
-from rules.policy.shadow import by_accident
+from rules.policy.policy import by_accident
 from tests.support.remediator.virtual_clock import VirtualClock
 
 TYPO = "drain: {fatalTimout: 10m}\n"

@@ -200,7 +200,7 @@ async def test_a_record_that_was_deleted_is_not_written_at_again(cluster):
 
 
 async def test_one_node_does_not_fill_the_ledger(cluster, monkeypatch):
-    monkeypatch.setattr("rules.fleet.happenings.MOST_RECORDS_OF_NODE", 0)
+    monkeypatch.setattr("rules.fleet.record_changes.MOST_RECORDS_OF_NODE", 0)
     await sick(cluster)
     async with edge_world(cluster, Policy()) as setting:
         await until(lambda: setting.world.healths)

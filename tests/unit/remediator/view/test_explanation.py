@@ -11,8 +11,7 @@ from remediator.view.explanation import REMEDIES, explain
 from remediator.view.shapes import Explanation
 from rules.api.nodes import QuarantineView
 from rules.catalog.why_not import WhyNot
-from rules.policy.policy import Policy
-from rules.policy.shadow import UnreadPolicy
+from rules.policy.policy import Policy, UnreadPolicy
 from tests.support.remediator.kubectl_looks import NAME, SESSION, look
 from tests.support.remediator.kubectl_objects import (
     Object,

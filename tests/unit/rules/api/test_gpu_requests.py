@@ -9,7 +9,7 @@ import pytest
 
 from rules.api.nodes import NodeView
 from rules.api.pods import PodView
-from rules.drain.room import free_gpus
+from rules.drain.node_room import free_gpus
 
 
 def container(restart: str = "", **amounts: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from rules.api.requests import request
 from rules.api.selectors import parse_selector
 from rules.api.timestamps import format_micro_time, format_time, parse_time, utc, utc_of
 from rules.drain.eviction import EvictionKind, classify
-from rules.fleet.agent_silence import mark_unknown
+from rules.fleet.node_health import mark_unknown
 from rules.session.causes import CRD_CAUSES, MAX_CAUSES, appended, session_name
 from rules.session.observation import pause_covers, staleness
 from rules.text.tolerant import Understood, understand

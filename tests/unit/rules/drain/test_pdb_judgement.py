@@ -8,8 +8,7 @@ import pytest
 
 from rules.api.timestamps import parse_time
 from rules.api.writes import EvictPod
-from rules.drain.budget import judge, matching
-from rules.drain.eviction import EvictionKind, EvictionOutcome
+from rules.drain.eviction import EvictionKind, EvictionOutcome, judge, matching
 from rules.drain.queue import PdbQueue, answered, due, next_due_at, pdb_changed
 from tests.support.scenario.drain_objects import pdb, pod
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rules.drain.room import free_gpus, without_room
+from rules.drain.node_room import free_gpus, without_room
 from tests.support.scenario.drain_objects import node, pod
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import NodeView
-from rules.fleet.census import NodeCensus
-from rules.fleet.common import FleetLabels, fleet_labels
+from rules.fleet.budget import NodeCensus
+from rules.fleet.common_cause import FleetLabels, fleet_labels
 from rules.policy.policy import Policy
 
 POLICY = Policy(node_selector="gpu=yes")

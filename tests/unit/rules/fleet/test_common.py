@@ -7,8 +7,16 @@ import pytest
 from rules.api.health import HealthStatus, IncidentStatus
 from rules.api.metadata import ObjectMeta, TimedMeta
 from rules.api.nodes import HealthView, NodeView
-from rules.fleet.alike import Alike, chance, found_alike, nodes_of
-from rules.fleet.common import CommonCause, common_causes, keys_for, shared_labels
+from rules.fleet.common_cause import (
+    Alike,
+    CommonCause,
+    chance,
+    common_causes,
+    found_alike,
+    keys_for,
+    nodes_of,
+    shared_labels,
+)
 
 HOT = "ThermalSlowdown"
 SEVERAL_RACKS = "one of several values of example.com/rack"

@@ -9,7 +9,7 @@ from rules.api.metadata import ObjectMeta, TimedMeta
 from rules.api.nodes import HealthView, QuarantineView
 from rules.api.quarantine import Cause, QuarantineSpec, QuarantineStatus
 from rules.api.timestamps import format_time
-from rules.fleet.happenings import (
+from rules.fleet.record_changes import (
     MOST_RECORDS_OF_NODE,
     RecordChange,
     record_changes,

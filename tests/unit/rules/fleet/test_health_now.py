@@ -11,7 +11,7 @@ from rules.api.health import HealthStatus, PublisherPod, SourceStatus
 from rules.api.metadata import TimedMeta
 from rules.api.nodes import AgentPod, HealthView, NodeView
 from rules.api.timestamps import format_time
-from rules.fleet.health_now import HealthNow, health_now, health_unread
+from rules.fleet.node_health import HealthNow, health_now, health_unread
 from rules.session.observation import Staleness
 
 NOW = 1_700_000_000.0

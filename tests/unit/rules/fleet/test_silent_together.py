@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rules.api.nodes import AgentPod
-from rules.fleet.silent_together import silent_together
+from rules.fleet.node_health import silent_together
 
 
 def pods(*since: float | None) -> list[AgentPod]:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rules.policy.differences import differences
 from rules.policy.policy import Policy, effective_view
 from rules.policy.reader import REMOVED, load_policy
+from rules.policy.schema import differences
 
 
 def paths(document: dict[str, Any]) -> list[str]:

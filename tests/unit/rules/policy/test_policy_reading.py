@@ -9,9 +9,9 @@ import yaml
 
 from rules.api.quarantine import Mode
 from rules.api.selectors import parse_selector
-from rules.policy.durations import Seconds, format_duration, parse_duration
 from rules.policy.policy import Policy, effective_view
 from rules.policy.reader import PolicyProblem, load_policy
+from rules.policy.section import Seconds, format_duration, parse_duration
 from rules.repair.adapter import ADAPTERS
 
 

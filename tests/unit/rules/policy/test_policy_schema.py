@@ -11,10 +11,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.policy.durations import format_duration, parse_duration
 from rules.policy.policy import Policy, effective_view
 from rules.policy.reader import load_policy
 from rules.policy.schema import policy_schema
+from rules.policy.section import format_duration, parse_duration
 
 REPOSITORY = Path(__file__).parents[4]
 VALIDATOR = jsonschema.Draft202012Validator(policy_schema())

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from rules.policy.components import repair_needs
 from rules.policy.policy import Policy, effective_view
-from rules.policy.reader import load_policy
-from rules.policy.repair_checks import REMOVED_ADAPTERS
-from rules.policy.repair_rights import repair_needs
+from rules.policy.reader import REMOVED_ADAPTERS, load_policy
 from rules.policy.schema import policy_schema
 from rules.repair.adapter import ADAPTERS
 from rules.repair.component import actions_of, folder_of, needs_component

@@ -14,8 +14,8 @@ from rules.api.mark import mark_patch
 from rules.api.nodes import HealthView, QuarantineView
 from rules.api.quarantine import DrainStatus
 from rules.api.timestamps import format_time, parse_time
-from rules.drain.drain_input import DrainInput
-from rules.drain.recheck import kept_from_eviction, kept_from_force
+from rules.drain.drain_plan import DrainInput
+from rules.drain.plan import kept_from_eviction, kept_from_force
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
 from rules.session.recheck import recheck

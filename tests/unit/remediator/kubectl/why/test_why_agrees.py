@@ -9,8 +9,7 @@ import pytest
 
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why import why_lines as why
-from rules.policy.policy import Policy
-from rules.policy.shadow import UnreadPolicy
+from rules.policy.policy import Policy, UnreadPolicy
 from rules.session.decide import decide
 from tests.support.remediator.kubectl_looks import NAME, SESSION, told
 from tests.support.remediator.kubectl_looks import look as seen_by

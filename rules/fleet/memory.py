@@ -14,8 +14,8 @@ from typing import Final, Generic, TypeVar
 from rules.api.names import LABEL_DRIVER
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.timestamps import parse_time
-from rules.fleet.census import NodeCensus
-from rules.fleet.common import shared_labels
+from rules.fleet.budget import NodeCensus
+from rules.fleet.common_cause import shared_labels
 from rules.session.causes import has_human
 from rules.session.external import SOURCE as EXTERNAL
 from rules.session.reuse import joined, wanted_at

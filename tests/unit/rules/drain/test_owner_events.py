@@ -10,7 +10,7 @@ from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.quarantine import Cause
 from rules.api.requests import request
 from rules.api.writes import DeletePod, EmitEvent, EvictPod
-from rules.drain.owners_told import owner_told
+from rules.drain.blockers import owner_told
 
 POD: dict[str, Any] = {
     "node": "gpu-1", "namespace": "team-a", "name": "train-0", "uid": "u-pod",

@@ -1,0 +1,121 @@
+"""Whether a node takes new work now, how many GPUs are free elsewhere, and which DaemonSets
+cannot come back to a quarantined node.
+
+Room is asked for in Degraded drains, with what `remediator` counted; a Fatal drain goes on
+without asking. Affinity, quotas and taints of others are the scheduler's business, so "there is
+room" is a hope, while "no room" is certain. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from rules.api.mark import EFFECT, own_taint
+from rules.api.names import TAINT_QUARANTINE
+from rules.api.nodes import NodeView
+from rules.api.pods import DaemonSetView, PodView, Toleration, gpu_amounts
+from rules.api.timestamps import parse_time
+
+YOUNG_S: Final = 3600.0
+"""A node this young that was never Ready is still being built: it is no capacity yet."""
+
+
+_FIRST_REPORT_S: Final = 30.0
+"""A Ready condition that last changed this close to the node's creation never was True since."""
+
+
+def being_built(node: NodeView, now: float) -> bool:
+    """Young and never yet Ready: neither numerator nor denominator."""
+    if node.ready == "True" or now - node.metadata.created_at > YOUNG_S:
+        return False
+    condition = node.condition("Ready")
+    if condition is None:
+        return True
+    changed = parse_time(condition.last_transition_time or "")
+    return changed is None or changed - node.metadata.created_at <= _FIRST_REPORT_S
+
+
+def is_unavailable(node: NodeView) -> bool:
+    """Whether new work cannot land there now, whoever caused it."""
+    closed = node.spec.unschedulable or own_taint(node) is not None
+    return node.ready != "True" or closed or bool(node.doubt)
+
+
+def free_gpus(nodes: Iterable[NodeView], used: Mapping[str, int]) -> Mapping[str, int]:
+    """Unrequested GPUs of each node that takes pods, by node name; `used` are the requests."""
+    return {
+        node.name: max(0, _allocatable(node) - used.get(node.name, 0))
+        for node in nodes
+        if not is_unavailable(node)
+    }
+
+
+def asks_for_room(pod: PodView) -> bool:
+    """Whether the pod would need GPUs elsewhere if it were evicted now."""
+    return bool(pod.gpus) and not pod.finished and not pod.terminating
+
+
+def without_room(
+    pods: Iterable[PodView], node: str, free: Mapping[str, int], moving: Iterable[int] = ()
+) -> frozenset[str]:
+    """UIDs of the node's GPU pods that no other node could take, one after the other.
+
+    The largest first, each on the fullest node that still fits it, so that a small pod does not
+    take the only place of a large one. `moving` are the GPUs of pods that left a node a moment
+    ago and may not be counted where they went: they are placed before.
+    """
+    left = {name: count for name, count in free.items() if name != node}
+    for gpus in sorted(moving, reverse=True):
+        _place(gpus, left)
+    waiting = sorted(filter(asks_for_room, pods), key=lambda p: (-p.gpus, p.key))
+    return frozenset(pod.uid for pod in waiting if not _place(pod.gpus, left))
+
+
+def _place(gpus: int, left: dict[str, int]) -> bool:
+    fitting = [(count, name) for name, count in left.items() if count >= gpus]
+    if not fitting:
+        return False
+    _, name = min(fitting)
+    left[name] -= gpus
+    return True
+
+
+def _allocatable(node: NodeView) -> int:
+    return sum(gpu_amounts(node.status.allocatable).values())
+
+
+_GPU_KEYS: Final = ("nvidia.com/", "gpuward.io/", "feature.node.kubernetes.io/pci-10de")
+
+
+def untolerating(node: NodeView, daemon_sets: Iterable[DaemonSetView]) -> tuple[str, ...]:
+    """`namespace/name` of each, sorted. Affinity is not looked at: a name too many is harmless."""
+    return tuple(
+        sorted(
+            f"{ds.metadata.namespace}/{ds.metadata.name}"
+            for ds in daemon_sets
+            if _is_for_gpus(ds)
+            and _selects(ds, node)
+            and not any(_tolerates(t) for t in ds.spec.template.spec.tolerations)
+        )
+    )
+
+
+def _is_for_gpus(daemon_set: DaemonSetView) -> bool:
+    """Drivers, plugins and exporters: they select or tolerate what only GPU nodes have."""
+    spec = daemon_set.spec.template.spec
+    keys = [*spec.node_selector, *(toleration.key for toleration in spec.tolerations)]
+    return any(key.startswith(_GPU_KEYS) for key in keys)
+
+
+def _selects(daemon_set: DaemonSetView, node: NodeView) -> bool:
+    wanted = daemon_set.spec.template.spec.node_selector
+    return all(node.labels.get(key) == value for key, value in wanted.items())
+
+
+def _tolerates(toleration: Toleration) -> bool:
+    if toleration.effect not in {"", EFFECT}:
+        return False
+    if toleration.key == "":
+        return toleration.operator == "Exists"
+    return toleration.key == TAINT_QUARANTINE

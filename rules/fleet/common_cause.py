@@ -1,0 +1,364 @@
+"""What nodes with one fault have in common (a rack, a driver, a rollout), and by what chance.
+
+The breaker asks it about sessions, the fleet about verdicts: a rack that is only reported (too
+hot) has a common cause as well as one that is being drained. That several nodes share something
+means nothing where most of the fleet shares it; so the chance that it happened to them is worked
+out, and the least likely thing they share is named. Nodes are alike by one value of a label (a
+rack), or by several values of the same label where most nodes of each are hit: three racks that
+failed as a whole are not explained by one. Pure.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter, defaultdict
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import exp, lgamma, log
+from operator import itemgetter
+from typing import Final, NamedTuple
+
+from rules.api.names import LABEL_DRIVER, LABEL_NVLINK_DOMAIN
+from rules.api.nodes import HealthView, NodeView
+from rules.api.sentences import some
+from rules.catalog.reason import Severity
+from rules.policy.policy import Policy
+from rules.session.observation import selects_node
+
+_MOST_OF: Final = 0.5
+"""Of each of several values at least this part of its nodes must be hit: a few nodes in each of
+many racks are spread, not alike.
+"""
+_MOST_WORKED_OUT: Final = 200
+"""Of more nodes than these the chance is bounded instead of worked out: a fleet that is ill as a
+whole must not cost half a second of thinking.
+"""
+
+Shared = tuple[str, str]
+"""A label's key and its value."""
+
+
+class Alike(NamedTuple):
+    """One label, and the values of it that are meant."""
+
+    key: str
+    values: tuple[str, ...]
+
+    @property
+    def shared(self) -> tuple[Shared, ...]:
+        """Each of the values with its key."""
+        return tuple((self.key, value) for value in self.values)
+
+    @property
+    def name(self) -> str:
+        """For metrics and keys of Events: it does not change while further values join."""
+        if len(self.values) > 1:
+            return f"one of several values of {self.key}"
+        return f"{self.key}={self.values[0]}"
+
+    def among(self, hit: int, group: int) -> str:
+        """In a sentence: so many `hit` nodes of the `group` that is alike; of more than the group
+        where the policy selects some of them no more.
+        """
+        values = self.name
+        if len(self.values) > 1:
+            values = f"one of {len(self.values)} values of {self.key} ({some(self.values)})"
+        of = f"{hit} of the {group} nodes" if hit < group else f"all {hit} nodes"
+        return f"{of} with {values}"
+
+
+class Found(NamedTuple):
+    """Nodes that are alike."""
+
+    odds: float
+    """The logarithm of how likely that is by chance, over all choices of so many values of those
+    that the label has: of many racks one is full sooner than a certain one.
+    """
+    alike: Alike
+    hit: int
+    """How many nodes of `hits` they are."""
+    group: int
+    """How many nodes of the fleet have one of the values, well or not."""
+
+
+Hits = Mapping[Shared, Collection[str]]
+"""The faulty nodes with each value, each node once."""
+
+
+def found_alike(
+    hits: Hits, faulty: int, groups: Mapping[Shared, int], fleet: int, least: int
+) -> Iterator[Found]:
+    """In what at least `least` nodes of `hits`, some of the `faulty` ones of a `fleet`, may be
+    alike: each value alone, and of each label the values of which at least this part is hit, for
+    every such part. `groups`: how many nodes have a value; a label that no node has now tells
+    nothing, a value that was taken off them since (a driver) was had by those that were hit.
+    """
+    values = Counter(key for key, _ in groups)
+    for alike, hit, group in _choices(hits, _at_least(hits, groups, values), least):
+        odds = log_chance(hit, faulty, group, fleet)
+        odds += _log_choices(len(alike.values), max(values[alike.key], 1))
+        yield Found(odds, alike, hit, group)
+
+
+def _at_least(
+    hits: Hits, groups: Mapping[Shared, int], known: Collection[str]
+) -> Mapping[Shared, int]:
+    """How many nodes of the fleet have each value of `hits`, or had it when they were hit."""
+    return {
+        one: max(groups.get(one, 0), len(its)) if one[0] in known else 0
+        for one, its in hits.items()
+    }
+
+
+def nodes_of(alike: Alike, hits: Hits) -> tuple[str, ...]:
+    """The nodes of `hits` that are alike, sorted."""
+    return tuple(sorted({name for one in alike.shared for name in hits[one]}))
+
+
+def _choices(
+    hits: Hits, groups: Mapping[Shared, int], least: int
+) -> Iterator[tuple[Alike, int, int]]:
+    """Each with how many nodes of `hits` and of the fleet it has."""
+    by_key: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
+    for shared, its in hits.items():
+        key, value = shared
+        group = groups[shared]
+        if len(its) >= least:
+            yield Alike(key, (value,)), len(its), group
+        if group and len(its) / group >= _MOST_OF:
+            by_key[key].append((len(its) / group, value))
+    for key, parts in by_key.items():
+        yield from _of_several(key, parts, hits, groups, least)
+
+
+def _of_several(
+    key: str,
+    parts: list[tuple[float, str]],
+    hits: Hits,
+    groups: Mapping[Shared, int],
+    least: int,
+) -> Iterator[tuple[Alike, int, int]]:
+    """Added up value by value: racks of many sizes have hundreds of parts. A node counts once,
+    also where two values are said of it (a label, and the evidence of before).
+    """
+    values: list[str] = []
+    nodes: set[str] = set()
+    group = 0
+    for _, same in groupby(sorted(parts, reverse=True), key=itemgetter(0)):
+        for _, value in same:
+            values.append(value)
+            nodes.update(hits[key, value])
+            group += groups[key, value]
+        if len(values) > 1 and len(nodes) >= least:
+            yield Alike(key, tuple(sorted(values))), len(nodes), group
+
+
+def _log_choices(taken: int, of: int) -> float:
+    return lgamma(of + 1) - lgamma(taken + 1) - lgamma(of - taken + 1)
+
+
+def chance(hit: int, faulty: int, group: int, fleet: int) -> float:
+    """How likely at least `hit` of `faulty` nodes are among the `group` nodes of a `fleet`, were
+    they spread by chance; 1.0 where that is as many as were to be expected. `hit` are among them.
+    """
+    return exp(log_chance(hit, faulty, group, fleet))
+
+
+def log_chance(hit: int, faulty: int, group: int, fleet: int) -> float:
+    """Its logarithm, which tells what is unlikely from what is unlikelier still."""
+    if not 0 < group < fleet:
+        return 0.0
+    part = group / fleet
+    if hit <= faulty * part:
+        return 0.0
+    if faulty > _MOST_WORKED_OUT:
+        return _bound(hit / faulty, part, faulty)
+    every, within, without = lgamma(faulty + 1), log(part), log(1 - part)
+    tail = [
+        every - lgamma(k + 1) - lgamma(faulty - k + 1) + k * within + (faulty - k) * without
+        for k in range(hit, faulty + 1)
+    ]
+    most = max(tail)
+    return most + log(sum(exp(each - most) for each in tail))
+
+
+def _bound(share: float, part: float, faulty: int) -> float:
+    """Chernoff's: never less than the chance itself."""
+    apart = share * log(share / part)
+    if share < 1:
+        apart += (1 - share) * log((1 - share) / (1 - part))
+    return -faulty * apart
+
+
+SHARED_LABELS: Final = (
+    "topology.kubernetes.io/rack",
+    "*/rack",
+    "topology.k8s.aws/network-node-layer-3",
+    "cloud.google.com/gce-topology-subblock",
+    LABEL_NVLINK_DOMAIN,
+    "node.kubernetes.io/instance-type",
+    LABEL_DRIVER,
+)
+"""What several nodes may share, the most specific first; the policy's `per` keys come before.
+`*/rack` means a label of that name under any prefix or none: clusters name racks as they like.
+"""
+SEVERAL: Final = 3
+"""Fewer nodes than these are a coincidence, whatever they share."""
+_UNLIKELY: Final = log(1e-3)
+"""Less likely than this by chance, over all the values that a label has, is a common cause. With
+it a fleet of ten racks that has three unrelated hot nodes names a rack once in some 10,000 times.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommonCause:
+    """Nodes with the same active fault that share what few others have."""
+
+    reason: str
+    alike: Alike
+    nodes: tuple[str, ...]
+    group: int
+    """How many nodes are alike in that, well or not."""
+    elsewhere: int
+    """How many nodes have the fault and are not alike."""
+
+    @property
+    def shared(self) -> str:
+        """What they share, as metrics name it."""
+        return self.alike.name
+
+    @property
+    def message(self) -> str:
+        """What a person is told."""
+        others = f"{self.elsewhere} elsewhere" if self.elsewhere else "none elsewhere"
+        return (
+            f"{self.reason} on {self.alike.among(len(self.nodes), self.group)}, {others}: look at "
+            "what they share first"
+        )
+
+
+def keys_for(per: tuple[str, ...]) -> tuple[str, ...]:
+    """The label keys that are compared under a policy with these `budget.per`."""
+    return _keys(per)
+
+
+@functools.lru_cache(maxsize=16)
+def _keys(per: tuple[str, ...]) -> tuple[str, ...]:
+    return (*per, *SHARED_LABELS)
+
+
+def shared_labels(labels: Mapping[str, str], keys: tuple[str, ...]) -> tuple[Shared | None, ...]:
+    """For each key the label of a node that it names and its value; None where it has none."""
+    names = _named(tuple(labels), keys)
+    return tuple((name, labels[name]) if name and labels[name] else None for name in names)
+
+
+@functools.lru_cache(maxsize=4096)
+def _named(present: tuple[str, ...], keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Nodes of a fleet carry few different sets of keys, which the API server sorts."""
+    found: list[str] = []
+    for key in keys:
+        name = label_named(present, key)
+        found.append("" if name in found else name)
+    return tuple(found)
+
+
+def label_named(present: Collection[str], key: str) -> str:
+    """The label that `key` means on a node with these; `*/NAME` is one of any prefix or none."""
+    if not key.startswith("*/"):
+        return key if key in present else ""
+    name = key[2:]
+    return min((one for one in present if one == name or one.endswith(f"/{name}")), default="")
+
+
+@dataclass(frozen=True, slots=True)
+class FleetLabels:
+    """What the nodes of a fleet may have in common, counted."""
+
+    of: Mapping[str, tuple[Shared | None, ...]]
+    """What each node shares, by its name; as `shared_labels` has it."""
+    groups: Mapping[Shared, int]
+    """How many share it."""
+
+
+def fleet_labels(nodes: Mapping[str, NodeView], per: tuple[str, ...] = ()) -> FleetLabels:
+    """Of nodes that nobody has counted yet; `per` as in the policy's budget."""
+    keys = keys_for(per)
+    of = {name: shared_labels(node.labels, keys) for name, node in nodes.items()}
+    return FleetLabels(of, Counter(one for labels in of.values() for one in labels if one))
+
+
+def common_causes(
+    nodes: Mapping[str, NodeView], healths: Mapping[str, HealthView], per: tuple[str, ...] = ()
+) -> tuple[CommonCause, ...]:
+    """For each active fault of several nodes the most telling thing that they share, if any is."""
+    several = _faulty_of(nodes, healths)
+    return _causes(several, fleet_labels(nodes, per)) if several else ()
+
+
+def common_causes_by(
+    policy: Policy, nodes: Mapping[str, NodeView], healths: Mapping[str, HealthView]
+) -> tuple[CommonCause, ...]:
+    """The same of the nodes that the policy selects, by its `per` keys too, as the fleet page
+    compares them.
+    """
+    selected = {name: node for name, node in nodes.items() if selects_node(policy, node)}
+    return common_causes(selected, healths, policy.budget.per)
+
+
+def common_causes_among(
+    fleet: FleetLabels, healths: Mapping[str, HealthView]
+) -> tuple[CommonCause, ...]:
+    """The same of a fleet that is counted already."""
+    return _causes(_faulty_of(fleet.of, healths), fleet)
+
+
+def _faulty_of(
+    nodes: Container[str], healths: Mapping[str, HealthView]
+) -> Mapping[str, Sequence[str]]:
+    """The nodes with each fault that several have."""
+    faulty: defaultdict[str, list[str]] = defaultdict(list)
+    for name, health in healths.items():
+        if name in nodes:
+            for reason in _faults(health):
+                faulty[reason].append(name)
+    return {reason: its for reason, its in faulty.items() if len(its) >= SEVERAL}
+
+
+def _causes(several: Mapping[str, Sequence[str]], fleet: FleetLabels) -> tuple[CommonCause, ...]:
+    found = (_most_telling(reason, several[reason], fleet) for reason in sorted(several))
+    return tuple(one for one in found if one is not None)
+
+
+def _faults(health: HealthView) -> set[str]:
+    return {
+        incident.reason
+        for incident in health.status.incidents
+        if incident.active and incident.severity != Severity.INFO
+    }
+
+
+def _most_telling(reason: str, faulty: Sequence[str], fleet: FleetLabels) -> CommonCause | None:
+    hits: defaultdict[Shared, list[str]] = defaultdict(list)
+    rank: dict[str, int] = {}
+    for name in faulty:
+        for place, shared in enumerate(fleet.of[name]):
+            if shared is not None:
+                hits[shared].append(name)
+                rank[shared[0]] = place
+    telling = [
+        (found.odds, rank[found.alike.key], found)
+        for found in found_alike(hits, len(faulty), fleet.groups, len(fleet.of), SEVERAL)
+        if found.odds < _UNLIKELY
+    ]
+    if not telling:
+        return None
+    best = min(telling)[2]
+    return CommonCause(
+        reason=reason,
+        alike=best.alike,
+        nodes=nodes_of(best.alike, hits),
+        group=best.group,
+        elsewhere=len(faulty) - best.hit,
+    )
