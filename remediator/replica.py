@@ -34,15 +34,15 @@ from remediator.kube.rejection import LONGEST_S
 from remediator.kube.repair_objects import RepairObjects
 from remediator.kube.telling import Telling
 from remediator.metrics import Metrics
-from remediator.session_gauges import (
+from remediator.settings import RemediatorSettings
+from remediator.version import release_version
+from remediator.view.live import HealthReader, LiveSource, reading
+from remediator.view.session_gauges import (
     set_left_alone_gauge,
     set_record_gauges,
     set_session_gauges,
     set_word_gauges,
 )
-from remediator.settings import RemediatorSettings
-from remediator.version import release_version
-from remediator.view.live import HealthReader, LiveSource, reading
 from remediator.view.shapes import ReplicaShown
 from remediator.view.state import GroupKeys
 from remediator.world import Edge, World

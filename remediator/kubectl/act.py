@@ -39,7 +39,6 @@ from rules.api.quarantine import (
     RepairRequest,
 )
 from rules.api.timestamps import format_time
-from rules.fleet.budget import control_plane
 from rules.policy.policy import Policy, by_accident
 from rules.session.causes import name_by_hand
 from rules.session.repair.ladder import unfit
@@ -183,7 +182,11 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
         if why is not None:
             raise CommandError(f"{step} {why}; name another step with --step")
     begins = repair_begins(session, step)
-    waits = await _repair_waits(cluster, options, session)
+    node = await cluster.readable(cluster.node(name))
+    waits = await in_the_way(cluster, options, node) if node is not None else ""
+    held = session.spec.hold or (node is not None and ANNOTATION_HOLD in node.annotations)
+    if held and not waits:
+        waits = f"; it is held, nothing is repaired before: kubectl gpuward unhold {name}"
     terminal.ask(f"{name}: {step} begins {begins}{waits}.")
     by = await cluster.who()
     reason = (options.reason or "")[:MAX_MESSAGE]
@@ -197,28 +200,6 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
         f"{name}: {step} may begin {begins}, as {by}{waits}\n"
         f"see how it goes with: kubectl gpuward why {name}"
     )
-
-
-async def _repair_waits(
-    cluster: Cluster, options: argparse.Namespace, session: QuarantineView
-) -> str:
-    """What keeps a step from beginning, as `in_the_way`. CommandError of a node that is never
-    repaired.
-    """
-    name = session.spec.node_name
-    try:
-        node = await cluster.node(name)
-    except CommandError as error:
-        hidden = "; what keeps it from beginning is not known, you may not get nodes"
-        return hidden if error.forbidden else ""
-    if node is None:
-        return ""
-    if control_plane(node):
-        raise CommandError(f"{name} is a control-plane node: a person repairs it, gpuward never")
-    waits = await in_the_way(cluster, options, node)
-    if not waits and (session.spec.hold or ANNOTATION_HOLD in node.annotations):
-        return f"; it is held, nothing is repaired before: kubectl gpuward unhold {name}"
-    return waits
 
 
 async def _with_adapter(cluster: Cluster, options: argparse.Namespace, step: str) -> Policy | None:

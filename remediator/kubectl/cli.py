@@ -78,16 +78,6 @@ def label_selector(text: str) -> str:
     return text
 
 
-def seconds(text: str) -> float:
-    """Seconds of 5, 5s or 1m; 0 for no limit, as kubectl has it."""
-    from rules.policy.section import parse_duration
-
-    try:
-        return 0.0 if text == "0" else parse_duration(f"{text}s" if text.isdigit() else text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
 def user_name(text: str) -> str:
     """Whom to act as: an empty one, such as a variable that is not set, must not mean oneself."""
     if text.strip():
@@ -210,8 +200,6 @@ def _shared(one: argparse.ArgumentParser, *, suppress: bool) -> None:
     add("--as-group", dest="acting_groups", metavar="GROUP", action="append", help=about)
     about = f"where gpuward is installed (default: {DEFAULT_NAMESPACE})"
     add("-n", "--namespace", type=object_name, default=DEFAULT_NAMESPACE, help=about)
-    about = "how long one request may take: 5s (default: 30s; 0 for no limit)"
-    add("--request-timeout", metavar="TIME", type=seconds, help=about)
     group.add_argument("--version", action=_Version, nargs=0, help="print the version")
 
 

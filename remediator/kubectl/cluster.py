@@ -55,7 +55,6 @@ MANAGER = "kubectl-gpuward"
 """Who wrote a field, in managedFields: uninstall takes off what these commands put there."""
 _WRITTEN = {"fieldManager": MANAGER, "fieldValidation": "Strict"}
 """Strict: what a definition of an older release would drop is refused, and not lost in silence."""
-_NO_LIMIT_S = 86_400.0
 
 
 @asynccontextmanager
@@ -77,13 +76,11 @@ async def connect(
     api = Api(access, clock, Pace({}, clock))
     await api.open()
     command = getattr(options, "command", None)
-    wanted_s = options.request_timeout
     try:
         yield Cluster(
             api, clock, say,
             role=command.role if command is not None else OPERATOR,
             dry_run=getattr(options, "dry_run", False),
-            timeout_s=CALL_TIMEOUT_S if wanted_s is None else wanted_s or _NO_LIMIT_S,
         )  # fmt: skip
     finally:
         await api.close()
@@ -94,12 +91,11 @@ class Cluster:
 
     def __init__(
         self, api: Api, clock: SystemClock, say: Callable[[str], None], *,
-        role: str = OPERATOR, dry_run: bool = False, timeout_s: float = CALL_TIMEOUT_S,
+        role: str = OPERATOR, dry_run: bool = False,
     ) -> None:  # fmt: skip
         self._api = api
         self._clock = clock
         self._role = role
-        self._timeout_s = timeout_s
         self.say = say
         self.dry_run = dry_run
         """Whether the API server only checks what is written."""
@@ -324,7 +320,7 @@ class Cluster:
     ) -> Answer:  # fmt: skip
         return await self._api.call(
             lane, method, path, query=query, body=body, content_type=content_type,
-            timeout_s=self._timeout_s,
+            timeout_s=CALL_TIMEOUT_S,
         )  # fmt: skip
 
     def checked(self, answer: Answer) -> Answer:

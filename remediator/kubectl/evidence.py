@@ -24,7 +24,7 @@ from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import utc_of
 from rules.catalog.reason import Severity
 from rules.session.observation import is_open
-from rules.session.repair.evidence import may_come, recorded
+from rules.session.repair.evidence import recorded
 from rules.text.printable import count, printable
 from rules.text.tolerant import understand
 
@@ -51,16 +51,10 @@ async def evidence(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
     if later is None:
         told.append("missing: what the verdict says later: you may not get gpunodehealths")
     if options.name_of != name:
-        told += [f"of an earlier session: {why}" for why in await _newer(cluster, found)]
+        last = open_session(await cluster.sessions(found.says("nodeName")))
+        if last is not None and last.name != name:
+            told.append(f"of an earlier session: {_why_none(last)}")
     return "\n".join(told)
-
-
-async def _newer(cluster: Cluster, found: EvidenceView) -> list[str]:
-    """That the node's open session is not the one that this is of, and why it has none."""
-    last = open_session(await cluster.sessions(found.says("nodeName")))
-    if last is None or last.name == found.metadata.name:
-        return []
-    return [_why_none(last, cluster.now())]
 
 
 async def _said_now(cluster: Cluster, found: EvidenceView) -> Sequence[IncidentStatus] | None:
@@ -89,7 +83,7 @@ async def _found(cluster: Cluster, wanted: str) -> EvidenceView:
     sessions = [session] if session is not None else await cluster.sessions(wanted)
     if sessions:
         last = open_session(sessions) or sessions[-1]
-        raise CommandError(f"there is no evidence of {wanted}: {_why_none(last, cluster.now())}")
+        raise CommandError(f"there is no evidence of {wanted}: {_why_none(last)}")
     if not await is_node(cluster, wanted):
         # Of a node that is there, what another of a like name kept is not what was meant.
         known = await cluster.evidences()
@@ -102,32 +96,20 @@ async def _found(cluster: Cluster, wanted: str) -> EvidenceView:
     )
 
 
-def _why_none(session: QuarantineView, now: float) -> str:
-    """Why nothing is kept for the session, and when there will be."""
+def _why_none(session: QuarantineView) -> str:
+    """Why nothing is kept for the session."""
     status, name = session.status, session.name
-    phase = status.phase or Phase.PENDING
     if status.mode == Mode.SHADOW:
         return (
-            "in Shadow there is no mark and so none; what the session saw stands in its "
-            f"status.evidence: kubectl get gpuquarantine {name} -o yaml"
+            "in Shadow none is kept; what the session saw is in its status.evidence: "
+            f"kubectl get gpuquarantine {name} -o yaml"
         )
     if sha256 := recorded(status):
         return f"what was kept for session {name} (SHA-256 {sha256}) was deleted since"
-    if not is_open(session):
-        return f"session {name} has ended ({phase}) and none was kept for it"
-    if not may_come(session, now):
-        return (
-            f"its agent has kept none for session {name} ({phase}) and does not try any more; "
-            f"the log of the agent's pod on {session.spec.node_name} says why"
-        )
-    if phase == Phase.PENDING:
-        return (
-            f"none yet; its agent keeps it within seconds of the mark, and session {name} is "
-            f"Pending: kubectl gpuward why {session.spec.node_name} says what it waits for"
-        )
     return (
-        f"none yet; session {name} is {phase} and its agent keeps it within seconds of the "
-        "mark; ask again"
+        f"none was kept for session {name} ({status.phase or Phase.PENDING}); its agent keeps it "
+        "within seconds of the taint, and the log of the agent's pod on "
+        f"{session.spec.node_name} says why not"
     )
 
 

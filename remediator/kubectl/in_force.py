@@ -127,16 +127,11 @@ class Leadership:
             look = f"kubectl -n {self.namespace} get pods -l {REMEDIATOR_SELECTOR}"
             return f"{said}, though its pods are there; see {look}"
         if self.spaces:
-            return (
-                f"{said}, one runs in {some(self.spaces)} by a policy that was not looked at; "
-                f"name it with -n {self.spaces[0]}"
-            )
-        known = ", and no pod of one is in this cluster" if self.spaces is not None else ""
-        # By the Lease, which one that was started by hand has as well.
+            return f"{said}, one runs in {some(self.spaces)}: name it with -n {self.spaces[0]}"
         find = f"kubectl get lease -A --field-selector metadata.name={COMPONENT_REMEDIATOR}"
         return (
-            f"{said}{known}: nothing is taken out, repaired or given back from there; "
-            f"{find} finds where one leads (-n), --context names another cluster"
+            f"{said}: nothing is taken out, repaired or given back from there; {find} finds where "
+            "one leads (-n), --context names another cluster"
         )
 
     @property

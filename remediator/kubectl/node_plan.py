@@ -6,7 +6,6 @@ Dry runs do not add up, so each pod answers for itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -55,7 +54,7 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     would: str
     then: str = ""
     """What comes after a wait; the answers of its pods are about that."""
-    reason: str
+    reason: str = ""
     because: str = ""
     blocked_by: str = ""
     """What holds it back, a reason of `rules.catalog.why_not`; "" where nothing does."""
@@ -82,29 +81,18 @@ async def node_plan(
     """Of one node, None where nothing is to be said; `snapshot` is the fleet as foreseen."""
     name, session = found.node, found.after
     node = snapshot.nodes.get(name)
-    step = next_step(found, snapshot)
     believed = node is not None and not sight_of(node, snapshot).stale
     health = snapshot.healths.get(name) if believed else None
     people = part_of_people(node, session, snapshot.pauses.values(), snapshot.now, health)
+    step = replace(next_step(found, snapshot), people=people)
     if session is None:
         reason = _asking(snapshot, name)
         if not reason and not found.unmarked:
             return None
         because = f"{step.because}: kubectl gpuward why {name}"
-        return NodePlan(
-            metadata={"name": name}, would=step.would, reason=reason, because=because,
-            people=people, blocked_by=step.blocked_by,
-        )  # fmt: skip
-    made = NodePlan(
-        metadata={"name": name},
-        would=step.would,
-        then=step.then,
-        reason=gravest_reason(session.spec.causes),
-        because=step.because,
-        blocked_by=step.blocked_by,
-        people=people,
-    )
-    if not step.drains or node is None:
+        return replace(step, reason=reason, because=because)
+    made = replace(step, reason=gravest_reason(session.spec.causes))
+    if "drain" not in {made.would, made.then} or node is None:
         return made
     result = await _probe(cluster, snapshot, session, pods.get(name, ()))
     outcomes = result.memory.outcomes.values()
@@ -149,53 +137,42 @@ def _repair(snapshot: FleetSnapshot, session: QuarantineView) -> str:
     return f"repair: {first.step} would be {how} of {first.adapter} once it is drained"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NextStep:
-    """What is done, what after a wait, and why not more."""
-
-    would: str
-    then: str = ""
-    because: str = ""
-    blocked_by: str = ""
-    """The reason of `rules.catalog.why_not`; "" where nothing is in the way."""
-    drains: bool = False
-    """Its pods are evicted, now or after the wait."""
-
-
-def next_step(found: Foreseen, snapshot: FleetSnapshot) -> NextStep:
-    """Of one node; `snapshot` is the fleet as it is foreseen."""
+def next_step(found: Foreseen, snapshot: FleetSnapshot) -> NodePlan:
+    """What is done, what after a wait, and why not more; `snapshot` is the fleet as foreseen."""
     session, decision = found.after, found.decision
     mark = _MARKS[snapshot.policy.mark]
     why, code = decision.because, decision.blocked_by or ""
+
+    def step(would: str, because: str, blocked_by: str = "", then: str = "") -> NodePlan:
+        return NodePlan(
+            metadata={"name": found.node}, would=would, then=then, because=because,
+            blocked_by=blocked_by,
+        )  # fmt: skip
+
     match found.asks:
         case SetRepairCondition() | WriteRepairObject() as asks:
-            return NextStep(would=f"ask for {asks.step}", because=decision.message)
+            return step(f"ask for {asks.step}", decision.message)
         case CreateTestJob():
-            return NextStep(would="test under load", because=decision.message)
+            return step("test under load", decision.message)
     if session is None:
-        would = "take the mark off" if found.unmarked else "nothing"
-        return NextStep(would=would, because=why, blocked_by=code)
+        return step("take the mark off" if found.unmarked else "nothing", why, code)
     phase = session.status.phase or Phase.PENDING
-    if phase == Phase.RELEASED:
-        return NextStep(would="release", because=why)
     if not is_open(session):
-        return NextStep(would=f"end, {phase}", because=why)
+        return step("release" if phase == Phase.RELEASED else f"end, {phase}", why)
     if phase == Phase.PENDING:
-        return NextStep(would="wait", because=why, blocked_by=code)
+        return step("wait", why, code)
     node = snapshot.nodes.get(found.node)
     drains = node is not None and drains_now(session, node, snapshot)
     if phase in {Phase.MARKED, Phase.DRAINING} and drains:
         if decision.evicting is Evicting.GO:
-            return NextStep(would="drain", drains=True)
-        would = f"{mark}, wait" if found.marked else "wait"
-        return NextStep(would=would, then="drain", because=why, blocked_by=code, drains=True)
+            return step("drain", "")
+        return step(f"{mark}, wait" if found.marked else "wait", why, code, then="drain")
     if found.marked:
         # What is foreseen of a session that is marked only then says that it is marked already.
-        because = _UNDRAINED if phase == Phase.MARKED else decision.message
-        return NextStep(would=mark, because=because)
+        return step(mark, _UNDRAINED if phase == Phase.MARKED else decision.message)
     before = found.before.status.phase if found.before is not None else ""
     would = f"stay {phase}" if phase == before else f"go on to {phase}"
-    return NextStep(would=would, because=decision.message, blocked_by=code)
+    return step(would, decision.message, code)
 
 
 async def _probe(

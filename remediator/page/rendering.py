@@ -164,13 +164,6 @@ def commands(page: shapes.NodePage) -> list[tuple[str, str]]:
     return [why, *((act.command, act.does) for act in page.acts)]
 
 
-def aligned(matrix: str) -> list[str]:
-    """The lines of a matrix whose cells are apart by tabs, as columns of equal width."""
-    lines = [[cell.strip() for cell in line.split("\t")] for line in matrix.splitlines()[:40]]
-    width = max((len(cell) for line in lines for cell in line), default=0)
-    return ["  ".join(cell[:12].ljust(min(width, 12)) for cell in line).rstrip() for line in lines]
-
-
 @functools.cache
 def runbooks() -> Mapping[str, str]:
     """Markdown by path under `docs/runbooks`, such as `blocked/Budget.md`."""
@@ -226,7 +219,7 @@ _ENVIRONMENT: Final = Environment(
     finalize=shown,
 )
 _ENVIRONMENT.filters |= {
-    "age": age, "aligned": aligned, "broken": broken, "commands": commands,
+    "age": age, "broken": broken, "commands": commands,
     "degraded": degraded_of, "described": described,
     "drain_progress": drain_progress, "duration": duration, "headline": headline,
     "kind": lambda word: _KIND_OF.get(word, "dim"), "lasted": lasted, "let_go_by": let_go_by,

@@ -99,14 +99,3 @@ def test_a_repair_of_a_held_node_waits_for_the_hold(tmp_path: Path) -> None:
         kubectl("hold", "gpu-out", "--reason", "x")
         _, said, _ = kubectl("repair", "gpu-out", "--step", "RestartNode", "--yes")
     assert "; it is held, nothing is repaired before: kubectl gpuward unhold gpu-out" in said
-
-
-def test_a_control_plane_node_is_not_said_to_be_repaired(tmp_path: Path) -> None:
-    def fill(hosted: HostedServer) -> None:
-        world(REPAIRS)(hosted)
-        load(hosted, r.NODES, labelled("gpu-api", "node-role.kubernetes.io/control-plane", ""))
-        load(hosted, QUARANTINES, session("gpu-api-s", "gpu-api", "Quarantined", "x"))
-
-    with cluster(tmp_path, fill) as kubectl:
-        code, _, err = kubectl("repair", "gpu-api", "--step", "RestartNode", "--yes")
-    assert (code, "is a control-plane node: a person repairs it" in err) == (1, True)

@@ -93,7 +93,7 @@ def test_newest_of_a_node_that_is_out_again_says_that_it_is_of_before(tmp_path: 
     with cluster(tmp_path, fill) as kubectl:
         code, out, _ = kubectl("evidence", "gpu-7", "-o", str(tmp_path / "rma"))
         assert code == 0
-        assert "of an earlier session: none yet; its agent keeps it" in out
+        assert "of an earlier session: none was kept for session" in out
         again = kubectl("evidence", NAME, "-o", str(tmp_path / "again"))[1]
         assert "of an earlier session" not in again, "that one was asked for"
 

@@ -66,7 +66,6 @@ def test_nodes_are_chosen_by_label(fleet):
         pytest.param(("why", HEALTHY, "-l", "a=b"), "not both", id="names and labels"),
         pytest.param(("plan", HEALTHY, "-l", "a=b"), "not both", id="of what writes nothing"),
         pytest.param(("why", "-l", "a in"), "a in", id="no selector"),
-        pytest.param(("fleet", "--request-timeout", "soon"), "no duration", id="no duration"),
         pytest.param(("fleet", "--dry-run"), "unrecognized", id="a look has no dry run"),
         pytest.param(("hold", "-w", HEALTHY, *REASON), "unrecognized", id="an act is not watched"),
     ],

@@ -44,7 +44,7 @@ def offered(folder: Path, kubeconfig: Path, *words: str) -> set[str]:
 
 def test_commands_options_and_nodes_are_offered(fleet: Kubectl, tmp_path: Path) -> None:
     assert offered(tmp_path, fleet.kubeconfig, "pre") == {"preflight"}
-    assert "--request-timeout" in offered(tmp_path, fleet.kubeconfig, "fleet", "--")
+    assert "--kubeconfig" in offered(tmp_path, fleet.kubeconfig, "fleet", "--")
     assert offered(tmp_path, fleet.kubeconfig, "fleet", "-o", "") == {"json", "yaml", "wide"}
     for _ in range(10):  # names are offered within two seconds or not at all
         if nodes := offered(tmp_path, fleet.kubeconfig, "why", "gpu-"):

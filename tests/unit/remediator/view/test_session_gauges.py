@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from remediator.metrics import Metrics
-from remediator.session_gauges import (
+from remediator.view.session_gauges import (
     set_left_alone_gauge,
     set_session_gauges,
     set_word_gauges,
