@@ -15,10 +15,10 @@ import msgspec
 
 from hack.crds.fields import FIELDS, PARTS
 from rules.api.evidence import EvidenceSpec
+from rules.api.gpu_record import RecordStatus
 from rules.api.health import HealthStatus
 from rules.api.names import GROUP, VERSION
 from rules.api.quarantine import PauseSpec, QuarantineSpec, QuarantineStatus
-from rules.ledger.record import RecordStatus
 
 PRINTER = dict[str, Any]
 OPEN_OBJECT = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

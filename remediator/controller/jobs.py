@@ -17,8 +17,14 @@ from rules.api.object_name import api_path
 from rules.api.pods import PodView
 from rules.api.repair_writes import SetValidated
 from rules.fleet.new_nodes import asks_for_pods, due, follow, making
+from rules.session.validation.jobs import (
+    LABEL_JOB,
+    LABEL_NEW_NODE,
+    JobSeen,
+    JobView,
+    PodTemplateView,
+)
 from rules.session.validation.verdicts import under_way
-from rules.validate.jobs import LABEL_JOB, LABEL_NEW_NODE, JobSeen, JobView, PodTemplateView
 
 T = TypeVar("T")
 
@@ -29,7 +35,7 @@ _NO_RIGHT = 403
 
 
 class JobLook:
-    """Reads what `rules.validate.outcome` judges, by node."""
+    """Reads what `rules.session.validation.result` judges, by node."""
 
     def __init__(self, api: Api, clock: Clock, *, namespace: Callable[[], str]) -> None:
         self._api = api

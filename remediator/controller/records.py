@@ -15,13 +15,13 @@ from remediator.kube.answer import ApiError
 from remediator.kube.gateway import Result, Sent
 from remediator.kube.resources import HEALTHS, RECORDS
 from remediator.world import Edge, EdgePart
+from rules.api.gpu_record import GPU_SCOPE, RecordView
 from rules.api.names import ANNOTATION_REPAIRED
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.object_name import api_path, is_object_name
 from rules.api.refusal import lacks_right
 from rules.api.writes import CreateRecord, DeleteRecord, Write
 from rules.fleet.record_changes import RecordChange, aged, record_changes, room_for_records
-from rules.ledger.record import GPU_SCOPE, RecordView
 
 _LOG = structlog.get_logger()
 

@@ -23,6 +23,7 @@ from remediator.kube.resources import (
     AgentPodObject,
 )
 from remediator.kube.watch import Reflector, Resource
+from rules.api.gpu_record import RecordView
 from rules.api.metadata import ObjectMeta
 from rules.api.names import GROUP, LABEL_QUARANTINE
 from rules.api.nodes import AgentPod, HealthView, NodeView, PauseView, QuarantineView
@@ -30,7 +31,6 @@ from rules.api.object_name import api_path, is_object_name
 from rules.api.pods import DaemonSetView
 from rules.api.selectors import opposite
 from rules.api.workloads import PdbView
-from rules.ledger.record import RecordView
 from rules.text.sharing import Sharing
 
 # A few objects that exist to stop us: listed again after this long without a word of the watch.

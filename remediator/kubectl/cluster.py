@@ -23,6 +23,7 @@ from remediator.kube.repair_objects import RepairObjects
 from remediator.kube.resources import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
 from remediator.kubectl.command import OPERATOR, CommandError
 from rules.api.evidence import EvidenceView
+from rules.api.gpu_record import RecordView
 from rules.api.kube_config import Acting, KubeConfigError
 from rules.api.names import API_VERSION
 from rules.api.nodes import (
@@ -38,7 +39,6 @@ from rules.api.pods import DaemonSetView, PodView
 from rules.api.refusal import Told, refused_fields, told
 from rules.api.sentences import some
 from rules.api.workloads import PdbView
-from rules.ledger.record import RecordView
 
 if TYPE_CHECKING:  # what one command does not read it does not wait for
     from rules.api.requests import Request

@@ -20,13 +20,11 @@ from remediator.kubectl.in_force import (
     unusable,
 )
 from remediator.view.people import part_of_people
+from rules.api.gpu_record import Moved, RecordStatus, RecordView, came_from, record_names
 from rules.api.health import IncidentStatus
 from rules.api.nodes import AgentPod, FreshNode, HealthView, NodeView, PauseView, QuarantineView
 from rules.api.quarantine import Mode, gravest_reason
 from rules.fleet.node_health import HealthNow, health_now
-from rules.ledger.places import Moved, came_from
-from rules.ledger.record import RecordStatus, RecordView, record_names
-from rules.ledger.verdict import is_repeat_offender
 from rules.policy.policy import Policy, ShadowWords, shadow_of
 from rules.session.causes import CauseSight, actionable
 from rules.session.external import external_of
@@ -39,6 +37,7 @@ from rules.session.observation import (
     selects_node,
 )
 from rules.session.owners import working_owner
+from rules.session.repeat_offenders import is_repeat_offender
 from rules.session.reuse import Opening, opening
 
 T = TypeVar("T")

@@ -22,6 +22,7 @@ from rules.api.mark import cordon_stays, marked, unmark_patch
 from rules.api.names import COMPONENT_AGENT, COMPONENT_REMEDIATOR
 from rules.api.nodes import FreshNode, NodeView
 from rules.api.object_name import segment
+from rules.api.pods import LABEL_COMPONENT, LABEL_NAME
 from rules.api.repair_writes import DeleteTestJob
 from rules.api.requests import MERGE_PATCH, STRATEGIC_PATCH, Request, request
 from rules.api.sentences import some
@@ -30,8 +31,8 @@ from rules.repair.adapter import REPAIR_CONDITIONS, ConditionIs
 from rules.repair.objects import annotation, at, holds, uid_of
 from rules.session.observation import is_open
 from rules.session.repair.withdrawal import is_our_request
+from rules.session.validation.jobs import ANNOTATION_NODE, ANNOTATION_OF
 from rules.text.printable import count
-from rules.validate.jobs import ANNOTATION_NODE, ANNOTATION_OF, LABEL_COMPONENT, LABEL_NAME
 
 GIVEN_BACK_WITHIN_S: Final = 900.0
 """A remediator waits up to ten minutes for a request that may not be taken back."""

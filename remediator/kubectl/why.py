@@ -36,6 +36,7 @@ from remediator.view.explanation import blockers, next_step
 from remediator.view.people import MUSTS
 from remediator.view.shapes import Blocker
 from remediator.view.times import age
+from rules.api.gpu_record import went_to
 from rules.api.health import plain
 from rules.api.mark import marked, read_note
 from rules.api.names import ANNOTATION_HOLD, API_VERSION
@@ -47,13 +48,12 @@ from rules.api.sentences import let_go_by, some, these
 from rules.api.timestamps import parse_time, utc, utc_of
 from rules.catalog.why_not import WhyNot, runbook
 from rules.drain.fate import LeftBy
-from rules.ledger.places import went_to
-from rules.ledger.verdict import faults_said
 from rules.policy.policy import Policy
 from rules.session.causes import EVIDENCE_GANGS, open_causes
 from rules.session.observation import is_open, opted_out
 from rules.session.people.said import word_in_force
 from rules.session.repair.ladder import rungs
+from rules.session.repeat_offenders import faults_said
 from rules.session.status import LET_GO, is_true
 from rules.text.printable import count, printable
 

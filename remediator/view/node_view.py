@@ -15,10 +15,10 @@ from rules.api.mark import read_note
 from rules.api.names import ANNOTATION_HOLD, TAINT_QUARANTINE
 from rules.api.nodes import NodeView
 from rules.fleet.node_health import UNKNOWN
-from rules.ledger.verdict import faults_said, is_repeat_offender
 from rules.session.halts import opt_out_unheard
 from rules.session.observation import opted_out, pause_covers
 from rules.session.owners import failed_owner
+from rules.session.repeat_offenders import faults_said, is_repeat_offender
 from rules.session.status import sentence
 
 _CORDON_TAINT = "node.kubernetes.io/unschedulable"

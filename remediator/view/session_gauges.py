@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 from remediator.metrics import Metrics
+from rules.api.gpu_record import GPU_SCOPE, NODE_SCOPE, RecordView
 from rules.api.names import ANNOTATION_HOLD
 from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
 from rules.api.quarantine import Mode, Phase, gravest_reason
-from rules.ledger.record import GPU_SCOPE, NODE_SCOPE, RecordView
 from rules.policy.policy import Policy
 from rules.session.causes import worst
 from rules.session.history import left_alone

@@ -9,11 +9,11 @@ from remediator.view import shapes
 from remediator.view.explanation import explain
 from remediator.view.people import must_of
 from remediator.view.state import PageState
+from rules.api.gpu_record import gpu_record_name
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Condition, DrainStatus, Mode, Phase, gravest_reason
 from rules.api.timestamps import format_time
 from rules.catalog.why_not import FLEET_WIDE
-from rules.ledger.record import gpu_record_name
 from rules.session.causes import CauseSight, open_causes, sight_of, worst
 from rules.session.observation import is_open
 from rules.session.repair.ladder import LadderRung, rungs

@@ -13,7 +13,11 @@ from typing import Any, Final
 import msgspec
 
 from rules.api.metadata import DOUBT_FIELD, ObjectMeta, View
+from rules.api.names import COMPONENT_RESET_GPU, COMPONENT_RESTART_NODE, COMPONENT_VALIDATE
 
+LABEL_NAME: Final = "app.kubernetes.io/name"
+LABEL_COMPONENT: Final = "app.kubernetes.io/component"
+_JOBS: Final = frozenset({COMPONENT_VALIDATE, COMPONENT_RESET_GPU, COMPONENT_RESTART_NODE})
 _GPU: Final = frozenset({"nvidia.com/gpu", "nvidia.com/gpu.shared"})
 _VENDOR: Final = "nvidia.com/"
 _MIG: Final = "nvidia.com/mig-"
@@ -337,3 +341,11 @@ class ClaimView(View, frozen=True, kw_only=True):
 
     metadata: ObjectMeta
     spec: ClaimSpec = ClaimSpec()
+
+
+def is_own_job(pod: PodView, own_namespace: str) -> bool:
+    """Whether the pod is one of our tests or repairs: in our namespace, and so labelled."""
+    meta = pod.metadata
+    named = meta.labels.get(LABEL_NAME) == "gpuward"
+    ours = named and meta.labels.get(LABEL_COMPONENT) in _JOBS
+    return bool(own_namespace) and meta.namespace == own_namespace and ours

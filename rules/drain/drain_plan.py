@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from rules.api.pods import ClaimView, OwnerView, PodView, VolumeAttachmentView
+from rules.api.pods import ClaimView, OwnerView, PodView, VolumeAttachmentView, is_own_job
 from rules.api.quarantine import MAX_NAMED, BlockedBy, DrainStatus, PodNote, pods_of
 from rules.api.timestamps import parse_time
 from rules.api.workloads import PdbView
@@ -22,7 +22,6 @@ from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.fate import Fate, LeftBy, Moment, fate_of
 from rules.drain.memory import DrainMemory
 from rules.policy.policy import Policy
-from rules.validate.jobs import is_own_job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

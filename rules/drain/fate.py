@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from rules.api.pods import ContainerStatus, PodView
+from rules.api.pods import ContainerStatus, PodView, is_own_job
 from rules.api.selectors import parse_selector
 from rules.api.timestamps import parse_time, utc
 from rules.catalog.reason import Severity
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.policy import PodRule, Policy
 from rules.policy.section import parse_duration
-from rules.validate.jobs import is_own_job
 
 MIRROR: Final = "kubernetes.io/config.mirror"
 KARPENTER_HOLD: Final = "karpenter.sh/do-not-disrupt"

@@ -27,10 +27,7 @@ from rules.session.causes import session_name
 from rules.session.observation import is_open, opted_out, pause_covers
 from rules.session.owners import working_owner
 from rules.session.snapshot import FleetSnapshot
-from rules.session.validation.requests import told_on
-from rules.session.validation.verdicts import REASON, SOURCE
-from rules.validate.contract import Result, Verdict
-from rules.validate.jobs import (
+from rules.session.validation.jobs import (
     ANNOTATION_BOOT,
     ANNOTATION_NODE,
     ANNOTATION_OF,
@@ -40,7 +37,9 @@ from rules.validate.jobs import (
     name_of_test,
     new_node_job_of,
 )
-from rules.validate.outcome import outcome_of
+from rules.session.validation.requests import told_on
+from rules.session.validation.result import Result, Verdict, outcome_of
+from rules.session.validation.verdicts import REASON, SOURCE
 
 STARTS_S = 120.0
 """A Job whose pod does not run by then found its node busy."""

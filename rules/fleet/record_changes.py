@@ -1,6 +1,6 @@
 """What a node's verdict and sessions say of its GPUs and of itself, for their records.
 
-Reads objects and decides nothing; `rules.ledger.update` makes a record of it. Called by the
+Reads objects and decides nothing; `rules.fleet.record_update` makes a record of it. Called by the
 leader's record keeping whenever a session or a verdict of the node changed. Records are written
 up to a minute later.
 """
@@ -15,15 +15,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
-from rules.api.names import ANNOTATION_REPAIRED
-from rules.api.nodes import HealthView, NodeView, QuarantineView
-from rules.api.quarantine import Mode, Phase, RepairAttempt, RepairState
-from rules.api.sentences import shortened
-from rules.api.timestamps import format_time, parse_time
-from rules.api.writes import CreateRecord, DeleteRecord, WriteRecord
-from rules.catalog.reason import Severity, severity_rank
-from rules.ledger.record import (
+from rules.api.gpu_record import (
     GPU_SCOPE,
     NODE_SCOPE,
     FaultOutcome,
@@ -36,12 +28,20 @@ from rules.ledger.record import (
     node_record_name,
     record_patch,
 )
-from rules.ledger.update import RecordIdentity, outlived_record, told, updated
-from rules.ledger.verdict import REPAIRED
+from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
+from rules.api.names import ANNOTATION_REPAIRED
+from rules.api.nodes import HealthView, NodeView, QuarantineView
+from rules.api.quarantine import Mode, Phase, RepairAttempt, RepairState
+from rules.api.sentences import shortened
+from rules.api.timestamps import format_time, parse_time
+from rules.api.writes import CreateRecord, DeleteRecord, WriteRecord
+from rules.catalog.reason import Severity, severity_rank
+from rules.fleet.record_update import RecordIdentity, outlived_record, told, updated
 from rules.repair.ladder import Step
 from rules.repair.parts import GPU_REPLACED, began_by, kept_inventory, replaced_in
 from rules.session.causes import ended_by_person
 from rules.session.history import ended_at
+from rules.session.repeat_offenders import REPAIRED
 
 MOST_GPUS: Final = 64
 """Records that one node's verdict may open: as many GPUs as it may list."""

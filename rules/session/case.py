@@ -31,7 +31,6 @@ from rules.api.writes import (
 )
 from rules.catalog.reason import Level
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.ledger.verdict import Lessons
 from rules.policy.policy import Policy, session_mode
 from rules.session import refused as session_refused
 from rules.session import status as st
@@ -48,6 +47,7 @@ from rules.session.observation import NodeObservation, Staleness, is_open
 from rules.session.people.covered import said_evidence, since_word
 from rules.session.people.lowered import EVIDENCE_LEVEL, level_evidence
 from rules.session.repair.ladder import lessons
+from rules.session.repeat_offenders import Lessons
 
 RECHECK_S: Final = 60.0
 """Every open session is decided at least this often, whatever the watches say."""

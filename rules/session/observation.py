@@ -30,14 +30,14 @@ from rules.session.owners import working_owner
 
 if TYPE_CHECKING:  # what stands in annotations alone, no command has to wait for
     from rules.api.evidence import EvidenceView
+    from rules.api.gpu_record import RecordView
     from rules.api.refusal import NodeWrite
     from rules.api.repair_writes import ObjectQuery
     from rules.drain.drain_plan import DrainPlan
-    from rules.ledger.record import RecordView
     from rules.policy.policy import Policy
     from rules.repair.objects import ObjectSeen
     from rules.session.snapshot import FleetSnapshot
-    from rules.validate.jobs import JobSeen
+    from rules.session.validation.jobs import JobSeen
 
 HEARTBEAT_FRESH_S: Final = 720.0
 """An agent without a pod beats every 300 s: two missed beats and some slack."""

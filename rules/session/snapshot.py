@@ -6,6 +6,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
+from rules.api.gpu_record import RecordView
 from rules.api.nodes import (
     AgentPod,
     HealthView,
@@ -15,7 +16,6 @@ from rules.api.nodes import (
     QuarantineView,
 )
 from rules.drain.gangs import Gang
-from rules.ledger.record import RecordView
 from rules.policy.policy import Policy
 
 

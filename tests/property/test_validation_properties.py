@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.validate.contract import Check, Result, Verdict, read
+from rules.session.validation.result import Check, Result, Verdict, read
 
 texts = st.text(max_size=200)
 numbers = st.none() | st.floats(allow_nan=False, allow_infinity=False)

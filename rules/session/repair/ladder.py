@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
+from rules.api.gpu_record import RecordView, record_names
 from rules.api.health import Wire
 from rules.api.nodes import HealthView, QuarantineView
 from rules.api.quarantine import (
@@ -24,8 +25,6 @@ from rules.api.quarantine import (
 from rules.api.timestamps import parse_time
 from rules.catalog.reason import Level
 from rules.catalog.reasons import REASONS
-from rules.ledger.record import RecordView, record_names
-from rules.ledger.verdict import Lessons, lessons_of
 from rules.policy.policy import Policy
 from rules.repair.adapter import NewObject, RepairAction
 from rules.repair.ladder import (
@@ -43,6 +42,7 @@ from rules.session.causes import level_in_effect
 from rules.session.external import trigger_of
 from rules.session.observation import is_open
 from rules.session.people.said import word_in_force
+from rules.session.repeat_offenders import Lessons, lessons_of
 from rules.session.validation import verdicts
 
 _OPEN: Final = frozenset({"", RepairState.PLANNED, RepairState.HELD, RepairState.ASKED})

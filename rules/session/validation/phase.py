@@ -2,7 +2,7 @@
 
 One rule that reads `status.validation[]`, what was read of the Job, and nothing else: a restart, a
 crash between two writes and a change of leader all continue here. The entry is written before the
-Job is made; what the Job's word is worth, `rules.validate.outcome` says. Called by
+Job is made; what the Job's word is worth, `rules.session.validation.result` says. Called by
 `rules.session.validation.validating` at every decision of that phase.
 """
 
@@ -38,7 +38,9 @@ from rules.session.repair.readiness import (
     pods_in_the_way,
 )
 from rules.session.validation.counting import known_clause
+from rules.session.validation.jobs import name_of_test
 from rules.session.validation.requests import making, taking_away, told_on
+from rules.session.validation.result import Check, Result, Verdict, by_gravity, outcome_of
 from rules.session.validation.verdicts import (
     REASON,
     changed,
@@ -48,9 +50,6 @@ from rules.session.validation.verdicts import (
     under_way,
     unknown_in_a_row,
 )
-from rules.validate.contract import Check, Result, Verdict, by_gravity
-from rules.validate.jobs import name_of_test
-from rules.validate.outcome import outcome_of
 
 TRIES: Final = 2
 """So often a test may come to nothing before a person has to look."""

@@ -6,9 +6,9 @@ from rules.api.nodes import NodeView
 from rules.api.quarantine import ValidationAttempt
 from rules.api.repair_writes import CreateTestJob, DeleteTestJob, SetValidated
 from rules.session.case import Case
+from rules.session.validation.jobs import job_of
+from rules.session.validation.result import is_ours
 from rules.session.validation.verdicts import under_way
-from rules.validate.jobs import job_of
-from rules.validate.outcome import is_ours
 
 
 def making(case: Case, test: ValidationAttempt, timeout_s: float) -> CreateTestJob | None:

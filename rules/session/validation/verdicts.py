@@ -21,7 +21,7 @@ from rules.api.quarantine import (
 from rules.api.timestamps import parse_time
 from rules.catalog.reason import Severity
 from rules.session.status import NEW_BOOT
-from rules.validate.contract import Verdict
+from rules.session.validation.result import Verdict
 
 SOURCE: Final = "Validation"
 """`source` of a cause that rests on a failed test."""

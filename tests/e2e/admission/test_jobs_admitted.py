@@ -32,8 +32,9 @@ from hack.sim.cluster.resource import (
 from hack.sim.control_plane import ASSETS
 from hack.sim.real_control_plane import find_binaries
 from rules.api.nodes import NodeView
+from rules.api.pods import LABEL_COMPONENT
 from rules.api.repair_writes import WriteRepairObject
-from rules.validate.jobs import LABEL_COMPONENT, job_of, name_of_test, new_node_job_of
+from rules.session.validation.jobs import job_of, name_of_test, new_node_job_of
 from tests.support.cluster.either_cluster import Cluster, a_cluster
 from tests.support.cluster.manifest_builds import (
     COMPONENTS,

@@ -10,7 +10,7 @@ import pytest
 
 from remediator.replica import Replica
 from rules.api.repair_writes import CreateTestJob, DeleteTestJob, SetValidated
-from rules.validate.jobs import LABEL_JOB
+from rules.session.validation.jobs import LABEL_JOB
 from tests.support.scenario.server.apiserver import OWN
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 from tests.support.scenario.validation_world import says

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from rules.api.gpu_record import FaultOutcome
 from rules.api.timestamps import format_time
-from rules.ledger.record import FaultOutcome
 from rules.repair.parts import MAX_REPLACED, kept_replacements
 from tests.support.scenario.record_world import RecordWorld
 from tests.support.scenario.repair_world import NODE

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rules.api.timestamps import format_time
-from rules.ledger.record import (
+from rules.api.gpu_record import (
     FaultOutcome,
 )
+from rules.api.timestamps import format_time
 from tests.support.scenario.record_world import DAY, RecordWorld
 from tests.support.scenario.repair_world import NODE
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rules.ledger.record import RecordStatus, gpu_record_name
+from rules.api.gpu_record import RecordStatus, gpu_record_name
 from tests.support.scenario.repair_world import NODE, STEPS, RepairWorld
 from tests.support.scenario.session_world import ROOMY, policy_of
 

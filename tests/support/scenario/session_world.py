@@ -23,10 +23,10 @@ from remediator.kube.access import Access
 from remediator.kube.resources import HEALTHS
 from remediator.replica import Replica
 from remediator.settings import RemediatorSettings
+from rules.api.gpu_record import RecordView
 from rules.api.nodes import HealthView, LeaseView, NodeView, PauseView, QuarantineView
 from rules.api.repair_writes import ObjectQuery
 from rules.api.timestamps import format_micro_time
-from rules.ledger.record import RecordView
 from rules.policy.policy import Policy
 from rules.repair.objects import ObjectSeen
 from rules.session.snapshot import FleetSnapshot

@@ -11,7 +11,7 @@ from typing import Any
 
 from rules.api.repair_writes import CreateTestJob
 from rules.api.timestamps import format_time
-from rules.validate.jobs import LABEL_JOB
+from rules.session.validation.jobs import LABEL_JOB
 from tests.support.scenario.repair_world import NODE, STEPS, RepairWorld
 from tests.support.scenario.server.apiserver import OWN
 from tests.support.scenario.session_world import ROOMY, policy_of

@@ -19,17 +19,16 @@ pytest.importorskip("celpy", reason="cel-python is not installed")
 from hack.sim.manifests import read_manifests
 from remediator.settings import make_parser, run_settings
 from rules.api.nodes import NodeView
+from rules.api.pods import LABEL_COMPONENT, LABEL_NAME
 from rules.api.repair_writes import SetValidated
 from rules.api.requests import request
 from rules.policy.policy import VALIDATE_TEMPLATE
-from rules.validate.contract import Verdict, read
-from rules.validate.jobs import (
-    LABEL_COMPONENT,
-    LABEL_NAME,
+from rules.session.validation.jobs import (
     NEW_NODE_PRIORITY,
     job_of,
     new_node_job_of,
 )
+from rules.session.validation.result import Verdict, read
 from tests.support.cluster.admission_cel import Write, refusals
 from tests.support.cluster.admission_nodes import REMEDIATOR, node
 from tests.support.cluster.manifest_builds import DAEMONSET, build, one

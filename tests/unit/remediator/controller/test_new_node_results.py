@@ -11,7 +11,7 @@ from remediator.controller.jobs import NewNodeTests
 from rules.api.nodes import NodeView
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
-from rules.validate.jobs import LABEL_JOB
+from rules.session.validation.jobs import LABEL_JOB
 from tests.support.remediator.edge import edge
 from tests.support.remediator.edge_world import EdgeWorld
 

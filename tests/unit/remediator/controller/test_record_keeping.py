@@ -10,11 +10,11 @@ from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NODES, Resource
 from remediator.controller.records import RecordKeeping, session_nodes
+from rules.api.gpu_record import RecordEvent, RecordStatus, RecordView
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, QuarantineSpec, QuarantineStatus
 from rules.api.timestamps import format_time
-from rules.ledger.record import RecordEvent, RecordStatus, RecordView
 from rules.policy.policy import Policy
 from tests.support.remediator.edge import edge
 from tests.support.remediator.edge_world import edge_world

@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 
 from remediator.view.history_view import drain_seconds, drain_times, history_page, weeks
+from rules.api.gpu_record import RecordStatus, RecordView
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Condition
-from rules.ledger.record import RecordStatus, RecordView
 from tests.support.remediator.page_fleet import (
     NOW,
     history_html,

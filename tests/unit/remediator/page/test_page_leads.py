@@ -15,11 +15,11 @@ from remediator.page.site import only_match
 from remediator.view.fleet_view import search
 from remediator.view.shapes import FleetFilter
 from remediator.view.state import PageState
+from rules.api.gpu_record import RecordPlace, RecordStatus, RecordView
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import PauseView
 from rules.api.quarantine import PauseScope, PauseSpec
 from rules.catalog.why_not import WhyNot
-from rules.ledger.record import RecordPlace, RecordStatus, RecordView
 from tests.support.remediator.page_fleet import (
     blocked_session,
     fleet_html,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from rules.api.gpu_record import RecordView, gpu_record_name
 from rules.api.health import ExpectedGpus, GpuStatus, HealthStatus, IncidentStatus
 from rules.api.metadata import ObjectMeta, TimedMeta
 from rules.api.nodes import HealthView, QuarantineView
@@ -15,7 +16,6 @@ from rules.fleet.record_changes import (
     record_changes,
     room_for_records,
 )
-from rules.ledger.record import RecordView, gpu_record_name
 
 T0 = 1_750_000_000.0
 VICTIM = "GPU-victim"

@@ -9,10 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from rules.api.metadata import ObjectMeta
-from rules.api.object_name import is_object_name
-from rules.api.timestamps import format_time
-from rules.ledger.record import (
+from rules.api.gpu_record import (
     DAY_S,
     MAX_EVENTS,
     FaultOutcome,
@@ -24,8 +21,11 @@ from rules.ledger.record import (
     node_record_name,
     record_patch,
 )
-from rules.ledger.update import RecordIdentity, outlived_record, updated
-from rules.ledger.verdict import is_repeat_offender
+from rules.api.metadata import ObjectMeta
+from rules.api.object_name import is_object_name
+from rules.api.timestamps import format_time
+from rules.fleet.record_update import RecordIdentity, outlived_record, updated
+from rules.session.repeat_offenders import is_repeat_offender
 
 T0 = 1_750_000_000.0
 WHO = RecordIdentity(uuid="GPU-1", serial="S", product="H100", node="n1", slot="0000:01:00.0",

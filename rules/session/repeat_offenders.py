@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
+from rules.api.gpu_record import DAY_S, FaultOutcome, RecordEvent, RecordStatus, RecordWord
 from rules.api.timestamps import parse_time
-from rules.ledger.record import DAY_S, FaultOutcome, RecordEvent, RecordStatus, RecordWord
 
 REPEAT_FAULTS: Final = 5
 REPEAT_DAYS: Final = 90

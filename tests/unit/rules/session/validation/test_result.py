@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from rules.validate.contract import EXIT_STATUS, Check, Result, Verdict, read
+from rules.session.validation.result import EXIT_STATUS, Check, Result, Verdict, read
 
 PASS = '{"verdict": "pass", "checks": [{"id": "x", "value": 3, "unit": "GB/s", "floor": 2}]}'
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from rules.api.gpu_record import RecordPlace, RecordStatus, RecordView, came_from, went_to
 from rules.api.health import GpuStatus, HealthStatus
 from rules.api.metadata import ObjectMeta, TimedMeta
 from rules.api.nodes import HealthView
-from rules.ledger.places import came_from, went_to
-from rules.ledger.record import RecordPlace, RecordStatus, RecordView
 
 
 def record(uuid: str, *nodes: str, doubt: str = "") -> RecordView:

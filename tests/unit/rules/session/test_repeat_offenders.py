@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from rules.api.gpu_record import DAY_S, FaultOutcome, RecordEvent, RecordStatus, RecordWord
 from rules.api.timestamps import format_time
-from rules.ledger.record import DAY_S, FaultOutcome, RecordEvent, RecordStatus, RecordWord
-from rules.ledger.verdict import counted, is_repeat_offender, lessons_of
+from rules.session.repeat_offenders import counted, is_repeat_offender, lessons_of
 
 T0 = 1_750_000_000.0
 

@@ -12,18 +12,14 @@ import msgspec
 from rules.api.metadata import DOUBT_FIELD, ObjectMeta, View
 from rules.api.names import (
     API_VERSION,
-    COMPONENT_RESET_GPU,
-    COMPONENT_RESTART_NODE,
     COMPONENT_VALIDATE,
     PREFIX,
     TAINT_QUARANTINE,
 )
 from rules.api.nodes import NodeView
 from rules.api.object_name import name_from
-from rules.api.pods import PodView
+from rules.api.pods import LABEL_COMPONENT, LABEL_NAME, PodView
 
-LABEL_NAME: Final = "app.kubernetes.io/name"
-LABEL_COMPONENT: Final = "app.kubernetes.io/component"
 LABEL_JOB: Final = "batch.kubernetes.io/job-name"
 """Set by the Job controller on the pods of a Job."""
 ANNOTATION_OF: Final = f"{PREFIX}/test-of"
@@ -34,7 +30,6 @@ LABEL_NEW_NODE: Final = f"{PREFIX}/new-node-test"
 NEW_NODE_PRIORITY: Final = "gpuward-new-node-test"
 """A PriorityClass of -100000, which component `validate` installs."""
 GPU_RESOURCE: Final = "nvidia.com/gpu"
-_JOBS: Final = frozenset({COMPONENT_VALIDATE, COMPONENT_RESET_GPU, COMPONENT_RESTART_NODE})
 _TROUBLE: Final = ("node.kubernetes.io/", TAINT_QUARANTINE)
 KEPT_S: Final = 86_400
 """How long a Job that ended is kept for people to look at; what it said is in the session."""
@@ -98,14 +93,6 @@ class JobSeen:
     """Read while there is no Job yet; None where it does not exist."""
     unread: str = ""
     """Why it could not be read, a clause; then nothing else here counts."""
-
-
-def is_own_job(pod: PodView, own_namespace: str) -> bool:
-    """Whether the pod is one of our tests or repairs: in our namespace, and so labelled."""
-    meta = pod.metadata
-    named = meta.labels.get(LABEL_NAME) == "gpuward"
-    ours = named and meta.labels.get(LABEL_COMPONENT) in _JOBS
-    return bool(own_namespace) and meta.namespace == own_namespace and ours
 
 
 def name_of_test(base: str, number: int) -> str:

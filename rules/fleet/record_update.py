@@ -12,8 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from rules.api.timestamps import format_micro_time, format_time, parse_time
-from rules.ledger.record import (
+from rules.api.gpu_record import (
     DAY_S,
     GPU_SCOPE,
     MAX_EVENTS,
@@ -28,7 +27,8 @@ from rules.ledger.record import (
     RecordView,
     RecordWord,
 )
-from rules.ledger.verdict import FATAL, REPEAT_DAYS, faults_said
+from rules.api.timestamps import format_micro_time, format_time, parse_time
+from rules.session.repeat_offenders import FATAL, REPEAT_DAYS, faults_said
 
 KEPT_S: Final = REPEAT_DAYS * DAY_S
 """How long a record outlives its last event."""

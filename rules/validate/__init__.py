@@ -1,1 +1,0 @@
-"""The Job that tests a node, and what its result means."""
