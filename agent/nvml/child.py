@@ -24,7 +24,7 @@ def simulated_driver() -> Any:
     """The module that simulates the driver.
 
     It has `install(path)` for the calls of NVML, `NodeFile(path)` for the description, and
-    `functions_of`, `minors_of` and `host_of` for the machine around it. Raises ImportError where
+    `functions_of` and `host_of` for the machine around it. Raises ImportError where
     there is none.
     """
     # Imported here: entry points cost a child that meets a real driver a megabyte for nothing.

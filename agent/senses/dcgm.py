@@ -38,7 +38,6 @@ exporters put units behind a name."""
 XID_FIELDS: Final = ("DCGM_FI_DEV_XID_ERROR", "DCGM_FI_DEV_XID_ERRORS")
 UUID_LABELS: Final = ("UUID", "gpu_uuid", "uuid")
 PCI_LABELS: Final = ("pci_bus_id", "pciBusId")
-HOST_LABELS: Final = ("Hostname", "hostname")
 DRIVER_LABEL: Final = "DCGM_FI_DRIVER_VERSION"
 INSTANCE_LABELS: Final = ("GPU_I_ID", "gpu_i_id")
 LINK_LABELS: Final = ("nvlink",)
@@ -68,7 +67,6 @@ class _Page(msgspec.Struct):
     xids: dict[str, int] = msgspec.field(default_factory=dict)
     instance_xids: dict[tuple[str, int], int] = msgspec.field(default_factory=dict)
     pci: dict[str, str] = msgspec.field(default_factory=dict)
-    hosts: dict[str, None] = msgspec.field(default_factory=dict)
     energy: dict[str, float] = msgspec.field(default_factory=dict)
     driver: str = ""
     bad_lines: int = 0
@@ -99,7 +97,6 @@ def read_page(text: str, at: float) -> tuple[DcgmSeen, int]:
         instance_xids=page.instance_xids,
         pci=page.pci,
         driver=page.driver,
-        hosts=tuple(page.hosts),
         energy=page.energy,
     )
     return seen, page.bad_lines
@@ -123,8 +120,6 @@ def _read_line(page: _Page, line: str, name: str) -> None:
     values = page.gpus.setdefault(uuid, {})
     if address := _first(labels, PCI_LABELS):
         page.pci[uuid] = normal_pci(address)
-    if host := _first(labels, HOST_LABELS):
-        page.hosts[host] = None
     page.driver = labels.get(DRIVER_LABEL, page.driver)
     value = _value(sample.value)
     if name in XID_FIELDS:

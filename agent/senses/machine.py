@@ -1,4 +1,4 @@
-"""The senses that look at this machine on a timer: PCI bus, device files, host. One thread.
+"""The senses that look at this machine on a timer: PCI bus and host. One thread.
 
 The main loop owns one `MachineSense`; facts go to its sink. With a simulated NVML the bus is the
 simulated one, so that both views come from the same description.
@@ -15,12 +15,10 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from agent.senses.host import host_identity, host_seen
-from agent.senses.sysfs import aer_counters, is_exhausted, nvidia_minors, pci_functions
+from agent.senses.sysfs import aer_counters, is_exhausted, pci_functions
 from rules.judge import observation as facts
 
-MachineFact = (
-    facts.PciSeen | facts.AerSeen | facts.DevNodesSeen | facts.HostSeen | facts.SourceChanged
-)
+MachineFact = facts.PciSeen | facts.AerSeen | facts.HostSeen | facts.SourceChanged
 
 LOOK_EVERY_S = 15.0
 """Presence is in the fastest tier: a GPU that left the bus without a word is noticed in this time.
@@ -37,17 +35,16 @@ SETTLE_S = 0.5
 
 
 class Machine(NamedTuple):
-    """Where the bus, the device files and the host are looked at."""
+    """Where the bus and the host are read."""
 
     functions: Callable[[], tuple[facts.PciFunction, ...]]
-    minors: Callable[[], tuple[int, ...]]
     aer: Callable[[Iterable[facts.PciFunction]], tuple[facts.AerCounters, ...]] = lambda _: ()
     """A machine without these counters is the usual one: kernels and bridges must support them."""
     host: Callable[[float], facts.HostSeen] = host_seen
     """Given the wall time."""
 
 
-REAL = Machine(functions=pci_functions, minors=nvidia_minors, aer=aer_counters)
+REAL = Machine(functions=pci_functions, aer=aer_counters)
 
 
 def simulated(path: str) -> Machine:
@@ -62,7 +59,6 @@ def simulated(path: str) -> Machine:
     file = driver.NodeFile(path)
     return Machine(
         functions=lambda: tuple(driver.functions_of(file.current())),
-        minors=lambda: driver.minors_of(file.current()),
         host=lambda at: driver.host_of(file.current(), host_identity(at)),
     )
 
@@ -117,7 +113,6 @@ class MachineSense:
             counters = self._machine.aer(functions) if slow else ()
             if counters:
                 self._put(facts.AerSeen(at=self._wall(), functions=counters))
-            self._put(facts.DevNodesSeen(at=self._wall(), minors=self._machine.minors()))
             self._say(facts.SourceName.PCI, facts.SourceState.UP, "")
         except (OSError, ValueError) as error:
             if is_exhausted(error):

@@ -147,16 +147,6 @@ def _total(path: Path) -> int | None:
     return None
 
 
-DEV = Path("/dev")
-_MINOR = re.compile(r"nvidia(\d{1,3})")
-
-
-def nvidia_minors(root: Path = DEV) -> tuple[int, ...]:
-    """The minor numbers of `/dev/nvidia<N>`, sorted. Raises OSError when there is no directory."""
-    found = (_MINOR.fullmatch(entry.name) for entry in root.iterdir())
-    return tuple(sorted(int(match[1]) for match in found if match))
-
-
 INFINIBAND_PORTS = Path("/sys/class/infiniband")
 MAX_PORTS = 64
 MAX_DIGITS = 20

@@ -30,8 +30,6 @@ from rules.api.names import CONDITION_DEGRADED, CONDITION_HEALTHY
 from rules.api.object_name import RefusedLabel, checked_labels, product_label
 from rules.api.timestamps import format_time
 from rules.catalog.reasons import recovery_action_word
-from rules.judge import ledger
-from rules.judge.facts.presence import expected_of
 from rules.judge.health_status import (
     ALL_PASSING,
     STARTING,
@@ -44,7 +42,7 @@ from rules.judge.incident import in_order
 from rules.judge.observation import SourceState
 from rules.judge.state import MAX_PORT_CHARS, GpuView, NodeState, SourceView
 from rules.judge.topology import describe
-from rules.judge.wire import to_wire
+from rules.judge.wire import ledger_to_wire, to_wire
 
 MIXED = "mixed"
 
@@ -201,7 +199,7 @@ def publish(state: NodeState, judged: Verdict, now: float, identity: Identity) -
     """Work out everything that is to be written at `now`."""
     topology = _topology(state)
     node_labels, refused = labels(state, judged, topology)
-    expected = expected_of(state)
+    expected = state.expected
     healthy = judged.gpus_healthy
     heartbeat = identity.heartbeat_at
     status = HealthStatus(
@@ -231,7 +229,7 @@ def publish(state: NodeState, judged: Verdict, now: float, identity: Identity) -
         ),
         topology=topology,
         incidents=tuple(to_wire(incident) for incident in in_order(state.incidents)),
-        ledger=ledger.to_wire(state.ledger),
+        ledger=ledger_to_wire(state.ledger),
         dropped=state.dropped,
     )
     return Publication(

@@ -18,7 +18,6 @@ from rules.catalog.reason import Severity, strength
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import DEFAULT_RULES, Thresholds
 from rules.judge.expected_gpus import gpu_addresses
-from rules.judge.facts.presence import expected_of
 from rules.judge.facts.sources import DRIVER_ABSENT
 from rules.judge.incident import Incident, IncidentPhase
 from rules.judge.messages import incident_sentence, unconfirmed_sentence, unknown_sentence
@@ -157,7 +156,7 @@ def verdict(state: NodeState, now: float, thresholds: Thresholds = DEFAULT_RULES
     degraded = _gravest(active, Severity.DEGRADED)
     blind = view_problem(state, now, thresholds)
     gpus = {key: _gpu(view, active, blind=bool(blind)) for key, view in state.gpus.items()}
-    expected = expected_of(state).count or len(state.gpus)
+    expected = state.expected.count or len(state.gpus)
     healthy = None if blind else _count_healthy(state, gpus)
     if fatal is not None:
         health, reason = Health.UNHEALTHY, fatal.row.reason
@@ -227,7 +226,7 @@ def _log_problem(state: NodeState) -> str:
 
 def _has_gpus(state: NodeState) -> bool:
     """Whether a GPU is there or should be."""
-    return bool(state.gpus or gpu_addresses(state.functions) or expected_of(state).count)
+    return bool(state.gpus or gpu_addresses(state.functions) or state.expected.count)
 
 
 def _told_by_log(blind: str, degraded: Incident) -> bool:

@@ -16,15 +16,12 @@ from rules.catalog.reason import ClosesKind, Severity
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Thresholds
 from rules.judge import observation as facts
-from rules.judge.adding_up import add_up
 from rules.judge.closing import LINKS_DOWN, close_what_ended, grace_end, mark_reboot
-from rules.judge.facts.common import merge_common
 from rules.judge.facts.dcgm import judge_page
 from rules.judge.facts.kernel import judge_line
 from rules.judge.facts.presence import (
     answered_poll,
     count_gpus,
-    expected_of,
     lost_poll,
     take_functions,
     take_inventory,
@@ -38,16 +35,16 @@ from rules.judge.facts.sources import (
     expire_stand_down,
     judge_event,
     judge_failed_call,
-    name_unavailable,
     reset_required,
     settle_driver,
     take_host,
     take_node,
 )
 from rules.judge.facts.standing import WHOLE
-from rules.judge.gauge import Gauge, Latch, unconfirmed
 from rules.judge.incident import Incident, IncidentPhase
+from rules.judge.memory import Gauge, Latch, unconfirmed
 from rules.judge.observation import SourceName, SourceState
+from rules.judge.patterns import add_up, merge_common
 from rules.judge.present import none_missing
 from rules.judge.recording import rests
 from rules.judge.state import START_GRACE_S, Judging, NodeState, identify
@@ -194,7 +191,7 @@ def wants_another_look(state: NodeState) -> bool:
     if view is None or state.source(view) is not facts.SourceState.UP or state.missing.raised:
         return False
     accounted = sum(view.enumerated or view.lost.raised for view in state.gpus.values())
-    return accounted < expected_of(state).count
+    return accounted < state.expected.count
 
 
 def _deadline(state: NodeState, incident: Incident) -> float | None:
@@ -236,8 +233,6 @@ def _take(on: Judging, seen: facts.Observation) -> Judging:
             return take_functions(on, seen)
         case facts.AerSeen():
             return take_aer(on, seen)
-        case facts.DevNodesSeen():
-            return on.then(replace(on.state, minors=seen.minors[:256]))
         case facts.DcgmSeen():
             return count_gpus(judge_page(on, seen))
         case facts.NodeSeen():
@@ -262,7 +257,6 @@ def _built_anew(state: NodeState, seen: facts.TopologySeen) -> bool:
 
 
 def _let_time_pass(on: Judging) -> Judging:
-    on = name_unavailable(on)
     on = judge_repeats(on)
     on = expire_restored(on)
     on = expire_stand_down(on)

@@ -14,9 +14,9 @@ import msgspec
 from rules.catalog.explanations import NVSWITCH, device_at, device_kind
 from rules.catalog.reason import Action, Level, Severity
 from rules.catalog.reasons import NO_ACTION
-from rules.judge.facts.common import COMMON
 from rules.judge.incident import Incident, Scope
 from rules.judge.judge import Change, ChangeKind
+from rules.judge.patterns import COMMON
 from rules.judge.state import NodeState, find_gpu
 from rules.judge.topology import Interconnect, interconnect
 

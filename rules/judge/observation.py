@@ -223,19 +223,11 @@ class AerSeen(msgspec.Struct, frozen=True, kw_only=True):
     functions: tuple[AerCounters, ...]
 
 
-class DevNodesSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """The minor numbers of `/dev/nvidia<N>` at one moment."""
-
-    at: float
-    minors: tuple[int, ...]
-
-
 class DcgmSeen(msgspec.Struct, frozen=True, kw_only=True):
     """One good page of dcgm-exporter: signals by GPU UUID, addresses normalised to NVML's form.
 
     `xids` is the sticky last Xid of each GPU that exports one, `instance_xids` that of each
-    MIG instance, by UUID of the GPU and number of the GPU instance; `hosts` are the host names
-    the page carries; they are often those of the exporter's pod, so nothing is judged by them.
+    MIG instance, by UUID of the GPU and number of the GPU instance.
     `energy` is what each GPU has used since its driver was loaded, in mJ, where that is exported.
     """
 
@@ -245,7 +237,6 @@ class DcgmSeen(msgspec.Struct, frozen=True, kw_only=True):
     instance_xids: Mapping[tuple[str, int], int] = msgspec.field(default_factory=dict)
     pci: Mapping[str, str] = msgspec.field(default_factory=dict)
     driver: str = ""
-    hosts: tuple[str, ...] = ()
     energy: Mapping[str, float] = msgspec.field(default_factory=dict)
 
 
@@ -309,7 +300,6 @@ Observation: TypeAlias = (
     | CallFailed
     | PciSeen
     | AerSeen
-    | DevNodesSeen
     | DcgmSeen
     | NodeSeen
     | HostSeen

@@ -15,7 +15,6 @@ from rules.catalog.signals import Signal
 from rules.judge.expected_gpus import (
     ANNOTATION,
     CONFIG,
-    expected_gpus,
     given_away,
     gpu_addresses,
 )
@@ -72,7 +71,7 @@ def none_missing(state: NodeState) -> bool:
 
     Where nothing is known of the count, a GPU may be missing.
     """
-    expected = expected_gpus(state.configured, state.node.expected_annotation, state.learned)
+    expected = state.expected
     if not expected.count and expected.source not in (CONFIG, ANNOTATION):
         return False
     source = state.view_source

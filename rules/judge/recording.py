@@ -7,7 +7,7 @@ bridges above a GPU is remembered after it left the bus: a bridge's line may be 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -42,13 +42,13 @@ from rules.judge.incident import (
     opened,
     with_conclusion,
     with_evidence,
+    without_gpu,
 )
 from rules.judge.observation import PciFunction, SourceName
 from rules.judge.state import (
     MAX_GPUS,
     Judging,
     NodeState,
-    close_for,
     find_gpu,
     identify,
     replace_incident,
@@ -94,23 +94,23 @@ def about_gpus_below(
     return tuple(replace(finding, gpu="", pci=gpu, scope=Scope.GPU) for gpu in below)
 
 
-def cut_off_home(incidents: Sequence[Incident], finding: Finding) -> Incident | None:
-    """The active incident that a loss and the containment which caused it share, in either order.
+def _same_loss(state: NodeState, finding: Finding) -> Incident | None:
+    """The active incident that a lost GPU and what cut it off share, whichever is reported first:
+    the containment of its port, or its own security that shut it off.
 
     What needs the present to agree never joins what is already judged.
     """
     lost = is_lost(Member(finding.row, finding.xid))
-    if not lost and finding.row.reason != CONTAINMENT:
+    if not lost and finding.row.reason != CONTAINMENT and finding.xid != SECURITY_FAULT_XID:
         return None
     who, waits = finding.who, finding.lookback or finding.needs_present
-    for incident in incidents:
+    for incident in state.incidents:
         if not incident.active or not incident.concerns(who):
             continue
         if waits and incident.phase is not IncidentPhase.PRESENT:
             continue
-        if lost and incident.has_reason(CONTAINMENT):
-            return incident
-        if not lost and any(is_lost(member) for member in incident.members):
+        cut_off = incident.has_reason(CONTAINMENT) or SECURITY_FAULT_XID in incident.xids
+        if cut_off if lost else any(map(is_lost, incident.members)):
             return incident
     return None
 
@@ -154,7 +154,7 @@ def record(on: Judging, finding: Finding) -> Judging:
     home = find_home(_not_repaired(on.state, finding), finding, on.thresholds)
     if home is not None and _would_be_proof(home, finding):
         home = None
-    home = home or cut_off_home(on.state.incidents, finding) or _shut_off_home(on.state, finding)
+    home = home or _same_loss(on.state, finding)
     if home is not None:
         merged = joined(home, finding, on.now)
         waits = finding.lookback or finding.needs_present or rests(on.state, home)
@@ -251,24 +251,6 @@ def take_answer(
     if asked.phase is IncidentPhase.PRESENT and not finding.lookback:
         answered = replace(answered, phase=IncidentPhase.CONTEXT, opened_at=on.now)
     return on.then(replace_incident(on.state, settled(answered, on.now, around, on.thresholds)))
-
-
-def _shut_off_home(state: NodeState, finding: Finding) -> Incident | None:
-    """A GPU that its own security shut off is lost with it: one fault, whatever tells of it
-    first.
-    """
-    lost = is_lost(Member(finding.row, finding.xid))
-    if not lost and finding.xid != SECURITY_FAULT_XID:
-        return None
-    who, waits = finding.who, finding.lookback or finding.needs_present
-    for incident in state.incidents:
-        if waits and incident.phase is not IncidentPhase.PRESENT:
-            continue
-        if incident.active and incident.concerns(who):
-            other = any(map(is_lost, incident.members))
-            if SECURITY_FAULT_XID in incident.xids if lost else other:
-                return incident
-    return None
 
 
 def note_no_need(on: Judging, who: Named) -> Judging:
@@ -372,3 +354,33 @@ def _own(state: NodeState, who: Named) -> Incident | None:
         if incident.active and incident.concerns(who) and incident.row.reason in RECOVERY_REASONS:
             return incident
     return None
+
+
+def close_where(on: Judging, wanted: Callable[[Incident], bool], by: str) -> Judging:
+    """Close every active incident that `wanted` picks."""
+    if not any(incident.active and wanted(incident) for incident in on.state.incidents):
+        return on
+    incidents = tuple(
+        closed(incident, on.now, by) if incident.active and wanted(incident) else incident
+        for incident in on.state.incidents
+    )
+    return on.then(replace(on.state, incidents=incidents))
+
+
+def close_for(
+    on: Judging,
+    who: Named,
+    wanted: Callable[[Incident], bool],
+    by: str,
+    at: float | None = None,
+) -> Judging:
+    """Close what `wanted` picks for one GPU: an incident that others share goes on without it."""
+
+    def leave(incident: Incident) -> Incident:
+        if not incident.active or not incident.concerns(who) or not wanted(incident):
+            return incident
+        return without_gpu(incident, who) or closed(incident, on.now if at is None else at, by)
+
+    incidents = tuple(map(leave, on.state.incidents))
+    same = all(new is old for new, old in zip(incidents, on.state.incidents, strict=True))
+    return on if same else on.then(replace(on.state, incidents=incidents))

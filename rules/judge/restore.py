@@ -25,7 +25,6 @@ from rules.catalog.xid import (
     reason_for_line,
     reason_for_xid,
 )
-from rules.judge import ledger
 from rules.judge.burst import REASON_LOST, being_judged
 from rules.judge.closing import mark_reboot
 from rules.judge.expected_gpus import learned_from
@@ -33,8 +32,8 @@ from rules.judge.facts.dcgm import FROZEN
 from rules.judge.facts.presence import MISMATCH
 from rules.judge.facts.sources import RESET_REQUIRED
 from rules.judge.facts.standing import WHOLE
-from rules.judge.gauge import Gauge, Latch
 from rules.judge.incident import NOBODY, Incident, IncidentPhase, Member, Named, Scope
+from rules.judge.memory import Gauge, Latch
 from rules.judge.observation import GpuSeen, Service, SourceName, SourceState, TopologySeen
 from rules.judge.state import (
     MAX_BURSTS,
@@ -51,7 +50,7 @@ from rules.judge.state import (
     initial,
 )
 from rules.judge.topology import Interconnect
-from rules.judge.wire import from_wire
+from rules.judge.wire import from_wire, ledger_from_wire
 from rules.kernel_log.parse import parse_message
 from rules.kernel_log.record import KernelLine
 from rules.text.pci_address import plain_address
@@ -104,7 +103,7 @@ def restore(
         stand_down=_stand_down(status, now),
         incidents=incidents,
         bursts=_bursts(incidents),
-        ledger=ledger.from_wire(status.ledger),
+        ledger=ledger_from_wire(status.ledger),
         dropped=max(0, status.dropped),
     )
     if not same_boot:

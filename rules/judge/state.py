@@ -7,21 +7,20 @@ the node rebuild it, so nothing of it is kept on the host.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import Struct, structs
 from msgspec import field as kept
 
-from rules.api.health import Topology
+from rules.api.health import ExpectedGpus, Topology
 from rules.api.timestamps import parse_time
 from rules.catalog.signals import Signal, driver_branch
 from rules.catalog.thresholds import Thresholds
-from rules.judge.expected_gpus import Learned
-from rules.judge.gauge import Gauge, Memory
-from rules.judge.incident import Incident, Named, closed, without_gpu
-from rules.judge.ledger import NODE, Ledger, noted, total, whose
+from rules.judge.expected_gpus import Learned, expected_gpus
+from rules.judge.incident import Incident, Named
+from rules.judge.memory import NODE, Gauge, Ledger, Memory, noted, total, whose
 from rules.judge.observation import (
     AerCounters,
     DcgmSeen,
@@ -205,7 +204,6 @@ class NodeState(Struct, frozen=True, kw_only=True):
     functions: tuple[PciFunction, ...] = ()
     bridges: Mapping[str, tuple[str, ...]] = kept(default_factory=dict)
     pci_at: float = 0.0
-    minors: tuple[int, ...] | None = None
     inventory_at: float = 0.0
     missing: Gauge = kept(default_factory=Gauge)
     missing_at: float = 0.0
@@ -246,6 +244,11 @@ class NodeState(Struct, frozen=True, kw_only=True):
             return SourceName.NVML
         spoken = self.source(SourceName.DCGM)
         return None if spoken in (None, SourceState.ABSENT) else SourceName.DCGM
+
+    @property
+    def expected(self) -> ExpectedGpus:
+        """How many GPUs this node should have."""
+        return expected_gpus(self.configured, self.node.expected_annotation, self.learned)
 
     @property
     def branch(self) -> int | None:
@@ -369,33 +372,3 @@ class Judging(msgspec.Struct, frozen=True):
         if view is None:
             return self.then(structs.replace(self.state, checks=checks))
         return self.with_gpu(structs.replace(view, checks=checks))
-
-
-def close_where(on: Judging, wanted: Callable[[Incident], bool], by: str) -> Judging:
-    """Close every active incident that `wanted` picks."""
-    if not any(incident.active and wanted(incident) for incident in on.state.incidents):
-        return on
-    incidents = tuple(
-        closed(incident, on.now, by) if incident.active and wanted(incident) else incident
-        for incident in on.state.incidents
-    )
-    return on.then(structs.replace(on.state, incidents=incidents))
-
-
-def close_for(
-    on: Judging,
-    who: Named,
-    wanted: Callable[[Incident], bool],
-    by: str,
-    at: float | None = None,
-) -> Judging:
-    """Close what `wanted` picks for one GPU: an incident that others share goes on without it."""
-
-    def leave(incident: Incident) -> Incident:
-        if not incident.active or not incident.concerns(who) or not wanted(incident):
-            return incident
-        return without_gpu(incident, who) or closed(incident, on.now if at is None else at, by)
-
-    incidents = tuple(map(leave, on.state.incidents))
-    same = all(new is old for new, old in zip(incidents, on.state.incidents, strict=True))
-    return on if same else on.then(structs.replace(on.state, incidents=incidents))

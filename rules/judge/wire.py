@@ -1,6 +1,6 @@
-"""An incident to and from its published form.
+"""Incidents and the ledger to and from their published form.
 
-Called by `publication` and by `judge.restore`. What comes back is read, never trusted: a
+Called by `health_object` and by `judge.restore`. What comes back is read, never trusted: a
 word this version does not know falls back to the harmless side, an id is taken as it is.
 """
 
@@ -11,8 +11,8 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from rules.api.health import MAX_EVIDENCE, IncidentStatus
-from rules.api.timestamps import format_micro_time, parse_time
+from rules.api.health import MAX_EVIDENCE, IncidentStatus, LedgerEntry
+from rules.api.timestamps import format_micro_time, format_time, parse_time
 from rules.catalog.reason import (
     SILENCE_3M,
     Action,
@@ -35,6 +35,7 @@ from rules.judge.incident import (
     Scope,
     clipped,
 )
+from rules.judge.memory import MAX_COUNT, MAX_ENTRIES, MAX_MARKS, NAME_CHARS, Entry, Ledger, Mark
 from rules.text.pci_address import plain_address
 
 _XID_REASON: Final = re.compile(r"Xid(\d{1,5})[A-Za-z]")
@@ -151,3 +152,39 @@ def _closes_on(text: str) -> ClosesOn:
 
 def _word(kind: type[_Word], text: str, otherwise: _Other) -> _Word | _Other:
     return kind(text) if text in list(kind) else otherwise
+
+
+_MARK: Final = re.compile(r"(\S{1,40}) x(\d{1,10})")
+
+
+def ledger_to_wire(ledger: Ledger) -> tuple[LedgerEntry, ...]:
+    """The published form, the latest first."""
+    return tuple(
+        LedgerEntry(
+            gpu=owner,
+            what=what,
+            last_seen=format_time(entry.last_at),
+            seen=tuple(f"{format_time(mark.at)} x{mark.count}" for mark in entry.marks),
+        )
+        for (owner, what), entry in sorted(
+            ledger.items(), key=lambda item: (-item[1].last_at, item[0])
+        )
+    )
+
+
+def ledger_from_wire(entries: tuple[LedgerEntry, ...]) -> Ledger:
+    """What an earlier agent noted; what cannot be read is left out."""
+    ledger: dict[tuple[str, str], Entry] = {}
+    for entry in entries[:MAX_ENTRIES]:
+        marks = tuple(mark for text in entry.seen[:MAX_MARKS] if (mark := _mark(text)))
+        last_at = parse_time(entry.last_seen)
+        if marks and entry.gpu and entry.what:
+            key = (clipped(entry.gpu, NAME_CHARS), clipped(entry.what, NAME_CHARS))
+            ledger[key] = Entry(marks, marks[-1].at if last_at is None else last_at)
+    return ledger
+
+
+def _mark(text: str) -> Mark | None:
+    found = _MARK.fullmatch(text)
+    at = parse_time(found[1]) if found else None
+    return Mark(at, min(int(found[2]), MAX_COUNT)) if found and at is not None else None

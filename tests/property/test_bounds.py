@@ -13,7 +13,7 @@ from rules.api.health import MAX_INCIDENTS, MAX_OBJECT_BYTES, HealthStatus
 from rules.api.timestamps import format_time
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import DEFAULT_RULES
-from rules.judge import ledger
+from rules.judge import memory
 from rules.judge.health_object import Identity, publish
 from rules.judge.health_status import verdict
 from rules.judge.judge import judge, next_deadline
@@ -145,10 +145,10 @@ def assert_small(state: NodeState) -> None:
     assert len(state.address_uuids) <= MAX_ADDRESSES
     assert len(state.bursts) <= MAX_BURSTS
     assert len(state.ports) <= 64
-    assert len(state.ledger) <= ledger.MAX_ENTRIES
+    assert len(state.ledger) <= memory.MAX_ENTRIES
     owners = [owner for owner, _ in state.ledger]
-    assert all(owners.count(owner) <= ledger.MAX_PER_GPU for owner in owners)
-    assert all(len(entry.marks) <= ledger.MAX_MARKS for entry in state.ledger.values())
+    assert all(owners.count(owner) <= memory.MAX_PER_GPU for owner in owners)
+    assert all(len(entry.marks) <= memory.MAX_MARKS for entry in state.ledger.values())
     for incident in state.incidents:
         assert len(incident.members) <= 16
         assert len(incident.evidence) <= 5
@@ -205,12 +205,12 @@ def test_state_and_object_stay_bounded_over_a_long_life() -> None:
 
 def test_a_ledger_of_nothing_but_large_names_leaves_room_for_incidents() -> None:
     state = initial(START, boot_id="boot-1", node_name="n1")
-    book: ledger.Ledger = {}
+    book: memory.Ledger = {}
     for number in range(500):
-        owner = ledger.whose(f"GPU-{number % 70}-{LONG}", "")
+        owner = memory.whose(f"GPU-{number % 70}-{LONG}", "")
         for hour in range(8):
             at = START + hour * 4 * 3600
-            book = ledger.noted(book, owner, f"closed {'R' * 63}{number % 20}", at, 86_400)
+            book = memory.noted(book, owner, f"closed {'R' * 63}{number % 20}", at, 86_400)
     state = structs.replace(state, ledger=book)
     assert_small(state)
     status = published(state, START)

@@ -28,18 +28,11 @@ def functions_of(node: Node) -> list[PciFunction]:
 
 def device_files(path: str | Path) -> list[str]:
     """The `/dev/nvidiaN` that exist: one for each GPU the driver is bound to."""
-    return [f"/dev/nvidia{minor}" for minor in minors_of(NodeFile(path).current())]
-
-
-def minors_of(node: Node) -> tuple[int, ...]:
-    """The minor numbers of those, from a description already read."""
-    return tuple(
-        sorted(
-            gpu.minor
-            for gpu in node.gpus
-            if _view(gpu) != "absent" and gpu.pci_view.driver == "nvidia"
-        )
-    )
+    return [
+        f"/dev/nvidia{gpu.minor}"
+        for gpu in sorted(NodeFile(path).current().gpus, key=lambda gpu: gpu.minor)
+        if _view(gpu) != "absent" and gpu.pci_view.driver == "nvidia"
+    ]
 
 
 def host_of(node: Node, identity: HostSeen) -> HostSeen:

@@ -15,8 +15,8 @@ from rules.catalog.signals import LOWEST_COMPUTE_STATE, Signal
 from rules.catalog.thresholds import Threshold
 from rules.judge.facts.checks_heat import clocks, margin_left, memory_temperature, power_limit
 from rules.judge.facts.standing import Check, Look, Renewed, Sample, above, flag, number_of
-from rules.judge.gauge import Latch
 from rules.judge.incident import Scope
+from rules.judge.memory import Latch
 from rules.judge.observation import Value
 from rules.judge.recording import BEFORE_START
 from rules.judge.state import GpuView, NodeState

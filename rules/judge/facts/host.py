@@ -2,10 +2,8 @@
 
 Called by `judge.facts.sources.take_host`. A port that was never seen active is not in use; a rate
 needs two polls of the same counters. A hung task is found in the kernel log; here it ends with the
-boot, or once the log is silent and all GPUs answer again. That no fabric manager is seen is no
-finding by itself: it may run on another machine of the rack, or not be needed. It takes one that
-ran earlier in this boot, or GPUs that show what its absence does. Nothing here is above Degraded,
-Report.
+boot, or once the log is silent and all GPUs answer again. A fabric manager is missed only where it
+ran earlier in this boot. Nothing here is above Degraded, Report.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ from rules.catalog.reason import ClosesKind
 from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Threshold
-from rules.judge.facts.checks import LINK_DOWN
 from rules.judge.facts.standing import (
     WHOLE,
     Check,
@@ -31,11 +28,10 @@ from rules.judge.facts.standing import (
     is_raised,
     judge_check,
     looked,
-    number_of,
     remembered,
 )
-from rules.judge.gauge import Gauge
 from rules.judge.incident import Finding, Scope
+from rules.judge.memory import Gauge
 from rules.judge.observation import (
     NVIDIA_VENDOR,
     NVSWITCH_CLASS,
@@ -46,17 +42,15 @@ from rules.judge.observation import (
     SourceState,
 )
 from rules.judge.present import Present, present_of
-from rules.judge.recording import record
+from rules.judge.recording import close_where, record
 from rules.judge.state import (
-    GpuView,
     Judging,
     NodeState,
     PortErrors,
     PortView,
     ServiceView,
-    close_where,
 )
-from rules.judge.topology import FABRIC_COMPLETED, Interconnect, interconnect, nvlink_domain
+from rules.judge.topology import Interconnect, interconnect, nvlink_domain
 
 PORT_DOWN: Final = "NetworkPortDown"
 _MAX_PORTS: Final = 64
@@ -203,31 +197,16 @@ class Host(NamedTuple):
 
 
 def _fabric_manager(host: Host, _: Threshold) -> Look | None:
-    """NVSwitches of this machine need one; those of a rack have theirs in the switch trays."""
-    state = host.state
-    view = _view(state, Service.FABRIC_MANAGER)
-    if view.running is None or _rack(state):
+    """NVSwitches of this machine need one; those of a rack have theirs in the switch trays.
+
+    One that never ran shows in the GPUs themselves: they do not register with the fabric, or no
+    link comes up.
+    """
+    view = _view(host.state, Service.FABRIC_MANAGER)
+    if view.running is None or not view.ran or not _has_own_switches(host.state):
         return None
-    own_switches = _switches_on_bus(state)
-    if not own_switches and not _behind_switches(state):
-        return None
-    if view.running:
-        return flag(bad=False, evidence="")
-    if view.ran:
-        ran = "ran earlier in this boot and does not run now"
-        return flag(bad=True, evidence=f"{Service.FABRIC_MANAGER.value} {ran}")
-    unseen = f"no {Service.FABRIC_MANAGER.value} is seen running"
-    fabric = [f for v in _gpus(state) if (f := number_of(v.values.get(Signal.FABRIC_STATE)))]
-    waiting = sum(f != FABRIC_COMPLETED for f in fabric)
-    if fabric:
-        said = f"{waiting} of {len(fabric)} GPUs are not registered with the fabric"
-        return flag(bad=waiting > 0, evidence=f"{said} and {unseen}")
-    dark = _all_links_down(state)
-    if dark is None or not own_switches:
-        return None
-    # Before Hopper there is no fabric state, and it is the fabric manager that trains the links.
-    # Switches that a service machine holds are its business: a guest may have no link by design.
-    return flag(bad=dark, evidence=f"no NVLink is up and {unseen}")
+    evidence = f"{Service.FABRIC_MANAGER.value} ran earlier in this boot and does not run now"
+    return flag(bad=not view.running, evidence=evidence)
 
 
 _FABRIC_MANAGER: Final = Check(
@@ -286,39 +265,20 @@ def _settled(on: Judging) -> bool:
     )
 
 
-def _behind_switches(state: NodeState) -> bool:
-    """By what sits at the far end of the GPUs' links."""
-    return state.topology is not None and interconnect(state.topology) is Interconnect.NVSWITCH
+def _has_own_switches(state: NodeState) -> bool:
+    """Whether NVSwitches of this machine join its GPUs, and not those of a rack.
 
-
-def _switches_on_bus(state: NodeState) -> bool:
-    return any(
+    A rack shows in an NVLink domain, or in links to a Grace processor.
+    """
+    topology = state.topology
+    if topology is not None and nvlink_domain(topology):
+        return False
+    if any(v.enumerated and v.values.get(Signal.C2C_STATES) for v in state.gpus.values()):
+        return False
+    return (topology is not None and interconnect(topology) is Interconnect.NVSWITCH) or any(
         function.vendor == NVIDIA_VENDOR and function.device_class == NVSWITCH_CLASS
         for function in state.functions
     )
-
-
-def _rack(state: NodeState) -> bool:
-    """Whether the NVSwitches are the rack's: an NVLink domain, or links to a Grace processor."""
-    named = state.topology is not None and bool(nvlink_domain(state.topology))
-    return named or any(view.values.get(Signal.C2C_STATES) for view in _gpus(state))
-
-
-def _all_links_down(state: NodeState) -> bool | None:
-    """None where no link tells; with MIG on, links are off by design."""
-    states = [
-        link
-        for view in _gpus(state)
-        if not view.seen.mig_mode
-        and isinstance(links := view.values.get(Signal.NVLINK_STATES), tuple)
-        for link in links
-        if link is not None
-    ]
-    return all(link == LINK_DOWN for link in states) if states else None
-
-
-def _gpus(state: NodeState) -> list[GpuView]:
-    return [view for view in state.gpus.values() if view.enumerated]
 
 
 def _view(state: NodeState, service: Service) -> ServiceView:

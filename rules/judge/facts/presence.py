@@ -21,31 +21,27 @@ from rules.judge.burst import REASON_LOST, is_lost
 from rules.judge.expected_gpus import (
     ANNOTATION,
     CONFIG,
-    expected_gpus,
     given_away,
     gpu_addresses,
     hardware_key,
     learn,
 )
 from rules.judge.facts.standing import record_standing
-from rules.judge.gauge import Gauge
 from rules.judge.incident import Finding, Incident, Named, Scope
+from rules.judge.memory import Gauge
 from rules.judge.observation import GpuSeen, Inventory, PciSeen, SourceName, SourceState
-from rules.judge.recording import CONTAINMENT, SUPERSEDED, learn_bridges
+from rules.judge.recording import CONTAINMENT, SUPERSEDED, close_for, close_where, learn_bridges
 from rules.judge.state import (
     MAX_GPUS,
     GpuView,
     Judging,
     NodeState,
-    close_for,
-    close_where,
     find_gpu,
     just_told,
 )
 from rules.text.pci_address import plain_address
 from rules.text.printable import count
 
-LOST_POLL: Final = "lost and back"
 MISMATCH: Final = "GPUCountMismatch"
 BY_REPLACEMENT: Final = "GPUReplaced"
 _BUS_FAILED: Final = (CONTAINMENT, "PcieAerUncorrected", "DeviceInaccessible")
@@ -53,11 +49,6 @@ _SAME_POLL_S: Final = 1.0
 """What is closer than this is one poll. Source: gpuward, a confirming poll comes 2 s later."""
 _ANSWER_AGE_S: Final = 60.0
 """A GPU that answered within four polls counts as answering. Source: gpuward."""
-
-
-def expected_of(state: NodeState) -> ExpectedGpus:
-    """How many GPUs this node should have."""
-    return expected_gpus(state.configured, state.node.expected_annotation, state.learned)
 
 
 def take_inventory(on: Judging, seen: Inventory) -> Judging:
@@ -128,7 +119,7 @@ def count_gpus(on: Judging) -> Judging:
         return on
     if abs(on.now - on.state.missing_at) < _SAME_POLL_S:
         return on
-    expected = expected_of(on.state)
+    expected = on.state.expected
     enumerated = sum(view.enumerated for view in on.state.gpus.values())
     missing = expected.count - enumerated - _explained(on.state)
     if expected.source not in (CONFIG, ANNOTATION):
@@ -165,8 +156,6 @@ def _report_missing(on: Judging, expected: ExpectedGpus, enumerated: int) -> Jud
         f"expected {count(expected.count, 'GPU')} ({expected.source}), {shown} {enumerated}, "
         f"the PCI bus shows {on_pci}"
     )
-    if on.state.minors is not None:
-        evidence += f", /dev has {len(on.state.minors)}"
     finding = Finding(
         at=on.now,
         row=REASONS[MISMATCH],
@@ -264,8 +253,6 @@ def _step_lost(
     if gone and _is_removed(on, view):
         return on.with_gpu(replace(view, enumerated=False))  # the count tells of it
     lost = view.lost.step(bad=gone, good=not gone, threshold=on.thresholds["GPULost"])
-    if gone and view.lost.bad[-1:] != (True,):
-        on = on.note(view.who, LOST_POLL, on.now, "BudgetWindow")
     told = gone and bool(view.unavailable_at) and just_told(view.unavailable_at, on.now)
     if told:
         lost = Gauge(raised=True, bad=lost.bad)
@@ -355,7 +342,7 @@ def _forget_replaced(on: Judging, gpus: tuple[GpuSeen, ...], known: frozenset[st
     """
     named = {gpu.uuid for gpu in gpus}
     addresses = {plain_address(gpu.pci) for gpu in gpus if gpu.pci}
-    complete = len(named) >= max(on.state.learned.count, expected_of(on.state).count) > 0
+    complete = len(named) >= max(on.state.learned.count, on.state.expected.count) > 0
     filled = {plain_address(gpu.pci) for gpu in gpus if gpu.pci and gpu.uuid not in known}
     left = {
         key: view

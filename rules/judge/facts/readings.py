@@ -18,7 +18,7 @@ from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
 from rules.catalog.xid import NVLINK_XID, NVLINK_XIDS
 from rules.judge.closing import mark_reset
-from rules.judge.facts.checks import FLAGS, GAUGES, RECOVERY_FAILED, RETRAINS, VOLATILE
+from rules.judge.facts.checks import FLAGS, GAUGES, RECOVERY_FAILED, VOLATILE
 from rules.judge.facts.standing import (
     Sample,
     judge_check,
@@ -27,16 +27,15 @@ from rules.judge.facts.standing import (
     memory_of,
     number_of,
 )
-from rules.judge.gauge import Latch
 from rules.judge.incident import Incident, Named
+from rules.judge.memory import Latch
 from rules.judge.observation import AerSeen, GpuSeen, Readings, SourceName, Value
 from rules.judge.present import all_links_up, links_down
-from rules.judge.recording import finding_for_action, note_no_need, take_answer
-from rules.judge.state import Counter, GpuView, Judging, close_for, find_gpu, just_told
+from rules.judge.recording import close_for, finding_for_action, note_no_need, take_answer
+from rules.judge.state import Counter, GpuView, Judging, find_gpu, just_told
 from rules.judge.topology import outside_partition
 from rules.kernel_log.record import KernelLine
 
-LINK_ERRORS: Final = "NVLink errors"
 _PENDING_REASONS: Final = frozenset({"RowRemapPending", "RepairPending", "RetiredPagesPending"})
 """Work that the next reset of the GPU does."""
 _PROVE_RESET: Final = frozenset(
@@ -92,7 +91,6 @@ def judge_readings(on: Judging, seen: Readings, source: SourceName = SourceName.
     sample = _sample(on, on.current(view), values, before)
     on = _flags(on, view, sample, source)
     on = judge_checks(on, GAUGES, sample, source, view, prefix=f"{source.value}: ")
-    on = _note_link_errors(on, view, values, before)
     if Signal.NVLINK_STATES in values:
         on = links_returned(on, on.current(view))
     return _keep_counters(on, view, values, before)
@@ -197,18 +195,6 @@ def _rates(
         if value is not None and 0 < elapsed <= _LONGEST_RATE_GAP_S and value >= base.value:
             rates[signal] = (value - base.value) / elapsed
     return rates
-
-
-def _note_link_errors(
-    on: Judging, view: GpuView, values: Mapping[Signal, Value], before: Mapping[Signal, Counter]
-) -> Judging:
-    """Count for the day what is too rare for a rate."""
-    grown = sum(
-        max(0, int(number - before[signal].value))
-        for signal in RETRAINS
-        if signal in before and (number := number_of(values.get(signal))) is not None
-    )
-    return on.note(view.who, LINK_ERRORS, on.now, "BudgetWindow", count=grown)
 
 
 def _keep_counters(

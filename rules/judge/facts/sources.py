@@ -13,13 +13,11 @@ from msgspec.structs import replace
 
 from rules.api import names
 from rules.api.health import MigInstance
-from rules.catalog.reason import Severity
 from rules.catalog.reasons import REASONS
 from rules.catalog.thresholds import Threshold
 from rules.catalog.xid import RECOVERY_ACTION_XID, reason_for_xid
 from rules.judge import observation as facts
 from rules.judge.closing import mark_reset, without_looks
-from rules.judge.expected_gpus import expected_gpus
 from rules.judge.facts.host import (
     end_hung_tasks,
     judge_port_errors,
@@ -36,15 +34,14 @@ from rules.judge.facts.standing import (
     is_raised,
     judge_checks,
 )
-from rules.judge.gauge import Latch
 from rules.judge.incident import Finding, Named
-from rules.judge.recording import SUPERSEDED, record
+from rules.judge.memory import Latch
+from rules.judge.recording import record
 from rules.judge.state import (
     START_GRACE_S,
     Judging,
     SourceView,
     StandDown,
-    close_where,
     find_gpu,
     identify,
 )
@@ -119,10 +116,7 @@ def settle_driver(on: Judging) -> Judging:
     view = on.state.sources.get(facts.SourceName.NVML)
     if view is None or view.reason != DRIVER_ABSENT:
         return on
-    expected = expected_gpus(
-        on.state.configured, on.state.node.expected_annotation, on.state.learned
-    )
-    none_here = on.state.pci_at > 0 and not on.state.functions and not expected.count
+    none_here = on.state.pci_at > 0 and not on.state.functions and not on.state.expected.count
     told = facts.SourceState.ABSENT if none_here else facts.SourceState.DOWN
     if view.state is told:
         return on
@@ -176,8 +170,6 @@ def judge_failed_call(on: Judging, seen: facts.CallFailed) -> Judging:
     return record(on, replace(finding, counts=not is_known(on.state, finding)))
 
 
-UNAVAILABLE: Final = "GPUUnavailable"
-
 _XID_OF_EVENT: Final = {
     facts.EventKind.DOUBLE_BIT_ECC: 48,
     facts.EventKind.SINGLE_BIT_STORM: 92,
@@ -198,10 +190,7 @@ def judge_event(on: Judging, event: facts.GpuEvent) -> Judging:
     if event.kind is facts.EventKind.RECOVERY_ACTION:
         return hint_to_look(on, who)
     if event.kind is facts.EventKind.GPU_UNAVAILABLE:
-        if on.state.standing_down or not any(who):
-            return on
-        on = hint_to_look(on, who, unavailable=True)
-        return _judge_unavailable(on, event, who)
+        return on if on.state.standing_down else hint_to_look(on, who, unavailable=True)
     of_kind = _XID_OF_EVENT.get(event.kind)
     xid = event.data if event.kind is facts.EventKind.XID else of_kind
     if xid is None or not 0 < xid < 1 << 16:
@@ -239,34 +228,6 @@ def hint_to_look(on: Judging, who: Named, *, unavailable: bool = False) -> Judgi
         return on
     lost_at = on.now if unavailable else view.unavailable_at
     return on.with_gpu(replace(view, told_at=on.now, unavailable_at=lost_at))
-
-
-def _judge_unavailable(on: Judging, event: facts.GpuEvent, who: Named) -> Judging:
-    """Lost, or a fatal time-out that a reset heals: no proof of either until the GPU was read."""
-    finding = Finding(
-        at=event.at,
-        row=REASONS[UNAVAILABLE],
-        gpu=who.uuid,
-        pci=who.pci,
-        source=facts.SourceName.NVML,
-        evidence="NVML event: GPU unavailable",
-        needs_present=True,
-    )
-    return record(on, finding)
-
-
-def name_unavailable(on: Judging) -> Judging:
-    """Once it is known why a GPU is unavailable, that it is so is no finding of its own."""
-    named = [
-        incident
-        for incident in on.state.incidents
-        if incident.active and incident.row.severity is Severity.FATAL
-    ]
-    return close_where(
-        on,
-        lambda i: i.row.reason == UNAVAILABLE and any(fatal.shares_gpu(i) for fatal in named),
-        SUPERSEDED,
-    )
 
 
 def _asks_for_reset(evidence: str, _: Threshold) -> Look:

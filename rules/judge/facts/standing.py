@@ -21,11 +21,11 @@ from rules.catalog.reason import ClosesKind, Reason, Severity
 from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import FLAG, Threshold, Thresholds
-from rules.judge.gauge import Gauge, Latch, Memory
 from rules.judge.incident import Finding, Scope
+from rules.judge.memory import Gauge, Latch, Memory
 from rules.judge.observation import SourceName, Value
-from rules.judge.recording import SUPERSEDED, record
-from rules.judge.state import GpuView, Judging, NodeState, close_for, close_where
+from rules.judge.recording import SUPERSEDED, close_for, close_where, record
+from rules.judge.state import GpuView, Judging, NodeState
 from rules.judge.topology import Partition
 
 _LARGEST: Final = float(1 << 64)

@@ -184,7 +184,6 @@ observations: st.SearchStrategy[Observation] = st.one_of(
             uuids, st.dictionaries(st.sampled_from(Signal), values, max_size=4), max_size=3
         ),
         xids=st.dictionaries(uuids, numbers, max_size=3),
-        hosts=st.lists(texts, max_size=2).map(tuple),
     ),
     st.builds(
         NodeSeen,

@@ -15,14 +15,13 @@ import msgspec
 from rules.api.health import HealthStatus
 from rules.catalog.reason import Level
 from rules.catalog.thresholds import Thresholds
-from rules.judge.gauge import Gauge, Latch
 from rules.judge.health_object import Identity, publish
 from rules.judge.health_status import verdict
 from rules.judge.incident import IncidentPhase
 from rules.judge.judge import judge, next_deadline
+from rules.judge.memory import Gauge, Latch
 from rules.judge.observation import (
     DcgmSeen,
-    DevNodesSeen,
     HostSeen,
     Inventory,
     KernelLineSeen,
@@ -98,7 +97,7 @@ class Present:
                 self._last[(Inventory,)] = seen
             case NodeSeen() | HostSeen() | PciSeen() | TopologySeen():
                 self._last[(type(seen),)] = seen
-            case DcgmSeen() | DevNodesSeen():
+            case DcgmSeen():
                 self._last[(type(seen),)] = seen
             case KernelLineSeen() if seen.sequence < 0:
                 self._uncounted.append(seen)
@@ -120,7 +119,7 @@ class Present:
         nvml = self._last.get((SourceChanged, SourceName.NVML))
         sees = not isinstance(nvml, SourceChanged) or nvml.state is SourceState.UP
         for kind in (NodeSeen, HostSeen, PciSeen, SourceChanged, Inventory, TopologySeen,
-                     Readings, DevNodesSeen, DcgmSeen):  # fmt: skip
+                     Readings, DcgmSeen):  # fmt: skip
             if kind in (Inventory, TopologySeen, Readings) and not sees:
                 continue
             for key, seen in self._last.items():

@@ -6,21 +6,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rules.catalog.signals import Signal
 from rules.catalog.thresholds import parse_rules
 from rules.judge.messages import incident_sentence
 from rules.judge.observation import EventKind
 from tests.support.scenario.judgement_world import World, pci, uuid
 
 HOUR_S, DAY_S = 3600, 86_400
-FAULT_31 = "pid=7, name=python, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS"
-
-
-def fault_13(gpc: int = 1, tpc: int = 2) -> str:
-    return (
-        f"pid='<unknown>', name=<unknown>, Graphics SM Warp Exception on (GPC {gpc}, TPC {tpc}, "
-        "SM 0): Out Of Range Address"
-    )
 
 
 @pytest.fixture
@@ -192,48 +183,6 @@ def test_lines_that_healthy_gpus_print_prove_nothing_by_repetition(
         world.kernel(f"NVRM: GPU {pci(0)}.0: RmInitAdapter failed! (0x24:0x65:1423)")
         world.advance(60, polling=True)
     assert {str(i.row.severity) for i in world.incidents} == {"Info"}
-
-
-# daily budgets
-
-
-@pytest.mark.parametrize(
-    "signal",
-    [Signal.NVLINK_RECOVERIES, Signal.NVLINK_REPLAYS, Signal.NVLINK_MALFORMED_PACKETS],
-)
-def test_a_link_error_now_and_then_uses_up_the_day(world: World, signal: Signal) -> None:
-    world.values[0][signal] = 0
-    world.poll()
-    for number in range(12):
-        world.values[0][signal] = number
-        world.advance(HOUR_S)
-        world.poll()
-        if number == 6:
-            world.restart_agent()
-            world.start()
-    assert named(world, "NVLinkErrorsOften") == ["Degraded Report RunDiagnostics"]
-    world.advance(DAY_S + HOUR_S)
-    world.poll()
-    assert not world.active
-
-
-def test_a_counter_that_stood_high_before_is_no_event(world: World) -> None:
-    world.values[0][Signal.NVLINK_REPLAYS] = 10**6
-    world.poll()
-    world.advance(HOUR_S, polling=True)
-    assert not world.active
-
-
-def test_a_gpu_that_misses_a_poll_every_few_hours(world: World) -> None:
-    for _ in range(5):
-        world.will_read(0, presence="lost")
-        world.poll_one(0)
-        world.will_read(0, presence="present")
-        for _ in range(3):
-            world.advance(15)
-            world.poll_one(0)
-        world.advance(2 * HOUR_S)
-    assert named(world, "GPULostOften") == ["Degraded Report Investigate"]
 
 
 # the ledger itself

@@ -9,7 +9,6 @@ from rules.catalog.signals import Signal
 from rules.catalog.thresholds import parse_rules
 from rules.judge.judge import next_deadline, wants_reread
 from rules.judge.observation import (
-    DevNodesSeen,
     KernelGap,
     KernelRead,
     SourceName,
@@ -224,15 +223,6 @@ def test_a_reboot_under_a_living_agent_is_seen(world: World) -> None:
     world.start()
     assert not world.active
     assert world.incidents[0].closed_by == "Reboot"
-
-
-def test_device_files_are_named_in_the_evidence_of_a_mismatch() -> None:
-    world = World(7)
-    world.annotations["gpuward.io/expected-gpus"] = "8"
-    world.see(DevNodesSeen(at=world.now, minors=tuple(range(7))))
-    world.start()
-    world.advance(60, polling=True)
-    assert world.only().evidence[0].endswith("/dev has 7")
 
 
 def test_nothing_waits_on_a_healthy_node(world: World) -> None:

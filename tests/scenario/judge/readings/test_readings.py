@@ -42,7 +42,7 @@ def dcgm_state(world: World) -> tuple[SourceState, str]:
 @pytest.mark.parametrize("host", ["dcgm-exporter-x7k2p", "4f0c1d2e3b4a", "gpu-17.example.com"])
 def test_a_host_name_alone_makes_no_page_foreign(host: str) -> None:
     world = World(nvml=False).start()
-    world.dcgm({gpu.uuid: {Signal.REMAP_FAILURE: 0} for gpu in world.inventory}, hosts=(host,))
+    world.dcgm({gpu.uuid: {Signal.REMAP_FAILURE: 0} for gpu in world.inventory})
     assert dcgm_state(world) == (SourceState.UP, "")
     assert world.verdict().health == "Healthy"
 
@@ -51,15 +51,15 @@ def test_addresses_that_are_not_on_this_bus_prove_another_node() -> None:
     world = World(nvml=False).start()
     page: dict[str, dict[Signal, Value]] = {f"GPU-{n}": {Signal.TEMPERATURE: 40} for n in range(8)}
     far = {f"GPU-{n}": f"0000:{0x90 + n:02x}:00.0" for n in range(8)}
-    world.dcgm(page, pci=far, hosts=("n1",))
+    world.dcgm(page, pci=far)
     assert dcgm_state(world) == (SourceState.DOWN, "ForeignPage")
-    world.dcgm(page, pci={f"GPU-{n}": f"{pci(n)}.0" for n in range(8)}, hosts=("pod",))
+    world.dcgm(page, pci={f"GPU-{n}": f"{pci(n)}.0" for n in range(8)})
     assert dcgm_state(world) == (SourceState.UP, "")
 
 
 def test_a_page_of_this_host_name_with_foreign_gpus_is_refused() -> None:
     world = World().start()
-    world.dcgm({"GPU-of-somebody-else": {}}, hosts=("n1",))
+    world.dcgm({"GPU-of-somebody-else": {}})
     assert dcgm_state(world) == (SourceState.DOWN, "ForeignPage")
 
 

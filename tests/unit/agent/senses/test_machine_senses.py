@@ -14,13 +14,12 @@ import pytest
 
 from agent.senses.host import host_processes, host_seen
 from agent.senses.machine import Machine, MachineSense, simulated
-from agent.senses.sysfs import aer_counters, network_ports, nvidia_minors, pci_functions
+from agent.senses.sysfs import aer_counters, network_ports, pci_functions
 from agent.senses.udev import UdevError, UdevMonitor, concerns_gpus
 from hack.sim.driver import NODES, set_gpu
 from rules.judge.observation import (
     AerCounters,
     AerSeen,
-    DevNodesSeen,
     HostSeen,
     NetworkPort,
     PciFunction,
@@ -87,12 +86,6 @@ def test_the_bridges_above_a_gpu_are_those_on_its_way(tmp_path: Path) -> None:
     assert found == {"0000:1b:00.0": ("0000:00:1b.0", "0000:1a:00.0"), "0000:3b:00.0": ()}
 
 
-def test_device_files_are_those_of_gpus_only(tmp_path: Path) -> None:
-    for name in ("nvidia0", "nvidia11", "nvidiactl", "nvidia-uvm", "nvidia0x", "null"):
-        (tmp_path / name).touch()
-    assert nvidia_minors(tmp_path) == (0, 11)
-
-
 def test_numa_nodes_without_cpus_do_not_count(tmp_path: Path) -> None:
     for number, cpus in ((0, "0-31\n"), (1, "32-63\n"), (8, "\n")):
         node = tmp_path / "node" / f"node{number}"
@@ -130,13 +123,13 @@ def facts_of(machine: Machine, looks: int = 1) -> list[object]:
     return facts
 
 
-def test_one_look_sees_bus_device_files_and_host() -> None:
+def test_one_poll_reads_bus_and_host() -> None:
     gpu = PciFunction(address="0000:3b:00.0", vendor=0x10DE, device_class=0x0302)
-    facts = facts_of(Machine(functions=lambda: (gpu,), minors=lambda: (0,)), looks=2)
+    facts = facts_of(Machine(functions=lambda: (gpu,)), looks=2)
     kinds = [type(fact) for fact in facts]
     assert kinds == [
-        *(PciSeen, DevNodesSeen, SourceChanged, SourceChanged, HostSeen),
-        *(PciSeen, DevNodesSeen),
+        *(PciSeen, SourceChanged, SourceChanged, HostSeen),
+        PciSeen,
     ]
 
 
@@ -148,7 +141,7 @@ def test_what_a_pod_cannot_see_is_said_once_and_a_broken_description_is_passed_o
             raise ValueError("a file that is being written")
         return seen.pop(0)
 
-    facts = facts_of(Machine(functions=lambda: (), minors=lambda: (), host=host), looks=16)
+    facts = facts_of(Machine(functions=lambda: (), host=host), looks=16)
     said = [
         (fact.state, fact.reason)
         for fact in facts
@@ -165,7 +158,7 @@ def test_a_host_around_the_limit_is_said_once_to_have_too_many_processes() -> No
     )
     seen = [crowd, fewer, crowd, fewer, fewer, fewer, fewer, fewer, fewer]
     looks = iter(seen)
-    machine = Machine(functions=lambda: (), minors=lambda: (), host=lambda _: next(looks))
+    machine = Machine(functions=lambda: (), host=lambda _: next(looks))
     facts = facts_of(machine, looks=4 * len(seen))
     said = [
         (fact.state, fact.reason)
@@ -181,7 +174,7 @@ def test_a_machine_without_a_pci_bus_has_no_such_source() -> None:
     def nothing() -> tuple[PciFunction, ...]:
         raise FileNotFoundError("/sys/bus/pci/devices")
 
-    changed, _, host = facts_of(Machine(functions=nothing, minors=lambda: ()))
+    changed, _, host = facts_of(Machine(functions=nothing))
     assert isinstance(changed, SourceChanged)
     assert (changed.state, changed.reason) == (SourceState.ABSENT, "NoPciBus")
     assert isinstance(host, HostSeen)
@@ -192,12 +185,10 @@ def test_a_simulated_machine_changes_with_its_file(tmp_path: Path) -> None:
     path.write_bytes((NODES / "h100-8-nvswitch.yaml").read_bytes())
     machine = simulated(str(path))
     assert len(machine.functions()) == 8
-    assert machine.minors() == tuple(range(8))
     set_gpu(path, 3, lost=True)
     assert [each.config_space_ok for each in machine.functions()].count(False) == 1
     set_gpu(path, 3, unplugged=True)
     assert len(machine.functions()) == 7
-    assert len(machine.minors()) == 7
 
 
 def test_ports_of_adapters_are_read_and_odd_ones_left_out(tmp_path: Path) -> None:
@@ -241,7 +232,7 @@ def test_pcie_errors_are_the_kernels_totals_of_gpus_that_have_them(tmp_path: Pat
 
 def test_pcie_errors_are_looked_at_with_the_slow_looks_and_silence_costs_nothing() -> None:
     counted = AerCounters(address=GPU.address, correctable=0, nonfatal=0, fatal=0)
-    machine = Machine(functions=lambda: (GPU,), minors=lambda: (), aer=lambda _: (counted,))
+    machine = Machine(functions=lambda: (GPU,), aer=lambda _: (counted,))
     facts = facts_of(machine, looks=5)
     assert [fact.functions for fact in facts if isinstance(fact, AerSeen)] == [(counted,)] * 2
     machine = machine._replace(aer=lambda _: ())
@@ -271,7 +262,7 @@ def test_a_bus_that_cannot_be_read_now_is_down_and_not_absent() -> None:
     def exhausted() -> tuple[PciFunction, ...]:
         raise OSError(errno.ENFILE, os.strerror(errno.ENFILE))
 
-    changed, _ = facts_of(Machine(functions=exhausted, minors=lambda: ()))[:2]
+    changed, _ = facts_of(Machine(functions=exhausted))[:2]
     assert isinstance(changed, SourceChanged)
     assert (changed.state, changed.reason) == (SourceState.DOWN, "OutOfFiles")
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from rules.catalog.thresholds import DEFAULT_RULES, Threshold
-from rules.judge.gauge import Gauge, Latch
+from rules.judge.memory import Gauge, Latch
 
 HOT: Threshold = msgspec.structs.replace(
     DEFAULT_RULES["ThermalSlowdown"], value=90, clear=80, count=3, window=5

@@ -1,34 +1,138 @@
-"""Small things add up: states that flap, repairs that do not last, events over a day's budget.
+"""Conclusions from several incidents: one cause for many GPUs, states that flap, repairs that do
+not last, contained errors every day.
 
-`judge` calls `add_up` after every observation, with the state before it. The counts lie in the
-`ledger`; what a person repaired is counted anew.
+`judge` calls `merge_common` whenever incidents changed, and `add_up` after every observation, with
+the state before it. A tray without power, a fabric that restarts or a switch that fails is one
+fault of the node with one repair, not eight of its GPUs. Counts lie in the ledger; what a person
+repaired is counted anew.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
-from rules.catalog.reason import Action, ClosesKind, Severity
+from rules.api.health import MAX_EVIDENCE
+from rules.catalog.reason import Action, ClosesKind, Severity, strength
 from rules.catalog.reasons import REASONS
-from rules.judge.burst import REASON_LOST, is_lost, settled, stronger_action
+from rules.catalog.thresholds import Thresholds
+from rules.catalog.xid import REPEATING_XIDS
+from rules.judge.burst import FABRIC_XIDS, is_lost, settled, stronger_action
 from rules.judge.closing import NOT_CONFIRMED
-from rules.judge.facts.presence import LOST_POLL, MISMATCH
-from rules.judge.facts.readings import LINK_ERRORS
+from rules.judge.expected_gpus import gpu_addresses
+from rules.judge.facts.presence import MISMATCH
 from rules.judge.facts.standing import record_standing
 from rules.judge.incident import (
+    MAX_LINKS,
+    MAX_MEMBERS,
     Finding,
     Incident,
     IncidentPhase,
     Named,
+    Scope,
+    closed,
     held_still,
+    replace_all,
     with_conclusion,
 )
 from rules.judge.observation import SourceName
 from rules.judge.recording import BEFORE_START, CONTAINED_ERROR, surroundings
-from rules.judge.state import Judging, NodeState, close_where, find_gpu
+from rules.judge.state import MAX_GPUS, Judging, NodeState, find_gpu
 from rules.text.printable import count
+
+COMMON: Final = "CommonCause"
+FABRIC_FAILED: Final = "FabricStateFailed"
+
+
+def merge_common(on: Judging) -> Judging:
+    """Make one incident of scope Node of those that a common cause explains."""
+    if not on.state.gpus:
+        return on  # none is about known GPUs, and a flood of lines need not ask each of them
+    alike: dict[tuple[str, bool, bool], list[Incident]] = {}
+    repaired_at = on.state.node.repaired_at
+    for incident in on.state.incidents:
+        if incident.active and _may_be_common(on.state, incident):
+            # What ends those of before a reboot or a repair says nothing about those after it.
+            mended = incident.first_seen < repaired_at
+            alike.setdefault((incident.row.reason, incident.rebooted, mended), []).append(incident)
+    most = _gpus_here(on.state)
+    for group in alike.values():
+        if len(group) > 1 and (together := _together(group, most, on.thresholds)):
+            on = _merged(on, together)
+    return on
+
+
+def _may_be_common(state: NodeState, incident: Incident) -> bool:
+    """Judged, and about known GPUs.
+
+    A missing count and a program's repeats have rules of their own; what concerns a whole NVLink
+    domain is one finding already.
+    """
+    judged = incident.phase is IncidentPhase.SETTLED and incident.held_at is None
+    if not judged or incident.row.reason == MISMATCH:
+        return False
+    if incident.row.severity is Severity.INFO and not FABRIC_XIDS.isdisjoint(incident.xids):
+        return False  # what the table says to ignore, however many print it
+    if incident.scope is Scope.DOMAIN and incident.row.reason != FABRIC_FAILED:
+        return False
+    if not REPEATING_XIDS.isdisjoint(incident.xids):
+        return False
+    keys = _gpus_of(incident)
+    return bool(keys) and all(find_gpu(state, key, key) is not None for key in keys)
+
+
+def _gpus_of(incident: Incident) -> tuple[str, ...]:
+    return incident.gpus or incident.pci
+
+
+def _gpus_here(state: NodeState) -> int:
+    on_bus = len(gpu_addresses(state.functions, state.excluded))
+    return max(len(state.gpus), state.expected.count, on_bus)
+
+
+def _together(group: Sequence[Incident], most: int, thresholds: Thresholds) -> Sequence[Incident]:
+    """The incidents that began within a minute of each other on at least half of the GPUs."""
+    window_s, share = thresholds["CommonCauseWindow"].value, thresholds["CommonCause"].value
+    ordered = sorted(group, key=lambda incident: incident.first_seen)
+    for first in ordered:
+        within = [i for i in ordered if 0 <= i.first_seen - first.first_seen <= window_s]
+        gpus = {gpu for incident in within for gpu in _gpus_of(incident)}
+        if len(within) > 1 and len(gpus) > 1 and len(gpus) >= share * most:
+            return within
+    return ()
+
+
+def _merged(on: Judging, together: Sequence[Incident]) -> Judging:
+    """The first of them goes on as the incident of the node; the others end in it."""
+    first, *others = together
+    gravest = max(together, key=lambda incident: strength(incident.row))
+    members = tuple(dict.fromkeys(m for i in (gravest, *together) for m in i.members))
+    home = replace(
+        first,
+        row=gravest.row,
+        members=members[:MAX_MEMBERS],
+        answer=gravest.answer,
+        floor=gravest.floor,
+        scope=Scope.NODE,
+        gpus=tuple(dict.fromkeys(g for i in together for g in i.gpus))[:MAX_GPUS],
+        pci=tuple(dict.fromkeys(p for i in together for p in i.pci))[:MAX_GPUS],
+        mig=None,
+        links=tuple(dict.fromkeys(n for i in together for n in i.links))[:MAX_LINKS],
+        sources=tuple(dict.fromkeys(s for i in together for s in i.sources))[:8],
+        last_seen=max(i.last_seen for i in together),
+        touched_at=max(i.touched_at for i in together),
+        count=sum(i.count for i in together),
+        evidence=tuple(dict.fromkeys(e for i in together for e in i.evidence))[:MAX_EVIDENCE],
+        reset_at=None,
+    )
+    home = settled(home, on.now, surroundings(on.state), on.thresholds)
+    ended = {other.id: closed(other, on.now, COMMON) for other in others}
+    return on.then(
+        replace(on.state, incidents=replace_all(on.state.incidents, {**ended, home.id: home}))
+    )
+
 
 _CLOSED: Final = "closed "
 _RESET: Final = "reset after "
@@ -40,26 +144,7 @@ _WINDOW: Final = "BudgetWindow"
 _REPAIRABLE: Final = (Action.RESET_GPU, Action.RESTART_NODE, Action.POWER_CYCLE)
 
 
-class Budget(NamedTuple):
-    """What may happen so often in `BudgetWindow`; the reason names the threshold, too.
-
-    While one of `told_by` stands, that tells of the same trouble, and more.
-    """
-
-    what: str
-    reason: str
-    source: SourceName
-    told_by: tuple[str, ...] = ()
-
-
-BUDGETS: Final = (
-    Budget(CONTAINED_ERROR, "ContainedErrorsOften", SourceName.KERNEL_LOG),
-    Budget(LINK_ERRORS, "NVLinkErrorsOften", SourceName.NVML, ("NVLinkErrorRate",)),
-    Budget(LOST_POLL, "GPULostOften", SourceName.NVML, (REASON_LOST, MISMATCH)),
-)
-
-_BY_REASON: Final = {budget.reason: budget for budget in BUDGETS}
-_BUDGETS: Final = {budget.what: budget for budget in BUDGETS}
+CONTAINED_OFTEN: Final = "ContainedErrorsOften"
 
 
 def add_up(before: NodeState, on: Judging) -> Judging:
@@ -67,8 +152,7 @@ def add_up(before: NodeState, on: Judging) -> Judging:
     if on.state.incidents is not before.incidents:
         on = _endings(before, on)
     if on.state.ledger is not before.ledger:
-        on = _over_budget(before, on)
-    on = _within_budget_again(on)
+        on = _contained_often(before, on)
     return _next_rung(before, on)
 
 
@@ -167,43 +251,27 @@ def _kept_open(on: Judging, old: Incident, incident: Incident, held_at: float) -
     )
 
 
-def _over_budget(before: NodeState, on: Judging) -> Judging:
+def _contained_often(before: NodeState, on: Judging) -> Judging:
+    """Report a GPU with more contained memory errors within a day than chance explains."""
     hours = round(on.thresholds[_WINDOW].value / _HOUR_S)
     for (owner, what), entry in on.state.ledger.items():
-        budget = _BUDGETS.get(what)
-        if budget is None or before.ledger.get((owner, what)) is entry:
+        if what != CONTAINED_ERROR or before.ledger.get((owner, what)) is entry:
             continue
         who = _named(on.state, owner)
         seen = on.times((owner, *who), what, _WINDOW)
-        if seen < on.thresholds[budget.reason].value:
-            continue
-        active = {i.row.reason for i in on.state.incidents if i.active and i.concerns(who)}
-        if budget.reason not in active and not active.isdisjoint(budget.told_by):
+        if seen < on.thresholds[CONTAINED_OFTEN].value:
             continue
         finding = Finding(
             at=on.now,
-            row=REASONS[budget.reason],
+            row=REASONS[CONTAINED_OFTEN],
             gpu=who.uuid,
             pci=who.pci,
-            source=budget.source,
+            source=SourceName.KERNEL_LOG,
             evidence=f"{what}: {count(seen, 'time')} within {hours} h",
             counts=False,
         )
         on = record_standing(on, finding)
     return on
-
-
-def _within_budget_again(on: Judging) -> Judging:
-    """A budget's finding that closes on its state does so after a window without an event."""
-    over = {
-        incident.id
-        for incident in on.state.incidents
-        if incident.active
-        and (budget := _BY_REASON.get(incident.row.reason)) is not None
-        and incident.row.closes_on.kind is ClosesKind.STATE
-        and not _total(on, incident, budget.what, _WINDOW)
-    }
-    return close_where(on, lambda i: i.id in over, ClosesKind.STATE) if over else on
 
 
 def _note(on: Judging, incident: Incident, what: str, window: str) -> Judging:
