@@ -19,14 +19,15 @@ from remediator.kubectl.command import (
     CommandError,
     Terminal,
     document,
-    fitted,
 )
-from rules.text.printable import count, printable
+from rules.text.printable import count, is_pasteable, printable
 from rules.text.user_input import CommandParser
 
 PROGRAM: Final = "kubectl gpuward"
 INTERRUPTED: Final = 130
 TRACEBACK: Final = "GPUWARD_TRACEBACK"
+COMPLETED_WITHIN_S: Final = 2.0
+"""Whoever presses Tab waits no longer for a cluster that is away."""
 DRY: Final = (
     "dry run, checked by the API server: nothing was changed; without it this would be said:"
 )
@@ -211,9 +212,7 @@ def main(arguments: list[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     top = parser()
     if "_ARGCOMPLETE" in os.environ:  # a shell asks what may come next (docs/cli.md)
-        from remediator.kubectl.completion import complete
-
-        complete(top)
+        _complete(top)
     # Bytes that the locale cannot read become text: nothing that is sent may hold surrogates.
     words = sys.argv[1:] if arguments is None else arguments
     options = top.parse_args([os.fsencode(word).decode(errors="replace") for word in words])
@@ -228,7 +227,7 @@ def main(arguments: list[str] | None = None) -> int:
     except CommandError as error:
         if error.report:
             _print(error.report, options)
-        print(fitted(f"{PROGRAM}: {printable(str(error))}", sys.stderr), file=sys.stderr)
+        print(f"{PROGRAM}: {printable(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print(f"{PROGRAM}: interrupted", file=sys.stderr)
@@ -250,6 +249,39 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{PROGRAM}: unexpected {what}; {remedy}", file=sys.stderr)
         return 1
     return 0
+
+
+def _complete(top: argparse.ArgumentParser) -> None:
+    """Offer a shell what may come next, and GPU nodes where a node's name may stand; ends the
+    program.
+    """
+    import asyncio
+
+    from argcomplete.completers import BaseCompleter
+    from argcomplete.finders import CompletionFinder
+    from argcomplete.io import warn
+
+    from remediator.kubectl.cluster import connect
+    from rules.api.names import LABEL_GPUS
+
+    async def listed(options: argparse.Namespace) -> list[str]:
+        async with connect(options, warn) as cluster:
+            found = await cluster.nodes(LABEL_GPUS)
+            return [node.name for node in found if is_pasteable(node.name)]
+
+    class Nodes(BaseCompleter):
+        def __call__(
+            self, *, action: argparse.Action, parsed_args: argparse.Namespace, **_: Any
+        ) -> list[str]:
+            if action.metavar not in {"NODE", "NODE|SESSION"}:
+                return []
+            try:
+                return asyncio.run(asyncio.wait_for(listed(parsed_args), COMPLETED_WITHIN_S))
+            except (CommandError, TimeoutError, OSError) as error:
+                warn(str(error))
+                return []
+
+    CompletionFinder()(top, default_completer=Nodes())
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -361,10 +393,7 @@ def _text(answer: Answer, options: argparse.Namespace) -> str:
 
 
 def _print(answer: Answer, options: argparse.Namespace) -> None:
-    text = _text(answer, options)
-    if isinstance(answer, str):
-        text = fitted(text, sys.stdout)
-    print(text, flush=True)
+    print(_text(answer, options), flush=True)
 
 
 if __name__ == "__main__":

@@ -46,8 +46,6 @@ _WHOLE: Final = re.compile(
 """What is one word in a sentence: a command up to the end of its clause, a moment and its zone."""
 _BETWEEN: Final = "   "
 """What stands between two columns, and in no sentence."""
-_VERDICT: Final = re.compile(r"^(FAIL|warn|ok) +")
-"""The first word of a sentence of `preflight`, set apart as in a column."""
 _UNBROKEN: Final = "\x00"
 """Stands for a blank where no line may end; printable text has none."""
 _QUOTE: Final = "> "
@@ -136,7 +134,7 @@ class Terminal:
 
     def say(self, line: str) -> None:
         """Print a line of progress."""
-        sys.stderr.write(f"{fitted(printable(line), sys.stderr)}\n")
+        sys.stderr.write(f"{printable(line)}\n")
         sys.stderr.flush()
 
     def ask(self, question: str) -> None:
@@ -148,7 +146,7 @@ class Terminal:
             return
         if not sys.stdin.isatty():
             raise CommandError(f"{printable(question)} Nothing was done; agree with --yes")
-        sys.stderr.write(f"{fitted(f'{printable(question)} [y/N]', sys.stderr)} ")
+        sys.stderr.write(f"{printable(question)} [y/N] ")
         sys.stderr.flush()
         if self._answer() not in {"y", "yes"}:
             raise CommandError("nothing was done")
@@ -213,24 +211,6 @@ def fold(line: str, width: int = WIDTH) -> list[str]:
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
     return [piece.replace(_UNBROKEN, " ") for piece in folded] or [""]
-
-
-def fitted(text: str, stream: TextIO) -> str:
-    """On a terminal, sentences that are wider than it are folded at words; rows of tables and
-    evidence stay whole, as does everything that goes elsewhere.
-    """
-    width = _terminal(stream)
-    if width is None:
-        return text
-    return "\n".join(
-        piece
-        for line in text.split("\n")
-        for piece in (
-            fold(line, width + GUTTER)
-            if len(line) > width and _BETWEEN not in _VERDICT.sub("", line.strip())
-            else [line]
-        )
-    )
 
 
 def quoted(text: str) -> str:

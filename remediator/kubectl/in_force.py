@@ -14,7 +14,7 @@ import msgspec
 from remediator.kube.resources import REMEDIATOR_SELECTOR
 from remediator.kubectl.cluster import NOT_ENDED, Cluster
 from remediator.kubectl.command import CommandError
-from remediator.view.acts import resume_command
+from remediator.view.people import resume_command
 from remediator.view.times import age, span
 from rules.api.leader_status import WELL, LeaderStatus, leader_status
 from rules.api.names import COMPONENT_REMEDIATOR, LABEL_OPT_OUT

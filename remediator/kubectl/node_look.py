@@ -20,7 +20,7 @@ from remediator.kubectl.in_force import (
     unusable,
 )
 from remediator.view.people import part_of_people
-from rules.api.gpu_record import Moved, RecordStatus, RecordView, came_from, record_names
+from rules.api.gpu_record import RecordStatus, RecordView, record_names
 from rules.api.health import IncidentStatus
 from rules.api.nodes import AgentPod, FreshNode, HealthView, NodeView, PauseView, QuarantineView
 from rules.api.quarantine import Mode, gravest_reason
@@ -75,8 +75,6 @@ class NodeLook:
     """Oldest first."""
     repeat_offenders: tuple[RecordStatus, ...] = ()
     """What failed here again and again: its GPUs, the node itself."""
-    moved: tuple[Moved, ...] = ()
-    """In which nodes GPUs of this one were before."""
     pauses: tuple[PauseView, ...] = ()
     """Those that cover it now."""
     agents: tuple[AgentPod, ...] | None = None
@@ -217,7 +215,6 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
         health=health,
         sessions=tuple(sessions),
         repeat_offenders=tuple(o.status for o in kept if is_repeat_offender(o.status, now)),
-        moved=came_from(name, health, kept),
         pauses=tuple(sorted(pauses, key=lambda pause: pause.metadata.name)),
         agents=None if agents is None else tuple(agents),
         policy=policy,

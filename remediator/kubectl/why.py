@@ -20,6 +20,7 @@ from remediator.kubectl.command import (
     CommandError,
     Terminal,
     labelled,
+    quoted,
     width_for,
 )
 from remediator.kubectl.node_look import NodeLook, leading_reason, look_at, nearest, phase_words
@@ -31,19 +32,17 @@ from remediator.kubectl.why_node import (
     left_to_people,
     mark_lines,
 )
-from remediator.view.acts import node_acts, taking_out
 from remediator.view.explanation import blockers, next_step
-from remediator.view.people import MUSTS
+from remediator.view.people import MUSTS, node_acts, taking_out
 from remediator.view.shapes import Blocker
 from remediator.view.times import age
-from rules.api.gpu_record import went_to
 from rules.api.health import plain
 from rules.api.mark import marked, read_note
 from rules.api.names import ANNOTATION_HOLD, API_VERSION
 from rules.api.nodes import QuarantineView
 from rules.api.object_name import api_path
 from rules.api.pods import PodView
-from rules.api.quarantine import Phase, TimelineEntry, ValidationCheck, pods_of
+from rules.api.quarantine import Phase, TimelineEntry, pods_of
 from rules.api.sentences import let_go_by, some, these
 from rules.api.timestamps import parse_time, utc, utc_of
 from rules.catalog.why_not import WhyNot, runbook
@@ -76,7 +75,7 @@ async def why(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> Ans
         return [_item(look)]
     gone = look.node is None and not look.node_hidden
     wide, width = options.output == "wide", width_for(sys.stdout)
-    lines = await _gone(cluster, look) if gone else why_lines(look, wide=wide, width=width)
+    lines = _gone(look) if gone else why_lines(look, wide=wide, width=width)
     return "\n".join([*([above, ""] if above else []), *lines])
 
 
@@ -120,26 +119,19 @@ def _pods_named(session: QuarantineView) -> frozenset[str]:
     return frozenset(drain.recent).union(*(pods.names for pods in (*told, *blocked)))
 
 
-async def _gone(cluster: Cluster, look: NodeLook) -> list[str]:
+def _gone(look: NodeLook) -> list[str]:
     """A node that is no more: what its last session kept."""
     last = look.sessions[-1]
     since = age(last.status.phase_since or last.metadata.creation_timestamp, look.now)
     lines = [f"{look.name}: there is no such node any more"]
     lines += labelled("last", [f"session {last.name} is {phase_words(last)} for {since}"])
     lines += labelled("", [last.status.message] if last.status.message else [])
-    kept = last.status.evidence.get("incidents")
-    causes = []
-    for incident in kept if isinstance(kept, list) else ():
-        if isinstance(incident, dict):
-            causes.append(f"{incident.get('reason', '?')} ({incident.get('severity', '?')})")
-            causes += [f"  > {line}" for line in incident.get("evidence", ())]
-    lines += labelled("cause", causes)
-    try:
-        moved = went_to(look.name, await cluster.healths(), await cluster.records())
-    except CommandError:
-        moved = ()  # who may not read them is told the rest
-    lines += labelled("now", [f"{one.clause}: kubectl gpuward why {one.node}" for one in moved])
-    return lines + labelled("before", [sessions_of(look.name)])
+    causes = [
+        text
+        for cause in last.spec.causes
+        for text in (f"{cause.reason} ({cause.severity})", f"  {quoted(cause.message)}")
+    ]
+    return lines + labelled("cause", causes) + labelled("before", [sessions_of(look.name)])
 
 
 def _item(look: NodeLook) -> dict[str, Any]:
@@ -186,7 +178,7 @@ def why_lines(look: NodeLook, *, wide: bool = False, width: int = WIDTH) -> list
         ("cause", cause_lines(look, session, wide=wide)),
         ("done", _done(look, session, wide=wide)),
         ("ladder", _ladder(look, session)),
-        ("tested", _tested(session, wide=wide)),
+        ("tested", _tested(session)),
         ("blocked", _blocked(told)),
         ("next", _next(look, session)),
         ("marks", mark_lines(look, session)),
@@ -258,22 +250,17 @@ def _pods(session: QuarantineView | None) -> Iterator[str]:
         yield f"gang: {some([str(gang) for gang in gangs])}"
 
 
-def _tested(session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
-    """The tests under load before the release: the last one, and what it found wrong."""
-    tests = session.status.validation if session is not None else ()
-    for test in tests if wide else tests[-1:]:
+def _tested(session: QuarantineView | None) -> Iterator[str]:
+    """The last test under load, and the checks that did not pass."""
+    for test in session.status.validation[-1:] if session is not None else ():
         said = f": {test.message}" if test.message else ""
         at = utc_of(test.ended_at or test.started_at)
         yield f"{at} {test.state} by {test.provider}, Job {test.object}{said}"
-        yield from (f"  {_check(c)}" for c in test.checks if wide or c.verdict != "pass")
-
-
-def _check(check: ValidationCheck) -> str:
-    gpu = f" on {'GPU ' if check.gpu.isdecimal() else ''}{check.gpu}" if check.gpu else ""
-    value = f", {check.value:g} {check.unit}".rstrip() if check.value is not None else ""
-    floor = f", at least {check.floor:g}" if check.floor is not None else ""
-    note = f"; {check.note}" if check.note else ""
-    return f"{check.verdict}: {check.id}{gpu}{value}{floor}{note}"
+        for check in test.checks:
+            if check.verdict != "pass":
+                gpu = f" on {check.gpu}" if check.gpu else ""
+                note = f"; {check.note}" if check.note else ""
+                yield f"  {check.verdict}: {check.id}{gpu}{note}"
 
 
 def _headline(look: NodeLook, session: QuarantineView | None) -> str:
@@ -366,8 +353,6 @@ def _ladder(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
 def _history(look: NodeLook) -> Iterator[str]:
     for record in look.repeat_offenders:
         yield faults_said(record, look.now)
-    for moved in look.moved:
-        yield f"{moved.clause}: kubectl gpuward why {moved.node}"
     past = [session for session in look.sessions if not is_open(session)]
     if past:
         last = past[-1]

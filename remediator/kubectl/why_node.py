@@ -9,8 +9,7 @@ from typing import Final
 from remediator.kube.resources import AGENT_SELECTOR
 from remediator.kubectl.node_look import NodeLook, has_gpus
 from remediator.kubectl.why_causes import disagreement
-from remediator.view.acts import resume_command
-from remediator.view.people import clock_said, degraded_of, pause_lines
+from remediator.view.people import clock_said, degraded_of, pause_lines, resume_command
 from remediator.view.times import age, span
 from rules.api import names
 from rules.api.health import MAX_GPUS, SourceStatus, said_count

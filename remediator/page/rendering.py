@@ -23,8 +23,8 @@ from markupsafe import Markup, escape
 
 from remediator.view import shapes
 from remediator.view.fleet_view import MAX_GPUS
+from remediator.view.node_view import lasted
 from remediator.view.people import degraded_of
-from remediator.view.timeline import lasted
 from remediator.view.times import age, duration
 from rules.api.object_name import is_object_name
 from rules.api.quarantine import DrainStatus

@@ -1,28 +1,196 @@
-"""The page of one node: its health, taints, sessions and timeline. Pure."""
+"""The page of one node: its health, taints and sessions, and all that happened to it as one list
+in time: faults, sessions, repairs, tests, people. Pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Final
 
-from remediator.view.acts import acts_on
 from remediator.view.fleet_view import node_row
-from remediator.view.people import clock_said, pause_scope
+from remediator.view.people import acts_on, clock_said, pause_scope
 from remediator.view.session_view import session_detail
-from remediator.view.shapes import NodeMark, NodePage
+from remediator.view.shapes import NodeMark, NodePage, TimelineItem
 from remediator.view.state import PageState
-from remediator.view.timeline import SHOWN_ITEMS, node_timeline
+from remediator.view.times import span
+from rules.api.health import HealthStatus
 from rules.api.mark import read_note
 from rules.api.names import ANNOTATION_HOLD, TAINT_QUARANTINE
-from rules.api.nodes import NodeView
+from rules.api.nodes import NodeView, QuarantineView
+from rules.api.quarantine import Phase, TimelineEntry
+from rules.api.timestamps import format_time, parse_time
+from rules.catalog.explanations import places
 from rules.fleet.node_health import UNKNOWN
+from rules.repair.parts import GPU_REPLACED, kept_replacements
+from rules.session.causes import DELETED_BY
 from rules.session.halts import opt_out_unheard
-from rules.session.observation import opted_out, pause_covers
+from rules.session.observation import is_open, opted_out, pause_covers
 from rules.session.owners import failed_owner
+from rules.session.people.said import said_at
 from rules.session.repeat_offenders import faults_said, is_repeat_offender
-from rules.session.status import sentence
+from rules.session.status import BY_GPUWARD, BY_PERSON, LET_GO, PAUSED_BY, sentence
 
+SHOWN_ITEMS: Final = 80
+_A_PERSON: Final = "a person"
+_ELSEWHERE: Final = ("Repair", "Test", GPU_REPLACED)
+"""Steps of a session's timeline that `status.repair`, `status.validation` and the evidence hold
+with more detail."""
 _CORDON_TAINT = "node.kubernetes.io/unschedulable"
 """Kubernetes adds it to every cordon; the cordon has its own line."""
+
+
+class Lane(StrEnum):
+    """What an item is about, from the cause to the cure."""
+
+    FAULT = "fault"
+    SESSION = "session"
+    REPAIR = "repair"
+    TEST = "test"
+    NODE = "node"
+    PERSON = "person"
+
+
+def node_timeline(
+    sessions: Sequence[QuarantineView], health: HealthStatus | None, now: float
+) -> list[TimelineItem]:
+    """The node's items, oldest first: its sessions, and the faults that its agent reports."""
+    found = [*_faults(health)] if health is not None else []
+    for session in sessions:
+        found += _phases(session)
+        found += _repairs_and_tests(session)
+        found += _asked(session, now)
+        found += _entries(session)
+    timed = [item for item in found if parse_time(item.at) is not None]
+    # Sessions hold whole seconds: of one second, causes come before what follows from them.
+    return sorted(timed, key=lambda item: (int(_time(item.at)), list(Lane).index(Lane(item.lane))))
+
+
+def lasted(item: TimelineItem) -> str:
+    """`14m`; "goes on" where it has no end, "" for a moment."""
+    if not item.until:
+        return "goes on"
+    ended = parse_time(item.until)
+    return span(ended - _time(item.at)) if ended is not None and ended > _time(item.at) else ""
+
+
+def _time(at: str) -> float:
+    return parse_time(at) or 0.0
+
+
+def _moment(lane: Lane, at: str, what: str, said: str, session: str, by: str = "") -> TimelineItem:
+    return TimelineItem(lane=lane, at=at, until=at, what=what, said=said, session=session, by=by)
+
+
+def _phases(session: QuarantineView) -> Iterator[TimelineItem]:
+    """Each phase from its beginning to that of the next; the end of a session is a moment."""
+    entries = [e for e in session.status.timeline if e.step in set(Phase)]
+    shadow = " (Shadow)" if session.status.mode == "Shadow" else ""
+    if not session.status.phase:
+        yield TimelineItem(
+            lane=Lane.SESSION,
+            at=session.metadata.creation_timestamp,
+            until="",
+            what="opened",
+            state=Phase.PENDING,
+            said="the remediator has not reconciled it yet",
+            session=session.name,
+        )
+    after = [entry.at for entry in entries[1:]]
+    last = "" if is_open(session) else session.status.phase_since
+    for entry, later in zip(entries, [*after, last], strict=False):
+        yield TimelineItem(
+            lane=Lane.SESSION,
+            at=entry.at,
+            until=entry.at if Phase(entry.step).ended else later,
+            what=f"{entry.step}{shadow}",
+            state=entry.step,
+            said=entry.message,
+            session=session.name,
+        )
+
+
+def _repairs_and_tests(session: QuarantineView) -> Iterator[TimelineItem]:
+    for attempt in session.status.repair:
+        by = f"by {attempt.adapter}" if attempt.adapter else ""
+        numbered = f"attempt {attempt.attempt}" if attempt.attempt > 1 else ""
+        yield TimelineItem(
+            lane=Lane.REPAIR,
+            at=attempt.asked_at or attempt.started_at,
+            until=attempt.ended_at,
+            what=attempt.step,
+            state=attempt.state,
+            said=": ".join(filter(None, (" ".join(filter(None, (by, numbered))), attempt.proof))),
+            session=session.name,
+        )
+    for swap in kept_replacements(session.status.evidence):
+        yield _moment(Lane.REPAIR, swap.at, swap.short, swap.clause, session.name)
+    for test in session.status.validation:
+        yield TimelineItem(
+            lane=Lane.TEST,
+            at=test.started_at,
+            until=test.ended_at,
+            what=f"test under load by {test.provider}" if test.provider else "test under load",
+            state=test.verdict or test.state,
+            said=test.message,
+            session=session.name,
+        )
+
+
+def _asked(session: QuarantineView, now: float) -> Iterator[TimelineItem]:
+    """What people asked of the session."""
+    for position, cause in enumerate(session.spec.causes):
+        if cause.source == "Human":
+            # Of a cause without a time: only the first was there when the session was opened.
+            at = said_at(cause.at, session, now)
+            when = session.metadata.creation_timestamp if at is None else format_time(at)
+            what = f"quarantine asked for{' later' if position and at is None else ''}"
+            by = cause.by or _A_PERSON
+            yield _moment(Lane.PERSON, when, what, cause.message, session.name, by)
+    asked = session.spec.release
+    at = said_at(asked.at, session, now) if asked is not None and is_open(session) else None
+    if asked is not None and at is not None:
+        by, when = asked.by or _A_PERSON, format_time(at)
+        yield _moment(Lane.PERSON, when, "release asked for", asked.reason, session.name, by)
+
+
+def _entries(session: QuarantineView) -> Iterator[TimelineItem]:
+    """Steps of the session's own timeline that are no phase: what people did, and boots."""
+    for entry in session.status.timeline:
+        by = entry.by if entry.by != BY_PERSON else _A_PERSON
+        if entry.step in set(Phase):
+            if Phase(entry.step).ended and entry.by and entry.by != BY_GPUWARD:
+                yield _ended_by_person(session, entry, by)
+        elif entry.step == LET_GO:
+            what = f"{entry.subject} let go"
+            yield _moment(Lane.PERSON, entry.at, what, entry.message, session.name, by)
+        elif entry.step == PAUSED_BY:
+            yield _moment(Lane.PERSON, entry.at, "paused", entry.message, session.name, by)
+        elif not entry.step.startswith(_ELSEWHERE):
+            yield _moment(Lane.NODE, entry.at, entry.step, entry.message, session.name)
+
+
+def _ended_by_person(session: QuarantineView, entry: TimelineEntry, by: str) -> TimelineItem:
+    asked = session.spec.release
+    if asked is not None and asked.by != DELETED_BY:
+        by = asked.by or by
+    what = "given back" if entry.step == Phase.RELEASED else "session ended"
+    said = (asked.reason if asked is not None else "") or entry.message
+    return _moment(Lane.PERSON, entry.at, what, said, session.name, by)
+
+
+def _faults(health: HealthStatus) -> Iterator[TimelineItem]:
+    for one in health.incidents:
+        closed = f"closed by {one.closed_by}" if one.closed_by else ""
+        where = ", ".join(places(one.reason, one.pci, one.gpus)[:4])
+        yield TimelineItem(
+            lane=Lane.FAULT,
+            at=one.first_seen,
+            until=one.closed_at or ("" if one.active else one.last_seen or one.first_seen),
+            what=one.reason,
+            state=one.severity,
+            said="; ".join(filter(None, (where, closed))),
+        )
 
 
 def node_page(name: str, state: PageState) -> NodePage | None:

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from remediator.page.rendering import render_page
-from remediator.view.fleet_view import fleet_page
-from remediator.view.history_view import history_page
+from remediator.view.fleet_view import fleet_page, history_page
 from remediator.view.node_view import node_page
 from remediator.view.shapes import FleetFilter, NodePage, ReplicaShown, SessionDetail
 from remediator.view.state import PageState, sessions_by_node

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from remediator.view.history_view import drain_seconds, drain_times, history_page, weeks
+from remediator.view.fleet_view import drain_seconds, drain_times, history_page, weeks
 from rules.api.gpu_record import RecordStatus, RecordView
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import QuarantineView

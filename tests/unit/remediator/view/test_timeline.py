@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from remediator.view.node_view import SHOWN_ITEMS, lasted, node_timeline
 from remediator.view.shapes import TimelineItem
 from remediator.view.state import PageState
-from remediator.view.timeline import SHOWN_ITEMS, lasted, node_timeline
 from rules.api.health import HealthStatus, IncidentStatus
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import (

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
 
-from remediator.kubectl.command import fitted, fold, labelled
+from remediator.kubectl.command import fold, labelled
 
 COMMAND = "kubectl gpuward history gpu-02"
 
@@ -20,25 +18,6 @@ def test_walk_a_command_in_a_sentence_is_never_torn(width: int, end: str) -> Non
     assert sum(COMMAND in line for line in lines) == 1
     assert max(map(len, lines)) <= width
     assert " ".join(" ".join(lines).split()) == f"before {said}"
-
-
-class Screen(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-ROW = "gpu-00   Healthy   8/8    " + "x" * 90
-LONG = "13 GPU nodes: 4 healthy, 0 degraded, 7 unhealthy, 2 unknown; 4 cordoned, 7 open sessions"
-
-
-def test_walk_a_terminal_gets_sentences_at_its_width_and_tables_as_they_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    lines = fitted(f"{LONG}\n\n{ROW}", Screen()).split("\n")
-    assert lines[-2:] == ["", ROW]
-    assert max(map(len, lines[:-1])) <= 60
-    assert fitted(LONG, io.StringIO()) == LONG
 
 
 @pytest.mark.parametrize("width", range(40, 100))
