@@ -1,4 +1,4 @@
-"""Make `docs/xid.md` from the catalog: every Xid, what we do, what others do.
+"""Make `docs/xid.md` from the catalog: every Xid and what we do.
 
     python -m hack.catalog.xid_doc
 
@@ -12,7 +12,6 @@ from collections import Counter
 from pathlib import Path
 
 from agent.commands.explain import WHY
-from hack.catalog import comparison
 from rules.catalog.explanations import BUCKETS
 from rules.catalog.nvlink import nvlink5_rules
 from rules.catalog.reason import Action, ReasonClass
@@ -135,8 +134,7 @@ def page() -> str:
     )
     text += "\n".join(table_row(row) for row in used)
     unused = ", ".join(str(row.xid) for row in rows if not row.used)
-    text += f"\n\nKnown but unused, treated as unknown: {unused}.\n\n"
-    text += comparison.xids() + comparison.reasons()
+    text += f"\n\nKnown but unused, treated as unknown: {unused}.\n"
     text += KINDS_INTRODUCTION
     text += "".join(f"| {kind} | {meaning} |\n" for kind, meaning in KIND_MEANINGS.items())
     return text

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hack.catalog import generate, peers, xid_doc
-from rules.catalog.reasons import REASONS, RECOVERY_REASONS, reason_for_sxid, sxid_catalog
+from hack.catalog import generate, xid_doc
+from rules.catalog.reasons import reason_for_sxid, sxid_catalog
 from rules.catalog.xid import catalog
 
 SHARED = Path(__file__).resolve().parents[5] / "shared" / "data" / "catalog"
@@ -18,38 +18,11 @@ def test_the_xid_page_is_current() -> None:
     assert xid_doc.PAGE.read_text("utf-8") == xid_doc.page(), "run python -m hack.catalog.xid_doc"
 
 
-def test_the_page_names_every_xid_and_every_difference() -> None:
+def test_the_page_names_every_xid() -> None:
     page = xid_doc.page()
     for row in catalog().values():
         if row.used:
             assert f"| {row.xid} | {row.name} |" in page
-    assert (
-        "| 109 ContextSwitchTimeout | Fatal, Drain, ResetGPU | RESET_GPU, answers from R570 |"
-        " - | ignored | fatal | reset | non-fatal | warning |" in page
-    )
-
-
-def test_every_reason_is_compared_with_every_peer_and_says_why() -> None:
-    """Must show: per reason, ours, the driver's, DCGM's, each peer's, and why we differ."""
-    page = xid_doc.page()
-    for reason in (*REASONS, *RECOVERY_REASONS):
-        (line,) = [row for row in page.splitlines() if row.startswith(f"| `{reason}` |")]
-        assert line.count(" | ") == 8
-        assert len(line.rpartition(" | ")[0]) > 0
-    compared = page[page.index("## The comparison: every Xid") :]
-    for row in catalog().values():
-        if row.used:
-            (line,) = [
-                r for r in compared.splitlines() if r.startswith(f"| {row.xid} {row.name} ")
-            ]
-            assert line.count(" | ") == 18
-            assert not line.endswith("|  |")
-
-
-def test_the_peers_are_what_the_published_catalog_says() -> None:
-    if not SHARED.exists():
-        pytest.skip("the published catalogs do not lie beside this checkout")
-    assert json.loads(peers.PEERS_FILE.read_text("utf-8")) == peers.peers(SHARED)
 
 
 def test_every_xid_in_use_is_described_in_full_sentences() -> None:
