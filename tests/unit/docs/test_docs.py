@@ -67,14 +67,14 @@ def test_the_top_of_a_program_can_be_seen_at_a_glance(program: str) -> None:
     assert len([path for path in (ROOT / program).glob("*.py") if path.stem != "__init__"]) <= 8
 
 
-def test_a_room_can_be_seen_at_a_glance() -> None:
-    """At most 20 files in any folder, tests too."""
+def test_a_package_can_be_seen_at_a_glance() -> None:
+    """At most 30 files in any folder, tests too."""
     folders = Counter(
         path.parent.relative_to(ROOT).as_posix()
         for top in ("rules", "agent", "remediator", "hack", "tests")
         for path in (ROOT / top).rglob("*.py")
     )
-    assert {folder: count for folder, count in folders.items() if count > 20} == {}
+    assert {folder: count for folder, count in folders.items() if count > 30} == {}
 
 
 def test_each_test_file_has_a_name_of_its_own() -> None:
