@@ -127,5 +127,5 @@ def test_the_drivers_recovery_action(
 def test_a_state_that_closes_is_a_signal_or_the_name_of_a_look() -> None:
     rows = [*REASONS.values(), *RECOVERY_REASONS.values()]
     named = {row.closes_on.signal for row in rows if row.closes_on.kind is ClosesKind.STATE}
-    looks = {"agent", "dcgm", "driver", "host", "ledger", "nic", "source"}
+    looks = {"agent", "dcgm", "driver", "host", "nic", "source"}
     assert named - set(Signal) == looks
