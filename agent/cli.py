@@ -14,7 +14,7 @@ import sys
 from importlib import import_module
 from typing import Final, NoReturn
 
-from rules.text.user_input import CommandParser, as_parsed, known_options, misplaced
+from rules.text.user_input import CommandParser
 
 EXIT_USAGE: Final = 64
 EXIT_INTERRUPTED: Final = 130
@@ -53,18 +53,14 @@ def main(arguments: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="store_true", help="print the version")
-    known = known_options(parser)
     # Without a command: what there is, as kubectl gpuward answers.
-    words = sys.argv[1:] if arguments is None else arguments
-    given = as_parsed(words or ["--help"], known)
+    given = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if given[:1] == ["--version"]:
         # Imported here: the daemon's start has no use for it.
         from agent.settings import VERSION
 
         sys.stdout.write(f"gpuward {VERSION}\n")
         return 0
-    if wrong := misplaced(given, known):
-        parser.error(wrong)
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     named = next((argument for argument in given if not argument.startswith("-")), "")
     for command, (module, summary) in COMMANDS.items():

@@ -25,22 +25,18 @@ from rules.policy.components import asked_components, repair_needs
 from rules.policy.policy import Policy, effective_view
 from rules.policy.reader import unknown_reasons
 from rules.policy.schema import differences, policy_schema
-from rules.text.user_input import as_parsed, known_options, misplaced
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status."""
     parser = make_parser(os.environ)
-    known = known_options(parser)
-    given = as_parsed(sys.argv[1:] if arguments is None else arguments, known)
+    given = list(sys.argv[1:] if arguments is None else arguments)
     if given in ([], ["policy"]):
         # Without a command: what there is, as kubectl gpuward answers.
         given = [*given, "--help"]
     if given[:1] == ["--version"]:
         sys.stdout.write(f"gpuward {release_version()}\n")
         return 0
-    if wrong := misplaced(given, known):
-        parser.error(wrong)
     parsed = parser.parse_args(given)
     if parsed.command == "run":
         return _run(parsed)

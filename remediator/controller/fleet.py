@@ -17,7 +17,7 @@ from remediator.kube.clock import heard
 from remediator.world import Edge, EdgePart
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import NOT_MARKED_YET
-from rules.fleet.common_cause import CommonCause, common_causes_among
+from rules.fleet.common_cause import CommonCause, common_causes
 from rules.fleet.memory import FleetMemory
 from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.session.observation import Permit, is_open
@@ -102,7 +102,7 @@ class Fleet(EdgePart):
         self._compared_at = self._clock.elapsed()
         before, counted = self._common, self._memory.census.labels
         with self._isolation.guard("fleet", "common causes"):
-            self._common = common_causes_among(counted, self._world.healths)
+            self._common = common_causes(counted, self._world.healths)
         if self._common == before:
             return
         gauge = self._metrics.node_common_cause

@@ -1,4 +1,4 @@
-"""What this replica, while it leads, says of itself on its Lease: `rules.api.leader_status`.
+"""What this replica, while it leads, says of itself on its Lease: `rules.api.nodes`.
 
 Whoever deletes its ClusterRoleBinding leaves it the Lease, which a Role of its own namespace
 grants: from there people learn that nothing they wait for happens.
@@ -11,7 +11,7 @@ from typing import Final
 
 from remediator.controller.policy_source import PolicySource
 from remediator.kube.clock import Clock
-from rules.api.leader_status import LeaderStatus
+from rules.api.nodes import LeaderStatus
 from rules.catalog.why_not import Refusal
 
 _LASTS_S: Final = 5.0

@@ -19,8 +19,7 @@ from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.pace import PaceLane
 from remediator.kube.rejection import HeldError
-from rules.api.leader_status import WELL, LeaderStatus, leader_status
-from rules.api.nodes import LeaseSpec, LeaseView
+from rules.api.nodes import WELL, LeaderStatus, LeaseSpec, LeaseView, leader_status
 from rules.api.timestamps import format_micro_time
 
 _LOG = structlog.get_logger()

@@ -16,9 +16,8 @@ from remediator.kubectl.cluster import NOT_ENDED, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.view.people import resume_command
 from remediator.view.times import age, span
-from rules.api.leader_status import WELL, LeaderStatus, leader_status
 from rules.api.names import COMPONENT_REMEDIATOR, LABEL_OPT_OUT
-from rules.api.nodes import LeaseView, NodeView
+from rules.api.nodes import WELL, LeaderStatus, LeaseView, NodeView, leader_status
 from rules.api.object_name import api_path, is_object_name
 from rules.api.quarantine import Mode
 from rules.api.selectors import parse_selector

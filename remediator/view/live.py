@@ -20,7 +20,7 @@ from remediator.view.shapes import ReplicaShown
 from remediator.view.state import GroupKeys, PageState, sessions_by_node
 from rules.api.nodes import HealthView
 from rules.api.object_name import api_path
-from rules.fleet.common_cause import common_causes_among
+from rules.fleet.common_cause import common_causes
 from rules.fleet.memory import FleetMemory
 from rules.fleet.turns import judge_fleet
 from rules.session.snapshot import FleetSnapshot
@@ -136,7 +136,7 @@ class LiveSource:
             snapshot=snapshot,
             replica=replica,
             verdict=verdict,
-            common=common_causes_among(memory.census.labels, snapshot.healths),
+            common=common_causes(memory.census.labels, snapshot.healths),
             keys=self._keys,
             by_node=sessions_by_node(snapshot.quarantines),
         )

@@ -1,4 +1,4 @@
-"""What the deciding rules see of the cluster: few-field views of API objects and the fleet.
+"""What the deciding rules see of the cluster: few-field views of Nodes, sessions and Leases.
 
 Every view decodes straight from the API server's JSON (`rules.text.tolerant.understand`); fields
 that no rule reads are skipped, so 5,000 nodes stay small. What was not understood of an object is
@@ -7,6 +7,10 @@ writes are built in `rules.api.writes`. Nothing in here does I/O or reads a cloc
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -19,9 +23,15 @@ from rules.api.metadata import (
     View,
     bounded_id,
 )
-from rules.api.names import COMPONENT_REMEDIATOR
+from rules.api.names import (
+    ANNOTATION_POLICY_LAST_GOOD,
+    ANNOTATION_POLICY_UNREAD,
+    ANNOTATION_UNABLE,
+    COMPONENT_REMEDIATOR,
+)
 from rules.api.quarantine import PauseSpec, QuarantineSpec, QuarantineStatus
-from rules.api.timestamps import parse_time
+from rules.api.timestamps import format_time, parse_time
+from rules.text.printable import printable
 
 
 class Taint(View, frozen=True, kw_only=True, omit_defaults=True):
@@ -194,3 +204,51 @@ class AgentPod(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool
     ready_changed_at: float
     """Transition time of the pod's Ready condition, or the pod's creation."""
+
+
+MAX_WORDS: Final = 400
+"""Characters of one reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderStatus:
+    """Empty where all is well, and of a release that says nothing."""
+
+    unable: str = ""
+    """Why it does nothing to any node, a clause."""
+    unable_since: float | None = None
+    """In seconds of the epoch; None where that is not said."""
+    unread: str = ""
+    """Why it is in Shadow, which nobody chose: what is wrong with its policy, a clause."""
+    last_good: str = ""
+    """What is wrong with its policy, so that it goes on by the last good one, a clause."""
+
+    def annotations(self) -> dict[str, str]:
+        """As it stands on the Lease."""
+        since = format_time(self.unable_since or 0.0)
+        said = {
+            ANNOTATION_UNABLE: f"{since} {_leader_clause(self.unable)}" if self.unable else "",
+            ANNOTATION_POLICY_UNREAD: _leader_clause(self.unread),
+            ANNOTATION_POLICY_LAST_GOOD: _leader_clause(self.last_good),
+        }
+        return {key: words for key, words in said.items() if words}
+
+
+WELL: Final = LeaderStatus()
+
+
+def leader_status(annotations: Mapping[str, str]) -> LeaderStatus:
+    """What stands on a Lease."""
+    said = annotations.get(ANNOTATION_UNABLE, "")
+    at, _, why = said.partition(" ")
+    since = parse_time(at)
+    return LeaderStatus(
+        unable=_leader_clause(said if since is None else why),
+        unable_since=since,
+        unread=_leader_clause(annotations.get(ANNOTATION_POLICY_UNREAD, "")),
+        last_good=_leader_clause(annotations.get(ANNOTATION_POLICY_LAST_GOOD, "")),
+    )
+
+
+def _leader_clause(words: str) -> str:
+    return printable(words[:MAX_WORDS]).strip().removesuffix(".")

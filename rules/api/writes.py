@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Final
 
+import msgspec
+
 from rules.api.quarantine import Cause, QuarantineSpec, QuarantineStatus
 from rules.api.repair_writes import (
     CreateTestJob,
@@ -52,6 +54,12 @@ class PatchSessionSpec:
     boot_id: str | None = None
     causes: tuple[Cause, ...] | None = None
     level: str | None = None
+
+    def applied(self, spec: QuarantineSpec) -> QuarantineSpec:
+        """The spec with what is given here."""
+        names = ("node_uid", "boot_id", "causes", "level")
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return msgspec.structs.replace(spec, **given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

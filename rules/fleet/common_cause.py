@@ -23,8 +23,6 @@ from rules.api.names import LABEL_DRIVER, LABEL_NVLINK_DOMAIN
 from rules.api.nodes import HealthView, NodeView
 from rules.api.sentences import some
 from rules.catalog.reason import Severity
-from rules.policy.policy import Policy
-from rules.session.observation import selects_node
 
 _MOST_OF: Final = 0.5
 """Of each of several values at least this part of its nodes must be hit: a few nodes in each of
@@ -290,28 +288,12 @@ def fleet_labels(nodes: Mapping[str, NodeView], per: tuple[str, ...] = ()) -> Fl
 
 
 def common_causes(
-    nodes: Mapping[str, NodeView], healths: Mapping[str, HealthView], per: tuple[str, ...] = ()
-) -> tuple[CommonCause, ...]:
-    """For each active fault of several nodes the most telling thing that they share, if any is."""
-    several = _faulty_of(nodes, healths)
-    return _causes(several, fleet_labels(nodes, per)) if several else ()
-
-
-def common_causes_by(
-    policy: Policy, nodes: Mapping[str, NodeView], healths: Mapping[str, HealthView]
-) -> tuple[CommonCause, ...]:
-    """The same of the nodes that the policy selects, by its `per` keys too, as the fleet page
-    compares them.
-    """
-    selected = {name: node for name, node in nodes.items() if selects_node(policy, node)}
-    return common_causes(selected, healths, policy.budget.per)
-
-
-def common_causes_among(
     fleet: FleetLabels, healths: Mapping[str, HealthView]
 ) -> tuple[CommonCause, ...]:
-    """The same of a fleet that is counted already."""
-    return _causes(_faulty_of(fleet.of, healths), fleet)
+    """For each active fault of several nodes the most telling thing that they share, if any is."""
+    several = _faulty_of(fleet.of, healths)
+    found = (_most_telling(reason, several[reason], fleet) for reason in sorted(several))
+    return tuple(one for one in found if one is not None)
 
 
 def _faulty_of(
@@ -324,11 +306,6 @@ def _faulty_of(
             for reason in _faults(health):
                 faulty[reason].append(name)
     return {reason: its for reason, its in faulty.items() if len(its) >= SEVERAL}
-
-
-def _causes(several: Mapping[str, Sequence[str]], fleet: FleetLabels) -> tuple[CommonCause, ...]:
-    found = (_most_telling(reason, several[reason], fleet) for reason in sorted(several))
-    return tuple(one for one in found if one is not None)
 
 
 def _faults(health: HealthView) -> set[str]:

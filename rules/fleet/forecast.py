@@ -17,7 +17,7 @@ import msgspec
 from rules.api import writes as d
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
-from rules.api.quarantine import Mode, QuarantineSpec, QuarantineStatus
+from rules.api.quarantine import Mode, QuarantineStatus
 from rules.api.repair_writes import (
     DeleteTestJob,
     SetRepairCondition,
@@ -204,8 +204,7 @@ class Forecast:
                 self._store(QuarantineView(metadata=meta, spec=write.spec))
             case d.PatchSessionSpec():
                 session = self._sessions[write.name]
-                spec = _patched_spec(session.spec, write)
-                self._store(msgspec.structs.replace(session, spec=spec))
+                self._store(msgspec.structs.replace(session, spec=write.applied(session.spec)))
             case d.WriteSessionStatus():
                 session = self._sessions[write.name]
                 status = _as_stored(write.status)
@@ -242,17 +241,6 @@ def _ends_there(write: d.Write) -> bool:
         case SetRepairCondition() | WriteRepairObject():
             return not write.asks
     return False
-
-
-def _patched_spec(spec: QuarantineSpec, write: d.PatchSessionSpec) -> QuarantineSpec:
-    changes = {
-        "node_uid": write.node_uid,
-        "boot_id": write.boot_id,
-        "causes": write.causes,
-        "level": write.level,
-    }
-    given = {key: value for key, value in changes.items() if value is not None}
-    return msgspec.structs.replace(spec, **given)
 
 
 def _as_stored(status: QuarantineStatus) -> QuarantineStatus:

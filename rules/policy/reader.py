@@ -38,30 +38,6 @@ _MAX_PROBLEMS: Final = 20
 _UNKNOWN_KEY: Final = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _UNKNOWN_WORD: Final = re.compile(r"Invalid enum value '(.*)'", re.DOTALL)
 _UNKNOWN_XID: Final = re.compile(r"Xid\d{1,4}Unknown")
-REMOVED: Final = {
-    "reasons[].drainTimeout": "drain.fatalTimeout holds for every reason",
-    "budget.minimum": "one node may always be unavailable unless atMost is 0",
-    "drain.degradedTimeout": "it is fixed at 24h",
-    "drain.backoff": "it is fixed at 2s to 1m",
-    "drain.volumeDetachTimeout": "it is fixed at 6m",
-    "drain.emptyDir": "such pods are evicted; pods with strategy Skip keeps them",
-    "drain.doNotDisrupt": "it is fixed at 10m for Fatal and 24h for Degraded",
-    "pods[].order": "pods leave in no order of the policy",
-    "external[].condition": "write match: condition TYPE=STATUS",
-    "external[].annotation": "write match: annotation KEY=VALUE",
-    "external[].label": "write match: label KEY=VALUE",
-    "external[].taint": "write match: taint KEY=VALUE:EFFECT",
-    "validate.severity": "one test holds for every severity",
-    "validate.step": "one test holds after every step",
-    "limits.marksPerSecond": "it is fixed at 500",
-    "limits.evictionsPerSecond": "it is fixed at 100",
-    "history": "ended sessions are kept for 28d, at most 20 of a node",
-    "repair.adapters[].steps": "an adapter is a label of the Node or an object from a template, "
-    "and serves every step that names it (docs/repair.md)",
-    "repair.steps[].template": "write its spec into the object of an adapter (docs/repair.md)",
-    "repair.fence": "a node whose kubelet is silent is left alone and named",
-}
-"""Keys of earlier versions, and what holds now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,9 +98,6 @@ def _mistyped(error: str) -> PolicyProblem:
     known = words_at(policy_schema(), path)
     if found := _UNKNOWN_KEY.fullmatch(what):
         whole = f"{path}.{found[1]}".removeprefix(".")
-        removed = REMOVED.get(re.sub(r"\[[^]]*\]", "[]", whole))
-        if removed is not None:
-            return PolicyProblem(path=whole, message=f"is no key any more: {removed}")
         message = f"is not a known key; {_nearest(found[1], known)}"
         return PolicyProblem(path=whole, message=message)
     bad = _UNKNOWN_WORD.fullmatch(what)
@@ -197,21 +170,6 @@ _ADAPTER: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 _RESOURCE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 _CONDITION: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_./]{0,315}[A-Za-z0-9])?")
-_OBJECT: Final = "make its object by an adapter of your own (docs/interop/machines.md)"
-_FOLLOWS: Final = "let it follow NodeConditions (docs/interop/machines.md)"
-REMOVED_ADAPTERS: Final = {
-    "Metal3": _FOLLOWS,
-    "Gardener": _FOLLOWS,
-    "SelfNodeRemediation": _OBJECT,
-    "FenceAgentsRemediation": _OBJECT,
-    "MachineDeletionRemediation": _FOLLOWS,
-    "NVSentinel": _OBJECT,
-    "OKE": "set its label by an adapter of your own (docs/interop/machines.md)",
-    "HyperPod": "it replaces and reboots nodes itself, a label by hand asks for it "
-    "(docs/interop/machines.md)",
-    "GPUOperator": "start at RestartNode, or delete the driver's pod by hand",
-}
-"""Adapters of earlier versions, and what to do now."""
 _META: Final = ("name", "namespace", "annotations", "labels")
 
 
@@ -226,13 +184,8 @@ def repair_problems(repair: Repair) -> Iterator[Problem]:
         known = ADAPTERS.get(wanted.adapter)
         if known is None and wanted.adapter not in repair.adapters:
             names = ", ".join(sorted({*ADAPTERS, *repair.adapters}))
-            instead = REMOVED_ADAPTERS.get(wanted.adapter)
-            message = (
-                f"is no adapter any more: {instead}"
-                if instead
-                else (f"is no adapter; known are {names}")
-            )
-            yield f"{path}.adapter", f"{wanted.adapter!r:.80} {message}"
+            message = f"{wanted.adapter!r:.80} is no adapter; known are {names}"
+            yield f"{path}.adapter", message
         elif known is not None and step not in known.steps:
             can = ", ".join(each for each in LADDER if each in known.steps)
             message = f"{wanted.adapter} cannot ask for a {step}; it can for {can}"

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Final
 
-import msgspec
-
-_HELP: Final = frozenset({"-h", "--help"})
 _CHOICE: Final = re.compile(r"argument (COMMAND|ACTION): invalid choice: '([^']*)'")
 _LACKING: Final = "the following arguments are required"
 _SHOWN: Final = 80
@@ -58,7 +56,7 @@ class CommandParser(argparse.ArgumentParser):
         instead. What is missing was more often misspelled than forgotten.
         """
         if message.startswith(_LACKING):
-            known = tuple(known_options(self))
+            known = known_options(self)
             for word in takewhile("--".__ne__, self._typed):
                 # What it begins may be short for it (allow_abbrev).
                 if word.startswith("--") and not any(
@@ -85,51 +83,14 @@ class CommandParser(argparse.ArgumentParser):
         )
 
 
-def known_options(parser: argparse.ArgumentParser) -> dict[str, bool]:
-    """The options that a parser tells people of, and whether a value follows each."""
-    return {
-        option: action.nargs != 0
+def known_options(parser: argparse.ArgumentParser) -> tuple[str, ...]:
+    """The options that a parser tells people of."""
+    return tuple(
+        option
         for action in _actions(parser)
         if action.help != argparse.SUPPRESS
         for option in action.option_strings
-    }
-
-
-def as_parsed(words: Sequence[str], known: Mapping[str, bool]) -> list[str]:
-    """The words as a parser takes them: `help`, `help COMMAND` and `version` as kubectl has them,
-    behind options that are said before, and a `--help` before the command as one of it.
-    """
-    lead, rest = _led(words, known)
-    asked = any(word in _HELP for word in lead)
-    lead = [word for word in lead if word not in _HELP]
-    while rest[:1] == ["help"]:
-        asked, rest = True, rest[1:]
-    if rest[:1] == ["version"]:
-        return [*lead, "--version"]
-    return [*lead, *rest, *(["--help"] if asked else [])]
-
-
-def misplaced(words: Sequence[str], known: Mapping[str, bool]) -> str:
-    """That an option before the command is none of the program; "" where all of them are."""
-    for word in _led(words, known)[0]:
-        option = _option(word)
-        if option not in known and option.startswith("-"):
-            near = nearest(option, known) or "; what only a command takes stands after it"
-            return f"there is no option {_cut(option)} of every command{near}"
-    return ""
-
-
-def _option(word: str) -> str:
-    """`--name` of `--name=value`, and `-n` of `-nvalue`."""
-    return word.partition("=")[0] if word.startswith("--") else word[:2]
-
-
-def _led(words: Sequence[str], known: Mapping[str, bool]) -> tuple[list[str], list[str]]:
-    """What stands before the command, with the values of its options, and the rest."""
-    at = 0
-    while at < len(words) and words[at].startswith("-"):
-        at += 2 if known.get(words[at]) else 1
-    return list(words[:at]), list(words[at:])
+    )
 
 
 def _no_command(message: str, words: Iterable[str]) -> tuple[str, str]:
@@ -182,7 +143,8 @@ _MAX_FOUND: Final = 20
 _KEY_SHOWN: Final = 80
 
 
-class DuplicateKey(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DuplicateKey:
     """One key that its mapping has more than once; lines count from 1."""
 
     path: str

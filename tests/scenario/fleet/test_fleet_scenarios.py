@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rules.fleet.common_cause import common_causes
+from rules.fleet.common_cause import common_causes, fleet_labels
 from rules.fleet.turns import judge_fleet
 from tests.support.scenario.fleet_under_budget import fleet, ours, phases, share
 from tests.support.scenario.session_world import ROOMY, CrashError, World, policy_of
@@ -296,7 +296,7 @@ class TestCorrelatedCause:
         assert ours(world) == []
         snapshot = world.snapshot()
         assert judge_fleet(snapshot).findings == ()
-        (cause,) = common_causes(snapshot.nodes, snapshot.healths)
+        (cause,) = common_causes(fleet_labels(snapshot.nodes), snapshot.healths)
         assert (cause.shared, len(cause.nodes), cause.group, cause.elsewhere) == (
             "example.com/rack=r0", 8, 8, 1,
         )  # fmt: skip

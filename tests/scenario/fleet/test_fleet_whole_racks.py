@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rules.fleet.common_cause import common_causes
+from rules.fleet.common_cause import common_causes, fleet_labels
 from rules.fleet.turns import judge_fleet
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
@@ -44,7 +44,7 @@ def test_racks_that_are_hot_as_a_whole_have_their_cause_in_common() -> None:
         world.incident(name, "ThermalSlowdown", severity="Degraded", level="Report")
     world.run(20)
     snapshot = world.snapshot()
-    (cause,) = common_causes(snapshot.nodes, snapshot.healths)
+    (cause,) = common_causes(fleet_labels(snapshot.nodes), snapshot.healths)
     assert cause.message == (
         "ThermalSlowdown on 23 of the 24 nodes with one of 3 values of example.com/rack "
         "(r0, r1, r2), 1 elsewhere: look at what they share first"

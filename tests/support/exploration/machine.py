@@ -11,8 +11,6 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import msgspec
-
 from rules.api import writes as d
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.pods import PodView
@@ -336,14 +334,7 @@ class Machine(Sight):
         if isinstance(write, d.WriteSessionStatus):
             new = session_of(write.name, old.created, view.spec, write.status, index)
         else:
-            filled = {
-                "node_uid": write.node_uid,
-                "boot_id": write.boot_id,
-                "causes": write.causes,
-                "level": write.level,
-            }
-            given = {key: value for key, value in filled.items() if value is not None}
-            spec = msgspec.structs.replace(view.spec, **given)
+            spec = write.applied(view.spec)
             new = session_of(write.name, old.created, spec, view.status, index)
         sessions = tuple(new if s.name == name else s for s in bundle.sessions)
         return self._learned(state.with_bundle(index, sessions=sessions), index, new)

@@ -34,7 +34,7 @@ from rules.api.quarantine import (
     pods_of,
 )
 from rules.api.timestamps import format_time, parse_time
-from rules.fleet.common_cause import common_causes_among
+from rules.fleet.common_cause import common_causes
 from rules.fleet.memory import FleetMemory
 from rules.fleet.turns import judge_fleet
 from rules.policy.policy import Policy
@@ -188,7 +188,7 @@ def state(
     return PageState(
         snapshot=snapshot,
         verdict=judge_fleet(snapshot, memory),
-        common=common_causes_among(memory.census.labels, snapshot.healths),
+        common=common_causes(memory.census.labels, snapshot.healths),
         replica=ReplicaShown(
             identity="replica-a",
             leading=True,

@@ -11,7 +11,7 @@ from remediator.controller.policy_source import PolicySource
 from remediator.kube.answer import Answer
 from remediator.kube.refusals import Refusals
 from remediator.metrics import Metrics
-from rules.api.leader_status import leader_status
+from rules.api.nodes import leader_status
 from rules.api.quarantine import Mode, QuarantineSpec
 from rules.api.writes import CreateSession
 from rules.catalog.why_not import Refusal

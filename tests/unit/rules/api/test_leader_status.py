@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rules.api.leader_status import MAX_WORDS, LeaderStatus, leader_status
+from rules.api.nodes import MAX_WORDS, LeaderStatus, leader_status
 from rules.api.timestamps import parse_time
 
 

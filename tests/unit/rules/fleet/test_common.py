@@ -12,6 +12,7 @@ from rules.fleet.common_cause import (
     CommonCause,
     chance,
     common_causes,
+    fleet_labels,
     found_alike,
     keys_for,
     nodes_of,
@@ -69,7 +70,7 @@ def test_a_common_cause_is_what_chance_does_not_explain(
     racks: int, hot: tuple[str, ...], found: str | None
 ) -> None:
     nodes = fleet(racks * 8, 8, **{"node.kubernetes.io/instance-type": "p5"})
-    causes = common_causes(nodes, verdicts(*hot))
+    causes = common_causes(fleet_labels(nodes), verdicts(*hot))
     assert [cause.shared for cause in causes] == ([] if found is None else [found])
 
 
@@ -83,7 +84,7 @@ def test_a_common_cause_is_what_chance_does_not_explain(
     ],
 )
 def test_only_faults_that_go_on_are_compared(healths: dict[str, HealthView]) -> None:
-    assert common_causes(fleet(80, 8), healths) == ()
+    assert common_causes(fleet_labels(fleet(80, 8)), healths) == ()
 
 
 def test_the_sentence_says_how_many_share_it_and_how_many_are_elsewhere() -> None:
@@ -108,7 +109,7 @@ def test_the_sentence_says_how_many_share_it_and_how_many_are_elsewhere() -> Non
     ],
 )
 def test_several_whole_racks_are_counted_and_three_of_them_named(racks: int, named: str) -> None:
-    (cause,) = common_causes(fleet(160, 8), verdicts(*several(*range(racks * 8))))
+    (cause,) = common_causes(fleet_labels(fleet(160, 8)), verdicts(*several(*range(racks * 8))))
     assert cause.message == (
         f"ThermalSlowdown on all {racks * 8} nodes with {named}, none elsewhere: look at what "
         "they share first"
@@ -118,7 +119,9 @@ def test_several_whole_racks_are_counted_and_three_of_them_named(racks: int, nam
 def test_the_pool_that_a_fault_takes_as_a_whole_is_named_before_its_racks() -> None:
     north = fleet(400, 8, **{"example.com/pool": "north"})
     south = {f"s{name}": node for name, node in fleet(400, 8, **{"example.com/pool": "s"}).items()}
-    causes = common_causes({**north, **south}, verdicts(*north), ("example.com/pool",))
+    causes = common_causes(
+        fleet_labels({**north, **south}, ("example.com/pool",)), verdicts(*north)
+    )
     assert [cause.shared for cause in causes] == ["example.com/pool=north"]
 
 

@@ -75,7 +75,7 @@ def test_what_a_trigger_looks_for_is_written_as_for_kubectl(
         ({"match": "condition A=Maybe"}, "write one of True, False, Unknown"),
         ({"match": "condition A", "for": "soon"}, "is no duration"),
         ({"match": "condition A", "levle": "Drain"}, "did you mean level?"),
-        ({"condition": {"type": "A"}}, "is no key any more: write match: condition TYPE=STATUS"),
+        ({"condition": {"type": "A"}}, "external[0].condition is not a known key"),
     ],
 )
 def test_what_makes_no_sense_is_named(trigger: dict[str, Any], words: str) -> None:

@@ -14,7 +14,7 @@ import yaml
 
 from rules.policy.components import repair_needs
 from rules.policy.policy import Policy, effective_view
-from rules.policy.reader import REMOVED_ADAPTERS, load_policy
+from rules.policy.reader import load_policy
 from rules.policy.schema import policy_schema
 from rules.repair.adapter import ADAPTERS
 from rules.repair.component import actions_of, folder_of, needs_component
@@ -97,7 +97,7 @@ AT = "p: repair.adapters.Mine"
         (changed(OBJECT, "resourse", "x"),
          "p: repair.adapters[...].resourse is not a known key; did you mean resource?"),
         ({"steps": {"RestartNode": {"delete": True}}},
-         "p: repair.adapters[...].steps is no key any more: an adapter is a label of the Node or"),
+         "p: repair.adapters[...].steps is not a known key"),
         (["object"], "is wrong"),
     ],
 )  # fmt: skip
@@ -116,14 +116,6 @@ def test_a_mistake_is_named_with_its_place(adapter: Any, sentence: str) -> None:
 )
 def test_a_name_of_its_own(name: str, why: str) -> None:
     assert any(why in one for one in said(OBJECT, name))
-
-
-@pytest.mark.parametrize("name", sorted(REMOVED_ADAPTERS))
-def test_an_adapter_that_was_removed_is_refused_with_what_to_do(name: str) -> None:
-    loaded = load_policy({"repair": {"steps": {"RestartNode": {"adapter": name}}}})
-    assert isinstance(loaded, tuple)
-    message = f"{name!r} is no adapter any more: {REMOVED_ADAPTERS[name]}"
-    assert loaded[0].sentence("p") == f"p: repair.steps.RestartNode.adapter {message}"
 
 
 def test_a_shown_policy_can_be_read_back_and_has_a_schema() -> None:
