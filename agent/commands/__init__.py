@@ -1,3 +1,3 @@
-"""What a person runs without a cluster: one look at this machine, the kernel log decoded, an Xid
-explained.
+"""Commands that a person or a Job runs: check this machine, decode a kernel log, explain an Xid,
+reset GPUs, restart the node.
 """

@@ -18,9 +18,9 @@ import msgspec
 
 from agent.commands.check_table import plain_text, rich_text
 from agent.commands.terminal import add_output, print_out
+from agent.daemon.inbox import Inbox, Item, NvmlSaid
 from agent.daemon.judgement import Composer, Judgement, Pod, Who, load_rules
-from agent.daemon.senses import Senses, SensesError, observation_of
-from agent.inbox import Inbox, Item, NvmlSaid
+from agent.daemon.sources import Senses, SensesError, observation_of
 from agent.nvml import messages
 from agent.settings import (
     USAGE_ERROR,

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Final
 from agent.commands.decode_choice import Choice, Chosen, Read, since_of
 from agent.commands.decode_json import json_reader
 from agent.commands.terminal import add_output, silence
-from agent.kernel_log.whole import WholeLog, blocks_of
+from agent.sources.whole_log import WholeLog, blocks_of
 from rules.catalog.reason import Severity
 from rules.catalog.signals import driver_branch
 from rules.catalog.xid import applies_to, nearest_architecture, reason_for_kernel_line, waits_for

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
+from agent.commands.repair_host import EXIT_STATUS, RepairResult, for_kubernetes
 from agent.commands.terminal import add_output, print_out
-from agent.repair.host import EXIT_STATUS, RepairResult, for_kubernetes
 from agent.settings import Option
 from rules.text.printable import printable
 

@@ -13,10 +13,10 @@ import sys
 import threading
 from typing import Any, Final
 
+from agent.commands.gpu_reset import GpuReset
+from agent.commands.repair_host import Host
 from agent.commands.repair_telling import TERMINATION_LOG, say, tell
 from agent.commands.repair_telling import add_parser as add
-from agent.repair.host import Host
-from agent.repair.reset import GpuReset
 from agent.settings import USAGE_ERROR, Option, SettingsError, seconds_between
 from rules.repair.reset import uuids_of
 

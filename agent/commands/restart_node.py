@@ -11,10 +11,10 @@ import os
 import sys
 from typing import Any, Final
 
+from agent.commands.node_restart import NodeRestart
+from agent.commands.repair_host import Host
 from agent.commands.repair_telling import TERMINATION_LOG, say, tell
 from agent.commands.repair_telling import add_parser as add
-from agent.repair.host import Host
-from agent.repair.restart import NodeRestart
 from agent.settings import USAGE_ERROR, Option, SettingsError
 from rules.text.printable import printable
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from agent.daemon.inbox import Inbox, Item, Log, NvmlSaid, Stop
 from agent.daemon.judgement import Composer, Judgement
 from agent.daemon.log import Logger
 from agent.daemon.metrics import Latencies, XidCounts
-from agent.daemon.senses import Senses, observation_of
-from agent.inbox import Inbox, Item, Log, NvmlSaid, Stop
+from agent.daemon.sources import Senses, observation_of
 from agent.nvml.messages import Event as NvmlEvent
 from agent.nvml.messages import EventKind, Note, NvmlStatus, SourceReason
 from agent.publish.plan import Wanted

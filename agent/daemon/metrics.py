@@ -22,9 +22,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from agent.daemon.gpu_metrics import GPU_LABELS, HEALTHS, gpu_labels, gpu_metrics
-from agent.kernel_log.record import RecordCounts
 from agent.publish.publish import PublishReport
 from agent.settings import VERSION
+from agent.sources.kernel_record import RecordCounts
 from rules.judge.health_status import Verdict
 from rules.judge.observation import SourceName, SourceState
 from rules.judge.state import NodeState, identify

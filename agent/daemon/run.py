@@ -21,16 +21,15 @@ from prometheus_client import CollectorRegistry
 
 from agent.daemon import log as logging
 from agent.daemon.http import MetricsListenError, Server
+from agent.daemon.inbox import Inbox, Item, Log, Stop
 from agent.daemon.judgement import Composer, Judgement, Who, load_rules, pod_of
 from agent.daemon.loop import JudgingLoop
 from agent.daemon.metrics import AgentCollector, Latencies, Snapshot, XidCounts, exposition
-from agent.daemon.senses import Senses, SensesError
-from agent.inbox import Inbox, Item, Log, Stop
-from agent.kernel_log.follow import NoRereadError, messages
-from agent.kube.client import Kube
-from agent.kube.node_watch import NodeWatch, as_observation
-from agent.kube.objects import NodeObject
+from agent.daemon.sources import Senses, SensesError
+from agent.publish.client import Kube
 from agent.publish.evidence import EvidenceKeeper
+from agent.publish.node_watch import NodeWatch, as_observation
+from agent.publish.objects import NodeObject
 from agent.publish.publish import Publisher
 from agent.settings import (
     USAGE_ERROR,
@@ -40,6 +39,7 @@ from agent.settings import (
     add_options,
     settings_of,
 )
+from agent.sources.kernel_log import NoRereadError, messages
 from rules.api.evidence import session_of
 from rules.api.kube_config import KubeConfigError
 from rules.api.kube_config import load as load_kube_config

@@ -1,3 +1,3 @@
-"""Verdicts come in; patches of Node, GPUNodeHealth and Events go out, in lanes that retry by
-themselves.
+"""Publish the verdict to Kubernetes: the API client, and writes of Node, GPUNodeHealth, Events and
+GPUEvidence that retry by themselves.
 """

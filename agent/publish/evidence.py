@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
-from agent.kube.client import KubeError
+from agent.publish.client import KubeError
 from rules.api.timestamps import backoff_s
 from rules.text.printable import place_of
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from agent.kube.client import UNREACHABLE, Kube, KubeError
-from agent.kube.objects import HealthObject, NodeObject
+from agent.publish.client import UNREACHABLE, Kube, KubeError
+from agent.publish.objects import HealthObject, NodeObject
 from agent.publish.plan import (
     EXISTS_EVERY_S,
     MISSING_RETRY_S,

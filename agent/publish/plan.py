@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from agent.kube.objects import HealthObject, NodeConditionSeen, NodeObject, Owner
+from agent.publish.objects import HealthObject, NodeConditionSeen, NodeObject, Owner
 from rules.api.health import plain
 from rules.api.names import API_VERSION
 from rules.api.timestamps import backoff_s, format_time

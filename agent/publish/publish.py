@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from agent.kube.client import Kube
-from agent.kube.objects import NodeObject
+from agent.publish.client import Kube
 from agent.publish.lanes import EventLane, HealthLane, NodeLane
+from agent.publish.objects import NodeObject
 from agent.publish.plan import FIRST_RETRY_S, LONGEST_RETRY_S, Wanted
 from rules.api.health import HealthStatus
 from rules.api.timestamps import backoff_s

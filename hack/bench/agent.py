@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent.kube.client import Kube, KubeError
+from agent.publish.client import Kube, KubeError
 from hack.bench.agent_processes import (
     ROOT,
     Memory,

@@ -63,7 +63,7 @@ def simulator_kib(description: Path) -> int:
     path = repr(str(description))
     main = "import agent.daemon.run"
     machine = (
-        f"from agent.senses.machine import simulated as s; m = s({path}); m.functions(); "
+        f"from agent.sources.machine import simulated as s; m = s({path}); m.functions(); "
         "m.minors()"
     )
     child = "import agent.nvml.life"

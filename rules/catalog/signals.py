@@ -1,7 +1,7 @@
 """The signals of one GPU: every name that a sense may report and a rule may read, in one place.
 
-`agent/nvml` and `agent/senses/dcgm.py` fill them in, `rules` judges them, the metrics name them. A
-signal says what was measured, never what it means: meanings live with the rules. What each one
+`agent/nvml` and `agent/sources/dcgm.py` fill them in, `rules` judges them, the metrics name them.
+A signal says what was measured, never what it means: meanings live with the rules. What each one
 means, its unit and its sources stand in `data/signals.csv`.
 
 A reading is a number (`gauge`, `counter`), 0 or 1 (`flag`), a code or a word (`enum`), or, where

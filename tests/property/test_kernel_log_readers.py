@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.kernel_log.file import Lines
-from agent.kernel_log.record import MAX_RECORD_BYTES, parse_record
-from agent.kernel_log.ring import kept, news
+from agent.sources.kernel_record import MAX_RECORD_BYTES, parse_record
+from agent.sources.kernel_ring import kept, news
+from agent.sources.kmsg_file import Lines
 
 SHORT = st.binary(max_size=60).map(lambda raw: raw.replace(b"\n", b" "))
 

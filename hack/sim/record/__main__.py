@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from agent.senses.machine import REAL, simulated
+from agent.sources.machine import REAL, simulated
 from hack.sim.driver import install
 from hack.sim.record.description import anonymised, describe
 from hack.sim.record.reading import NodeRead, ReadError, initialised, read_node

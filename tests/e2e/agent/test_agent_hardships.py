@@ -19,7 +19,7 @@ import msgspec
 import pytest
 import urllib3
 
-from agent.senses.sysfs import pci_functions
+from agent.sources.sysfs import pci_functions
 from hack.sim.cluster.clients.client import ApiError
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.http.threaded import HostedServer, run_in_thread

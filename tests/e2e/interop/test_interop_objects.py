@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import yaml
 
-from agent.kube.objects import NodeObject, NodeStatusSeen
+from agent.publish.objects import NodeObject, NodeStatusSeen
 from agent.publish.plan import PatchNode, PublishLane, node_step
 from rules.api import mark, names
 from rules.api.health import HealthStatus

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from agent.kernel_log.record import RecordCounts, Sieve
+from agent.sources.kernel_record import RecordCounts, Sieve
 from rules.judge.observation import KernelGap, KernelLineSeen, KernelRead, SourceChanged
 from rules.kernel_log.parse import parse
 from rules.kernel_log.record import KernelLine

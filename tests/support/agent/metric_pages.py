@@ -9,8 +9,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from agent.daemon.metrics import AgentCollector, Latencies, Snapshot, XidCounts, exposition
-from agent.kernel_log.record import RecordCounts
 from agent.publish.publish import PublishReport
+from agent.sources.kernel_record import RecordCounts
 from hack.sim.driver import NODES, install
 from rules.judge.health_status import verdict
 from rules.judge.observation import SourceName

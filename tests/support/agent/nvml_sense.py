@@ -8,7 +8,7 @@ import pynvml
 import pytest
 
 from agent.daemon.judgement import Judgement, Who
-from agent.daemon.senses import observation_of
+from agent.daemon.sources import observation_of
 from agent.nvml.inventory import (
     Caller,
     enumerate_gpus,

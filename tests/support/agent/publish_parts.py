@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agent.kube.client import Kube
+from agent.publish.client import Kube
 from hack.sim.cluster.clients.client import ApiError, Object
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.http.threaded import HostedServer, run_in_thread

@@ -20,7 +20,7 @@ WAITING: Final = (
     "tests/e2e/remediator/",
     "tests/e2e/",
     "tests/unit/agent/publish/test_publisher",
-    "tests/unit/agent/repair/test_gpu_reset",
+    "tests/unit/agent/commands/test_gpu_reset",
     "tests/unit/remediator/controller/test_remediator_drain",
     "tests/unit/remediator/kube/test_remediator_watch",
 )

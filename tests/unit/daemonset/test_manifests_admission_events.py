@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent.kube.objects import Metadata, NodeObject
 from agent.publish.lanes import event_body
+from agent.publish.objects import Metadata, NodeObject
 from rules.api import names
 from rules.judge.messages import NodeEvent
 

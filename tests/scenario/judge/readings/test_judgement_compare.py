@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.senses.dcgm import read_page
+from agent.sources.dcgm import read_page
 from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal, signal_table
 from rules.judge.facts.checks import FLAGS, GAUGES

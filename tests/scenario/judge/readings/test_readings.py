@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from agent.daemon.metrics import AgentCollector, Snapshot, XidCounts, exposition
-from agent.kernel_log.record import RecordCounts
 from agent.publish.publish import PublishReport
+from agent.sources.kernel_record import RecordCounts
 from rules.catalog.reasons import RECOVERY_REASONS
 from rules.catalog.signals import Signal
 from rules.judge.observation import (

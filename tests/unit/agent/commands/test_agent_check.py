@@ -18,7 +18,7 @@ import pytest
 
 from agent.cli import main
 from agent.commands.check import Looking
-from agent.inbox import NvmlSaid
+from agent.daemon.inbox import NvmlSaid
 from agent.nvml.messages import Device, Fault, Hello, NvmlReadings, NvmlTopology, Tier
 from agent.settings import add_options, settings_of
 from hack.sim.driver import NODES, set_gpu

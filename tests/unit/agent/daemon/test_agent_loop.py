@@ -9,10 +9,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from agent.daemon import log
+from agent.daemon.inbox import Inbox, Item, NvmlSaid, Stop
 from agent.daemon.judgement import Composer, Judgement, LoadedRules, Pod, Who
 from agent.daemon.loop import JudgingLoop
 from agent.daemon.metrics import Latencies, XidCounts
-from agent.inbox import Inbox, Item, NvmlSaid, Stop
 from agent.nvml.messages import Event, EventKind, Hello, NvmlStatus, SourceReason, SourceState
 from agent.publish.plan import Wanted
 from agent.publish.publish import Accepted, Known

@@ -16,8 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agent.daemon.gpu_metrics import FAMILIES, ROWS
 from agent.daemon.metrics import AgentCollector, Latencies, Snapshot, XidCounts, exposition
-from agent.kernel_log.record import RecordCounts
 from agent.publish.publish import PublishReport
+from agent.sources.kernel_record import RecordCounts
 from rules.catalog.signals import Signal, SignalKind, SignalShape, signal_table
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.judge.health_status import verdict

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from agent.kube.client import UNREACHABLE, KubeError
 from agent.publish import evidence as module
+from agent.publish.client import UNREACHABLE, KubeError
 from agent.publish.evidence import EvidenceKeeper
 
 

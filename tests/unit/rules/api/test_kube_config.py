@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.kube.client import Kube
+from agent.publish.client import Kube
 from rules.api.kube_config import Acting, KubeConfigError, from_files, in_cluster, load
 
 SERVER = "https://api.example:6443"

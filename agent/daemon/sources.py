@@ -1,0 +1,279 @@
+"""All senses of one agent: made from the settings, started, and ended in order.
+
+Owned by `agent.daemon.run`. Each sense has its own thread and puts facts into the inbox; what this
+machine lacks becomes a source that is Absent.
+"""
+
+from __future__ import annotations
+
+import stat
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
+
+from agent.daemon.inbox import Inbox, Item, Log, NvmlSaid
+from agent.nvml import messages
+from agent.nvml.link import NvmlLink
+from agent.nvml.messages import Message as NvmlMessage
+from agent.settings import USER_AGENT, AgentSettings
+from agent.sources.dcgm import DcgmScraper
+from agent.sources.kernel_log import DEFAULT_PATH, OFF, SYSLOG, OpenedLog, boot_id, open_kernel_log
+from agent.sources.kernel_record import RecordCounts, Sieve
+from agent.sources.machine import REAL, Machine, MachineSense, simulated
+from agent.sources.udev import UdevError, UdevMonitor
+from rules.judge import observation as facts
+from rules.judge.observation import Observation, SourceName
+
+if TYPE_CHECKING:
+    from agent.sources.whole_log import PastLog
+
+
+SIMULATED = "sim:"
+
+
+class SensesError(Exception):
+    """A sense cannot be what the settings say; the text is one sentence with the remedy."""
+
+
+class Senses:
+    """The kernel log, NVML, the machine, udev and dcgm-exporter. Raises SensesError.
+
+    `udev` makes the monitor of PCI announcements, given what to call. `stays` is False
+    for one look: then a file may be a log of any format, read once.
+    """
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        inbox: Inbox[Item],
+        udev: Callable[
+            [Callable[[bool], None], Callable[[Exception], None]], UdevMonitor
+        ] = UdevMonitor,
+        *,
+        stays: bool = True,
+    ) -> None:
+        self._settings = settings
+        self._inbox = inbox
+        self.boot_id = _boot_id(settings.boot_id)
+        _check_log(settings.kmsg)
+        machine = _machine(settings.nvml)
+        self.counts = RecordCounts()
+        self.nvml = NvmlLink(settings.nvml, self._nvml_said, poll_s=settings.poll_s)
+        self._machine = MachineSense(inbox.put, machine, every_s=settings.poll_s)
+        self._make_monitor = udev
+        self._udev: UdevMonitor | None = None
+        self.dcgm: DcgmScraper | None = None
+        if settings.dcgm != "off":
+            self.dcgm = DcgmScraper(
+                settings.dcgm, inbox.put, user_agent=USER_AGENT, every_s=settings.poll_s
+            )
+        self._log: OpenedLog | None = None
+        self._past = None if stays else self._past_log(settings.kmsg)
+        self._log_lock = threading.Lock()
+        self._log_closed = False
+        self._patience: threading.Timer | None = None
+
+    def start(self, *, past_within_s: float) -> None:
+        """Start all; the kernel log when `open_log` is called, or after `past_within_s`."""
+        self._machine.start()
+        self.nvml.start()
+        self._start_udev()
+        if self.dcgm is not None:
+            self.dcgm.start()
+        else:
+            self._source(facts.SourceName.DCGM, facts.SourceState.ABSENT, "Off")
+        self._patience = threading.Timer(past_within_s, self.open_log)
+        self._patience.daemon = True
+        self._patience.start()
+
+    def open_log(self, boot_id: str = "", after: int = -1) -> None:
+        """Open the kernel log behind what an earlier run of this boot has judged; once."""
+        with self._log_lock:
+            if self._log is not None or self._log_closed:
+                return
+            same_boot = boot_id == self.boot_id
+            self._log = open_kernel_log(
+                self._settings.kmsg,
+                self._sieve(),
+                self._put_kernel_fact,
+                after=after if same_boot else -1,
+                past=self._past,
+            )
+            opened = self._log
+        if self._patience is not None:
+            self._patience.cancel()
+        self._inbox.put(Log(opened.sentence, well=opened.reader is not None))
+        self._source(facts.SourceName.KERNEL_LOG, opened.state, opened.reason)
+
+    def _sieve(self) -> Sieve:
+        return Sieve(
+            boot_id=self.boot_id,
+            accept_user=self._settings.accept_user_kmsg,
+            counts=self.counts,
+        )
+
+    def _past_log(self, kmsg: str) -> PastLog | None:
+        if kmsg in (OFF, SYSLOG, DEFAULT_PATH):
+            return None
+        # Imported here: the daemon reads no whole log.
+        from agent.sources.whole_log import NotUnderstoodError, PastLog, is_another_format
+
+        try:
+            if not is_another_format(kmsg):
+                return None
+            return PastLog(kmsg, self._sieve(), self._put_kernel_fact)
+        except OSError:
+            return None  # opening it says why
+        except NotUnderstoodError as error:
+            raise SensesError(f"--kmsg {kmsg}: {error}; name a kernel log") from error
+
+    def read_log_now(self) -> None:
+        """The driver says that it printed something."""
+        if self._log is not None and self._log.reader is not None:
+            self._log.reader.read_now()
+
+    def look_again(self) -> None:
+        """Look at the bus and ask NVML and the exporter for everything once more."""
+        self._machine.look_now()
+        self.nvml.request_refresh()
+        if self.dcgm is not None:
+            self.dcgm.scrape_now()
+
+    def close_log(self) -> None:
+        """Stop reading the kernel log; no fact comes from it after this."""
+        with self._log_lock:
+            self._log_closed = True
+            opened = self._log
+        if opened is not None and opened.reader is not None:
+            opened.reader.close()
+
+    def close(self, nvml_grace_s: float) -> bool:
+        """End the rest; False when NVML hangs and its child was left to end by itself."""
+        self._machine.close()
+        if self._udev is not None:
+            self._udev.close()
+        if self.dcgm is not None:
+            self.dcgm.close()
+        return self.nvml.close(nvml_grace_s)
+
+    def _put_kernel_fact(
+        self, fact: facts.KernelLineSeen | facts.KernelGap | facts.KernelRead | facts.SourceChanged
+    ) -> None:
+        if isinstance(fact, facts.SourceChanged):
+            self._inbox.put(fact)
+        else:
+            self._inbox.put_when_room(fact, give_up=lambda: self._log_closed)
+
+    def _nvml_said(self, message: NvmlMessage) -> None:
+        self._inbox.put(NvmlSaid(message, time.time()))
+
+    def _start_udev(self) -> None:
+        if self._settings.udev == "off":
+            self._source(facts.SourceName.UDEV, facts.SourceState.ABSENT, "Off")
+            return
+        monitor = self._make_monitor(self._bus_changed, self._announcements_lost)
+        try:
+            monitor.start()
+        except UdevError as error:
+            self._inbox.put(Log(f"{error}; the PCI bus is looked at every 15 s instead"))
+            self._source(facts.SourceName.UDEV, facts.SourceState.ABSENT, "NoUdev")
+            return
+        self._udev = monitor
+        self._source(facts.SourceName.UDEV, facts.SourceState.UP, "")
+
+    def _bus_changed(self, arrived: bool) -> None:
+        if arrived:
+            # NVML counts GPUs once per initialisation: reading again would not see this one.
+            self._machine.look_now()
+            self.nvml.reinitialise()
+        else:
+            self.look_again()
+
+    def _announcements_lost(self, error: Exception) -> None:
+        self._inbox.put(Log(f"PCI announcements were lost ({error}): the bus is polled now"))
+
+    def _source(self, source: facts.SourceName, state: facts.SourceState, reason: str) -> None:
+        self._inbox.put(
+            facts.SourceChanged(at=time.time(), source=source, state=state, reason=reason)
+        )
+
+
+def _boot_id(path: str) -> str:
+    try:
+        return boot_id(Path(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SensesError(
+            f"--boot-id {path} cannot be read ({error}): name a readable file"
+        ) from (error)
+
+
+def _check_log(kmsg: str) -> None:
+    """A log that was named must be there; one that is, or may be, and cannot be opened is Down."""
+    if kmsg in (OFF, SYSLOG, DEFAULT_PATH):
+        return
+    try:
+        what = "is a folder" if stat.S_ISDIR(Path(kmsg).stat().st_mode) else ""
+    except (FileNotFoundError, NotADirectoryError):
+        what = "does not exist"
+    except OSError:
+        return  # not to be seen by us: opening it says why
+    if what:
+        raise SensesError(f"--kmsg {kmsg} {what}: name a kernel log, or syslog or off")
+
+
+def _machine(nvml: str) -> Machine:
+    if not nvml.startswith(SIMULATED):
+        return REAL
+    path = nvml.removeprefix(SIMULATED)
+    try:
+        return simulated(path)
+    except ImportError as error:
+        raise SensesError(
+            f"--nvml {nvml} needs the simulator, which is part of a checkout only:"
+            " use --nvml real or off, or run from a checkout"
+        ) from error
+    except OSError as error:
+        raise SensesError(
+            f"--nvml {nvml} cannot be read ({error.strerror}): name a node description"
+        ) from error
+    except ValueError as error:
+        said = " ".join(str(error).split())
+        raise SensesError(f"--nvml {nvml} is no node description: {said}") from error
+
+
+_Likeness: TypeAlias = facts.Inventory | facts.TopologySeen | facts.GpuEvent | facts.CallFailed
+
+_FACTS: Final[dict[type[messages.Message], type[_Likeness]]] = {
+    messages.Hello: facts.Inventory,
+    messages.NvmlTopology: facts.TopologySeen,
+    messages.Event: facts.GpuEvent,
+    messages.Fault: facts.CallFailed,
+}
+"""Facts that have the fields of their message."""
+
+
+def observation_of(message: messages.Message, at: float) -> Observation | None:
+    """The fact in a message; None for what only a log wants to know."""
+    match message:
+        case messages.NvmlStatus(state=state, reason=reason):
+            return facts.SourceChanged(
+                at=at, source=SourceName.NVML, state=state, reason=str(reason)
+            )
+        case messages.NvmlReadings():
+            values = {signal: _reading(value) for signal, value in message.values.items()}
+            return facts.Readings(at=at, gpu=message.gpu, pci=message.pci, values=values)
+        case messages.Hello() | messages.NvmlTopology() | messages.Event() | messages.Fault():
+            said = {**msgspec.structs.asdict(message), "at": at}
+            return msgspec.convert(said, _FACTS[type(message)], from_attributes=True)
+        case _:
+            return None
+
+
+def _reading(value: messages.Value) -> facts.Value:
+    if isinstance(value, messages.Absent):
+        return None
+    return tuple(value) if isinstance(value, list) else value

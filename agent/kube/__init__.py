@@ -1,1 +1,0 @@
-"""The calls the agent makes to the API server, and the objects they carry."""

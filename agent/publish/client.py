@@ -1,0 +1,363 @@
+"""The agent's calls to the Kubernetes API, over urllib3 and nothing heavier.
+
+Read and watch its own node, patch that node's status, read and write its own GPUNodeHealth, create
+events and evidence; where that was asked for, read who the node's pods belong to. Used by the
+publishing thread and the watching thread; answers are decoded into the
+few fields needed. An unexpected answer is an `KubeError` by status; nothing of a request or a
+credential is ever part of its text.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, unquote
+
+import msgspec
+import urllib3
+
+from agent.publish.objects import HealthObject, NodeObject, StatusAnswer, WatchEvent
+from rules.api.kube_config import KubeConfig, KubeConfigError
+from rules.api.names import GROUP, VERSION
+from rules.api.timestamps import WATCH_SILENCE_S
+from rules.text.tolerant import understand
+
+JSON: Final = "application/json"
+METADATA: Final = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+"""The answer without the object, of which up to 900 KiB would come back."""
+MERGE: Final = "application/merge-patch+json"
+STRATEGIC: Final = "application/strategic-merge-patch+json"
+
+UNREACHABLE: Final = 0
+"""`ApiError.status` when there was no answer at all."""
+
+TIMEOUT: Final = urllib3.Timeout(connect=5.0, read=15.0)
+WATCH_S: Final = 300
+"""A watch asks the server to end it after this long. A dead connection is noticed before, by
+its silence."""
+
+TOKEN_FOR_S: Final = 60.0
+"""The kubelet renews a projected token long before it expires; reading it once a minute is
+what client-go does."""
+
+LONGEST_RETRY_AFTER_S: Final = 300.0
+"""No answer keeps a verdict back for longer, whoever gave it."""
+ANSWER_WITHIN_S: Final = 30.0
+"""All of an answer; each piece of it may take as long as `TIMEOUT` says."""
+RELOAD_EVERY_S: Final = 10.0
+"""Certificates and token are read again after a refusal, no more often than this."""
+
+MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
+MAX_WATCH_LINE_BYTES: Final = 2 * 1024 * 1024
+PIECE_BYTES: Final = 64 * 1024
+MAX_ERROR_CHARS: Final = 256
+HTTP_MULTIPLE_CHOICES: Final = 300
+
+T = TypeVar("T")
+
+_HEALTHS: Final = f"/apis/{GROUP}/{VERSION}/gpunodehealths"
+_EVIDENCES: Final = f"/apis/{GROUP}/{VERSION}/gpuevidences"
+
+
+class KubeError(Exception):
+    """The API server said no, or nothing (`status` is `UNREACHABLE`)."""
+
+    def __init__(self, status: int, reason: str, message: str, retry_after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return f"{self.status or 'no answer'} {self.reason}: {self.message}"
+
+
+class Kube:
+    """One API server. Safe to use from several threads; each call may raise `KubeError`."""
+
+    def __init__(
+        self,
+        config: KubeConfig,
+        *,
+        user_agent: str,
+        reread: Callable[[], KubeConfig] | None = None,
+    ) -> None:
+        """`reread` reads the configuration again, whose files may rotate; without it only the
+        files that `config` names are read again.
+        """
+        self._config = config
+        self._reread = reread or (lambda: config)
+        self._user_agent = user_agent
+        self._token = config.token
+        self._token_until = 0.0
+        self._pool = _pool(config)
+        self._reloaded_at = time.monotonic()
+
+    def close(self) -> None:
+        """Drop all connections; a watch in progress ends."""
+        self._pool.clear()
+
+    def node(self, name: str) -> NodeObject:
+        """The node; status 404 when there is none of this name."""
+        return self._call("GET", f"/api/v1/nodes/{quote(name)}", NodeObject)
+
+    def watch_node(self, name: str, resource_version: str) -> Iterator[tuple[str, NodeObject]]:
+        """Changes of the node (ADDED, MODIFIED, DELETED, BOOKMARK) from `resource_version` on,
+        until the server ends the watch or is silent for `WATCH_SILENCE_S`; 410 when that version
+        is too old."""
+        query = (
+            f"fieldSelector={quote(f'metadata.name={name}')}&watch=true&allowWatchBookmarks=true"
+            f"&timeoutSeconds={WATCH_S}&resourceVersion={quote(resource_version)}"
+        )
+        response = self._send(
+            "GET",
+            f"/api/v1/nodes?{query}",
+            timeout=urllib3.Timeout(connect=5.0, read=WATCH_SILENCE_S),
+        )
+        try:
+            yield from _watch_events(response)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise KubeError(UNREACHABLE, "WatchBroken", _what(error)) from error
+        finally:
+            response.close()
+
+    def patch_node_status(self, name: str, patch: Mapping[str, Any]) -> NodeObject:
+        """One strategic merge patch of conditions and labels; a patch that changes nothing is
+        not stored by the server."""
+        path = f"/api/v1/nodes/{quote(name)}/status"
+        return self._call("PATCH", path, NodeObject, body=patch, content_type=STRATEGIC)
+
+    def health(self, name: str) -> HealthObject:
+        """The node's GPUNodeHealth; 404 when it or its CRD is not there."""
+        return self._call("GET", f"{_HEALTHS}/{quote(name)}", HealthObject)
+
+    def look_for_health(self, name: str) -> None:
+        """404 when the node's GPUNodeHealth or its CRD is not in the server's cache."""
+        path = f"{_HEALTHS}/{quote(name)}?resourceVersion=0"
+        self._call("GET", path, StatusAnswer, accept=METADATA)
+
+    def create_health(self, body: Mapping[str, Any]) -> HealthObject:
+        """Create the object; the server drops a status that comes along."""
+        return self._call("POST", _HEALTHS, HealthObject, body=body)
+
+    def patch_health(self, name: str, patch: Mapping[str, Any]) -> HealthObject:
+        """Merge patch of the object's metadata."""
+        path = f"{_HEALTHS}/{quote(name)}"
+        return self._call("PATCH", path, HealthObject, body=patch, content_type=MERGE)
+
+    def put_health_status(self, name: str, body: Mapping[str, Any]) -> HealthObject:
+        """Replace the status; 409 when `metadata.resourceVersion` in `body` is not the latest."""
+        return self._call("PUT", f"{_HEALTHS}/{quote(name)}/status", HealthObject, body=body)
+
+    def has_evidence(self, name: str) -> bool:
+        """Whether there is a GPUEvidence of that name; False too where its CRD is not there."""
+        try:
+            self._call("GET", f"{_EVIDENCES}/{quote(name)}", StatusAnswer, accept=METADATA)
+        except KubeError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            return False
+        return True
+
+    def create_evidence(self, body: Mapping[str, Any]) -> None:
+        """Create it; 409 when it is there already, 404 when its CRD is not."""
+        self._call("POST", _EVIDENCES, StatusAnswer, body=body, accept=METADATA)
+
+    def create_event(self, namespace: str, body: Mapping[str, Any]) -> None:
+        """Tell people what happened, beside the node."""
+        path = f"/api/v1/namespaces/{quote(namespace)}/events"
+        self._call("POST", path, StatusAnswer, body=body)
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        answer: type[T],
+        *,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+    ) -> T:
+        response = self._send(method, path, body=body, content_type=content_type, accept=accept)
+        content = _read(response)
+        return _understood(content, answer, response.status, f"{method} {path}")
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+        timeout: urllib3.Timeout = TIMEOUT,
+    ) -> urllib3.BaseHTTPResponse:
+        """The response to a request that was accepted, its body not read yet."""
+        headers = {"Accept": accept, "User-Agent": self._user_agent}
+        if token := self._current_token():
+            headers["Authorization"] = f"Bearer {token}"
+        if body is not None:
+            headers["Content-Type"] = content_type
+        try:
+            response = self._pool.request(
+                method,
+                f"{self._config.server}{path}",
+                body=None if body is None else msgspec.json.encode(body),
+                headers=headers,
+                timeout=timeout,
+                retries=False,
+                redirect=False,
+                preload_content=False,
+            )
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            if isinstance(error, urllib3.exceptions.SSLError):
+                self._reload()
+            raise KubeError(UNREACHABLE, "Unreachable", _what(error)) from error
+        if response.status == HTTPStatus.UNAUTHORIZED:
+            self._reload()
+        if response.status >= HTTP_MULTIPLE_CHOICES:
+            raise _refusal(response, _read(response))
+        return response
+
+    def _reload(self) -> None:
+        """Token and certificates may have been renewed since they were read."""
+        now = time.monotonic()
+        self._token_until = 0.0
+        if now < self._reloaded_at + RELOAD_EVERY_S:
+            return
+        self._reloaded_at = now
+        try:
+            config = self._reread()
+            if config.server != self._config.server:
+                # Another context is the current one by now, maybe of another cluster.
+                config = self._config
+            self._pool = _pool(config)
+        except KubeConfigError:
+            # Being replaced at this moment: the next refusal tries again.
+            return
+        self._config = config
+        self._token = config.token or self._token
+
+    def _current_token(self) -> str:
+        if self._config.token_file and time.monotonic() >= self._token_until:
+            try:
+                token = Path(self._config.token_file).read_text(encoding="ascii").strip()
+            except (OSError, UnicodeDecodeError):
+                # Being replaced at this moment: the old token is still good.
+                token = ""
+            self._token = token or self._token
+            self._token_until = time.monotonic() + TOKEN_FOR_S
+        return self._token
+
+
+def _pool(config: KubeConfig) -> urllib3.PoolManager:
+    if not config.server.startswith(("https://", "http://")):
+        raise KubeConfigError(f"server {config.server!r} is no http or https address")
+    if config.exec_login is not None:
+        raise KubeConfigError(
+            f"the kubeconfig for {config.server} gets its credentials from a program, which the"
+            " agent does not run: use a token, a token file or a client certificate"
+        )
+    if not config.server.startswith("https://"):
+        return _manager(config)
+    try:
+        context = config.tls()
+    except OSError as error:
+        raise KubeConfigError(
+            f"the certificates for {config.server} cannot be used ({_what(error)}):"
+            " correct the kubeconfig"
+        ) from error
+    if not config.verify:
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    return _manager(
+        config,
+        ssl_context=context,
+        cert_reqs="CERT_REQUIRED" if config.verify else "CERT_NONE",
+        assert_hostname=config.server_name or None,
+        server_hostname=config.server_name or None,
+    )
+
+
+def _manager(config: KubeConfig, **tls: Any) -> urllib3.PoolManager:
+    if config.proxy is None:
+        return urllib3.PoolManager(maxsize=2, retries=False, **tls)
+    login = urllib3.util.parse_url(config.proxy).auth
+    headers = urllib3.make_headers(proxy_basic_auth=unquote(login)) if login else None
+    return urllib3.ProxyManager(
+        config.proxy, maxsize=2, retries=False, proxy_headers=headers, **tls
+    )
+
+
+def _read(response: urllib3.BaseHTTPResponse) -> bytes:
+    """The whole body. Bounded: what answers may be anything that listens on that address."""
+    deadline = time.monotonic() + ANSWER_WITHIN_S
+    content = bytearray()
+    whole = False
+    try:
+        while piece := response.read1(PIECE_BYTES):
+            content += piece
+            if len(content) > MAX_ANSWER_BYTES:
+                raise KubeError(response.status, "TooLarge", "an answer of over 4 MiB")
+            if time.monotonic() > deadline:
+                raise KubeError(UNREACHABLE, "TooSlow", "an answer that does not end")
+        whole = True
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise KubeError(UNREACHABLE, "Unreachable", _what(error)) from error
+    finally:
+        # A connection with an unread rest must not be used again.
+        response.release_conn() if whole else response.close()
+    return bytes(content)
+
+
+def _watch_events(response: urllib3.BaseHTTPResponse) -> Iterator[tuple[str, NodeObject]]:
+    rest = b""
+    for chunk in response.stream(PIECE_BYTES):
+        *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > MAX_WATCH_LINE_BYTES:
+            raise KubeError(response.status, "TooLarge", "a watch event of over 2 MiB")
+        for line in filter(None, lines):
+            event = understand(line, WatchEvent)
+            if event.value is None:
+                raise KubeError(response.status, "NotUnderstood", event.doubt)
+            if event.value.type == "ERROR":
+                said = understand(event.value.object, StatusAnswer).value or StatusAnswer()
+                raise KubeError(said.code, "WatchError", said.message[:MAX_ERROR_CHARS])
+            node = _understood(event.value.object, NodeObject, response.status, "the watch")
+            yield event.value.type, node
+
+
+def _understood(content: bytes | msgspec.Raw, kind: type[T], status: int, where: str) -> T:
+    """The object, whatever of its fields is odd; ApiError where it does not even say who it is."""
+    found = understand(content, kind)
+    nameless = any(doubt.path in {"metadata", "items"} for doubt in found.doubts)
+    if found.value is None or nameless:
+        raise KubeError(status, "NotUnderstood", f"{where}: {found.doubt}")
+    return found.value
+
+
+def _refusal(response: urllib3.BaseHTTPResponse, content: bytes) -> KubeError:
+    # Not the API server's own format: nobody knows what is in it, so it is not quoted.
+    unknown = StatusAnswer(message="an answer that is not a Kubernetes status")
+    answer = understand(content, StatusAnswer).value or unknown
+    return KubeError(
+        response.status,
+        answer.reason or "Refused",
+        answer.message[:MAX_ERROR_CHARS],
+        _seconds(response.headers.get("Retry-After", "")),
+    )
+
+
+def _seconds(retry_after: str) -> float:
+    """The whole seconds that Kubernetes sends; a date, or what no server means, is not waited
+    for.
+    """
+    plain = retry_after.isascii() and retry_after.isdecimal() and len(retry_after) < 6
+    return min(float(retry_after), LONGEST_RETRY_AFTER_S) if plain else 0.0
+
+
+def _what(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]

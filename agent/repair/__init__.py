@@ -1,1 +1,0 @@
-"""A repair step of this very machine comes in; what was asked of its driver or init goes out."""

@@ -1,0 +1,150 @@
+"""The senses that look at this machine on a timer: PCI bus and host. One thread.
+
+The main loop owns one `MachineSense`; facts go to its sink. With a simulated NVML the bus is the
+simulated one, so that both views come from the same description.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from agent.sources.host import host_identity, host_seen
+from agent.sources.sysfs import aer_counters, is_exhausted, pci_functions
+from rules.judge import observation as facts
+
+MachineFact = facts.PciSeen | facts.AerSeen | facts.HostSeen | facts.SourceChanged
+
+LOOK_EVERY_S = 15.0
+"""Presence is in the fastest tier: a GPU that left the bus without a word is noticed in this time.
+"""
+SLOW_EVERY_LOOKS = 4
+"""Processes are walked once a minute: some 10 ms of CPU on a host with a thousand of them."""
+OUT_OF_SIGHT = "ProcessesOutOfSight"
+"""Why the host is Absent in a pod with process numbers of its own; ports are seen there, too."""
+TOO_MANY = "TooManyProcesses"
+FEWER_FOR_LOOKS = 5
+"""A host around the limit stays Absent until so many looks in a row were below it."""
+SETTLE_S = 0.5
+"""After an announcement the bus is given this long: one GPU leaving is several announcements."""
+
+
+class Machine(NamedTuple):
+    """Where the bus and the host are read."""
+
+    functions: Callable[[], tuple[facts.PciFunction, ...]]
+    aer: Callable[[Iterable[facts.PciFunction]], tuple[facts.AerCounters, ...]] = lambda _: ()
+    """A machine without these counters is the usual one: kernels and bridges must support them."""
+    host: Callable[[float], facts.HostSeen] = host_seen
+    """Given the wall time."""
+
+
+REAL = Machine(functions=pci_functions, aer=aer_counters)
+
+
+def simulated(path: str) -> Machine:
+    """The machine that a simulated node's file describes.
+
+    Raises ImportError outside a checkout, OSError and ValueError for a file that is no such node.
+    """
+    # Imported here: a real machine has no use for it.
+    from agent.nvml.child import simulated_driver
+
+    driver = simulated_driver()
+    file = driver.NodeFile(path)
+    return Machine(
+        functions=lambda: tuple(driver.functions_of(file.current())),
+        host=lambda at: driver.host_of(file.current(), host_identity(at)),
+    )
+
+
+class MachineSense:
+    """The looking thread; `put` receives facts that differ from the last ones."""
+
+    def __init__(
+        self,
+        put: Callable[[MachineFact], None],
+        machine: Machine = REAL,
+        wall: Callable[[], float] = time.time,
+        every_s: float = LOOK_EVERY_S,
+    ) -> None:
+        self._put = put
+        self._every_s = every_s
+        self._machine = machine
+        self._wall = wall
+        self._wake = threading.Event()
+        self._stopping = False
+        self._looks = 0
+        self._crowded_looks = 0
+        self._said: dict[facts.SourceName, tuple[facts.SourceState, str]] = {}
+        self._thread = threading.Thread(target=self._run, name="machine", daemon=True)
+
+    def start(self) -> None:
+        """Look now and then on a timer."""
+        self._thread.start()
+
+    def look_now(self) -> None:
+        """Something was announced about the bus."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stopping = True
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self.look()
+            if self._wake.wait(self._every_s * random.uniform(0.9, 1.1)) and not self._stopping:
+                time.sleep(SETTLE_S)
+                self._wake.clear()
+
+    def look(self) -> None:
+        """One look at everything that is due."""
+        slow = self._looks % SLOW_EVERY_LOOKS == 0
+        try:
+            functions = self._machine.functions()
+            self._put(facts.PciSeen(at=self._wall(), functions=functions))
+            counters = self._machine.aer(functions) if slow else ()
+            if counters:
+                self._put(facts.AerSeen(at=self._wall(), functions=counters))
+            self._say(facts.SourceName.PCI, facts.SourceState.UP, "")
+        except (OSError, ValueError) as error:
+            if is_exhausted(error):
+                self._say(facts.SourceName.PCI, facts.SourceState.DOWN, "OutOfFiles")
+            else:
+                # No PCI bus in this machine, or a simulated node whose file is being written.
+                self._say(facts.SourceName.PCI, facts.SourceState.ABSENT, "NoPciBus")
+        if slow:
+            self._look_at_host()
+        self._looks += 1
+
+    def _look_at_host(self) -> None:
+        try:
+            seen = self._machine.host(self._wall())
+        except (OSError, ValueError):
+            # A simulated node whose file is being written, or `exhausted`: polled next time.
+            return
+        self._crowded_looks = (
+            FEWER_FOR_LOOKS if seen.too_many_processes else max(0, self._crowded_looks - 1)
+        )
+        if self._crowded_looks:
+            seen = replace(seen, services={}, too_many_processes=True)
+            self._say(facts.SourceName.HOST, facts.SourceState.ABSENT, TOO_MANY)
+        elif not seen.services:
+            self._say(facts.SourceName.HOST, facts.SourceState.ABSENT, OUT_OF_SIGHT)
+        else:
+            self._say(facts.SourceName.HOST, facts.SourceState.UP, "")
+        self._put(seen)
+
+    def _say(self, source: facts.SourceName, state: facts.SourceState, reason: str) -> None:
+        if self._said.get(source) != (state, reason):
+            self._said[source] = (state, reason)
+            self._put(
+                facts.SourceChanged(at=self._wall(), source=source, state=state, reason=reason)
+            )

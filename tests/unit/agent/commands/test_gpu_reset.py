@@ -1,0 +1,177 @@
+"""A reset is refused where anybody would notice it, and finished once it has begun (issue 13)."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from agent.commands.repair_host import MAX_BYTES, Outcome, RepairResult, for_kubernetes
+from tests.support.agent.fake_host import UUIDS, FakeHost
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeHost:
+    return FakeHost(tmp_path)
+
+
+def test_gpus_that_nobody_has_open_are_reset_together(fake: FakeHost) -> None:
+    fake.process(300, "containerd", "/dev/null", "/dev/nvidiactl")
+    fake.process(301, "python", "/dev/nvidia3")
+    result = fake.reset(UUIDS[:2]).run()
+    assert result.outcome is Outcome.DONE, result.message
+    assert "successfully reset" in result.message
+    assert fake.ran() == [f"--gpu-reset -i {UUIDS[0]},{UUIDS[1]}"]
+
+
+def test_the_driver_of_a_container_comes_before_the_hosts(fake: FakeHost) -> None:
+    fake.give_driver("run/nvidia/driver/usr/bin/nvidia-smi")
+    (fake.root / "usr/bin/nvidia-smi").unlink()
+    assert fake.reset(UUIDS[:1]).run().outcome is Outcome.DONE
+    (fake.root / "run/nvidia/driver/usr/bin/nvidia-smi").unlink()
+    result = fake.reset(UUIDS[:1]).run()
+    assert result.outcome is Outcome.REFUSED
+    assert "/run/nvidia/driver/usr/bin/nvidia-smi and /usr/bin/nvidia-smi" in result.message
+
+
+def test_whoever_has_the_gpu_open_is_named_and_nothing_is_reset(fake: FakeHost) -> None:
+    fake.process(300, "dcgm-exporter", "/dev/nvidia0", "/dev/nvidia1")
+    fake.process(301, "gpuward-nvml", "/dev/nvidia1 (deleted)")
+    result = fake.reset(UUIDS[1:2], wait_s=0.01).run()
+    assert result.outcome is Outcome.REFUSED
+    assert "dcgm-exporter (process 300), gpuward-nvml (process 301) have a GPU open" in (
+        result.message
+    )
+    assert fake.ran() == []
+
+
+def test_whoever_has_it_open_below_another_root_is_one_of_them(fake: FakeHost) -> None:
+    fake.process(300, "nv-hostengine", "/run/nvidia/driver/dev/nvidia0")
+    result = fake.reset(UUIDS[:1]).run()
+    assert result.outcome is Outcome.REFUSED
+    assert "nv-hostengine (process 300) has a GPU open" in result.message
+
+
+def test_files_that_the_other_threads_still_have_open_count(fake: FakeHost) -> None:
+    fake.process(300, "python")
+    (fake.proc / "300/task/300/fd").mkdir(parents=True)
+    (fake.proc / "300/task/301/fd").mkdir(parents=True)
+    (fake.proc / "300/task/301/fd/4").symlink_to("/dev/nvidia0")
+    assert fake.reset(UUIDS[:1]).run().outcome is Outcome.REFUSED
+
+
+@pytest.mark.parametrize("call", ["listdir", "readlink"])
+def test_a_process_that_cannot_be_looked_into_may_have_it_open(
+    fake: FakeHost, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    fake.process(300, "hidden", "/dev/null")
+    known = getattr(os, call)
+
+    def closed(path: str | Path) -> object:
+        if f"{path}".startswith(f"{fake.proc}/300/fd"):
+            raise PermissionError(13, "Permission denied")
+        return known(path)
+
+    monkeypatch.setattr(os, call, closed)
+    result = fake.reset(UUIDS[:1]).run()
+    assert result.outcome is Outcome.REFUSED
+    assert "the open files of hidden (process 300) cannot be read" in result.message
+    assert fake.ran() == []
+
+
+def test_who_is_on_the_way_out_is_waited_for(fake: FakeHost) -> None:
+    fake.process(300, "dcgm-exporter", "/dev/nvidia0")
+    reset = fake.reset(UUIDS[:1], wait_s=30)
+    leaving = threading.Timer(0.05, (fake.proc / "300/fd/9").unlink)
+    leaving.start()
+    assert reset.run().outcome is Outcome.DONE
+    leaving.join()
+
+
+def test_one_that_is_told_to_stop_while_it_waits_resets_nothing(fake: FakeHost) -> None:
+    fake.process(300, "dcgm-exporter", "/dev/nvidia0")
+    reset = fake.reset(UUIDS[:1], wait_s=30)
+    reset.stop.set()
+    assert reset.run().outcome is Outcome.REFUSED
+    assert fake.ran() == []
+
+
+@pytest.mark.parametrize("status", ["0", "3"])
+def test_persistence_is_off_for_the_reset_and_back_however_it_ends(
+    fake: FakeHost, status: str
+) -> None:
+    fake.list_gpus(persistence="Enabled")
+    fake.process(700, "nvidia-persistenced"[:15], "/dev/nvidia0")
+    fake.status.write_text(status)
+    result = fake.reset(UUIDS[:1]).run()
+    assert result.outcome is (Outcome.DONE if status == "0" else Outcome.FAILED)
+    assert fake.ran() == [
+        f"-pm 0 -i {UUIDS[0]}", f"--gpu-reset -i {UUIDS[0]}", f"-pm 1 -i {UUIDS[0]}"
+    ]  # fmt: skip
+
+
+def test_a_daemon_that_does_not_let_go_is_a_holder(fake: FakeHost) -> None:
+    fake.process(701, "nvidia-persistenced"[:15], "/dev/nvidia0")
+    result = fake.reset(UUIDS[:1]).run()
+    assert result.outcome is Outcome.REFUSED
+    assert "nvidia-persiste (process 701)" in result.message
+
+
+def test_what_the_tool_says_of_its_failure_is_told(fake: FakeHost) -> None:
+    fake.status.write_text("255")
+    fake.says.write_text("The following GPUs must be reset together: 0, 1\n")
+    result = fake.reset(UUIDS[:1]).run()
+    assert result.outcome is Outcome.FAILED
+    assert "must be reset together" in result.message
+
+
+def test_a_node_that_has_booted_since_needs_no_reset(fake: FakeHost) -> None:
+    assert fake.reset(UUIDS[:1], boot_id="another").run().outcome is Outcome.NEEDLESS
+    assert fake.log.read_text() == ""
+
+
+def test_without_the_hosts_processes_nobody_knows_who_holds_it(fake: FakeHost) -> None:
+    (fake.proc / "2/stat").unlink()
+    assert "out of sight" in fake.reset(UUIDS[:1]).run().message
+    assert fake.log.read_text() == ""
+
+
+def test_gpus_behind_old_switches_are_reset_all_or_not_at_all(fake: FakeHost) -> None:
+    fake.list_gpus(capability="8.0")
+    (fake.root / "dev/nvidia-nvswitch0").touch()
+    result = fake.reset(UUIDS[:1]).run()
+    assert result.outcome is Outcome.REFUSED
+    assert "1 of 4 GPUs behind NVSwitches" in result.message
+    assert fake.reset(UUIDS).run().outcome is Outcome.DONE
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "does not list GPU"),
+        ("Unable to determine the device handle: GPU is lost.\n", "lists a GPU as"),
+    ],
+)
+def test_a_list_that_cannot_be_read_resets_nothing(fake: FakeHost, text: str, says: str) -> None:
+    fake.gpus.write_text(text)
+    result = fake.reset(UUIDS[:1]).run()
+    assert result.outcome is Outcome.REFUSED
+    assert says in result.message
+    assert fake.ran() == []
+
+
+def test_partitions_are_not_lost_by_a_reset(fake: FakeHost) -> None:
+    fake.list_gpus(mig="Enabled")
+    assert "partitioned (MIG)" in fake.reset(UUIDS[:1]).run().message
+
+
+def test_a_gpu_whose_device_file_nobody_knows_is_not_reset(fake: FakeHost) -> None:
+    (fake.proc / "driver/nvidia/gpus/0000:00:00.0/information").write_text("Model: X\n")
+    assert "which device file" in fake.reset(UUIDS[:1]).run().message
+
+
+def test_kubernetes_gets_no_more_than_it_keeps() -> None:
+    result = RepairResult(outcome=Outcome.FAILED, message="\n" * 5000, gpus=("GPU-x" * 8,) * 32)
+    assert len(for_kubernetes(result)) <= MAX_BYTES

@@ -1,0 +1,324 @@
+"""The agent's client of the Kubernetes API, against a simulated one with TLS and tokens."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from inspect import signature
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from agent.publish.client import Kube, KubeError
+from hack.sim.cluster.calls import Caller
+from hack.sim.cluster.http.certificates import make_serving_certificate
+from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
+from hack.sim.cluster.resource import NODES
+from remediator.kube.watch import Reflector
+from rules.api.kube_config import KubeConfig, KubeConfigError, Material, from_files, in_cluster
+from rules.api.timestamps import WATCH_SILENCE_S
+
+AGENT = "gpuward-agent/test"
+
+
+@pytest.fixture(scope="module")
+def hosted() -> Iterator[HostedServer]:
+    caller = Caller(name="admin", groups=("system:masters",))
+    with run_in_thread(tls=True, tokens={"right": caller}) as running:
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-1"}}
+        running.run(running.server.client.create(NODES, body))
+        yield running
+
+
+def kube_of(hosted: HostedServer, folder: Path, token: str = "right") -> Kube:
+    path = hosted.server.write_kubeconfig(folder / "config", token)
+    return Kube(from_files(path), user_agent=AGENT)
+
+
+@contextmanager
+def answering(
+    status: int,
+    body: bytes,
+    headers: Mapping[str, str] | None = None,
+    pause_s: float = 0.0,
+    address: str = "127.0.0.1",
+) -> Iterator[Kube]:
+    """A client of something that answers this to everything, byte by byte where it pauses."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            for start in range(len(body)) if pause_s else (0,):
+                self.wfile.write(body[start : start + 1] if pause_s else body)
+                time.sleep(pause_s)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    class Quiet(ThreadingHTTPServer):
+        daemon_threads = True
+        address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+
+        def handle_error(self, *_: object) -> None:
+            pass
+
+    with Quiet((address, 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        host = f"[{address}]" if ":" in address else address
+        url = f"http://{host}:{server.server_port}"
+        yield Kube(KubeConfig(server=url), user_agent=AGENT)
+        server.shutdown()
+
+
+def test_tls_and_token_from_a_kubeconfig(hosted: HostedServer, tmp_path: Path) -> None:
+    assert kube_of(hosted, tmp_path).node("gpu-1").metadata.name == "gpu-1"
+    assert hosted.server.requests.all[-1].agent == AGENT
+
+
+@contextmanager
+def tunnelling() -> Iterator[tuple[str, list[str]]]:
+    """A proxy that opens tunnels, and what it was asked for."""
+    asked: list[str] = []
+
+    class Tunnel(BaseHTTPRequestHandler):
+        def do_CONNECT(self) -> None:
+            asked.append(f"{self.path} {self.headers.get('Proxy-Authorization')}")
+            host, _, port = self.path.rpartition(":")
+            with socket.create_connection((host, int(port))) as there:
+                self.send_response(200)
+                self.end_headers()
+                back = threading.Thread(target=pump, args=(there, self.connection), daemon=True)
+                back.start()
+                pump(self.connection, there)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    def pump(one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while data := one.recv(65536):
+                other.sendall(data)
+            other.shutdown(socket.SHUT_WR)
+
+    class Quiet(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: object) -> None:
+            pass
+
+    with Quiet(("127.0.0.1", 0), Tunnel) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}", asked
+        server.shutdown()
+
+
+def test_a_proxy_opens_the_tunnel_to_the_api_server(hosted: HostedServer, tmp_path: Path) -> None:
+    path = hosted.server.write_kubeconfig(tmp_path / "config", "right")
+    with tunnelling() as (address, asked):
+        config = replace(from_files(path, {}), proxy=f"http://u:p%40ss@{address}")
+        kube = Kube(config, user_agent=AGENT)
+        assert kube.node("gpu-1").metadata.name == "gpu-1"
+        kube.close()
+    assert asked == [f"{hosted.url.removeprefix('https://')} Basic dTpwQHNz"]
+
+
+def test_a_wrong_token_is_an_error_without_the_token(hosted: HostedServer, tmp_path: Path) -> None:
+    with pytest.raises(KubeError) as raised:
+        kube_of(hosted, tmp_path, "wr0ng").node("gpu-1")
+    assert raised.value.status == 401
+    assert "wr0ng" not in str(raised.value)
+
+
+def test_an_unknown_authority_is_unreachable(hosted: HostedServer) -> None:
+    kube = Kube(KubeConfig(server=hosted.url, token="right"), user_agent=AGENT)
+    with pytest.raises(KubeError) as raised:
+        kube.node("gpu-1")
+    assert raised.value.status == 0
+
+
+def test_a_token_file_is_read_again_when_it_changed(
+    hosted: HostedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.publish.client.TOKEN_FOR_S", 0.0)
+    token = tmp_path / "token"
+    token.write_text("wrong\n")
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(hosted.server.ca_pem or b"")
+    config = KubeConfig(server=hosted.url, token_file=str(token), ca=Material(file=str(ca)))
+    kube = Kube(config, user_agent=AGENT)
+    with pytest.raises(KubeError):
+        kube.node("gpu-1")
+    token.write_text("right\n")
+    assert kube.node("gpu-1").metadata.name == "gpu-1"
+
+
+def test_a_missing_object_is_404(hosted: HostedServer, tmp_path: Path) -> None:
+    with pytest.raises(KubeError) as raised:
+        kube_of(hosted, tmp_path).node("nobody")
+    assert (raised.value.status, raised.value.reason) == (404, "NotFound")
+
+
+def test_a_watch_tells_changes_of_this_node_only(hosted: HostedServer, tmp_path: Path) -> None:
+    kube = kube_of(hosted, tmp_path)
+    client = hosted.server.client
+    node = kube.node("gpu-1")
+    events = kube.watch_node("gpu-1", node.metadata.resource_version)
+    other = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "other"}}
+    hosted.run(client.create(NODES, other))
+    patch = {"metadata": {"labels": {"a": "b"}}}
+    hosted.run(client.patch(NODES, "gpu-1", patch, "application/merge-patch+json"))
+    kind, seen = next(events)
+    assert (kind, seen.metadata.name, seen.metadata.labels) == ("MODIFIED", "gpu-1", {"a": "b"})
+
+
+def test_a_watch_that_expires_says_gone(hosted: HostedServer, tmp_path: Path) -> None:
+    kube = kube_of(hosted, tmp_path)
+    events = kube.watch_node("gpu-1", kube.node("gpu-1").metadata.resource_version)
+    patch = {"metadata": {"labels": {"c": "d"}}}
+    hosted.run(hosted.server.client.patch(NODES, "gpu-1", patch, "application/merge-patch+json"))
+    next(events)
+    hosted.call(hosted.server.faults.expire_watches)
+    with pytest.raises(KubeError) as raised:
+        next(events)
+    assert raised.value.status == 410
+
+
+def test_a_watch_that_falls_silent_ends_as_the_remediators_does(
+    hosted: HostedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert signature(Reflector).parameters["silence_s"].default == WATCH_SILENCE_S == 90.0
+    monkeypatch.setattr("agent.publish.client.WATCH_SILENCE_S", 0.5)
+    kube = kube_of(hosted, tmp_path)
+    events = kube.watch_node("gpu-1", kube.node("gpu-1").metadata.resource_version)
+    with pytest.raises(KubeError) as raised:
+        next(events)
+    assert (raised.value.status, raised.value.reason) == (0, "WatchBroken")
+
+
+def test_an_api_server_with_an_ipv6_address_is_reached(tmp_path: Path) -> None:
+    account = tmp_path / "account"
+    account.mkdir()
+    (account / "token").write_text("t")
+    (account / "ca.crt").write_text("")
+    environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
+    assert in_cluster(environ, account).server == "https://[fd00::1]:6443"
+    with answering(200, b'{"metadata": {"name": "gpu-1"}}', address="::1") as kube:
+        assert kube.node("gpu-1").metadata.name == "gpu-1"
+
+
+def test_nobody_listening_is_unreachable() -> None:
+    kube = Kube(KubeConfig(server="http://127.0.0.1:9"), user_agent=AGENT)
+    with pytest.raises(KubeError) as raised:
+        kube.node("gpu-1")
+    assert raised.value.status == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        pytest.param(200, b"<html>hello", id="no json"),
+        pytest.param(200, b'{"metadata": []}', id="other types"),
+        pytest.param(200, b"\xff\xfe", id="bytes"),
+        pytest.param(502, b"<html>secret", id="a proxy's page"),
+        pytest.param(200, b"[" + b" " * (5 << 20) + b"]", id="five megabytes"),
+    ],
+)
+def test_answers_that_no_api_server_gives_are_errors(status: int, body: bytes) -> None:
+    with answering(status, body) as kube, pytest.raises(KubeError) as raised:
+        kube.node("gpu-1")
+    assert raised.value.status == status
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("header", "wait_s"),
+    [
+        ("7", 7.0),
+        ("99999", 300.0),
+        ("1e9", 0.0),
+        ("inf", 0.0),
+        ("nan", 0.0),
+        ("-5", 0.0),
+        ("Sat, 21 Nov 2026 14:00:00 GMT", 0.0),
+    ],
+)
+def test_what_is_told_to_be_waited_for_is_bounded(header: str, wait_s: float) -> None:
+    with answering(429, b"{}", {"Retry-After": header}) as kube:
+        with pytest.raises(KubeError) as raised:
+            kube.node("gpu-1")
+        assert raised.value.retry_after_s == wait_s
+
+
+def test_an_answer_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.publish.client.ANSWER_WITHIN_S", 0.2)
+    with answering(200, b" " * 10_000, {}, pause_s=0.02) as kube:
+        with pytest.raises(KubeError) as raised:
+            kube.node("gpu-1")
+        assert raised.value.reason == "TooSlow"
+
+
+def test_a_token_that_was_renewed_is_read_again_after_a_refusal(
+    hosted: HostedServer, tmp_path: Path
+) -> None:
+    token, ca = tmp_path / "token", tmp_path / "ca.pem"
+    token.write_text("expired\n")
+    ca.write_bytes(hosted.server.ca_pem or b"")
+    config = KubeConfig(server=hosted.url, token_file=str(token), ca=Material(file=str(ca)))
+    kube = Kube(config, user_agent=AGENT)
+    with pytest.raises(KubeError):
+        kube.node("gpu-1")
+    token.write_text("right\n")
+    assert kube.node("gpu-1").metadata.name == "gpu-1"
+
+
+def test_an_authority_that_was_renewed_is_read_again_after_a_refusal(
+    hosted: HostedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.publish.client.RELOAD_EVERY_S", 0.0)
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(make_serving_certificate("127.0.0.1").ca_pem)
+    kube = Kube(
+        KubeConfig(server=hosted.url, token="right", ca=Material(file=str(ca))), user_agent=AGENT
+    )
+    with pytest.raises(KubeError):
+        kube.node("gpu-1")
+    ca.write_bytes(b"half a certif")
+    with pytest.raises(KubeError):
+        kube.node("gpu-1")
+    ca.write_bytes(hosted.server.ca_pem or b"")
+    with pytest.raises(KubeError):
+        kube.node("gpu-1")
+    assert kube.node("gpu-1").metadata.name == "gpu-1"
+
+
+def test_a_kubeconfig_is_read_again_after_a_refusal_for_the_same_server_only(
+    hosted: HostedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.publish.client.RELOAD_EVERY_S", 0.0)
+    path = hosted.server.write_kubeconfig(tmp_path / "config", "expired")
+    found = [replace(from_files(path), server="https://127.0.0.1:9")]
+    kube = Kube(from_files(path), user_agent=AGENT, reread=lambda: found[0])
+    for _ in range(2):
+        with pytest.raises(KubeError) as raised:
+            kube.node("gpu-1")
+        assert raised.value.status == 401
+    found[0] = replace(from_files(path), token="right")
+    with pytest.raises(KubeError):
+        kube.node("gpu-1")
+    assert kube.node("gpu-1").metadata.name == "gpu-1"
+
+
+def test_certificates_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    config = KubeConfig(
+        server="https://api.example", ca=Material(file=str(tmp_path / "nothing.pem"))
+    )
+    with pytest.raises(KubeConfigError, match=r"api\.example"):
+        Kube(config, user_agent=AGENT)

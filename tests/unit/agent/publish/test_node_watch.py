@@ -1,0 +1,36 @@
+"""The agent's watch of its own node, on a server that does not let it watch."""
+
+from __future__ import annotations
+
+import time
+
+from agent.publish.node_watch import NodeWatch
+from hack.sim.cluster.errors import ApiError
+from tests.support.agent.publish_parts import a_server
+
+NODE = "gpu-1"
+
+
+def test_a_watch_that_expires_each_time_makes_requests_ever_rarer() -> None:
+    """The read before each watch succeeds: it must not keep the requests from becoming rare."""
+    with a_server(defined=False) as server:
+        server.add_node(NODE)
+        expired = server.faults.fail(
+            ApiError(410, "Expired", "too old resource version"),
+            path="/api/v1/nodes$",
+            times=None,
+        )
+        seen: list[str] = []
+        watch = NodeWatch(
+            server.kube,
+            NODE,
+            on_node=lambda node: seen.append(node.metadata.name),
+            on_gone=lambda: None,
+            on_missing=lambda _: None,
+            on_trouble=lambda _: None,
+        )
+        watch.start()
+        time.sleep(2.5)
+        watch.close()
+        assert 2 <= expired.hits <= 6
+        assert expired.hits <= len(seen) <= expired.hits + 1

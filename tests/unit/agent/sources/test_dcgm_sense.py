@@ -1,0 +1,290 @@
+"""dcgm-exporter: pages of both generations, and exporters that misbehave."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from agent.sources.dcgm import DcgmScraper, read_page
+from rules.catalog.signals import Signal
+from rules.judge.observation import DcgmSeen, SourceChanged, SourceState
+
+SHARED = Path(__file__).parents[5] / "shared" / "data" / "dcgm"
+GPU = "GPU-00000001-0000-0000-0000-000000000000"
+LABELS = f'gpu="1",UUID="{GPU}",pci_bus_id="00000000:3B:00.0",Hostname="gpu-1"'
+NEW_LABELS = f'gpu="1",gpu_uuid="{GPU}",pci_bus_id="00000000:3B:00.0",hostname="gpu-1"'
+
+
+@pytest.mark.parametrize(
+    ("page", "signal", "value"),
+    [
+        pytest.param(
+            f"DCGM_FI_DEV_GPU_TEMP{{{LABELS}}} 61", Signal.TEMPERATURE, 61, id="old name"
+        ),
+        pytest.param(
+            f"DCGM_FI_DEV_GPU_TEMP_CELSIUS{{{NEW_LABELS}}} 61",
+            Signal.TEMPERATURE,
+            61,
+            id="new name and labels",
+        ),
+        pytest.param(
+            f"DCGM_FI_DEV_GPU_UTIL_RATIO{{{NEW_LABELS}}} 0.25",
+            Signal.UTILIZATION,
+            25,
+            id="ratio becomes per cent",
+        ),
+        pytest.param(
+            f"DCGM_FI_DEV_GPU_TEMP{{{LABELS}}} 9223372036854775794",
+            Signal.TEMPERATURE,
+            None,
+            id="blank of 64 bits is absent",
+        ),
+        pytest.param(
+            f"DCGM_FI_DEV_GPU_TEMP{{{LABELS}}} 2147483632",
+            Signal.TEMPERATURE,
+            None,
+            id="blank of 32 bits is absent",
+        ),
+        pytest.param(
+            f"DCGM_FI_DEV_POWER_USAGE{{{LABELS}}} 1.4073748835532804e+14",
+            Signal.POWER,
+            None,
+            id="blank float is absent",
+        ),
+        pytest.param(
+            f"DCGM_FI_DEV_GPU_TEMP{{{LABELS}}} NaN", Signal.TEMPERATURE, None, id="no number"
+        ),
+        pytest.param(
+            f"DCGM_FI_DEV_ROW_REMAP_FAILURE{{{LABELS}}} 1\r",
+            Signal.REMAP_FAILURE,
+            1,
+            id="carriage return",
+        ),
+    ],
+)
+def test_a_field_becomes_its_signal(page: str, signal: Signal, value: float | None) -> None:
+    seen, bad = read_page(page, 1.0)
+    assert bad == 0
+    assert seen.gpus == {GPU: {signal: value}}
+    assert seen.pci == {GPU: "0000:3b:00.0"}
+
+
+def test_a_bad_line_is_counted_and_the_others_are_read() -> None:
+    page = (
+        'DCGM_FI_DEV_GPU_TEMP{test-uuid="x",gpu="1"} 42\n'
+        "DCGM_FI_DEV_GPU_TEMP{gpu=\n"
+        f"DCGM_FI_DEV_GPU_TEMP{{{LABELS}}} 42\n"
+        "garbage\x00\n"
+    )
+    seen, bad = read_page(page, 1.0)
+    assert bad == 2
+    assert seen.gpus == {GPU: {Signal.TEMPERATURE: 42}}
+
+
+def test_the_xid_is_kept_apart_and_its_absence_is_not_zero() -> None:
+    seen, _ = read_page(f"DCGM_FI_DEV_XID_ERRORS{{{LABELS}}} 79", 1.0)
+    assert seen.xids == {GPU: 79}
+    seen, _ = read_page(f"DCGM_FI_DEV_GPU_TEMP{{{LABELS}}} 40", 1.0)
+    assert seen.xids == {}
+
+
+def test_a_reading_of_a_mig_instance_is_not_the_gpus() -> None:
+    share = f'{LABELS},GPU_I_PROFILE="1g.5gb",GPU_I_ID="7"'
+    seen, _ = read_page(
+        f"DCGM_FI_DEV_GPU_TEMP{{{share}}} 50\nDCGM_FI_DEV_XID_ERRORS{{{share}}} 31\n", 1.0
+    )
+    assert seen.gpus == {GPU: {}}
+    assert seen.xids == {}
+    assert seen.instance_xids == {(GPU, 7): 31}
+
+
+@pytest.mark.parametrize(
+    ("page", "value"),
+    [
+        pytest.param(
+            f'DCGM_FI_DEV_PCIE_REPLAY_COUNTER{{{LABELS},pod="a"}} 3\n'
+            f'DCGM_FI_DEV_PCIE_REPLAY_COUNTER{{{LABELS},pod="b"}} 3\n',
+            {Signal.PCIE_REPLAYS: 3},
+            id="a GPU of two pods counts once",
+        ),
+        pytest.param(
+            "".join(
+                f'DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL{{{LABELS},nvlink="{link}"}} 2\n'
+                for link in range(4)
+            ),
+            {Signal.NVLINK_REPLAYS: 8},
+            id="links add up",
+        ),
+        pytest.param(
+            f"DCGM_FI_DEV_RETIRED_SBE{{{LABELS}}} 5\n"
+            f"DCGM_FI_DEV_PAGE_RETIRED_SBE_TOTAL{{{LABELS}}} 5\n",
+            {Signal.RETIRED_PAGES_SINGLE_BIT: 5},
+            id="both spellings count once",
+        ),
+        pytest.param(
+            f"DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_NONE{{{LABELS}}} 2",
+            {Signal.REMAP_HISTOGRAM: (None, None, None, None, 2)},
+            id="the last bin of the histogram",
+        ),
+    ],
+)
+def test_series_of_one_counter_are_neither_lost_nor_doubled(
+    page: str, value: dict[Signal, object]
+) -> None:
+    seen, bad = read_page(page, 1.0)
+    assert bad == 0
+    assert seen.gpus == {GPU: value}
+
+
+def test_each_mig_instance_has_a_last_xid_of_its_own() -> None:
+    page = "".join(
+        f'DCGM_FI_DEV_XID_ERRORS{{{LABELS},GPU_I_ID="{instance}"}} {xid}\n'
+        for instance, xid in (("1", 94), ("2", 31), ("x", 79))
+    )
+    seen, bad = read_page(page, 1.0)
+    assert seen.instance_xids == {(GPU, 1): 94, (GPU, 2): 31}
+    assert bad == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "energy"),
+    [("5551899580", {GPU: 5551899580}), ("0", {}), ("NaN", {}), ("9223372036854775794", {})],
+    ids=["counted", "nothing used", "no number", "blank"],
+)
+def test_the_energy_that_a_gpu_has_used_is_kept_apart(
+    value: str, energy: dict[str, float]
+) -> None:
+    seen, _ = read_page(f"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{{LABELS}}} {value}", 1.0)
+
+    assert seen.energy == energy
+    assert not any(seen.gpus.values()), "it is no signal"
+
+
+def test_a_real_page_of_default_counters_has_it() -> None:
+    page = SHARED / "real_l40s_driver595_default_counters.prom"
+    if not page.is_file():
+        pytest.skip("the folder of recorded pages is not beside this checkout")
+    seen, _ = read_page(page.read_text(), 1.0)
+
+    assert list(seen.energy.values()) == [5551899580]
+
+
+def test_the_shared_pages_are_read() -> None:
+    if not SHARED.is_dir():
+        pytest.skip("the folder of recorded pages is not beside this checkout")
+    pages = sorted(SHARED.glob("*.prom"))
+    assert pages
+    for page in pages:
+        seen, bad = read_page(page.read_text(), 1.0)
+        assert bad == 0, page.name
+        names = "DCGM_FI_DEV_GPU_TEMP{" in page.read_text()
+        assert bool(seen.gpus) or not names, page.name
+
+
+@contextmanager
+def exporter(answer: Callable[[BaseHTTPRequestHandler], object]) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            answer(self)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    class Quiet(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: object) -> None:
+            pass
+
+    with Quiet(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/metrics"
+        server.shutdown()
+
+
+def scrape(url: str) -> list[DcgmSeen | SourceChanged]:
+    facts: list[DcgmSeen | SourceChanged] = []
+    DcgmScraper(url, facts.append, user_agent="gpuward-agent/test").scrape_once()
+    return facts
+
+
+def test_a_good_page_brings_the_source_up() -> None:
+    page = f"DCGM_FI_DEV_GPU_TEMP{{{LABELS}}} 61\n".encode()
+    with exporter(lambda request: request.wfile.write(page)) as url:
+        changed, seen = scrape(url)
+    assert isinstance(changed, SourceChanged)
+    assert changed.state is SourceState.UP
+    assert isinstance(seen, DcgmSeen)
+
+
+def stream_for_ever(request: BaseHTTPRequestHandler) -> None:
+    while True:
+        request.wfile.write(b"# nothing\n")
+        time.sleep(0.02)
+
+
+def send_a_gigabyte(request: BaseHTTPRequestHandler) -> None:
+    for _ in range(1024):
+        request.wfile.write(b"# x\n" * 262144)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        pytest.param(lambda request: None, "EmptyPage", id="empty page"),
+        pytest.param(stream_for_ever, "TooSlow", id="streams for ever"),
+        pytest.param(send_a_gigabyte, "TooLarge", id="a gigabyte"),
+    ],
+)
+def test_an_exporter_that_misbehaves_is_a_source_that_is_down(
+    monkeypatch: pytest.MonkeyPatch, answer: Callable[[BaseHTTPRequestHandler], None], reason: str
+) -> None:
+    monkeypatch.setattr("agent.sources.dcgm.SCRAPE_WITHIN_S", 0.3 if reason == "TooSlow" else 20.0)
+    with exporter(answer) as url:
+        (changed,) = scrape(url)
+    assert isinstance(changed, SourceChanged)
+    assert (changed.state, changed.reason) == (SourceState.DOWN, reason)
+
+
+def test_an_exporter_that_never_finishes_its_headers_is_a_source_that_is_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("agent.sources.dcgm.SCRAPE_WITHIN_S", 0.3)
+    over = threading.Event()
+
+    def trickle(listener: socket.socket) -> None:
+        client, _ = listener.accept()
+        with client:
+            client.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+            while not over.wait(0.05):
+                client.sendall(b"x")
+
+    facts: queue.SimpleQueue[DcgmSeen | SourceChanged] = queue.SimpleQueue()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=trickle, args=(listener,))
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/metrics"
+        scraper = DcgmScraper(url, facts.put, user_agent="gpuward-agent/test")
+        scraper.start()
+        changed = facts.get(timeout=20.0)
+        scraper.close()
+        over.set()
+        thread.join()
+    assert isinstance(changed, SourceChanged)
+    assert (changed.state, changed.reason) == (SourceState.DOWN, "TooSlow")
+
+
+def test_no_exporter_is_a_source_that_is_down() -> None:
+    (changed,) = scrape("http://127.0.0.1:9/metrics")
+    assert isinstance(changed, SourceChanged)
+    assert changed.reason == "NoAnswer"

@@ -1,0 +1,159 @@
+"""The reader of /dev/kmsg against a kernel played record by record, and against the real one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.sources.kmsg_device import KmsgDevice
+from rules.judge.observation import KernelRead, SourceChanged, SourceState
+from tests.support.agent.kernel_log_parts import XID79, Facts, record, sieve
+
+Step = bytes | OSError
+OVERRUN = OSError(32, "Broken pipe")
+
+
+class PlayedKernel:
+    """Answers reads of the first descriptor from a script; the second one waits at the end."""
+
+    def __init__(self, script: list[Step], after_start: list[Step] | None = None) -> None:
+        self._script = iter(script)
+        self._after_start = iter(after_start or [])
+        self._first: int | None = None
+
+    def read(self, fd: int, size: int) -> bytes:
+        self._first = fd if self._first is None else self._first
+        steps: Iterator[Step] = self._script if fd == self._first else self._after_start
+        step = next(steps, BlockingIOError())
+        if isinstance(step, OSError):
+            raise step
+        return step
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> Path:
+    """Something that can be opened; the played kernel answers for it."""
+    path = tmp_path / "kmsg"
+    path.touch()
+    return path
+
+
+def read_all(ring: Path, kernel: PlayedKernel, *, after: int = -1, **options: Any) -> tuple:
+    facts, sieved = Facts(), sieve(**options)
+    reader = KmsgDevice(str(ring), sieved, facts, after=after, read=kernel.read)
+    reader.start()
+    facts.until(lambda seen: any(isinstance(fact, KernelRead) for fact in seen.all))
+    reader.close()
+    return facts, sieved.counts
+
+
+def test_records_in_the_ring_at_the_start_are_look_back(ring: Path) -> None:
+    facts, counts = read_all(ring, PlayedKernel([record(7), record(8)]))
+    assert [(line.sequence, line.lookback) for line in facts.lines] == [(7, True), (8, True)]
+    assert counts.read == 2
+
+
+def test_records_written_after_the_start_are_not(ring: Path) -> None:
+    kernel = PlayedKernel([record(7), record(8), record(9)], after_start=[record(8)])
+    facts, _ = read_all(ring, kernel)
+    assert [(line.sequence, line.lookback) for line in facts.lines] == [
+        (7, True),
+        (8, False),
+        (9, False),
+    ]
+
+
+def test_what_an_earlier_run_judged_is_not_reported_again(ring: Path) -> None:
+    facts, _ = read_all(ring, PlayedKernel([record(7), record(8), record(9)]), after=8)
+    assert facts.sequences == [9]
+
+
+def test_a_gap_is_counted_by_sequence_and_reading_goes_on(ring: Path) -> None:
+    kernel = PlayedKernel([record(7), OVERRUN, record(20), record(21)])
+    facts, counts = read_all(ring, kernel)
+    assert facts.sequences == [7, 20, 21]
+    assert [(gap.lost, gap.sequence) for gap in facts.gaps] == [(12, 19)]
+    assert counts.lost == 12
+
+
+def test_a_gap_right_after_the_cursor_of_an_earlier_run_is_counted(ring: Path) -> None:
+    facts, counts = read_all(ring, PlayedKernel([OVERRUN, record(20)]), after=9)
+    assert counts.lost == 10
+    assert facts.sequences == [20]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pytest.param(b"NVRM: Xid without a header", id="no header"),
+        pytest.param(b"4,x,1,-;NVRM: Xid (PCI:0000:3b:00): 79", id="sequence is no number"),
+        pytest.param(b"4,5;NVRM: Xid (PCI:0000:3b:00): 79", id="header too short"),
+        pytest.param(b"4,9" + b"9" * 40 + b",1,-;NVRM: ", id="sequence too long"),
+        pytest.param(b"\xff\xfe\x00NVRM: \x80", id="bytes"),
+    ],
+)
+def test_a_malformed_record_is_skipped_and_counted(ring: Path, bad: bytes) -> None:
+    facts, counts = read_all(ring, PlayedKernel([record(1), bad, record(3)]))
+    assert facts.sequences == [1, 3]
+    assert counts.malformed == 1
+
+
+def test_a_record_larger_than_the_buffer_is_counted_and_reading_goes_on(ring: Path) -> None:
+    kernel = PlayedKernel([record(1), OSError(22, "Invalid argument"), record(3)])
+    facts, counts = read_all(ring, kernel)
+    assert facts.sequences == [1, 3]
+    assert counts.malformed == 1
+
+
+def test_records_of_user_space_are_refused_unless_accepted(ring: Path) -> None:
+    facts, counts = read_all(ring, PlayedKernel([record(1, prefix=12)]))
+    assert facts.lines == []
+    assert counts.refused == 1
+    facts, counts = read_all(ring, PlayedKernel([record(1, prefix=12)]), accept_user=True)
+    assert facts.sequences == [1]
+    assert counts.refused == 0
+
+
+def test_uninteresting_records_move_the_cursor_but_are_not_parsed(ring: Path) -> None:
+    kernel = PlayedKernel([record(1, "usb 1-1: new device"), record(2, "eth0: link up")])
+    facts, counts = read_all(ring, kernel)
+    assert facts.lines == []
+    assert counts.read == 2
+    assert facts.all == [KernelRead(at=facts.all[0].at, boot_id="boot-1", sequence=2)]
+
+
+def test_a_device_that_fails_is_said_and_read_again(
+    ring: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.sources.kmsg_device.RETRY_S", 0.01)
+    facts = Facts()
+    kernel = PlayedKernel([record(1), OSError(5, "Input/output error"), record(2)])
+    reader = KmsgDevice(str(ring), sieve(), facts, read=kernel.read)
+    reader.start()
+    facts.until(lambda seen: any(isinstance(fact, KernelRead) for fact in seen.all))
+    reader.close()
+    states = [fact.state for fact in facts.all if isinstance(fact, SourceChanged)]
+    assert facts.sequences == [1, 2]
+    assert states == [SourceState.DOWN, SourceState.UP]
+
+
+def test_the_real_device_yields_what_was_written_to_it() -> None:
+    device = Path("/dev/kmsg")
+    if not os.access(device, os.R_OK | os.W_OK):
+        pytest.skip("/dev/kmsg is not here or not for this user to write")
+    facts = Facts()
+    sieved = sieve(accept_user=True)
+    reader = KmsgDevice(str(device), sieved, facts)
+    reader.start()
+    facts.until(lambda seen: any(isinstance(fact, KernelRead) for fact in seen.all))
+    marker = f"gpuward-test-{os.getpid()}"
+    device.write_text(XID79.replace("python", marker) + "\n")
+    facts.until(lambda seen: any(line.line.process == marker for line in seen.lines))
+    reader.close()
+    (line,) = (line for line in facts.lines if line.line.process == marker)
+    assert not line.lookback
+    assert line.line.xid == 79

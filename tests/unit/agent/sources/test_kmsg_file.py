@@ -1,0 +1,190 @@
+"""Following a file or FIFO of records, through rotation, truncation and broken lines."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.sources.kernel_record import MAX_RECORD_BYTES, RecordCounts
+from agent.sources.kmsg_file import FollowedFile, KmsgFile, Lines
+from tests.support.agent.kernel_log_parts import Facts, record, sieve
+
+
+class Followed:
+    def __init__(self, path: Path, *, after: int = -1) -> None:
+        self.path = path
+        self.facts = Facts()
+        sieved = sieve()
+        self.counts: RecordCounts = sieved.counts
+        self.reader = KmsgFile(str(path), sieved, self.facts, after=after)
+        self.reader.start()
+
+    def append(self, *records: bytes) -> None:
+        with self.path.open("ab") as file:
+            file.write(b"".join(records))
+
+    def until_seen(self, sequence: int) -> None:
+        self.facts.until(lambda seen: sequence in seen.sequences)
+
+    def until(self, *sequences: int) -> None:
+        self.facts.until(lambda seen: len(seen.sequences) >= len(sequences))
+        assert self.facts.sequences == list(sequences)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "kmsg.log"
+    path.write_bytes(record(1))
+    return path
+
+
+@pytest.fixture
+def followed(log: Path) -> Iterator[Followed]:
+    followed = Followed(log)
+    followed.until(1)
+    yield followed
+    followed.reader.close()
+
+
+def test_what_the_file_holds_at_the_start_is_look_back_and_what_follows_is_not(
+    followed: Followed,
+) -> None:
+    followed.append(record(2))
+    followed.until(1, 2)
+    assert [line.lookback for line in followed.facts.lines] == [True, False]
+
+
+def test_known_records_of_the_past_are_skipped(log: Path) -> None:
+    log.write_bytes(record(1) + record(2) + record(3))
+    followed = Followed(log, after=2)
+    followed.until(3)
+    followed.reader.close()
+
+
+def test_a_line_may_arrive_in_pieces(followed: Followed) -> None:
+    whole = record(2)
+    followed.append(whole[:30])
+    followed.append(whole[30:60])
+    followed.append(whole[60:], record(3))
+    followed.until(1, 2, 3)
+
+
+def test_a_file_that_became_shorter_is_read_from_its_start(followed: Followed) -> None:
+    followed.append(record(2), record(3))
+    followed.until(1, 2, 3)
+    followed.path.write_bytes(record(4))
+    followed.until(1, 2, 3, 4)
+
+
+def test_a_rotated_file_is_followed_to_its_successor(followed: Followed) -> None:
+    followed.append(record(2))
+    followed.path.rename(followed.path.with_suffix(".1"))
+    followed.path.write_bytes(record(3))
+    followed.until(1, 2, 3)
+    assert not followed.facts.lines[-1].lookback
+
+
+def test_a_renamed_file_is_read_on_while_its_writer_still_uses_it(
+    followed: Followed,
+) -> None:
+    with followed.path.open("ab") as writer:
+        followed.path.rename(followed.path.with_suffix(".1"))
+        followed.path.write_bytes(record(2))
+        followed.until(1, 2)
+        writer.write(record(3)[:20])
+        writer.flush()
+        followed.append(record(4))
+        followed.until(1, 2, 4)
+        writer.write(record(3)[20:])
+    followed.until(1, 2, 4, 3)
+
+
+def test_a_second_rotation_lets_go_of_the_first_file(followed: Followed) -> None:
+    for sequence in range(2, 12):
+        followed.path.rename(followed.path.with_suffix(f".{sequence}"))
+        followed.path.write_bytes(record(sequence))
+        followed.until_seen(sequence)
+    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    assert sum(link.readlink().parent == followed.path.parent for link in links) == 2
+
+
+def test_a_file_cut_and_grown_beyond_what_was_read_is_read_from_its_start(
+    log: Path,
+) -> None:
+    file = FollowedFile(str(log))
+    assert not file.began_anew()
+    assert file.read(4096) == record(1)
+    grown = record(2) + record(3) + record(4)
+    log.write_bytes(grown)
+    assert file.began_anew()
+    assert file.read(4096) == grown
+    file.close()
+
+
+def test_a_file_cut_and_grown_to_the_very_same_length_is_read_again(log: Path) -> None:
+    file = FollowedFile(str(log))
+    assert file.read(4096) == record(1)
+    log.write_bytes(record(2))
+    assert file.began_anew()
+    assert file.read(4096) == record(2)
+    file.close()
+
+
+def test_a_file_that_only_grows_is_read_on(log: Path) -> None:
+    file = FollowedFile(str(log))
+    for sequence in (2, 3, 4):
+        assert not file.began_anew()
+        assert file.read(4096).endswith(record(sequence - 1))
+        with log.open("ab") as writer:
+            writer.write(record(sequence))
+    file.close()
+
+
+def test_malformed_lines_are_counted(followed: Followed) -> None:
+    followed.append(b"no record\n", record(2))
+    followed.until(1, 2)
+    assert followed.counts.malformed == 1
+
+
+def test_a_fifo_has_no_past_and_outlives_its_writers(tmp_path: Path) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    followed = Followed(path)
+    for sequence in (1, 2):
+        with path.open("wb") as writer:
+            writer.write(record(sequence))
+        followed.until_seen(sequence)
+    followed.reader.close()
+    assert [line.lookback for line in followed.facts.lines] == [False, False]
+
+
+def test_closing_ends_the_thread(log: Path) -> None:
+    followed = Followed(log)
+    followed.reader.close()
+    assert "kernel-log" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.parametrize(
+    ("chunks", "lines", "oversized"),
+    [
+        pytest.param([b"a\nb\n"], [b"a", b"b"], 0, id="whole"),
+        pytest.param([b"a", b"b\nc"], [b"ab"], 0, id="pieces"),
+        pytest.param([b"x" * (MAX_RECORD_BYTES + 1), b"y\nz\n"], [b"z"], 1, id="too long"),
+        pytest.param(
+            [b"x" * (MAX_RECORD_BYTES + 1), b"x" * MAX_RECORD_BYTES, b"\nz\n"],
+            [b"z"],
+            1,
+            id="too long in pieces counts once",
+        ),
+    ],
+)
+def test_lines_are_cut_at_newlines_and_bounded(
+    chunks: list[bytes], lines: list[bytes], oversized: int
+) -> None:
+    cutter = Lines()
+    assert [line for chunk in chunks for line in cutter.feed(chunk)] == lines
+    assert cutter.oversized == oversized

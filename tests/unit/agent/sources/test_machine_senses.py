@@ -1,0 +1,306 @@
+"""What the machine itself shows: PCI functions, device files, processes, NUMA, udev."""
+
+from __future__ import annotations
+
+import errno
+import os
+import queue
+import socket
+import threading
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from agent.sources.host import host_processes, host_seen
+from agent.sources.machine import Machine, MachineSense, simulated
+from agent.sources.sysfs import aer_counters, network_ports, pci_functions
+from agent.sources.udev import UdevError, UdevMonitor, concerns_gpus
+from hack.sim.driver import NODES, set_gpu
+from rules.judge.observation import (
+    AerCounters,
+    AerSeen,
+    HostSeen,
+    NetworkPort,
+    PciFunction,
+    PciSeen,
+    Service,
+    SourceChanged,
+    SourceName,
+    SourceState,
+)
+
+
+def function(
+    root: Path,
+    address: str,
+    *,
+    vendor: str = "0x10de",
+    kind: str = "0x030200",
+    config: bytes = b"",
+) -> Path:
+    """A device folder of sysfs."""
+    device = root / address
+    device.mkdir(parents=True)
+    (device / "vendor").write_text(f"{vendor}\n")
+    (device / "class").write_text(f"{kind}\n")
+    if config:
+        (device / "config").write_bytes(config)
+    return device
+
+
+def bind(device: Path, driver: str) -> None:
+    target = device.parent / "drivers" / driver
+    target.mkdir(parents=True, exist_ok=True)
+    (device / "driver").symlink_to(target)
+
+
+def test_gpus_and_switches_are_found_and_nothing_else(tmp_path: Path) -> None:
+    bind(function(tmp_path, "0000:3B:00.0", config=b"\xde\x10\x30\x23" * 16), "nvidia")
+    function(tmp_path, "0000:5e:00.0", kind="0x030000", config=b"\xff" * 64)
+    bind(function(tmp_path, "0000:86:00.0"), "vfio-pci")
+    function(tmp_path, "0000:c1:00.0", kind="0x068000")
+    function(tmp_path, "0000:3b:00.1", kind="0x040300")
+    function(tmp_path, "0000:00:02.0", vendor="0x8086", kind="0x030000")
+    (tmp_path / "0000:00:1f.0").mkdir()
+    found = {
+        each.address: (each.device_class, each.driver, each.config_space_ok)
+        for each in pci_functions(tmp_path)
+    }
+    assert found == {
+        "0000:3b:00.0": (0x0302, "nvidia", True),
+        "0000:5e:00.0": (0x0300, "", False),
+        "0000:86:00.0": (0x0302, "vfio-pci", None),
+        "0000:c1:00.0": (0x0680, "", None),
+    }
+
+
+def test_the_bridges_above_a_gpu_are_those_on_its_way(tmp_path: Path) -> None:
+    way = Path("devices") / "pci0000:00" / "0000:00:1b.0" / "0000:1a:00.0"
+    function(tmp_path / way, "0000:1b:00.0", vendor="0x10de", kind="0x030200")
+    bus = tmp_path / "bus" / "devices"
+    bus.mkdir(parents=True)
+    (bus / "0000:1b:00.0").symlink_to(Path("..") / ".." / way / "0000:1b:00.0")
+    function(bus, "0000:3b:00.0", vendor="0x10de", kind="0x030200")
+    found = {each.address: each.upstream for each in pci_functions(bus)}
+    assert found == {"0000:1b:00.0": ("0000:00:1b.0", "0000:1a:00.0"), "0000:3b:00.0": ()}
+
+
+def test_numa_nodes_without_cpus_do_not_count(tmp_path: Path) -> None:
+    for number, cpus in ((0, "0-31\n"), (1, "32-63\n"), (8, "\n")):
+        node = tmp_path / "node" / f"node{number}"
+        node.mkdir(parents=True)
+        (node / "cpulist").write_text(cpus)
+    (tmp_path / "product_uuid").write_text("4C4C4544-0000\n")
+    seen = host_seen(5.0, dmi=tmp_path, numa=tmp_path / "node")
+    assert seen.cpu_numa_nodes == (0, 1)
+    assert seen.product_uuid == "4C4C4544-0000"
+    assert seen.booted_at > 0
+
+
+@pytest.mark.parametrize(
+    ("action", "properties", "concerned"),
+    [
+        pytest.param("remove", {"PCI_ID": "10DE:2330"}, True, id="a GPU leaves"),
+        pytest.param("bind", {"PCI_ID": "10de:2330"}, True, id="lower case"),
+        pytest.param("add", {"PCI_ID": "8086:1533"}, False, id="another vendor"),
+        pytest.param("move", {"PCI_ID": "10DE:2330"}, False, id="another action"),
+        pytest.param("add", {}, False, id="no identity"),
+        pytest.param(None, {"PCI_ID": "10DE:2330"}, False, id="no action"),
+    ],
+)
+def test_announcements_about_gpus_are_heard(
+    action: str | None, properties: dict[str, str], concerned: bool
+) -> None:
+    assert concerns_gpus(action, properties) is concerned
+
+
+def facts_of(machine: Machine, looks: int = 1) -> list[object]:
+    facts: list[object] = []
+    sense = MachineSense(facts.append, machine)
+    for _ in range(looks):
+        sense.look()
+    return facts
+
+
+def test_one_poll_reads_bus_and_host() -> None:
+    gpu = PciFunction(address="0000:3b:00.0", vendor=0x10DE, device_class=0x0302)
+    facts = facts_of(Machine(functions=lambda: (gpu,)), looks=2)
+    kinds = [type(fact) for fact in facts]
+    assert kinds == [
+        *(PciSeen, SourceChanged, SourceChanged, HostSeen),
+        PciSeen,
+    ]
+
+
+def test_what_a_pod_cannot_see_is_said_once_and_a_broken_description_is_passed_over() -> None:
+    seen = [HostSeen(at=1.0), HostSeen(at=2.0), HostSeen(at=3.0, services={Service.IMEX: False})]
+
+    def host(_: float) -> HostSeen:
+        if not seen:
+            raise ValueError("a file that is being written")
+        return seen.pop(0)
+
+    facts = facts_of(Machine(functions=lambda: (), host=host), looks=16)
+    said = [
+        (fact.state, fact.reason)
+        for fact in facts
+        if isinstance(fact, SourceChanged) and fact.source is SourceName.HOST
+    ]
+    assert said == [(SourceState.ABSENT, "ProcessesOutOfSight"), (SourceState.UP, "")]
+    assert sum(isinstance(fact, HostSeen) for fact in facts) == 3
+
+
+def test_a_host_around_the_limit_is_said_once_to_have_too_many_processes() -> None:
+    crowd, fewer = (
+        HostSeen(at=1.0, too_many_processes=True),
+        HostSeen(at=1.0, services={Service.IMEX: False}),
+    )
+    seen = [crowd, fewer, crowd, fewer, fewer, fewer, fewer, fewer, fewer]
+    looks = iter(seen)
+    machine = Machine(functions=lambda: (), host=lambda _: next(looks))
+    facts = facts_of(machine, looks=4 * len(seen))
+    said = [
+        (fact.state, fact.reason)
+        for fact in facts
+        if isinstance(fact, SourceChanged) and fact.source is SourceName.HOST
+    ]
+    assert said == [(SourceState.ABSENT, "TooManyProcesses"), (SourceState.UP, "")]
+    told = [bool(fact.services) for fact in facts if isinstance(fact, HostSeen)]
+    assert told == [False] * 7 + [True] * 2, "five looks in a row below it"
+
+
+def test_a_machine_without_a_pci_bus_has_no_such_source() -> None:
+    def nothing() -> tuple[PciFunction, ...]:
+        raise FileNotFoundError("/sys/bus/pci/devices")
+
+    changed, _, host = facts_of(Machine(functions=nothing))
+    assert isinstance(changed, SourceChanged)
+    assert (changed.state, changed.reason) == (SourceState.ABSENT, "NoPciBus")
+    assert isinstance(host, HostSeen)
+
+
+def test_a_simulated_machine_changes_with_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "node.yaml"
+    path.write_bytes((NODES / "h100-8-nvswitch.yaml").read_bytes())
+    machine = simulated(str(path))
+    assert len(machine.functions()) == 8
+    set_gpu(path, 3, lost=True)
+    assert [each.config_space_ok for each in machine.functions()].count(False) == 1
+    set_gpu(path, 3, unplugged=True)
+    assert len(machine.functions()) == 7
+
+
+def test_ports_of_adapters_are_read_and_odd_ones_left_out(tmp_path: Path) -> None:
+    for name, state in (("mlx5_0", "4: ACTIVE\n"), ("mlx5_1", "1: DOWN\n"), ("mlx5_2", None)):
+        port = tmp_path / name / "ports" / "1"
+        port.mkdir(parents=True)
+        if state is not None:
+            (port / "state").write_text(state)
+    (tmp_path / "mlx5_0" / "ports" / "1" / "link_layer").write_text("InfiniBand\n")
+    (tmp_path / "mlx5_1" / "ports" / "1" / "link_layer").write_text("Ethernet\n")
+    counters = tmp_path / "mlx5_0" / "ports" / "1" / "counters"
+    counters.mkdir()
+    (counters / "symbol_error").write_text("17\n")
+    (counters / "link_downed").write_text("N/A (no PMA)\n")
+    (counters / "port_rcv_errors").write_text("9" * 5000)
+    (counters / "port_xmit_data").write_text("1\n")
+    assert network_ports(tmp_path) == (
+        NetworkPort(name="mlx5_0/1", active=True, infiniband=True, errors={"symbol_error": 17}),
+        NetworkPort(name="mlx5_1/1", active=False),
+    )
+    assert network_ports(tmp_path / "nowhere") == ()
+
+
+GPU = PciFunction(address="0000:3b:00.0", vendor=0x10DE, device_class=0x0302)
+SWITCH = PciFunction(address="0000:c1:00.0", vendor=0x10DE, device_class=0x0680)
+
+
+def test_pcie_errors_are_the_kernels_totals_of_gpus_that_have_them(tmp_path: Path) -> None:
+    for address in ("0000:3b:00.0", "0000:5e:00.0", "0000:c1:00.0"):
+        (tmp_path / address).mkdir()
+    gpu = tmp_path / "0000:3b:00.0"
+    (gpu / "aer_dev_correctable").write_text("RxErr 3\nBadTLP 1\nTOTAL_ERR_COR 4\n")
+    (gpu / "aer_dev_nonfatal").write_text("Undefined 0\nTOTAL_ERR_NONFATAL 2\n")
+    (gpu / "aer_dev_fatal").write_bytes(b"TOTAL_ERR_FATAL " + b"9" * 10_000)
+    (tmp_path / "0000:c1:00.0" / "aer_dev_fatal").write_text("TOTAL_ERR_FATAL 5\n")
+    bare = PciFunction(address="0000:5e:00.0", vendor=0x10DE, device_class=0x0302)
+    assert aer_counters((GPU, bare, SWITCH), tmp_path) == (
+        AerCounters(address="0000:3b:00.0", correctable=4, nonfatal=2, fatal=None),
+    )
+
+
+def test_pcie_errors_are_looked_at_with_the_slow_looks_and_silence_costs_nothing() -> None:
+    counted = AerCounters(address=GPU.address, correctable=0, nonfatal=0, fatal=0)
+    machine = Machine(functions=lambda: (GPU,), aer=lambda _: (counted,))
+    facts = facts_of(machine, looks=5)
+    assert [fact.functions for fact in facts if isinstance(fact, AerSeen)] == [(counted,)] * 2
+    machine = machine._replace(aer=lambda _: ())
+    assert not [fact for fact in facts_of(machine, looks=5) if isinstance(fact, AerSeen)]
+
+
+@pytest.mark.parametrize("folder", ["pci", "proc"])
+def test_a_gpu_does_not_look_gone_when_no_file_can_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    def exhausted(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    if folder == "pci":
+        function(tmp_path, "0000:65:00.0")
+        monkeypatch.setattr(Path, "read_text", exhausted)
+        with pytest.raises(OSError, match="Too many open files"):
+            pci_functions(tmp_path)
+    else:
+        (tmp_path / "2").mkdir()
+        monkeypatch.setattr(os, "open", exhausted)
+        with pytest.raises(OSError, match="Too many open files"):
+            host_processes(tmp_path)
+
+
+def test_a_bus_that_cannot_be_read_now_is_down_and_not_absent() -> None:
+    def exhausted() -> tuple[PciFunction, ...]:
+        raise OSError(errno.ENFILE, os.strerror(errno.ENFILE))
+
+    changed, _ = facts_of(Machine(functions=exhausted))[:2]
+    assert isinstance(changed, SourceChanged)
+    assert (changed.state, changed.reason) == (SourceState.DOWN, "OutOfFiles")
+
+
+def announcing() -> socket.socket:
+    """A socket that may speak on the group of kernel announcements; skips where it may not."""
+    sending = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15)
+    try:
+        sending.sendto(b"x", (0, 1))
+    except OSError as error:
+        pytest.skip(f"announcements need CAP_NET_ADMIN: {error}")
+    return sending
+
+
+def test_a_burst_of_announcements_is_lost_reported_and_made_up_for() -> None:
+    changes: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    lost: queue.SimpleQueue[Exception] = queue.SimpleQueue()
+    began, go_on = threading.Event(), threading.Event()
+
+    class Slow(UdevMonitor):
+        """A monitor whose thread is busy while the burst comes."""
+
+        def _run(self, monitor: Any) -> None:
+            began.set()
+            go_on.wait(30)
+            super()._run(monitor)
+
+    monitor = Slow(changes.put, lost.put)
+    try:
+        monitor.start()
+    except UdevError as error:
+        pytest.skip(str(error))
+    with announcing() as sending:
+        assert began.wait(30)
+        for _ in range(2000):
+            sending.sendto(b"x" * 4000, (0, 1))
+        go_on.set()
+        assert str(lost.get(timeout=30))
+        assert changes.get(timeout=30) is True, "anything may have come meanwhile"
+        assert [thread.name for thread in threading.enumerate()].count("udev") == 1
+    monitor.close()
