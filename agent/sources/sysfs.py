@@ -149,13 +149,8 @@ def _total(path: Path) -> int | None:
 
 INFINIBAND_PORTS = Path("/sys/class/infiniband")
 MAX_PORTS = 64
-MAX_DIGITS = 20
-"""No counter of the kernel is wider than 64 bits."""
-PORT_COUNTERS = ("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors")
-"""Files below `counters`. Source: Linux ABI, stable/sysfs-class-infiniband."""
 PORT_ACTIVE = "4:"
 """How the file `state` of an active port begins (`4: PORT_ACTIVE`). Source: Linux RDMA sysfs."""
-INFINIBAND = "InfiniBand"
 """What the file `link_layer` holds where it is not Ethernet. Source: Linux RDMA sysfs."""
 
 
@@ -176,30 +171,6 @@ def network_ports(root: Path = INFINIBAND_PORTS) -> tuple[NetworkPort, ...]:
             NetworkPort(
                 name=name,
                 active=state.startswith(PORT_ACTIVE),
-                infiniband=_link_layer(port) == INFINIBAND,
-                errors=_errors(port / "counters"),
             )
         )
     return tuple(found)
-
-
-def _link_layer(port: Path) -> str:
-    try:
-        return (port / "link_layer").read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        # The adapter leaves; what it was is not known.
-        return ""
-
-
-def _errors(counters: Path) -> dict[str, int]:
-    """The error counters that this port has."""
-    found = {}
-    for name in PORT_COUNTERS:
-        try:
-            text = (counters / name).read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError):
-            # Not every adapter has every counter, and a virtual function may refuse them all.
-            continue
-        if text.isdecimal() and len(text) <= MAX_DIGITS:
-            found[name] = int(text)
-    return found

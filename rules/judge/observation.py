@@ -252,16 +252,10 @@ class NodeSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NetworkPort(msgspec.Struct, frozen=True, kw_only=True):
-    """One port of an InfiniBand or RoCE adapter (`mlx5_0/1`) and whether its link is up.
-
-    `infiniband` tells InfiniBand from Ethernet (RoCE) and others; `errors` are its error
-    counters by the kernel's names; one that it lacks is missing.
-    """
+    """One port of an InfiniBand or RoCE adapter (`mlx5_0/1`) and whether its link is up."""
 
     name: str
     active: bool
-    infiniband: bool = False
-    errors: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
 class HostSeen(msgspec.Struct, frozen=True, kw_only=True):

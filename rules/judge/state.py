@@ -167,13 +167,6 @@ class PortView(msgspec.Struct, frozen=True, kw_only=True):
     good_looks: int = 0
 
 
-class PortErrors(msgspec.Struct, frozen=True, kw_only=True):
-    """A network port's error counters, and when they were read: the base of a rate."""
-
-    at: float
-    errors: Mapping[str, int]
-
-
 class ServiceView(msgspec.Struct, frozen=True, kw_only=True):
     """A service of the host: whether it runs, None when out of sight; whether it ran this boot."""
 
@@ -218,10 +211,9 @@ class NodeState(Struct, frozen=True, kw_only=True):
     checks: Checks = kept(default_factory=dict)
     services: Mapping[Service, ServiceView] = kept(default_factory=dict)
     ports: Mapping[str, PortView] = kept(default_factory=dict)
-    port_errors: Mapping[str, PortErrors] = kept(default_factory=dict)
-    dcgm_xids: Mapping[tuple[str, int | None], int] = kept(default_factory=dict)
     records_lost_at: float | None = None
     """When kernel records were last found overwritten before they were read."""
+    dcgm_xids: Mapping[tuple[str, int | None], int] = kept(default_factory=dict)
     dcgm_page: DcgmSeen | None = None
     dcgm_changed_at: float | None = None
     """Since when the page says what it says now; None before the first."""

@@ -122,7 +122,6 @@ class Life:
             port = NetworkPort(
                 name=f"mlx5_{draw.randrange(10_000)}{LONG}",
                 active=draw.random() < 0.5,
-                errors={"symbol_error": draw.randrange(1 << 30)},
             )
             services = {each: draw.random() < 0.5 for each in Service}
             return HostSeen(at=now, booted_at=START, services=services, ports=(port,) * 100)

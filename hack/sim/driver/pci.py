@@ -41,7 +41,7 @@ def host_of(node: Node, identity: HostSeen) -> HostSeen:
     ports = range(host.infiniband_ports)
     seen = replace(
         identity,
-        ports=tuple(NetworkPort(name=f"mlx5_{n}/1", active=True, infiniband=True) for n in ports),
+        ports=tuple(NetworkPort(name=f"mlx5_{n}/1", active=True) for n in ports),
     )
     if host.running is None:
         return seen

@@ -1,14 +1,13 @@
-"""Judge the host: network ports down or losing data, hung tasks, the fabric manager.
+"""Judge the host: network ports down, hung tasks, the fabric manager.
 
-Called by `judge.facts.sources.take_host`. A port that was never seen active is not in use; a rate
-needs two polls of the same counters. A hung task is found in the kernel log; here it ends with the
-boot, or once the log is silent and all GPUs answer again. A fabric manager is missed only where it
-ran earlier in this boot. Nothing here is above Degraded, Report.
+Called by `judge.facts.sources.take_host`. A port that was never seen active is not in use. A hung
+task is found in the kernel log; here it ends with the boot, or once the log is silent and all GPUs
+answer again. A fabric manager is missed only where it ran earlier in this boot. Nothing here is
+above Degraded, Report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -22,7 +21,6 @@ from rules.judge.facts.standing import (
     Check,
     Look,
     Renewed,
-    above,
     close_standing,
     flag,
     is_raised,
@@ -46,7 +44,6 @@ from rules.judge.recording import close_where, record
 from rules.judge.state import (
     Judging,
     NodeState,
-    PortErrors,
     PortView,
     ServiceView,
 )
@@ -106,59 +103,6 @@ def _stepped(view: PortView, port: NetworkPort, now: float, *, known: frozenset[
         return view
     since = now if view.down_since is None else min(view.down_since, now)
     return replace(view, down_since=since, good_looks=0)
-
-
-_LONGEST_RATE_GAP_S: Final = 600.0
-"""A rate over a longer gap says nothing about now. Source: gpuward, ten looks."""
-
-
-class Ports(NamedTuple):
-    """The ports that count errors, what each counted at the look before, and the time."""
-
-    seen: Sequence[NetworkPort]
-    before: Mapping[str, PortErrors]
-    now: float
-
-
-def _rates(ports: Ports, limit: Threshold) -> dict[str, Look]:
-    looks = {}
-    for port in ports.seen:
-        old = ports.before.get(port.name)
-        grown = _grown(old.errors, port.errors) if old else {}
-        passed = ports.now - old.at if old else 0
-        if min(grown.values(), default=-1) < 0 or not 0 < passed <= _LONGEST_RATE_GAP_S:
-            continue
-        kinds = " ".join(f"{kind}=+{more}" for kind, more in sorted(grown.items()) if more)
-        evidence = f"network port {port.name} loses data: {kinds} since the last look"
-        looks[port.name] = above(limit, sum(grown.values()) * 60 / passed, evidence)
-    return looks
-
-
-_PORT_ERRORS: Final = Check(
-    reason="NetworkPortErrors",
-    measure=_rates,
-    scope=Scope.NODE,
-    counts=True,
-    renewed=Renewed.NEVER,
-)
-
-
-def judge_port_errors(on: Judging, seen: HostSeen) -> Judging:
-    """Take one look at the error counters; a host without adapters has none."""
-    ports = [port for port in seen.ports[:_MAX_PORTS] if port.errors]
-    looks = looked(on, _PORT_ERRORS, Ports(ports, on.state.port_errors, on.now))
-    counted = {port.name: PortErrors(at=on.now, errors=port.errors) for port in ports}
-    if not counted and not on.state.port_errors:
-        return on
-    on = on.then(replace(on.state, port_errors=counted))
-    # A port that has just come says nothing yet, and is not good for that.
-    fresh = dict.fromkeys(counted, Gauge())
-    on = on.remember(_PORT_ERRORS.reason, {**fresh, **remembered(on.state, _PORT_ERRORS.reason)})
-    return judge_check(on, _PORT_ERRORS, looks, SourceName.HOST, keep=counted)
-
-
-def _grown(old: Mapping[str, int], new: Mapping[str, int]) -> dict[str, int]:
-    return {kind: count - old[kind] for kind, count in new.items() if kind in old}
 
 
 HUNG: Final = "HungNvidiaTask"

@@ -20,7 +20,6 @@ from rules.judge import observation as facts
 from rules.judge.closing import mark_reset, without_looks
 from rules.judge.facts.host import (
     end_hung_tasks,
-    judge_port_errors,
     judge_ports,
     judge_services,
 )
@@ -322,6 +321,5 @@ def take_host(on: Judging, seen: facts.HostSeen) -> Judging:
     )
     on = on.then(replace(on.state, node=node))
     on = judge_ports(on, seen)
-    on = judge_port_errors(on, seen)
     on = end_hung_tasks(on)
     return judge_services(on, seen)

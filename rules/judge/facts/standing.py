@@ -107,7 +107,6 @@ class Renewed(Enum):
 
     EACH_LOOK = "each look"
     ON_CHANGE = "on change"
-    NEVER = "never"
 
 
 class Check(msgspec.Struct, Generic[_S], frozen=True, kw_only=True):
@@ -166,20 +165,18 @@ def judge_check(
     view: GpuView | None = None,
     *,
     prefix: str = "",
-    keep: Container[str] | None = None,
-    closes: bool = True,
 ) -> Judging:
-    """Take what a look says of one check; of what is not in `keep` nothing more is remembered."""
+    """Take what a look says of one check."""
     view = on.current(view) if view is not None else None
     limit = check.limit(on.thresholds)
     limits = {what: on.thresholds[look.limit] for what, look in looks.items() if look.limit}
-    if keep is None and all(
+    if all(
         _is_old_news(on, check, view, what, look, limits.get(what, limit))
         for what, look in looks.items()
     ):
         return on
     before = remembered(on.state, check.reason, view)
-    after = {what: old for what, old in before.items() if keep is None or what in keep}
+    after = dict(before)
     for what, look in looks.items():
         old = before.get(what, check.memory())
         threshold = limits.get(what, limit)
@@ -192,7 +189,7 @@ def judge_check(
         known = {what for what, old in before.items() if old.raised}
         said = {what: prefix + looks[what].evidence for what in standing}
         return _raise(on, check, said, known, source, on.current(view) if view else None)
-    over = closes and after and all(m.over(limits.get(w, limit)) for w, m in after.items())
+    over = after and all(m.over(limits.get(w, limit)) for w, m in after.items())
     # An incident may be older than this memory: it came through a restart or a reboot.
     return close_standing(on, check.reason, view, ClosesKind.STATE) if over else on
 
@@ -251,7 +248,7 @@ def _raise(
     fresh = [evidence for what, evidence in said.items() if what not in known]
     for evidence in fresh:
         on = record_standing(on, replace(finding, evidence=evidence))
-    if fresh or check.renewed is Renewed.NEVER:
+    if fresh:
         return on
     standing = replace(finding, evidence=next(iter(said.values())))
     return record_standing(on, standing, first=False)

@@ -210,8 +210,6 @@ observations: st.SearchStrategy[Observation] = st.one_of(
                 NetworkPort,
                 name=texts,
                 active=st.booleans(),
-                infiniband=st.booleans(),
-                errors=st.dictionaries(st.just("symbol_error"), numbers),
             ),
             max_size=2,
         ).map(tuple),

@@ -179,10 +179,10 @@ def test_a_fabric_manager_that_died_while_the_agent_was_away_is_missed() -> None
 
 def test_a_network_port_that_died_while_the_agent_was_away_is_missed() -> None:
     world = World().start()
-    world.host(ports=(NetworkPort(name="mlx5_0/1", active=True, infiniband=True),))
+    world.host(ports=(NetworkPort(name="mlx5_0/1", active=True),))
     world.restart_agent()
     for _ in range(6):
-        world.host(ports=(NetworkPort(name="mlx5_0/1", active=False, infiniband=True),))
+        world.host(ports=(NetworkPort(name="mlx5_0/1", active=False),))
         world.advance(60, polling=True)
     assert reasons(world) == {"NetworkPortDown"}
 

@@ -127,7 +127,7 @@ def test_the_host_of_a_simulated_node_is_the_one_its_file_describes(tmp_path: Pa
     machine = simulated(str(path))
     seen = machine.host(5.0)
     assert seen.services == {FM: True, PERSISTENCED: True, IMEX: False}
-    assert [port.infiniband for port in seen.ports] == [True] * 8
+    assert [port.active for port in seen.ports] == [True] * 8
     assert seen.booted_at > 0
     set_node(path, host={"running": []})
     seen = machine.host(6.0)
