@@ -87,7 +87,7 @@ def mark_reset(
 def without_looks(view: GpuView) -> Checks:
     """Links that train anew were not down: looks at them from before a reset do not count."""
     return {
-        key: memory for key, memory in view.checks.items() if memory.raised or key[0] != LINKS_DOWN
+        key: memory for key, memory in view.checks.items() if memory.raised or key != LINKS_DOWN
     }
 
 

@@ -8,7 +8,7 @@ records of Info. `dropped` counts what went.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -21,7 +21,6 @@ from rules.api.health import (
     ExpectedGpus,
     GpuStatus,
     HealthStatus,
-    IncidentStatus,
     PublisherPod,
     SourceStatus,
     Topology,
@@ -94,50 +93,40 @@ _FEW_ENTRIES: Final = 16
 
 def fitted(status: HealthStatus, limit: int = SOFT_LIMIT_BYTES) -> HealthStatus:
     """The status within `limit` bytes; unchanged where it fits."""
-    if _size(status) <= limit:
-        return status
-    status = _with(status, tuple(i if i.active else _one_line(i) for i in status.incidents))
-    status = _without_last(status, limit, closed_only=True)
-    if _size(status) <= limit:
-        return status
-    status = _with(status, tuple(_one_line(i) for i in status.incidents))
-    if _size(status) > limit:
-        status = _with(status, tuple(_no_line(i) for i in status.incidents))
-    if _size(status) > limit:
-        status = msgspec.structs.replace(status, ledger=status.ledger[:_FEW_ENTRIES])
-    return _without_last(status, limit, closed_only=False)
+    steps: tuple[Callable[[HealthStatus], HealthStatus], ...] = (
+        lambda status: _with_lines(status, 1, closed_only=True),
+        lambda status: _without_last(status, limit, closed_only=True),
+        lambda status: _with_lines(status, 1),
+        lambda status: _with_lines(status, 0),
+        lambda status: msgspec.structs.replace(status, ledger=status.ledger[:_FEW_ENTRIES]),
+        lambda status: _without_last(status, limit, closed_only=False),
+    )
+    for step in steps:
+        if len(msgspec.json.encode(status)) <= limit:
+            break
+        status = step(status)
+    return status
+
+
+def _with_lines(status: HealthStatus, most: int, *, closed_only: bool = False) -> HealthStatus:
+    """The same with at most so many lines of evidence an incident."""
+    incidents = tuple(
+        i if closed_only and i.active else msgspec.structs.replace(i, evidence=i.evidence[:most])
+        for i in status.incidents
+    )
+    return msgspec.structs.replace(status, incidents=incidents)
 
 
 def _without_last(status: HealthStatus, limit: int, *, closed_only: bool) -> HealthStatus:
     """Drop incidents from the end (oldest closed, then mildest) until it fits."""
     incidents = list(status.incidents)
-    sizes = [len(msgspec.json.encode(incident)) + 1 for incident in incidents]
-    excess = _size(status) - limit
-    gone = 0
+    excess = len(msgspec.json.encode(status)) - limit
     while incidents and excess > 0 and not (closed_only and incidents[-1].active):
-        incidents.pop()
-        excess -= sizes.pop()
-        gone += 1
-    if not gone:
-        return status
-    kept = _with(status, tuple(incidents))
-    return msgspec.structs.replace(kept, dropped=status.dropped + gone)
-
-
-def _with(status: HealthStatus, incidents: tuple[IncidentStatus, ...]) -> HealthStatus:
-    return msgspec.structs.replace(status, incidents=incidents)
-
-
-def _one_line(incident: IncidentStatus) -> IncidentStatus:
-    return msgspec.structs.replace(incident, evidence=incident.evidence[:1])
-
-
-def _no_line(incident: IncidentStatus) -> IncidentStatus:
-    return msgspec.structs.replace(incident, evidence=())
-
-
-def _size(status: HealthStatus) -> int:
-    return len(msgspec.json.encode(status))
+        excess -= len(msgspec.json.encode(incidents.pop())) + 1
+    gone = len(status.incidents) - len(incidents)
+    return msgspec.structs.replace(
+        status, incidents=tuple(incidents), dropped=status.dropped + gone
+    )
 
 
 NOT_DEGRADED: Final = "NotDegraded"

@@ -40,7 +40,6 @@ from rules.judge.facts.sources import (
     take_host,
     take_node,
 )
-from rules.judge.facts.standing import WHOLE
 from rules.judge.incident import Incident, IncidentPhase
 from rules.judge.memory import Gauge, Latch, unconfirmed
 from rules.judge.observation import SourceName, SourceState
@@ -181,11 +180,7 @@ def wants_another_look(state: NodeState) -> bool:
         i.active and i.phase is IncidentPhase.CONTEXT for i in state.incidents
     ):
         return True
-    if any(
-        unconfirmed(check) and what == WHOLE
-        for view in state.gpus.values()
-        for (_, what), check in view.checks.items()
-    ):
+    if any(unconfirmed(check) for view in state.gpus.values() for check in view.checks.values()):
         return True
     view = state.view_source
     if view is None or state.source(view) is not facts.SourceState.UP or state.missing.raised:

@@ -31,7 +31,6 @@ from rules.judge.expected_gpus import learned_from
 from rules.judge.facts.dcgm import FROZEN
 from rules.judge.facts.presence import MISMATCH
 from rules.judge.facts.sources import RESET_REQUIRED
-from rules.judge.facts.standing import WHOLE
 from rules.judge.incident import NOBODY, Incident, IncidentPhase, Member, Named, Scope
 from rules.judge.memory import Gauge, Latch
 from rules.judge.observation import GpuSeen, Service, SourceName, SourceState, TopologySeen
@@ -303,7 +302,7 @@ def _node_misses(incidents: tuple[Incident, ...]) -> bool:
 def _standing(incidents: Iterable[Incident]) -> Checks:
     """What stands is found again, and ends like anything else only after enough good looks."""
     return {
-        (i.row.reason, WHOLE): Latch(raised=True, seen=True) if _is_flag(i) else Gauge(raised=True)
+        i.row.reason: Latch(raised=True, seen=True) if _is_flag(i) else Gauge(raised=True)
         for i in incidents
         if _is_bad(i) and (_is_flag(i) or i.row.closes_on.kind is ClosesKind.STATE)
     }

@@ -47,8 +47,8 @@ START_GRACE_S: Final = 30.0
 initialises in seconds and is polled every 15 s. Source: gpuward."""
 
 
-Checks: TypeAlias = Mapping[tuple[str, str], Memory]
-"""The memory of standing checks: by reason, and by what of it (a port, a process; empty: all)."""
+Checks: TypeAlias = Mapping[str, Memory]
+"""The memory of standing checks, by reason."""
 
 
 class SourceView(Struct, frozen=True, kw_only=True):
@@ -354,13 +354,9 @@ class Judging(msgspec.Struct, frozen=True):
         since = max(self.now - self.thresholds[window].value, self.state.node.repaired_at)
         return total(self.state.ledger, names or (NODE,), what, since, self.now)
 
-    def remember(
-        self, reason: str, memory: Mapping[str, Memory], view: GpuView | None = None
-    ) -> Judging:
-        """The same look with what a check remembers, of a GPU or of the node."""
-        old = self.state.checks if view is None else view.checks
-        others = {key: kept for key, kept in old.items() if key[0] != reason}
-        checks = {**others, **{(reason, what): kept for what, kept in memory.items()}}
+    def remember(self, reason: str, memory: Memory, view: GpuView | None = None) -> Judging:
+        """The same with what a check remembers, of a GPU or of the node."""
         if view is None:
+            checks = {**self.state.checks, reason: memory}
             return self.then(structs.replace(self.state, checks=checks))
-        return self.with_gpu(structs.replace(view, checks=checks))
+        return self.with_gpu(structs.replace(view, checks={**view.checks, reason: memory}))

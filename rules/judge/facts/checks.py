@@ -14,7 +14,7 @@ from rules.catalog.reasons import REASONS
 from rules.catalog.signals import LOWEST_COMPUTE_STATE, Signal
 from rules.catalog.thresholds import Threshold
 from rules.judge.facts.checks_heat import clocks, margin_left, memory_temperature, power_limit
-from rules.judge.facts.standing import Check, Look, Renewed, Sample, above, flag, number_of
+from rules.judge.facts.standing import Check, Look, Sample, above, flag, number_of
 from rules.judge.incident import Scope
 from rules.judge.memory import Latch
 from rules.judge.observation import Value
@@ -102,7 +102,7 @@ def _flag(
         reason=reason,
         measure=measure,
         memory=Latch,
-        renewed=Renewed.EACH_LOOK,
+        renews=True,
         heavier=heavier,
         caused_by=caused_by,
     )

@@ -17,16 +17,13 @@ from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Threshold
 from rules.judge.facts.standing import (
-    WHOLE,
     Check,
     Look,
-    Renewed,
     close_standing,
     flag,
     is_raised,
     judge_check,
-    looked,
-    remembered,
+    memory_of,
 )
 from rules.judge.incident import Finding, Scope
 from rules.judge.memory import Gauge
@@ -116,15 +113,15 @@ def end_hung_tasks(on: Judging) -> Judging:
     on = close_where(on, lambda i: i.rebooted and i.row.reason == HUNG, ClosesKind.REBOOT)
     hung = [i for i in on.state.incidents if i.active and i.row.reason == HUNG]
     if not hung:
-        return on.remember(HUNG, {})
+        return on.remember(HUNG, Gauge())
     over = all(
         on.now - i.last_seen > _REPEATS_WITHIN_S
         and present_of(on.state, i, since=i.last_seen) is Present.GOOD
         for i in hung
     )
-    old = remembered(on.state, HUNG).get(WHOLE, Gauge())
+    old = memory_of(on.state, HUNG) or Gauge()
     new = old.step(bad=False, good=over, threshold=on.thresholds[HUNG])
-    on = on.remember(HUNG, {WHOLE: new})
+    on = on.remember(HUNG, new)
     if not new.over(on.thresholds[HUNG]):
         return on
     return close_standing(on, HUNG, None, ClosesKind.STATE)
@@ -158,7 +155,7 @@ _FABRIC_MANAGER: Final = Check(
     measure=_fabric_manager,
     scope=Scope.NODE,
     counts=True,
-    renewed=Renewed.EACH_LOOK,
+    renews=True,
 )
 
 
@@ -169,8 +166,8 @@ def judge_services(on: Judging, seen: HostSeen) -> Judging:
     on = on.then(replace(on.state, services=_services(on.state, seen)))
     if not _settled(on):
         return on
-    look = looked(on, check, Host(on.state, seen))
-    on = _counted_unseen(on, check, unseen=not look and not seen.services)
+    look = check.measure(Host(on.state, seen), check.limit(on.thresholds))
+    on = _counted_unseen(on, check, unseen=look is None and not seen.services)
     return judge_check(on, check, look, SourceName.HOST) if look else on
 
 
@@ -180,12 +177,12 @@ def _counted_unseen(on: Judging, check: Check[Host], *, unseen: bool) -> Judging
     Nobody can say any more that it stands, or that it ended.
     """
     key = check.reason + NOT_SEEN
-    old = remembered(on.state, key).get(WHOLE, Gauge())
+    old = memory_of(on.state, key) or Gauge()
     looks = old.step(bad=unseen, good=not unseen, threshold=check.limit(on.thresholds))
-    on = on.remember(key, {WHOLE: looks})
+    on = on.remember(key, looks)
     if not looks.raised or not is_raised(on.state, check.reason):
         return on
-    return close_standing(on.remember(check.reason, {}), check.reason, None, NOT_SEEN)
+    return close_standing(on.remember(check.reason, Gauge()), check.reason, None, NOT_SEEN)
 
 
 def _services(state: NodeState, seen: HostSeen) -> dict[Service, ServiceView]:

@@ -23,7 +23,6 @@ from rules.judge.facts.standing import (
     Sample,
     judge_check,
     judge_checks,
-    looked,
     memory_of,
     number_of,
 )
@@ -156,8 +155,8 @@ def _limits_beside(on: Judging, view: GpuView) -> list[float]:
 def _flags(on: Judging, view: GpuView, sample: Sample, source: SourceName) -> Judging:
     """Flags one by one, with what their fall proves."""
     for check in FLAGS:
-        look = looked(on, check, sample)
-        if not look:
+        look = check.measure(sample, check.limit(on.thresholds))
+        if look is None:
             continue
         before = _flag(on, view, check.reason)
         on = judge_check(on, check, look, source, view, prefix=f"{source.value}: ")
@@ -171,7 +170,7 @@ def _flags(on: Judging, view: GpuView, sample: Sample, source: SourceName) -> Ju
 
 
 def _flag(on: Judging, view: GpuView, reason: str) -> Latch:
-    flag = memory_of(on.state, reason, view=on.current(view))
+    flag = memory_of(on.state, reason, on.current(view))
     return flag if isinstance(flag, Latch) else Latch()
 
 

@@ -27,7 +27,6 @@ from rules.judge.facts.presence import lost_poll
 from rules.judge.facts.standing import (
     Check,
     Look,
-    Renewed,
     flag,
     is_known,
     is_raised,
@@ -239,7 +238,7 @@ _RESET_REQUIRED: Final = Check(
     measure=_asks_for_reset,
     memory=Latch,
     counts=True,
-    renewed=Renewed.EACH_LOOK,
+    renews=True,
 )
 
 

@@ -9,9 +9,7 @@ side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from enum import Enum
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -68,11 +66,6 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _S = TypeVar("_S")
-WHOLE: Final = ""
-"""What of a check is meant where it is not one port, signal or process of several."""
-
-
-_NOTHING: Final[Mapping[str, Look]] = MappingProxyType({})
 
 
 class Look(NamedTuple):
@@ -102,28 +95,20 @@ def flag(bad: bool, evidence: str) -> Look:
     return Look(bad, not bad, evidence)
 
 
-class Renewed(Enum):
-    """Which looks say that something still stands: all, those that change what is remembered."""
-
-    EACH_LOOK = "each look"
-    ON_CHANGE = "on change"
-
-
 class Check(msgspec.Struct, Generic[_S], frozen=True, kw_only=True):
-    """One row. `measure` takes what a look saw and the threshold; None: it says nothing.
+    """One row. `measure` takes what a poll read and the threshold; None: it says nothing.
 
-    Several looks, by name, are of several things that share one incident. `counts`: each time it
-    is raised is one sighting more. `renewed`: which looks that find it standing say so. `heavier`
-    is the reason that stands instead where more is known, `caused_by` the Xid whose incident it
-    belongs to.
+    `counts`: each time it is raised is one sighting more. `renews`: every poll that finds it
+    standing says so, not only those that change what is remembered. `heavier` is the reason that
+    stands instead where more is known, `caused_by` the Xid whose incident it belongs to.
     """
 
     reason: str
-    measure: Callable[[_S, Threshold], Look | Mapping[str, Look] | None]
+    measure: Callable[[_S, Threshold], Look | None]
     memory: type[Gauge] | type[Latch] = Gauge
     scope: Scope = Scope.GPU
     counts: bool = False
-    renewed: Renewed = Renewed.ON_CHANGE
+    renews: bool = False
     heavier: Callable[[NodeState, GpuView], Reason | None] | None = None
     caused_by: int | None = None
 
@@ -141,96 +126,37 @@ def judge_checks(
     *,
     prefix: str = "",
 ) -> Judging:
-    """Take one look at a GPU, or at the node where `view` is None."""
+    """Take one poll of a GPU, or of the node where `view` is None."""
     for check in checks:
-        looks = looked(on, check, sample)
-        if looks:
-            on = judge_check(on, check, looks, source, view, prefix=prefix)
+        look = check.measure(sample, check.limit(on.thresholds))
+        if look is not None:
+            on = judge_check(on, check, look, source, view, prefix=prefix)
     return on
-
-
-def looked(on: Judging, check: Check[_S], sample: _S) -> Mapping[str, Look]:
-    """What a look says of a check, by what it is about; empty where it says nothing."""
-    looks = check.measure(sample, check.limit(on.thresholds))
-    if looks is None:
-        return _NOTHING
-    return {WHOLE: looks} if isinstance(looks, Look) else looks
 
 
 def judge_check(
     on: Judging,
     check: Check[_S],
-    looks: Mapping[str, Look],
+    look: Look,
     source: SourceName,
     view: GpuView | None = None,
     *,
     prefix: str = "",
 ) -> Judging:
-    """Take what a look says of one check."""
+    """Take what a poll says of one check."""
     view = on.current(view) if view is not None else None
-    limit = check.limit(on.thresholds)
-    limits = {what: on.thresholds[look.limit] for what, look in looks.items() if look.limit}
-    if all(
-        _is_old_news(on, check, view, what, look, limits.get(what, limit))
-        for what, look in looks.items()
-    ):
+    limit = on.thresholds[look.limit] if look.limit else check.limit(on.thresholds)
+    before = memory_of(on.state, check.reason, view)
+    old = check.memory() if before is None else before
+    new = old.step(bad=look.bad, good=look.good, threshold=limit)
+    if new == before and not (check.renews and new.raised):
         return on
-    before = remembered(on.state, check.reason, view)
-    after = dict(before)
-    for what, look in looks.items():
-        old = before.get(what, check.memory())
-        threshold = limits.get(what, limit)
-        after[what] = old.step(bad=look.bad, good=look.good, threshold=threshold)
-    standing = [what for what in looks if after[what].raised]
-    if after == before and not (check.renewed is Renewed.EACH_LOOK and standing):
-        return on
-    on = on.remember(check.reason, after, view)
-    if standing:
-        known = {what for what, old in before.items() if old.raised}
-        said = {what: prefix + looks[what].evidence for what in standing}
-        return _raise(on, check, said, known, source, on.current(view) if view else None)
-    over = after and all(m.over(limits.get(w, limit)) for w, m in after.items())
-    # An incident may be older than this memory: it came through a restart or a reboot.
-    return close_standing(on, check.reason, view, ClosesKind.STATE) if over else on
-
-
-def _is_old_news(
-    on: Judging, check: Check[_S], view: GpuView | None, what: str, look: Look, limit: Threshold
-) -> bool:
-    """Whether a look says what is remembered already; most do."""
-    old = memory_of(on.state, check.reason, what, view)
-    if old is None or (old.raised and check.renewed is Renewed.EACH_LOOK):
-        return False
-    return old.step(bad=look.bad, good=look.good, threshold=limit) is old
-
-
-def memory_of(
-    state: NodeState, reason: str, what: str = WHOLE, view: GpuView | None = None
-) -> Memory | None:
-    """What is remembered of one thing that a check is about."""
-    return (state.checks if view is None else view.checks).get((reason, what))
-
-
-def is_raised(state: NodeState, reason: str, view: GpuView | None = None) -> bool:
-    """Whether a check stands, as far as is remembered."""
-    return any(memory.raised for memory in remembered(state, reason, view).values())
-
-
-def remembered(state: NodeState, reason: str, view: GpuView | None = None) -> dict[str, Memory]:
-    """What is remembered of a check, by what it is about."""
-    checks = state.checks if view is None else view.checks
-    return {what: memory for (name, what), memory in checks.items() if name == reason}
-
-
-def _raise(
-    on: Judging,
-    check: Check[_S],
-    said: Mapping[str, str],
-    known: Container[str],
-    source: SourceName,
-    view: GpuView | None = None,
-) -> Judging:
-    """Record what stands: what is not `known` yet, else only that the rest still does."""
+    on = on.remember(check.reason, new, view)
+    view = on.current(view) if view is not None else None
+    if not new.raised:
+        # An incident may be older than this memory: it came through a restart or a reboot.
+        over = new.over(limit)
+        return close_standing(on, check.reason, view, ClosesKind.STATE) if over else on
     row = REASONS[check.reason]
     heavier = check.heavier(on.state, view) if check.heavier and view else None
     if heavier is not None:
@@ -241,17 +167,23 @@ def _raise(
         gpu=view.seen.uuid if view else "",
         pci=view.pci if view else "",
         source=source,
+        evidence=prefix + look.evidence,
         counts=check.counts,
         scope=check.scope,
         caused_by=check.caused_by,
     )
-    fresh = [evidence for what, evidence in said.items() if what not in known]
-    for evidence in fresh:
-        on = record_standing(on, replace(finding, evidence=evidence))
-    if fresh:
-        return on
-    standing = replace(finding, evidence=next(iter(said.values())))
-    return record_standing(on, standing, first=False)
+    return record_standing(on, finding, first=not old.raised)
+
+
+def memory_of(state: NodeState, reason: str, view: GpuView | None = None) -> Memory | None:
+    """What is remembered of a check."""
+    return (state.checks if view is None else view.checks).get(reason)
+
+
+def is_raised(state: NodeState, reason: str, view: GpuView | None = None) -> bool:
+    """Whether a check stands, as far as is remembered."""
+    memory = memory_of(state, reason, view)
+    return memory is not None and memory.raised
 
 
 def record_standing(on: Judging, finding: Finding, *, first: bool = True) -> Judging:
