@@ -1,4 +1,4 @@
-"""A question tells the change from how the node is now, not from how nodes usually are."""
+"""What a command that writes asks and claims holds as things are."""
 
 from __future__ import annotations
 
@@ -7,18 +7,35 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.http.threaded import HostedServer
-from tests.support.remediator.kubectl_cluster import cluster, lease, load
+from remediator.kube.answer import Answer
+from remediator.kubectl.cluster import checked
+from remediator.kubectl.command import CommandError
+from remediator.kubectl.node_look import NodeLook
+from remediator.kubectl.why import why_lines as why
+from rules.api.names import ANNOTATION_REPAIRED
+from rules.api.nodes import PauseView
+from rules.policy.policy import Policy
+from tests.support.remediator.kubectl_cluster import Kubectl, cluster, lease, load
 from tests.support.remediator.kubectl_fleet import load_fleet
+from tests.support.remediator.kubectl_looks import NAME
+from tests.support.remediator.kubectl_looks import look as seen_by
 from tests.support.remediator.kubectl_objects import (
     BLOCKED,
     HEALTHY,
     NOW,
     QUARANTINES,
+    Object,
+    ago,
+    condition,
+    marked,
+    node,
     session,
+    sick,
 )
 
 
@@ -79,22 +96,159 @@ def test_a_hold_promises_nothing_to_a_node_that_is_given_back(tmp_path: Path) ->
     assert "a release does not happen" not in out
 
 
-def test_without_a_policy_nobody_is_promised_that_something_is_done(tmp_path: Path) -> None:
+HUMAN = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ann"}
+
+
+def labelled(name: str, key: str, value: str) -> Object:
+    found = marked(name, f"{name}-s")
+    found["metadata"]["labels"][key] = value
+    return found
+
+
+def world(
+    policy: str = "mode: Enforce", *more: Object, **of_the_drain: object
+) -> Callable[[HostedServer], None]:
+    """`gpu-out` is being drained, `gpu-asked` waits since a person asked for it, `gpu-cordoned`
+    rests at level Cordon, `gpu-left` is opted out in the middle of its drain.
+    """
+
+    def fill(hosted: HostedServer) -> None:
+        load(hosted, r.NAMESPACES, {"metadata": {"name": "gpuward"}})
+        load(hosted, r.LEASES, lease(NOW))
+        names = ("gpu-out", "gpu-cordoned")
+        load(hosted, r.NODES, *(marked(name, f"{name}-s") for name in names), node("gpu-asked"))
+        left_alone = labelled("gpu-left", "gpuward.io/opt-out", "true")
+        load(hosted, r.NODES, left_alone, node("gpu-well"))
+        asked = session("gpu-asked-s", "gpu-asked", "Pending", "x")
+        asked["spec"]["causes"].append(HUMAN)
+        draining = session("gpu-out-s", "gpu-out", "Draining", "x", **of_the_drain)
+        cordoned = session("gpu-cordoned-s", "gpu-cordoned", "Marked", "x")
+        cordoned["spec"]["level"] = "Cordon"
+        halted = [condition("Paused", "OptOut", "x")]
+        left = session("gpu-left-s", "gpu-left", "Draining", "x", conditions=halted)
+        load(hosted, QUARANTINES, asked, draining, cordoned, left)
+        named = {"name": "gpuward-policy", "namespace": "gpuward"}
+        load(hosted, r.CONFIGMAPS, {"metadata": named, "data": {"policy.yaml": policy}})
+
+    return fill
+
+
+def pause(kubectl: Kubectl) -> str:
+    code, out, err = kubectl("pause", "--reason", "x", "--yes")
+    assert (code, err) == (0, "")
+    return out
+
+
+def test_a_pause_stops_what_goes_on_and_nothing_that_stands_still(tmp_path: Path) -> None:
+    with cluster(tmp_path, world()) as kubectl:
+        said = pause(kubectl)
+    assert "it stops, too: gpu-asked (Pending), gpu-out (Draining)\n" in said
+
+
+@pytest.mark.parametrize("policy", ["mode: Shadow", "{}"], ids=["Shadow", "the default"])
+def test_a_pause_in_shadow_stops_nothing_and_says_so(tmp_path: Path, policy: str) -> None:
+    with cluster(tmp_path, world(policy)) as kubectl:
+        said = pause(kubectl)
+    assert "it stops" not in said
+    assert "the policy is Shadow: no node is taken out anyway; it holds once the policy" in said
+
+
+def test_quarantine_in_shadow_promises_no_eviction_and_no_budget(tmp_path: Path) -> None:
+    with cluster(tmp_path, world("mode: Shadow")) as kubectl:
+        _, well, _ = kubectl("quarantine", "gpu-well", "--reason", "x", "--yes")
+        _, _, asked = kubectl("quarantine", "gpu-cordoned", "--reason", "x")
+        _, added, _ = kubectl("quarantine", "gpu-cordoned", "--reason", "x", "--yes")
+    assert "the policy is Shadow, so nothing is touched" in well
+    assert "exceeds the budget" not in well
+    assert "nothing is evicted" in asked
+    assert "what may go is evicted" not in asked
+    assert "its pods are to be evicted, too; the policy is Shadow" in added
+
+
+REPAIRS = "{mode: Enforce, repair: {mode: Auto, steps: {RestartNode: {adapter: NodeConditions}}}}"
+
+
+def test_a_repair_of_a_held_node_waits_for_the_hold(tmp_path: Path) -> None:
+    with cluster(tmp_path, world(REPAIRS)) as kubectl:
+        kubectl("hold", "gpu-out", "--reason", "x")
+        _, said, _ = kubectl("repair", "gpu-out", "--step", "RestartNode", "--yes")
+    assert "; it is held, nothing is repaired before: kubectl gpuward unhold gpu-out" in said
+
+
+def look(*sessions: Object, on: Object | None = None, health: Object, pauses=()) -> NodeLook:
+    covering = tuple(msgspec.convert(one, PauseView) for one in pauses)
+    return seen_by(health, *sessions, on=on, pauses=covering, policy=Policy())
+
+
+def test_who_asks_for_a_node_hears_that_the_budget_is_exceeded(tmp_path):
+    with cluster(tmp_path, load_fleet) as kubectl:
+        code, out, err = kubectl("quarantine", HEALTHY, "--reason", "fan")
+        assert (code, out) == (1, "")
+        over = "It exceeds the budget (5 of 13 nodes are unavailable, the budget allows 1)"
+        assert over in err
+        code, out, err = kubectl("quarantine", HEALTHY, "--reason", "fan", "--yes")
+        assert (code, err) == (0, "")
+        assert over in out
+        code, out, _ = kubectl("quarantine", BLOCKED, "--reason", "fan", "--yes")
+        assert (code, "budget" in out) == (0, False)  # it is away already and costs nothing more
+        plan = " ".join(kubectl("plan", HEALTHY)[1].split())
+        assert "budget: 4 of 13 nodes are unavailable, the budget allows 1: exceeded by 3" in plan
+
+
+def test_a_word_that_is_only_played_in_shadow_exceeds_no_budget(tmp_path: Path) -> None:
     def fill(hosted: HostedServer) -> None:
         load_fleet(hosted)
-        load(hosted, r.NAMESPACES, {"metadata": {"name": "elsewhere"}})
-        load(hosted, r.LEASES, lease(NOW, namespace="elsewhere"))
+        meta = {"name": "gpuward-policy", "namespace": "gpuward"}
+        load(hosted, r.CONFIGMAPS, {"metadata": meta, "data": {"policy.yaml": "mode: Shadow"}})
 
     with cluster(tmp_path, fill) as kubectl:
-        for words in (("quarantine", HEALTHY, "--reason", "x"),
-                      ("repair", BLOCKED, "--step", "RestartNode")):  # fmt: skip
-            _, _, question = kubectl(*words, "-n", "elsewhere")
-            _, answer, _ = kubectl(*words, "-n", "elsewhere", "--yes")
-            for said in (question, answer):
-                assert "there is no policy in namespace elsewhere (-n says where" in said
+        code, out, err = kubectl("quarantine", HEALTHY, "--reason", "fan", "--yes")
+    assert (code, err) == (0, "")
+    assert "the policy is Shadow, so nothing is touched" in out
+    assert "budget" not in out
 
 
-def test_nothing_is_let_go_in_shadow(tmp_path: Path) -> None:
-    with cluster(tmp_path, load_fleet) as kubectl:
-        code, _, err = kubectl("repair", "gpu-shadow", "--step", "RestartNode", "--yes")
-        assert (code, "is Shadow: nothing is repaired there" in err) == (1, True)
+@pytest.mark.parametrize(
+    ("said", "disagrees"),
+    [
+        pytest.param(ago(5), True, id="the fault was there before and is there still"),
+        pytest.param(ago(0), False, id="a moment ago: nobody has looked yet"),
+        pytest.param(ago(20), False, id="what began after the repair is another fault"),
+    ],
+)
+def test_why_says_that_the_agent_disagrees(said, disagrees):
+    on = node(NAME, annotations={ANNOTATION_REPAIRED: f"{said} GPU 4 replaced (ann)"})
+    text = " ".join(" ".join(why(look(on=on, health=sick(NAME)))).split())
+    sentence = "the agent disagrees with the repair: it still sees Xid95UncontainedMemoryError"
+    assert (sentence in text) is disagrees
+
+
+def test_a_refusal_of_admission_asks_for_no_role() -> None:
+    body = {"kind": "Status", "code": 403, "reason": "Forbidden", "details": {"kind": "nodes"},
+            "message": 'admission webhook "corp" denied the request: change freeze'}  # fmt: skip
+    answer = Answer(code=403, body=json.dumps(body).encode())
+    with pytest.raises(CommandError, match="ask who runs this admission policy or webhook"):
+        checked(answer)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'users "ann" is forbidden: User "op" cannot impersonate resource "users" in API group ""',
+        'gpuquarantines.gpuward.io is forbidden: User "op" cannot impersonate-on:user-info:list',
+    ],
+    ids=["until 1.35", "from 1.36"],
+)
+def test_who_may_not_act_as_somebody_else_is_sent_to_no_role_of_ours(message: str) -> None:
+    body = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": message,
+            "details": {"kind": "gpuquarantines"}}  # fmt: skip
+    answer = Answer(code=403, body=json.dumps(body).encode())
+    with pytest.raises(CommandError, match="ask for the right to impersonate") as caught:
+        checked(answer)
+    assert not caught.value.forbidden
+
+
+def test_a_certificate_that_nobody_vouches_for_is_no_matter_of_the_network() -> None:
+    answer = Answer(code=0, failure="[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed")
+    with pytest.raises(CommandError, match="check certificate-authority"):
+        checked(answer)

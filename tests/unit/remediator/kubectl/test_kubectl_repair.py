@@ -82,29 +82,6 @@ def test_the_proposed_step_is_let_go_by_name(tmp_path):
         assert "no adapter for PowerCycle; it has for RestartNode" in err
 
 
-def test_walk_a_release_says_that_a_repair_was_asked_for(tmp_path):
-    def fill(hosted: HostedServer) -> None:
-        proposed("Auto", tried=True)(hosted)
-        hosted.run(
-            hosted.server.client.patch(
-                QUARANTINES,
-                "drained",
-                {"status": {"phase": "Repairing", "repair": [
-                    {"step": "RestartNode", "adapter": "ClusterAPI", "state": "Asked"},
-                ]}},
-                subresource="status",
-            )
-        )  # fmt: skip
-
-    with cluster(tmp_path, fill) as kubectl:
-        code, _, err = kubectl("release", "gpu-healthy", "--reason", "we need it")
-        assert code != 0
-        assert "RestartNode of ClusterAPI is under way" in err
-        assert "a step that has begun goes on" in err
-    with cluster(tmp_path, proposed("Ask")) as kubectl:
-        assert "under way" not in kubectl("release", "gpu-healthy", "--reason", "x")[2]
-
-
 def test_the_reason_for_a_repair_is_kept_and_told(tmp_path):
     """Bounded, escaped where it is shown, and that of one request only."""
     hostile = "vendor on site \x1b[2J; kubectl delete node x " + "w" * 2000
@@ -148,27 +125,3 @@ def test_nothing_is_repaired_once_the_faults_are_over_and_people_keep_the_node_o
         asked = "repair" in kubectl.get(QUARANTINES, "drained")["spec"]
     assert (code == 0) == asked == (not over)
     assert ("the faults of gpu-healthy are over and only people keep it out" in err) == over
-
-
-def test_every_table_says_that_a_persons_approval_is_missing(tmp_path):
-    with cluster(tmp_path, proposed("Ask")) as kubectl:
-        shown = {name: kubectl(name)[1] for name in ("fleet",)}
-        for name, text in shown.items():
-            (row,) = (line for line in text.splitlines() if line.startswith("gpu-healthy"))
-            assert "   must approve   " in row, name
-        assert "1 held, 1 paused, 1 opted out, 3 need operator action" in shown["fleet"]
-        assert ", a person must approve (session drained)" in kubectl("why", "gpu-healthy")[1]
-        words = json.loads(kubectl("why", "gpu-healthy", "-o", "json")[1])["items"][0]["people"]
-        assert words == ["must approve"]
-
-
-def test_why_shows_the_ladder_with_what_was_tried(tmp_path):
-    with cluster(tmp_path, proposed("Ask", tried=True)) as kubectl:
-        _, out, _ = kubectl("why", "gpu-healthy")
-    assert "ladder" in out
-    assert "RestartNode Failed" in out
-    again = tmp_path / "again"
-    again.mkdir()
-    with cluster(again, proposed("Ask")) as kubectl:
-        _, out, _ = kubectl("why", "gpu-healthy")
-    assert "RestartNode Next (NodeConditions, attempt 1)" in out

@@ -6,11 +6,7 @@ from __future__ import annotations
 
 import http.server
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -212,26 +208,6 @@ def test_a_policy_file_is_judged_instead_of_the_clusters(fleet, tmp_path):
     code, _, err = fleet("plan", "--policy", str(policy))
     assert code == 64
     assert "did you mean mode?" in err
-
-
-def test_it_works_as_a_plugin_of_the_real_kubectl(fleet, tmp_path):
-    """`kubectl gpuward` finds `kubectl-gpuward` on the PATH."""
-    program = shutil.which("kubectl")
-    if program is None:
-        pytest.skip("kubectl is not installed")
-    script = tmp_path / "kubectl-gpuward"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m remediator.kubectl.cli "$@"\n')
-    script.chmod(0o755)
-    done = subprocess.run(
-        [program, "gpuward", "why", BLOCKED, "--context", "simulated"],
-        env={
-            "PATH": f"{tmp_path}:{os.environ['PATH']}", "KUBECONFIG": str(fleet.kubeconfig),
-            "HOME": str(tmp_path), "PYTHONPATH": str(REPOSITORY), "LC_ALL": "C",
-        },
-        capture_output=True, text=True, check=False, cwd=Path(tmp_path),
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"{BLOCKED}: Draining for 14m")
 
 
 FORMED = [command for command in COMMANDS if command.forms]

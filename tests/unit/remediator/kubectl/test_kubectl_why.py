@@ -1,22 +1,32 @@
-"""`kubectl gpuward why`: short, bounded, nothing twice, and a reason for every silence.
-
-What it prints for whole clusters is in tests/golden/kubectl; here are its rules and corners.
-"""
+"""`kubectl gpuward why`: short, bounded, and a reason for every silence."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import msgspec
 import pytest
 
+from hack.sim.cluster import resource as r
+from hack.sim.cluster.http.threaded import HostedServer
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why import why_lines as why
+from remediator.kubectl.why_causes import goes_further
+from rules.api.health import IncidentStatus, plain
+from rules.api.nodes import AgentPod, FreshNode
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
-from tests.support.remediator.kubectl_cluster import REPOSITORY
-from tests.support.remediator.kubectl_looks import ENFORCE, NAME, look
+from rules.session.causes import cause_of
+from rules.session.external import external_of
+from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluster, load
+from tests.support.remediator.kubectl_fleet import load_fleet
+from tests.support.remediator.kubectl_looks import ENFORCE, NAME, SESSION, look, told
 from tests.support.remediator.kubectl_objects import (
+    HEALTHY,
+    NOW,
+    QUARANTINES,
+    Object,
     ago,
     condition,
     marked,
@@ -165,3 +175,160 @@ def test_a_mark_that_cannot_come_off_says_who_refuses_and_what_to_do() -> None:
     assert f"refused: {clause}." in text
     assert "blocked MarkRefused" in text
     assert "ends with: whoever runs the admission policy or webhook" in text
+
+
+def test_the_repair_is_a_command_that_names_the_gpu() -> None:
+    text = "\n".join(why(look(sick(NAME))))
+    assert "on the node, once idle: nvidia-smi --gpu-reset -i 0000:9d:00.0" in text
+    assert "more: gpuward-agent explain Xid95UncontainedMemoryError" in text
+
+
+SITE = {
+    "match": "condition GpuBroken=True", "reason": "SiteGPUBroken",
+    "severity": "Fatal", "level": "Drain", "for": "1s",
+}  # fmt: skip
+
+
+def without_step(*sources: str, closes_on: str = "Reset", site: Object = SITE) -> str:
+    """What `why` says of a session that no repair step is left for, whose causes are of these."""
+    policy = load_policy({"mode": "Enforce", "external": [site]})
+    assert isinstance(policy, Policy)
+    uid = "uid-7"
+    on = marked(NAME, "gpu-7-1")
+    on["metadata"]["uid"] = uid
+    on["status"]["conditions"].append(
+        {"type": "GpuBroken", "status": "True", "lastTransitionTime": ago(20)}
+    )
+    said = external_of(msgspec.convert(on, FreshNode), policy, NOW, {}).incidents
+    others = cause_of(said[0]) if said else None
+    of = {
+        "Detector": {"source": "Detector", "incident": f"i-{NAME}", "reason": "Xid95"},
+        "External": plain(others) if others else {},
+    }
+    health = sick(NAME)
+    health["status"]["incidents"][0]["closesOn"] = closes_on
+    if "Detector" not in sources:
+        health["status"]["incidents"] = []
+    of_this = session(
+        "gpu-7-1", NAME, "Quarantined", "Quarantined; no repair step is left, a person decides.",
+        spec={"causes": [of[source] for source in sources], "nodeUID": uid},
+        conditions=[condition("NeedsHuman", "NoStepLeft", "no repair step is left")],
+    )  # fmt: skip
+    return "\n".join(why(look(health, of_this, on=on, policy=policy)))
+
+
+def test_without_a_step_left_repaired_is_offered_only_where_it_closes_the_cause() -> None:
+    """`repaired` closes nothing of others' detectors, and not what a reset closes."""
+    others = without_step("External")
+    assert "repaired" not in others
+    by_reset = without_step("Detector")
+    assert "gpuward repaired" not in by_reset
+    by_word = without_step("Detector", closes_on="Human")
+    assert "kubectl gpuward repaired gpu-7 " in by_word
+    both = without_step("Detector", "External", closes_on="Human")
+    assert "kubectl gpuward repaired gpu-7 " in both
+
+
+POD = AgentPod(uid="a", node=NAME, ready=True, ready_changed_at=NOW - 60)
+IN_A_POD = {"pod": "gpuward/agent", "podUID": "a"}
+
+
+def reported_clock(dated: str, noted: str, *, manager: str = "kubelet") -> Object:
+    """A node whose kubelet dated its report so; the API server noted its arrival."""
+    found = node(NAME)
+    found["status"]["conditions"][0]["lastHeartbeatTime"] = dated
+    other = {"manager": "gpuward-agent", "subresource": "status", "time": ago(0)}
+    entry = {"manager": manager, "operation": "Update", "subresource": "status", "time": noted}
+    found["metadata"]["managedFields"] = [other, entry]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("on", "said"),
+    [
+        pytest.param(reported_clock(ago(4), ago(4)), "", id="right"),
+        pytest.param(reported_clock(ago(5), ago(4)), "", id="as-clocks-are"),
+        pytest.param(reported_clock(ago(14), ago(4)), "10m behind the", id="behind"),
+        pytest.param(reported_clock(ago(-26), ago(4)), "30m ahead of the", id="ahead"),
+        pytest.param(
+            reported_clock(ago(14), ago(4), manager="k3s"), "", id="theirs-and-others-time"
+        ),
+        pytest.param(node(NAME), "", id="no-report"),
+    ],
+)
+def test_walk_a_clock_that_is_wrong_is_said_which_way_and_how_far(on: Object, said: str) -> None:
+    lines = told(look(verdict(NAME, publisher=IN_A_POD), on=on, agents=(POD,)))
+    assert said in lines
+    assert ("clock is" in lines) == bool(said)
+
+
+def test_walk_what_a_person_gave_back_says_who_and_why_and_how_it_is_taken_again() -> None:
+    asked = {"release": {"by": "ann", "reason": "need it"}}
+    said = told(look(sick(NAME), session(SESSION, NAME, "Released", "Over.", spec=asked)))
+    assert "the last Released 14m ago by ann (need it)" in said
+    assert f'kubectl gpuward quarantine {NAME} --reason "..."' in said
+
+
+def acting(reason: str, action: str) -> IncidentStatus:
+    return IncidentStatus(id=reason, reason=reason, severity="Fatal", recommended_action=action)
+
+
+def test_walk_nobody_resets_a_gpu_of_a_node_that_is_to_be_replaced() -> None:
+    active = [acting("A", "ReplaceNode"), acting("B", "ResetGPU"), acting("C", "Investigate")]
+    assert [goes_further(one, active) for one in active] == ["", "A", ""]
+    assert goes_further(active[1], active[1:]) == ""
+
+
+POD_PODS = {
+    "metadata": {"name": "llama-0", "namespace": "training"},
+    "spec": {"nodeName": HEALTHY, "containers": [{"name": "main", "image": "w:1"}]},
+    "status": {"phase": "Running"},
+}
+
+
+def fill(hosted: HostedServer) -> None:
+    load_fleet(hosted)
+    load(hosted, r.NAMESPACES, {"metadata": {"name": "training"}})
+    load(hosted, r.PODS, POD_PODS)
+    drain = {"evicted": 1, "recent": ["training/went-0"]}
+    load(hosted, QUARANTINES, session("s-1", "gpu-cordoned", "Released", "m", drain=drain))
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    with cluster(tmp_path_factory.mktemp("pods"), fill) as kubectl:
+        yield kubectl
+
+
+def test_of_a_pod_that_runs_its_node_is_shown(fleet: Kubectl) -> None:
+    code, out, _ = fleet("why", "training/llama-0")
+    first, _, rest = out.partition("\n\n")
+    assert (code, first) == (0, f"pod training/llama-0 is on node {HEALTHY}")
+    assert rest == fleet("why", HEALTHY)[1]
+
+
+def test_of_a_pod_that_is_gone_the_node_that_names_it_is_shown(fleet: Kubectl) -> None:
+    code, out, _ = fleet("why", "training/went-0")
+    first, _, rest = out.partition("\n\n")
+    assert code == 0
+    assert first.startswith("pod training/went-0 was moved by the drain of gpu-cordoned (Xid95")
+    assert rest == fleet("why", "gpu-cordoned")[1]
+
+
+def test_of_a_pod_that_nothing_names_its_events_are_pointed_to(fleet: Kubectl) -> None:
+    code, out, err = fleet("why", "training/gone-0")
+    assert (code, out) == (1, "")
+    assert "pod training/gone-0 is on no node, and no session names it" in err
+    assert "kubectl -n training get events --field-selector involvedObject.name=gone-0" in err
+
+
+def test_other_commands_take_no_pod_for_a_node(fleet: Kubectl) -> None:
+    assert fleet("hold", "training/llama-0", "--reason", "x")[0] == 64
+
+
+def test_a_driver_that_was_let_go_on_request_is_no_agent_to_be_looked_for() -> None:
+    released = {"name": "nvml", "state": "Released", "reason": "Released", "since": ago(3)}
+    upgraded = node(NAME, labels={"nvidia.com/gpu-driver-upgrade-state": "pod-restart-required"})
+    said = told(look(verdict(NAME, sources=[released]), on=upgraded))
+    assert "its agent let go of the driver 3m ago, as it should: the GPU Operator is" in said
+    assert "kubectl get pods -A" not in said

@@ -7,14 +7,12 @@ import dataclasses
 import msgspec
 import pytest
 
-from remediator.page.rendering import headline
 from remediator.view.fleet_view import fleet_page
 from remediator.view.session_view import session_row
 from remediator.view.shapes import Counts, FleetFilter, FleetPage
 from remediator.view.state import PageState
 from rules.api.nodes import (
     AgentPod,
-    NodeView,
     QuarantineView,
 )
 from rules.api.quarantine import Condition, Mode
@@ -73,32 +71,6 @@ def test_counts_budget_and_breaker() -> None:
     assert found.breaker == ""
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        pytest.param({"nodes": 0}, "No agent has found a GPU yet", id="nothing"),
-        pytest.param({}, "5,000 nodes: all healthy; no open session", id="all well"),
-        pytest.param(
-            {"unhealthy": 2, "open_sessions": 1},
-            "5,000 nodes: 2 unhealthy; 1 open session",
-            id="one session",
-        ),
-        pytest.param(
-            {"unknown": 1, "degraded": 3, "open_sessions": 4, "need_human": 1},
-            "5,000 nodes: 1 unknown, 3 degraded; 4 open sessions, 1 needs operator action",
-            id="needs operator action",
-        ),
-    ],
-)
-def test_the_fleet_in_one_sentence(changes: dict[str, int], expected: str) -> None:
-    calm = Counts(
-        nodes=5000, healthy=5000, degraded=0, unhealthy=0, unknown=0, unschedulable=0,
-        gpus=40_000, gpus_seen=40_000, gpus_healthy=40_000, open_sessions=0, need_human=0,
-    )  # fmt: skip
-
-    assert headline(msgspec.structs.replace(calm, **changes)) == expected
-
-
 def test_open_sessions_come_in_the_order_of_need() -> None:
     page = fleet_html(
         state(
@@ -136,16 +108,6 @@ def test_budgets_without_room_are_shown_and_the_others_counted(
 
     assert page.count('class="scope"') == shown
     assert more in page
-
-
-def unseen(name: str) -> NodeView:
-    return node(name, labels={"gpuward.io/health": "unknown"})
-
-
-def test_only_gpus_that_are_seen_are_counted_as_healthy() -> None:
-    found = fleet(state([node("a"), unseen("b")])).counts
-
-    assert (found.gpus, found.gpus_seen, found.gpus_healthy) == (16, 8, 8)
 
 
 def test_why_so_many_are_unknown_after_the_api_server_was_away_is_one_sentence() -> None:

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from remediator.view.fleet_view import drain_seconds, drain_times, history_page, weeks
+from remediator.view.fleet_view import drain_times, history_page, weeks
 from rules.api.gpu_record import RecordStatus, RecordView
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import QuarantineView
@@ -51,18 +51,6 @@ def test_how_long_drains_took(took: list[float], expected: tuple[int, ...]) -> N
     assert (
         times.drains, times.median_seconds, times.p90_seconds, times.longest_seconds
     ) == expected  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "of",
-    [
-        pytest.param(session("s", "n"), id="still draining"),
-        pytest.param(session("s", "n", took_s=5.0, drain=None), id="no drain"),
-        pytest.param(session("s", "n", took_s=-5.0), id="ends before it began"),
-    ],
-)
-def test_what_is_no_finished_drain(of: QuarantineView) -> None:
-    assert drain_seconds(of) is None
 
 
 def test_repeat_offenders_by_node_and_by_gpu_wherever_it_was_plugged() -> None:

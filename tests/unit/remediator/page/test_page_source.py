@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from remediator.page.server import ListenError
 from remediator.page.site import serve_page
 from remediator.view.live import HEALTH_KEPT_S, KEPT_S, HealthReader, LiveSource
 from remediator.view.shapes import ReplicaShown
@@ -127,11 +124,6 @@ async def test_a_crawler_cannot_load_the_api_server() -> None:
     for i in range(500, 600):
         await reader.health(f"n{i}")
     assert len(reads.of) == 12
-
-
-async def test_a_wrong_address_is_named_before_anything_runs() -> None:
-    with pytest.raises(ListenError, match="--page-listen 9414 is not HOST:PORT"):
-        await serve_page(live(Caches(), VirtualClock()), "9414")
 
 
 async def test_the_page_can_be_off_and_a_taken_port_stops_nothing() -> None:

@@ -33,11 +33,3 @@ ZONE = "topology.kubernetes.io/zone"
 )
 def test_default_keys(labels: dict[str, str], expected: tuple[str, str]) -> None:
     assert GroupKeys().group(labels) == expected
-
-
-def test_settings_replace_the_lists() -> None:
-    keys = GroupKeys.of("team, example.com/pool", "")
-
-    assert keys.pool == ("team", "example.com/pool")
-    assert keys.rack == GroupKeys().rack
-    assert keys.group({"pool": "no", "team": "vision"}) == ("vision", "other")

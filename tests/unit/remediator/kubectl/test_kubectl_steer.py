@@ -1,0 +1,268 @@
+"""Commands that steer a node: what they ask, write, and say of what failed."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
+from hack.sim.cluster.resource import NODES
+from hack.sim.manifests import post_manifests
+from remediator.kubectl.cli import parser
+from remediator.kubectl.cluster import GROUP_PATH, Cluster, connect
+from remediator.kubectl.command import CommandError, Terminal
+from remediator.kubectl.node_look import NodeLook
+from remediator.kubectl.request import join, of_quarantine, of_release
+from rules.api.names import ANNOTATION_HOLD
+from rules.api.nodes import QuarantineView
+from rules.api.quarantine import Cause, Mode
+from rules.policy.policy import Policy
+from tests.support.remediator.kubectl_cluster import (
+    Kubectl,
+    cluster,
+    load,
+    viewer,
+)
+from tests.support.remediator.kubectl_fleet import load_fleet
+from tests.support.remediator.kubectl_looks import NAME, SESSION
+from tests.support.remediator.kubectl_looks import look as seen_by
+from tests.support.remediator.kubectl_objects import (
+    BLOCKED,
+    QUARANTINES,
+    Object,
+    ago,
+    marked,
+    node,
+    session,
+    sick,
+)
+
+LEAVE = "4 pods on it, what may go is evicted within its budgets"
+OUT = marked(NAME, SESSION)
+BY_ANN = {"source": "Human", "reason": "Requested", "by": "ann"}
+ALREADY = f"{NAME} has an open session already"
+ADDED = "your reason is added to it"
+STAYS = "; the cordon that others set stays when it is released"
+YOURS = ", and only a person releases it then"
+
+
+def look(on: Object, *opened: Object, mode: Mode = Mode.ENFORCE) -> NodeLook:
+    health = sick(NAME, publisher={"heartbeat": ago(1)})
+    return seen_by(health, *opened, on=on, policy=Policy(mode=mode))
+
+
+def case(phase: str, **changes: Any) -> Object:
+    return session(SESSION, NAME, phase, "So it stands.", **changes)
+
+
+CORDONED = look(node(NAME, spec={"unschedulable": True}))
+BY_PERSON = look(OUT, case("Draining", spec={"causes": [BY_ANN]}))
+AT_CORDON = look(OUT, case("Marked", spec={"level": "Cordon"}))
+
+
+@pytest.mark.parametrize(
+    ("seen", "level", "said"),
+    [
+        (look(node(NAME)), "Drain", f"This takes {NAME} out of service: {LEAVE}."),
+        (look(node(NAME)), "Cordon", f"This takes {NAME} out of service: nothing is evicted."),
+        (CORDONED, "Drain", f"This takes {NAME} out of service: {LEAVE}{STAYS}."),
+        (look(node(NAME), case("Pending")), "Drain",
+         f"{ALREADY} (Pending): {ADDED}{YOURS}; {LEAVE}."),
+        (look(OUT, case("Quarantined")), "Drain", f"{ALREADY} (Quarantined): {ADDED}{YOURS}."),
+        (BY_PERSON, "Drain", f"{ALREADY} (Draining): {ADDED}."),
+        (AT_CORDON, "Drain", f"{ALREADY} (Marked): {ADDED}{YOURS}; {LEAVE}."),
+        (AT_CORDON, "Cordon", f"{ALREADY} (Marked): {ADDED}{YOURS}; nothing is evicted."),
+        (look(node(NAME), mode=Mode.SHADOW), "Drain",
+         f"This touches nothing of {NAME}: the policy is Shadow, and its session says why."),
+    ],
+)  # fmt: skip
+def test_quarantine_asks_for_what_it_changes(seen: NodeLook, level: str, said: str) -> None:
+    assert seen.node is not None
+    assert of_quarantine(seen, seen.node, level, "4 pods", "") == said
+
+
+def test_a_release_tells_what_comes_off_what_goes_on_and_what_is_still_wrong() -> None:
+    step = {"step": "RestartNode", "adapter": "GKE", "state": "Asked"}
+    seen = look(OUT, case("Repairing", repair=[step]))
+    assert seen.session is not None
+    said = of_release(seen, seen.session)
+    assert f"returns {NAME} to service now: gpuward's taint and cordon come off. " in said
+    assert "RestartNode of GKE is under way: the request is taken back, but" in said
+    assert "Still active: Xid95UncontainedMemoryError (Fatal); as they are" in said
+    gone = replace(seen, node=None)
+    assert "There is no node gpu-7 any more: this only ends" in of_release(gone, seen.session)
+
+
+class Typed:
+    """Standard input of somebody who types one line."""
+
+    def __init__(self, line: str) -> None:
+        self._line = line
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self) -> str:
+        return self._line
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        pytest.param("y\n", 0, id="y"),
+        pytest.param("YES\n", 0, id="YES"),
+        pytest.param("\n", 1, id="return"),
+        pytest.param("n\n", 1, id="n"),
+        pytest.param("", 1, id="end of input"),
+    ],
+)
+def test_it_asks_before_it_takes_capacity(tmp_path, monkeypatch, line, code):
+    with cluster(tmp_path, load_fleet) as kubectl:
+        monkeypatch.setattr(sys, "stdin", Typed(line))
+        found, _, err = kubectl("quarantine", BLOCKED, "--reason", "x")
+        causes = kubectl.get(QUARANTINES, f"{BLOCKED}-0badcafe")["spec"]["causes"]
+    assert found == code
+    assert f"{BLOCKED} has an open session already (Draining): your reason is added" in err
+    assert len(causes) == (1 if code else 2)
+
+
+def test_ctrl_c_at_the_question_is_130_and_nothing_is_done(tmp_path, monkeypatch):
+    class Impatient(Typed):
+        def readline(self) -> str:
+            raise KeyboardInterrupt
+
+    with cluster(tmp_path, load_fleet) as kubectl:
+        monkeypatch.setattr(sys, "stdin", Impatient(""))
+        code, out, err = kubectl("quarantine", BLOCKED, "--reason", "x")
+        causes = kubectl.get(QUARANTINES, f"{BLOCKED}-0badcafe")["spec"]["causes"]
+    assert (code, out) == (130, "")
+    assert err.endswith("interrupted\n")
+    assert len(causes) == 1
+
+
+def test_nobody_is_asked_when_yes_was_said():
+    Terminal(agreed=True).ask("never shown")
+
+
+JOINED = "gpu-7-0a1b2c3d"
+PATH = f"{GROUP_PATH}/gpuquarantines/{JOINED}"
+ANN = Cause(source="Human", reason="Requested", message="noise", by="ann")
+BOB = {"source": "Human", "reason": "Requested", "message": "smoke", "by": "bob"}
+
+
+def joined(folder: Path, meanwhile: dict[str, Any], level: str, *, stops: bool) -> tuple[Any, str]:
+    """The session's spec after ann joined, while somebody else wrote `meanwhile`; what she was
+    told.
+    """
+
+    async def told(kubectl: Kubectl) -> str:
+        words = ["--kubeconfig", str(kubectl.kubeconfig), "fleet"]
+        async with connect(parser().parse_args(words), print) as one:
+            seen = await one.session(JOINED)
+            assert seen is not None
+            await one.patch(PATH, meanwhile)
+            return await answer(one, seen)
+
+    async def answer(one: Cluster, seen: QuarantineView) -> str:
+        try:
+            return await join(one, seen, ANN, level, stops=stops)
+        except CommandError as error:
+            return f"refused: {error}"
+
+    marked = session(JOINED, "gpu-7", "Marked", "m", spec={"level": "Cordon"})
+    with cluster(folder, lambda hosted: load(hosted, QUARANTINES, marked)) as found:
+        said = asyncio.run(told(found))
+        return found.get(QUARANTINES, JOINED)["spec"], said
+
+
+def test_what_a_detector_added_meanwhile_stays(tmp_path: Path) -> None:
+    detector = {"source": "Detector", "reason": "Xid95UncontainedMemoryError"}
+    spec, said = joined(tmp_path, {"spec": {"causes": [detector]}}, "Cordon", stops=False)
+    assert [cause["reason"] for cause in spec["causes"]] == [detector["reason"], "Requested"]
+    assert "was added" in said
+
+
+@pytest.mark.parametrize("level", ["Cordon", "Drain"])
+def test_what_another_person_asked_for_meanwhile_is_not_overwritten(
+    tmp_path: Path, level: str
+) -> None:
+    """Ann said yes to what she was shown, which is no more so."""
+    bobs = {"spec": {"causes": [BOB], "level": "Drain"}}
+    spec, said = joined(tmp_path, bobs, level, stops=True)
+    assert spec["level"] == "Drain"
+    assert [cause["by"] for cause in spec["causes"]] == ["bob"]
+    assert said.startswith("refused:")
+    assert "ask again" in said
+
+
+BECAUSE = ("--reason", "tested")
+OURS = "gpuward.io"
+# Who may steer nodes and only look at sessions.
+NODES_ONLY = [
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "nodes-only"},
+        "rules": [
+            {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "patch"]},
+            {"apiGroups": [OURS], "resources": ["*"], "verbs": ["get", "list"]},
+        ],
+    },
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "nodes-only"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+                    "name": "nodes-only"},
+        "subjects": [{"kind": "User", "name": "ann", "apiGroup": "rbac.authorization.k8s.io"}],
+    },
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["hold", "repaired", "unhold"])
+def test_walk_what_cannot_be_read_keeps_a_command_from_writing(
+    tmp_path: Path, command: str
+) -> None:
+    """Before the definitions are installed: an error that had written all the same would lie."""
+    kept = {ANNOTATION_HOLD: "vendor"}
+    with run_in_thread() as hosted:
+        load(hosted, NODES, node("gpu-7", annotations=kept))
+        kubectl = Kubectl(hosted, tmp_path)
+        code, out, err = kubectl(command, "gpu-7", *(() if command == "unhold" else BECAUSE))
+        found = kubectl.get(NODES, "gpu-7")["metadata"]["annotations"]
+    assert (code, out) == (1, "")
+    assert "does not know gpuward's objects" in err
+    assert found == kept
+
+
+@pytest.fixture(scope="module")
+def nodes_only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    def fill(hosted: HostedServer) -> None:
+        load_fleet(hosted)
+        hosted.run(post_manifests(hosted.server.client, NODES_ONLY, namespace="gpuward"))
+
+    folder = tmp_path_factory.mktemp("nodes-only")
+    rights: dict[str, Any] = {"authorization": "RBAC", "tokens": {"secret": viewer()}}
+    with cluster(folder, fill, **rights) as kubectl:
+        yield kubectl
+
+
+def test_walk_half_a_hold_says_which_half(nodes_only: Kubectl) -> None:
+    code, out, err = nodes_only("hold", BLOCKED, *BECAUSE)
+    assert (code, out) == (1, "")
+    assert "the node is held, but its session could not be told: not allowed" in err
+    assert "run this again" in err
+
+
+def test_walk_a_hold_over_a_hold_says_what_it_replaced(tmp_path: Path) -> None:
+    with cluster(tmp_path, load_fleet) as kubectl:
+        kubectl("hold", BLOCKED, "--reason", "vendor is on the way")
+        code, out, _ = kubectl("hold", BLOCKED, "--reason", "second thought")
+    assert code == 0
+    assert "this stands instead of the hold before: vendor is on the way (" in out

@@ -1,0 +1,152 @@
+"""What is typed wrong, what a shell completes, and how lines and tables are laid out."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from remediator.kubectl.command import COMMANDS, fold, labelled, table
+from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluster, run_command
+from tests.support.remediator.kubectl_fleet import load_fleet
+from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(("flet",), "there is no command 'flet'; did you mean fleet?", id="unknown"),
+        pytest.param(("zzz",), "there is no command 'zzz'; see kubectl gpuward --help", id="far"),
+        pytest.param(("why",), "required: NODE; see kubectl gpuward why --help", id="no node"),
+        pytest.param(("why", "a/../b"), "cannot be a name in Kubernetes", id="path in a name"),
+        pytest.param(("why", "a?b=c"), "cannot be a name in Kubernetes", id="query in a name"),
+        pytest.param(("hold", "n"), "required: --reason", id="no reason"),
+        pytest.param(("hold", "n", "--reason", " "), "say in one sentence why", id="empty reason"),
+        pytest.param(("fleet", "-o", "xml"), "invalid choice: 'xml'", id="form unknown anywhere"),
+        pytest.param(("fleet", "--out", "json"), "unrecognized arguments: --out",
+                     id="no abbreviations"),
+        pytest.param(("pause", "-l", "a in b", "--reason", "x"), "is no label selector",
+                     id="labels"),
+        pytest.param(("quarantine", "n", "--level", "Nuke", "--reason", "x"), "'Nuke'",
+                     id="level"),
+        pytest.param(("quarantine", "n", "--reson", "x"), "did you mean --reason?",
+                     id="what is missing is misspelled"),
+        pytest.param(("why", "a,b"), "several are set apart by blanks", id="a comma"),
+        pytest.param(("fleet", "--as", ""), "--as: is empty; name a user", id="nobody"),
+    ],
+)  # fmt: skip
+def test_wrong_use_is_one_line_with_the_remedy_and_64(arguments, said):
+    code, out, err = run_command(*arguments)
+    assert (code, out) == (64, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_without_a_command_it_shows_the_help():
+    code, out, err = run_command()
+    assert (code, err) == (0, "")
+    assert "Start here:" in out
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=[command.name for command in COMMANDS])
+def test_the_help_of_every_command_has_examples_that_can_be_typed(command):
+    code, out, _ = run_command(command.name, "--help")
+    assert code == 0
+    assert "examples:" in out
+    assert all(f"kubectl gpuward {text}" in out for text, _ in command.examples)
+
+
+@pytest.mark.parametrize("command", ["", *(command.name for command in COMMANDS)])
+def test_the_help_fits_a_terminal_of_80_columns(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = run_command(*filter(None, [command]), "--help")
+    assert [line for line in out.splitlines() if len(line) > 80] == []
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_is_written_wide_takes_two_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", Screen())
+    monkeypatch.setenv("COLUMNS", "40")
+    wide, narrow = "\u5f20\u4f1f", "ann"
+    rows = [["n", wide, "x"], ["n", "e\u0301", "x"], ["n", narrow, "x"]]
+    head, *lines = table(["NODE", "BY", "WHY"], rows).splitlines()
+    assert head == "NODE   BY     WHY"
+    assert lines == [f"n      {wide}   x", "n      e\u0301      x", "n      ann    x"]
+
+
+COMMAND = "kubectl gpuward history gpu-02"
+
+
+@pytest.mark.parametrize("width", [48, 60, 73, 80, 100])
+@pytest.mark.parametrize("end", ["", ".", "; then look again", ", and so on", ": it says more"])
+def test_walk_a_command_in_a_sentence_is_never_torn(width: int, end: str) -> None:
+    """Half a command that is pasted does something else."""
+    said = f"1 ended session, the last Released 12m ago by ann (done): {COMMAND}{end}"
+    lines = labelled("before", [said], width)
+    assert sum(COMMAND in line for line in lines) == 1
+    assert max(map(len, lines)) <= width
+    assert " ".join(" ".join(lines).split()) == f"before {said}"
+
+
+@pytest.mark.parametrize("width", range(40, 100))
+def test_a_moment_and_its_zone_stay_on_one_line(width: int) -> None:
+    said = (
+        "RestartNode asked of NodeConditions at 2026-11-23 04:19 UTC for a fault, it has until "
+        "2026-11-23 04:20:59 UTC."
+    )
+    lines = fold(said, width)
+    assert " ".join(" ".join(lines).split()) == said
+    assert sum(line.count("2026-11-23 04:") for line in lines) == 2
+    assert all(line.count("UTC") == line.count("2026") for line in lines)
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    with cluster(tmp_path_factory.mktemp("completion"), load_fleet) as kubectl:
+        yield kubectl
+
+
+def offered(folder: Path, kubeconfig: Path, *words: str) -> set[str]:
+    """What the script of the docs offers after `words`, the last of which may be unfinished."""
+    page = (REPOSITORY / "docs" / "cli.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"```sh\n(#!/bin/sh\n.*?)```", page, re.DOTALL)
+    program = folder / "kubectl-gpuward"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m remediator.kubectl.cli "$@"\n')
+    program.chmod(0o755)
+    done = subprocess.run(
+        ["sh", "-c", script, "kubectl_complete-gpuward", *words],
+        env={
+            "PATH": f"{folder}:{os.environ['PATH']}", "KUBECONFIG": str(kubeconfig),
+            "PYTHONPATH": str(REPOSITORY), "HOME": str(folder),
+        },
+        capture_output=True, text=True, check=False, cwd=REPOSITORY, timeout=60,
+    )  # fmt: skip
+    *lines, directive = done.stdout.splitlines()
+    assert (done.returncode, done.stderr, directive) == (0, "", ":4")
+    return {line.strip() for line in lines if line.strip()}
+
+
+def test_commands_options_and_nodes_are_offered(fleet: Kubectl, tmp_path: Path) -> None:
+    assert offered(tmp_path, fleet.kubeconfig, "pre") == {"preflight"}
+    assert "--kubeconfig" in offered(tmp_path, fleet.kubeconfig, "fleet", "--")
+    assert offered(tmp_path, fleet.kubeconfig, "fleet", "-o", "") == {"json", "yaml", "wide"}
+    for _ in range(10):  # names are offered within two seconds or not at all
+        if nodes := offered(tmp_path, fleet.kubeconfig, "why", "gpu-"):
+            break
+    assert {BLOCKED, HEALTHY} <= nodes
+
+
+def test_a_cluster_that_is_away_offers_no_node_and_no_error(tmp_path: Path) -> None:
+    with cluster(tmp_path) as kubectl:
+        kubeconfig = kubectl.kubeconfig
+    assert offered(tmp_path, kubeconfig, "why", "gpu-") == set()
