@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from remediator.kubectl.cluster import Cluster
 
-VIEWER: Final = "gpuward-viewer"
 OPERATOR: Final = "gpuward-operator"
 PLANNER: Final = "gpuward-planner"
 DEFAULT_NAMESPACE: Final = "gpuward"
