@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from rules.catalog.reason import ClosesKind, Severity
 from rules.catalog.signals import Signal
-from rules.judge.burst import is_lost, judged_row, settled, unconfirmed
+from rules.judge.burst import is_lost, judged_row, unconfirmed
 from rules.judge.incident import (
     NOBODY,
     Incident,
@@ -26,7 +26,7 @@ from rules.judge.incident import (
 )
 from rules.judge.observation import SourceName, SourceState
 from rules.judge.present import Present, gpu_now, present_of
-from rules.judge.recording import BEFORE_START, rests, surroundings
+from rules.judge.recording import BEFORE_START, rests, settle, surroundings
 from rules.judge.state import (
     MAX_GPUS,
     START_GRACE_S,
@@ -135,7 +135,7 @@ def _aged(on: Judging, incident: Incident) -> Incident:
     if incident.phase is IncidentPhase.PRESENT:
         return _confronted(on, incident)
     if incident.phase is IncidentPhase.CONTEXT:
-        incident = settled(incident, on.now, surroundings(on.state), on.thresholds)
+        incident = settle(on, incident)
         if incident.phase is IncidentPhase.CONTEXT:
             return incident
     ends = incident.row.closes_on
@@ -170,9 +170,8 @@ def _confronted(on: Judging, incident: Incident) -> Incident:
 
     It cannot acquit of what was seen live: many a fault leaves a GPU that looks sound.
     """
-    around = surroundings(on.state)
     if rests(on.state, incident):
-        return settled(incident, on.now, around, on.thresholds)
+        return settle(on, incident)
     # What rested is judged by looks from after the stand-down: in it cards are taken out.
     rested_until = on.state.stood_down_until if _is_lost(incident) else 0.0
     since = max(incident.present_since, rested_until)
@@ -193,13 +192,15 @@ def _confronted(on: Judging, incident: Incident) -> Incident:
             touched_at=on.now,
             held_at=None,
         )
-        return settled(live, on.now, around, on.thresholds)
+        return settle(on, live)
     by = NOT_CONFIRMED if incident.present_since else BEFORE_START
     if present is Present.GOOD:
         return closed(incident, on.now, by)
     if not _blind(on, incident):
-        return settled(incident, on.now, around, on.thresholds)
-    row = unconfirmed(judged_row(incident.members, incident.answer, around, on.thresholds))
+        return settle(on, incident)
+    row = unconfirmed(
+        judged_row(incident.members, incident.answer, surroundings(on.state), on.thresholds)
+    )
     if row.severity is Severity.INFO:
         return closed(incident, on.now, by)
     return replace(incident, row=row)

@@ -171,10 +171,6 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a member, or what is published, carries this reason."""
         return self.row.reason == reason or any(m.row.reason == reason for m in self.members)
 
-    def shares_gpu(self, other: Incident) -> bool:
-        """Whether both name a same GPU."""
-        return any(gpu in self.gpus for gpu in other.gpus) or any(p in self.pci for p in other.pci)
-
     def concerns(self, who: Named) -> bool:
         """Whether it is about that GPU, by UUID where both know one, else by address."""
         gpu, pci = who

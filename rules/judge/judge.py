@@ -18,7 +18,7 @@ from rules.catalog.thresholds import Thresholds
 from rules.judge import observation as facts
 from rules.judge.closing import LINKS_DOWN, close_what_ended, grace_end, mark_reboot
 from rules.judge.facts.dcgm import judge_page
-from rules.judge.facts.kernel import judge_line
+from rules.judge.facts.kernel import judge_line, judge_repeats
 from rules.judge.facts.presence import (
     answered_poll,
     count_gpus,
@@ -27,7 +27,6 @@ from rules.judge.facts.presence import (
     take_inventory,
 )
 from rules.judge.facts.readings import judge_readings, take_aer
-from rules.judge.facts.repeats import judge_repeats
 from rules.judge.facts.sources import (
     LONGEST_STAND_DOWN_S,
     change_source,

@@ -19,7 +19,7 @@ from rules.catalog.reason import Action, ClosesKind, Severity, strength
 from rules.catalog.reasons import REASONS
 from rules.catalog.thresholds import Thresholds
 from rules.catalog.xid import REPEATING_XIDS
-from rules.judge.burst import FABRIC_XIDS, is_lost, settled, stronger_action
+from rules.judge.burst import FABRIC_XIDS, is_lost, stronger_action
 from rules.judge.closing import NOT_CONFIRMED
 from rules.judge.expected_gpus import gpu_addresses
 from rules.judge.facts.presence import MISMATCH
@@ -38,7 +38,7 @@ from rules.judge.incident import (
     with_conclusion,
 )
 from rules.judge.observation import SourceName
-from rules.judge.recording import BEFORE_START, CONTAINED_ERROR, surroundings
+from rules.judge.recording import BEFORE_START, CONTAINED_ERROR, settle
 from rules.judge.state import MAX_GPUS, Judging, NodeState, find_gpu
 from rules.text.printable import count
 
@@ -127,7 +127,7 @@ def _merged(on: Judging, together: Sequence[Incident]) -> Judging:
         evidence=tuple(dict.fromkeys(e for i in together for e in i.evidence))[:MAX_EVIDENCE],
         reset_at=None,
     )
-    home = settled(home, on.now, surroundings(on.state), on.thresholds)
+    home = settle(on, home)
     ended = {other.id: closed(other, on.now, COMMON) for other in others}
     return on.then(
         replace(on.state, incidents=replace_all(on.state.incidents, {**ended, home.id: home}))
@@ -193,7 +193,7 @@ def _floored(on: Judging, incident: Incident) -> Incident:
     tried = f"{count(resets, 'reset')} and {count(reboots, 'restart')}"
     said = f"came again after {tried} within {count(days, 'day')}"
     raised = replace(with_conclusion(incident, said), floor=floor)
-    return settled(raised, on.now, surroundings(on.state), on.thresholds)
+    return settle(on, raised)
 
 
 def _endings(before: NodeState, on: Judging) -> Judging:
@@ -244,11 +244,7 @@ def _kept_open(on: Judging, old: Incident, incident: Incident, held_at: float) -
         held_at=held_at,
         due_at=held_at + on.thresholds["FlapWindow"].value,
     )
-    return (
-        settled(opened, on.now, surroundings(on.state), on.thresholds)
-        if old.phase is IncidentPhase.PRESENT
-        else opened
-    )
+    return settle(on, opened) if old.phase is IncidentPhase.PRESENT else opened
 
 
 def _contained_often(before: NodeState, on: Judging) -> Judging:

@@ -138,6 +138,11 @@ def surroundings(state: NodeState) -> Surroundings:
     )
 
 
+def settle(on: Judging, incident: Incident) -> Incident:
+    """The incident with its phase and row worked out by what is known of the node now."""
+    return settled(incident, on.now, surroundings(on.state), on.thresholds)
+
+
 def record(on: Judging, finding: Finding) -> Judging:
     """Take one sighting: into the incident it belongs to, else into a new one.
 
@@ -160,18 +165,14 @@ def record(on: Judging, finding: Finding) -> Judging:
         waits = finding.lookback or finding.needs_present or rests(on.state, home)
         if home.phase is IncidentPhase.PRESENT and not waits:
             merged = replace(merged, phase=IncidentPhase.CONTEXT, opened_at=on.now)
-        return on.then(
-            replace_incident(
-                on.state, settled(merged, on.now, surroundings(on.state), on.thresholds)
-            )
-        )
+        return on.then(replace_incident(on.state, settle(on, merged)))
     fresh = opened(finding, on.state.node.boot_id or on.state.cursor_boot, on.now)
     if any(known.id == fresh.id for known in on.state.incidents):
         return on
     if finding.lookback or finding.needs_present:
         since = 0.0 if finding.lookback else on.now
         fresh = replace(fresh, phase=IncidentPhase.PRESENT, present_since=since)
-    fresh = settled(fresh, on.now, surroundings(on.state), on.thresholds)
+    fresh = settle(on, fresh)
     if finding.lookback and finding.row.severity is Severity.INFO:
         fresh = closed(fresh, finding.at, BEFORE_START)
     kept, gone = capped((*on.state.incidents, fresh))
@@ -250,7 +251,7 @@ def take_answer(
     )
     if asked.phase is IncidentPhase.PRESENT and not finding.lookback:
         answered = replace(answered, phase=IncidentPhase.CONTEXT, opened_at=on.now)
-    return on.then(replace_incident(on.state, settled(answered, on.now, around, on.thresholds)))
+    return on.then(replace_incident(on.state, settle(on, answered)))
 
 
 def note_no_need(on: Judging, who: Named) -> Judging:
@@ -272,7 +273,7 @@ def note_no_need(on: Judging, who: Named) -> Judging:
         read = replace(incident, unasked=incident.unasked + 1)
         if read.unasked >= _NONE_READ:
             read = with_conclusion(replace(read, answer=NO_ACTION), NO_NEED)
-            read = settled(read, on.now, around, on.thresholds)
+            read = settle(on, read)
         on = on.then(replace_incident(on.state, read))
     return on
 

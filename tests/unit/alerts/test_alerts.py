@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack.dashboards.operator_objects import rule_groups
 from hack.sim.manifests import LOADER
 from tests.support.cluster.promql_names import (
     ALERTS,
@@ -155,25 +154,6 @@ def test_what_fires_outlives_a_restart_of_whoever_says_it(rule: dict) -> None:
         r"max_over_time\(gpuward_[^[]*\[(5|15)m\]", rule["expr"]
     )
     assert "keep_firing_for" in rule or bridged
-
-
-NEVER_ONE = {
-    "GPUWardAgentAbsent": "more than five nodes", "GPUWardSourceDown": "more than five nodes",
-    "GPUWardECCTrend": "two or more", "GPUWardCorrelatedCause": "what several nodes share",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("rule", ALERT_RULES, ids=lambda rule: rule["alert"])
-def test_a_number_that_may_be_one_stands_before_no_plural(rule: dict) -> None:
-    plural = re.compile(r"\{\{ \$value \}\} (?:GPU )?(?:\w+s|more)\b")
-    counted = any(plural.search(words) for words in rule["annotations"].values())
-    assert not counted or rule["alert"] in NEVER_ONE
-
-
-def test_group_names_are_unique() -> None:
-    names = [group["name"] for group in rule_groups()]
-
-    assert sorted(set(names)) == sorted(names)
 
 
 def blocks(page: str) -> list[dict]:

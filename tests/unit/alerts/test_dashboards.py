@@ -89,21 +89,6 @@ def test_a_dashboard_imports_anywhere(path: Path) -> None:
     assert board["templating"]["list"][0]["type"] == "datasource"
 
 
-@pytest.mark.parametrize("path", PAGES, ids=[path.stem for path in PAGES])
-def test_panels_do_not_overlap_and_stay_within_the_grid(path: Path) -> None:
-    taken: set[tuple[int, int]] = set()
-    for panel in page(path)["panels"]:
-        grid = panel["gridPos"]
-        cells = {
-            (x, y)
-            for x in range(grid["x"], grid["x"] + grid["w"])
-            for y in range(grid["y"], grid["y"] + grid["h"])
-        }
-        assert grid["x"] + grid["w"] <= 24
-        assert not taken & cells, panel["title"]
-        taken |= cells
-
-
 def test_the_node_dashboard_looks_at_the_chosen_node_only() -> None:
     board = page(DASHBOARDS / "node.json")
     queries = [t["expr"] for panel in board["panels"] for t in panel.get("targets", ())]
