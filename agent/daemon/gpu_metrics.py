@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import Metric
 from rules.catalog.data_file import data_file
 from rules.catalog.signals import Signal
 from rules.judge.facts.checks import LINKS_UP
-from rules.judge.health_status import Health, Verdict
+from rules.judge.health_status import Assessment, Health
 from rules.judge.observation import Value
 from rules.judge.present import gone_from_pci, links_by_design, present_values
 from rules.judge.state import GpuView, NodeState
@@ -116,14 +116,14 @@ def gpu_labels(view: GpuView) -> list[str]:
     return [view.seen.uuid, view.pci, index]
 
 
-def gpu_metrics(state: NodeState, verdict: Verdict, *, full: bool) -> Iterator[Metric]:
+def gpu_metrics(state: NodeState, verdict: Assessment, *, full: bool) -> Iterator[Metric]:
     """Every metric that is about one GPU, its incidents and Xids apart."""
     yield from _who_and_how(state, verdict, full=full)
     yield from _signals(state, full=full)
     yield _aer(state, full=full)
 
 
-def _who_and_how(state: NodeState, verdict: Verdict, *, full: bool) -> Iterator[Metric]:
+def _who_and_how(state: NodeState, verdict: Assessment, *, full: bool) -> Iterator[Metric]:
     info = GaugeMetricFamily(
         "gpuward_gpu_info",
         "What is known about a GPU; always 1.",

@@ -20,7 +20,7 @@ from rules.api.health import HealthStatus
 from rules.catalog.thresholds import DEFAULT_RULES, RulesError, Thresholds, parse_rules
 from rules.judge import observation as facts
 from rules.judge.health_object import Identity, Publication, publish
-from rules.judge.health_status import verdict
+from rules.judge.health_status import assess
 from rules.judge.judge import Change, judge, next_deadline, wants_another_look, wants_reread
 from rules.judge.restore import restore
 from rules.judge.state import NodeState, initial
@@ -201,7 +201,7 @@ class Composer:
             pod_uid=self._pod.uid,
             heartbeat_at=None if self._pod.uid else self._heartbeat(now),
         )
-        return publish(state, verdict(state, now, self._rules), now, identity)
+        return publish(state, assess(state, now, self._rules), now, identity)
 
     def _heartbeat(self, now: float) -> float:
         """The last beat; a clock that went back beats at once, since readers would wait for it."""

@@ -25,7 +25,7 @@ from agent.daemon.gpu_metrics import GPU_LABELS, HEALTHS, gpu_labels, gpu_metric
 from agent.publish.publish import PublishReport
 from agent.settings import VERSION
 from agent.sources.kernel_record import RecordCounts
-from rules.judge.health_status import Verdict
+from rules.judge.health_status import Assessment
 from rules.judge.observation import SourceName, SourceState
 from rules.judge.state import NodeState, identify
 
@@ -90,7 +90,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What a scrape reads; made by the main loop's side on demand, from frozen values."""
 
     state: NodeState
-    verdict: Verdict
+    verdict: Assessment
     records: RecordCounts
     heard_at: Mapping[SourceName, float]
     xids: XidCounts

@@ -46,7 +46,7 @@ from rules.api.kube_config import load as load_kube_config
 from rules.catalog.thresholds import RulesError
 from rules.judge import observation as facts
 from rules.judge.evidence import KernelExcerpt, evidence
-from rules.judge.health_status import verdict
+from rules.judge.health_status import assess
 
 LAST_PUBLISH_S = 5.0
 NVML_GRACE_S = 60.0
@@ -257,7 +257,7 @@ class Agent:
         state = self._judgement.state
         return Snapshot(
             state=state,
-            verdict=verdict(state, time.time(), self._rules),
+            verdict=assess(state, time.time(), self._rules),
             records=self._senses.counts,
             heard_at=dict(self._loop.heard_at),
             xids=self._xids,

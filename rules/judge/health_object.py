@@ -1,4 +1,4 @@
-"""From state and verdict to what is written: status, conditions, labels, and when.
+"""From state and health status to what is written: status, conditions, labels, and when.
 
 The agent's edge calls `publish` after each change and asks `differs` how urgent it is. Every
 string is cut to what the CRD takes, every label passes one gate, and an object over 60 KiB loses
@@ -32,9 +32,9 @@ from rules.catalog.reasons import recovery_action_word
 from rules.judge.health_status import (
     ALL_PASSING,
     STARTING,
-    GpuVerdict,
+    Assessment,
+    GpuAssessment,
     Health,
-    Verdict,
     not_looked_yet,
 )
 from rules.judge.incident import in_order
@@ -47,7 +47,7 @@ MIXED = "mixed"
 
 
 def labels(
-    state: NodeState, judged: Verdict, topology: Topology
+    state: NodeState, judged: Assessment, topology: Topology
 ) -> tuple[dict[str, str | None], tuple[RefusedLabel, ...]]:
     """Every label of ours with its value, None to remove it; and what was refused."""
     wanted = {names.LABEL_HEALTH: judged.health.value.lower()}
@@ -134,7 +134,7 @@ RIDE_ALONG_S: Final = 60.0
 """Counts and times are written at most this often. Source: gpuward, one write a minute."""
 NOTED_S: Final = 5.0
 """What an incident gained (a line of evidence, an Xid, a GPU) is written at most this often: it is
-read beside the verdict it belongs to. Source: gpuward."""
+read beside the health status it belongs to. Source: gpuward."""
 
 _CONDITION_STATUS: Final = {
     Health.UNHEALTHY: "False",
@@ -180,11 +180,11 @@ class Difference(StrEnum):
     RIDES_ALONG = "RidesAlong"
     """Counts and times: within `RIDE_ALONG_S`."""
     SOON = "Soon"
-    """The same verdict with more behind it: within `NOTED_S`."""
+    """The same health status with more behind it: within `NOTED_S`."""
     NOW = "Now"
 
 
-def publish(state: NodeState, judged: Verdict, now: float, identity: Identity) -> Publication:
+def publish(state: NodeState, judged: Assessment, now: float, identity: Identity) -> Publication:
     """Work out everything that is to be written at `now`."""
     topology = _topology(state)
     node_labels, refused = labels(state, judged, topology)
@@ -247,7 +247,7 @@ def _lasting(status: HealthStatus) -> HealthStatus:
 
 
 def _noted(status: HealthStatus) -> tuple[object, ...]:
-    """What a person reads as the reason of a verdict; each part of an incident is bounded."""
+    """What a person reads as the reason of the status; each part of an incident is bounded."""
     return (
         status.message,
         tuple(
@@ -283,7 +283,7 @@ def _news(publication: Publication) -> tuple[object, ...]:
     )
 
 
-def _conditions(judged: Verdict) -> tuple[PublishedCondition, ...]:
+def _conditions(judged: Assessment) -> tuple[PublishedCondition, ...]:
     degraded = judged.degraded
     return (
         PublishedCondition(
@@ -302,7 +302,7 @@ def _conditions(judged: Verdict) -> tuple[PublishedCondition, ...]:
 
 
 def _sources(state: NodeState, now: float) -> tuple[SourceStatus, ...]:
-    """Every sense by name. The one that is to see the GPUs is Down until it has looked."""
+    """Every data source by name. The one that reads the GPUs is Down until it has read them."""
     views = dict(state.sources)
     eye = state.view_source
     if eye is not None and (eye not in views or not_looked_yet(state, now)):
@@ -329,7 +329,7 @@ def _seen_running(state: NodeState) -> tuple[str, ...]:
     return tuple(sorted(services) + sorted(ports))[:MAX_SEEN_RUNNING]
 
 
-def _gpu(view: GpuView, judged: GpuVerdict, branch: int | None) -> GpuStatus:
+def _gpu(view: GpuView, judged: GpuAssessment, branch: int | None) -> GpuStatus:
     seen = view.seen
     return GpuStatus(
         uuid=seen.uuid[:96],

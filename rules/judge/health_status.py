@@ -1,8 +1,8 @@
-"""The verdict on a node and on each of its GPUs: health, one reason, one sentence.
+"""The health status of a node and of each of its GPUs: health, one reason, one message.
 
-Called by `publication` after every change. Absent is not Unknown, Unknown is not Healthy, and the
-loss of a data source never makes a GPU unhealthy. A check that had no data did not pass: it was
-not made.
+Called by `health_object` after every change. Absent is not Unknown, Unknown is not Healthy, and
+the loss of a data source never makes a GPU unhealthy. A check that had no data did not pass: it
+was not made.
 """
 
 from __future__ import annotations
@@ -126,15 +126,15 @@ class Health(StrEnum):
     UNKNOWN = "Unknown"
 
 
-class GpuVerdict(msgspec.Struct, frozen=True):
+class GpuAssessment(msgspec.Struct, frozen=True):
     """One GPU; `reason` is empty while it is healthy."""
 
     health: Health
     reason: str = ""
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """The node. `degraded` is the gravest Degraded incident, if one is active.
+class Assessment(msgspec.Struct, frozen=True, kw_only=True):
+    """The node. `degraded` is the most severe active Degraded incident.
 
     `gpus_healthy` is None while nothing sees the GPUs, and so is unknown, not zero.
     """
@@ -142,18 +142,18 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     health: Health
     reason: str
     message: str
-    gpus: Mapping[str, GpuVerdict]
+    gpus: Mapping[str, GpuAssessment]
     gpus_healthy: int | None
     gpus_expected: int
     degraded: Incident | None
     degraded_message: str
 
 
-def verdict(state: NodeState, now: float, thresholds: Thresholds = DEFAULT_RULES) -> Verdict:
+def assess(state: NodeState, now: float, thresholds: Thresholds = DEFAULT_RULES) -> Assessment:
     """Judge the node as it stands at `now`."""
     active = [incident for incident in state.incidents if incident.active]
-    fatal = _gravest(active, Severity.FATAL)
-    degraded = _gravest(active, Severity.DEGRADED)
+    fatal = _most_severe(active, Severity.FATAL)
+    degraded = _most_severe(active, Severity.DEGRADED)
     blind = view_problem(state, now, thresholds)
     gpus = {key: _gpu(view, active, blind=bool(blind)) for key, view in state.gpus.items()}
     expected = state.expected.count or len(state.gpus)
@@ -171,7 +171,7 @@ def verdict(state: NodeState, now: float, thresholds: Thresholds = DEFAULT_RULES
     else:
         health, reason = Health.HEALTHY, ALL_PASSING
         message = _healthy_sentence(state, expected, healthy)
-    return Verdict(
+    return Assessment(
         health=health,
         reason=reason,
         message=_bounded(message),
@@ -190,8 +190,8 @@ def verdict(state: NodeState, now: float, thresholds: Thresholds = DEFAULT_RULES
 def view_problem(state: NodeState, now: float, thresholds: Thresholds = DEFAULT_RULES) -> str:
     """Why nothing sees the GPUs, as a reason code; empty when something does, or none should.
 
-    A sense that let go on request keeps its last verdict. While the node is young, an absent
-    driver is one that has not come yet.
+    A data source released on request keeps its last health status. While the node is young, an
+    absent driver is one that has not come yet.
     """
     source = state.view_source
     if source is None:
@@ -237,7 +237,7 @@ def _told_by_log(blind: str, degraded: Incident) -> bool:
 def not_looked_yet(state: NodeState, now: float) -> bool:
     """Whether a new boot's GPUs were not seen yet while faults of an earlier boot stand.
 
-    Such a verdict repeats the past, so the GPU view counts as starting, for a grace, and nobody
+    Such a status repeats the past, so the GPU view counts as starting, for a grace, and nothing
     acts on it.
     """
     return now < state.started_at + START_GRACE_S and any(
@@ -263,7 +263,7 @@ def _all_unbound(state: NodeState) -> bool:
     return bool(addresses) and not held
 
 
-def _gravest(active: list[Incident], severity: Severity) -> Incident | None:
+def _most_severe(active: list[Incident], severity: Severity) -> Incident | None:
     named = [incident for incident in active if incident.row.severity is severity]
     return min(
         named,
@@ -272,20 +272,20 @@ def _gravest(active: list[Incident], severity: Severity) -> Incident | None:
     )
 
 
-def _gpu(view: GpuView, active: list[Incident], *, blind: bool) -> GpuVerdict:
+def _gpu(view: GpuView, active: list[Incident], *, blind: bool) -> GpuAssessment:
     mine = [i for i in active if i.concerns(view.who)]
-    fatal = _gravest(mine, Severity.FATAL)
+    fatal = _most_severe(mine, Severity.FATAL)
     if fatal is not None:
-        return GpuVerdict(Health.UNHEALTHY, fatal.row.reason)
+        return GpuAssessment(Health.UNHEALTHY, fatal.row.reason)
     if blind or not view.enumerated:
-        return GpuVerdict(Health.UNKNOWN)
-    degraded = _gravest(mine, Severity.DEGRADED)
+        return GpuAssessment(Health.UNKNOWN)
+    degraded = _most_severe(mine, Severity.DEGRADED)
     if degraded is not None:
-        return GpuVerdict(Health.DEGRADED, degraded.row.reason)
-    return GpuVerdict(Health.HEALTHY)
+        return GpuAssessment(Health.DEGRADED, degraded.row.reason)
+    return GpuAssessment(Health.HEALTHY)
 
 
-def _count_healthy(state: NodeState, gpus: Mapping[str, GpuVerdict]) -> int:
+def _count_healthy(state: NodeState, gpus: Mapping[str, GpuAssessment]) -> int:
     return sum(
         view.enumerated and gpus[key].health is not Health.UNHEALTHY
         for key, view in state.gpus.items()

@@ -1,6 +1,6 @@
 """The state machine of judgement: one observation in, the new state and its changes out.
 
-The agent's loop calls `judge` for everything its senses report and sends a `Tick` when
+The agent's loop calls `judge` for everything its data sources report and sends a `Tick` when
 `next_deadline` is due. It never raises for what an observation contains, never reads a clock
 and never forgets to bound what it keeps.
 """
@@ -170,7 +170,7 @@ def wants_reread(state: NodeState) -> bool:
 
 
 def wants_another_look(state: NodeState) -> bool:
-    """Whether looking once more, soon, may change the verdict: for one who does not stay.
+    """Whether another poll, soon, may change the health status: for a caller that then ends.
 
     Beyond `wants_reread`: noisy readings that were bad last, and GPUs that the bus or people
     count and the driver does not.

@@ -1,4 +1,4 @@
-"""What the senses hand to judgement: named, frozen facts without an opinion.
+"""What the data sources hand to the judge: named, frozen facts without an opinion.
 
 The agent's edge builds these and feeds them to `rules.judge.judge.judge` one by one; nothing here
 decides, reads a clock or touches a device. `at` is always wall time in seconds since the
@@ -36,7 +36,7 @@ NVSWITCH_CLASS: Final = 0x0680
 
 
 class SourceName(StrEnum):
-    """The senses; the words go into `sources[].name` and into metrics."""
+    """The data sources; the words go into `sources[].name` and into metrics."""
 
     KERNEL_LOG = "kernel-log"
     NVML = "nvml"
@@ -86,7 +86,7 @@ class KernelRead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """A sense started, stopped or let go; `reason` is a CamelCase code, empty when Up.
+    """A data source started, stopped or was released; `reason` is a CamelCase code, empty when Up.
 
     A hung NVML call is `Down` with reason `CallHung`.
     """

@@ -43,8 +43,8 @@ _TOLD_S: Final = 20.0
 """An event brings the next poll forward; without that it comes within 15 s. Source: gpuward."""
 
 START_GRACE_S: Final = 30.0
-"""How long a sense may take to speak after the agent's start before its silence counts; NVML
-initialises in seconds and is polled every 15 s. Source: gpuward."""
+"""How long a data source may take to report after the agent's start before its silence counts;
+NVML initialises in seconds and is polled every 15 s. Source: gpuward."""
 
 
 Checks: TypeAlias = Mapping[str, Memory]
@@ -220,7 +220,7 @@ class NodeState(Struct, frozen=True, kw_only=True):
     ledger: Ledger = kept(default_factory=dict)
 
     def source(self, name: SourceName) -> SourceState | None:
-        """The state of a sense; None while it has not spoken."""
+        """The state of a data source; None while it has not reported."""
         view = self.sources.get(name)
         return view.state if view else None
 
@@ -231,7 +231,7 @@ class NodeState(Struct, frozen=True, kw_only=True):
 
     @property
     def view_source(self) -> SourceName | None:
-        """The sense that sees the GPUs: NVML, or dcgm-exporter where NVML is off, or none."""
+        """What reads the GPUs: NVML, or dcgm-exporter where NVML is off, or none."""
         if self.source(SourceName.NVML) is not SourceState.ABSENT:
             return SourceName.NVML
         spoken = self.source(SourceName.DCGM)

@@ -15,7 +15,7 @@ from rules.catalog.signals import Signal
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.judge import memory
 from rules.judge.health_object import Identity, publish
-from rules.judge.health_status import verdict
+from rules.judge.health_status import assess
 from rules.judge.judge import judge, next_deadline
 from rules.judge.observation import (
     EventKind,
@@ -154,7 +154,7 @@ def assert_small(state: NodeState) -> None:
 
 
 def published(state: NodeState, now: float) -> HealthStatus:
-    status = publish(state, verdict(state, now), now, IDENTITY).status
+    status = publish(state, assess(state, now), now, IDENTITY).status
     raw = msgspec.json.encode(status)
     assert len(raw) <= MAX_OBJECT_BYTES
     return msgspec.json.decode(raw, type=HealthStatus)

@@ -13,7 +13,7 @@ from rules.api.object_name import is_label_value
 from rules.catalog.reason import Level, Severity, is_reason_code
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.judge.health_object import Difference, differs, publish
-from rules.judge.health_status import verdict
+from rules.judge.health_status import assess
 from rules.judge.judge import judge, next_deadline
 from rules.judge.observation import KernelLineSeen, Observation, SourceName, Tick
 from rules.judge.restore import restore
@@ -47,7 +47,7 @@ def test_any_observations_are_survived_and_leave_a_small_sound_state(
     after, _ = judge(state, Tick(at=now), now, DEFAULT_RULES)
     due = next_deadline(after)
     assert due is None or due > now, "a deadline that passed would wake the agent for ever"
-    publication = publish(state, verdict(state, now), now, IDENTITY)
+    publication = publish(state, assess(state, now), now, IDENTITY)
     status = publication.status
     raw = msgspec.json.encode(status)
     assert len(raw) <= MAX_OBJECT_BYTES
@@ -65,7 +65,7 @@ def test_what_is_published_restores_the_same_incidents(
     sequence: list[tuple[Observation, float]],
 ) -> None:
     state, now = run(sequence)
-    status = publish(state, verdict(state, now), now, IDENTITY).status
+    status = publish(state, assess(state, now), now, IDENTITY).status
     again = msgspec.json.decode(msgspec.json.encode(status), type=HealthStatus)
     restored = restore(again, now, boot_id=state.node.boot_id, node_name="n1")
     assert {i.id for i in restored.incidents} == {i.id for i in status.incidents}
@@ -82,7 +82,7 @@ def test_a_damaged_status_never_stops_the_agent(
 ) -> None:
     state, now = run(sequence)
     word = junk.decode("latin-1")
-    status = publish(state, verdict(state, now), now, IDENTITY).status
+    status = publish(state, assess(state, now), now, IDENTITY).status
     spoiled = msgspec.structs.replace(
         status,
         driver_version=word,
@@ -96,7 +96,7 @@ def test_a_damaged_status_never_stops_the_agent(
     )
     restored = restore(spoiled, now, boot_id="boot-1", node_name="n1")
     after, _ = judge(restored, Tick(at=now), now, DEFAULT_RULES)
-    publish(after, verdict(after, now), now, IDENTITY)
+    publish(after, assess(after, now), now, IDENTITY)
 
 
 @QUICK

@@ -12,7 +12,7 @@ from agent.daemon.metrics import AgentCollector, Latencies, Snapshot, XidCounts,
 from agent.publish.publish import PublishReport
 from agent.sources.kernel_record import RecordCounts
 from hack.sim.driver import NODES, install
-from rules.judge.health_status import verdict
+from rules.judge.health_status import assess
 from rules.judge.observation import SourceName
 from rules.judge.state import NodeState
 from tests.support.agent.nvml_sense import Judged, Sense, polled
@@ -32,7 +32,7 @@ def snapshot_of(state: NodeState, now: float, xids: XidCounts | None = None) -> 
     """What a scrape reads of an agent that publishes and has read some lines."""
     return Snapshot(
         state=state,
-        verdict=verdict(state, now),
+        verdict=assess(state, now),
         records=RecordCounts(read=5),
         heard_at=dict.fromkeys(SourceName, now),
         xids=xids or XidCounts(),

@@ -21,7 +21,7 @@ from hack.sim.driver.node import parse
 from hack.sim.driver.store import load
 from rules.catalog.signals import Signal, driver_branch
 from rules.catalog.thresholds import DEFAULT_RULES
-from rules.judge.health_status import verdict
+from rules.judge.health_status import assess
 from rules.judge.observation import PciSeen, SourceChanged, SourceName, SourceState
 
 BOOTED_LONG_AGO = 1_800_000_000.0
@@ -79,7 +79,7 @@ class Judged:
             self.judgement.observe(observation)
 
     def health(self):
-        found = verdict(self.judgement.state, self.now)
+        found = assess(self.judgement.state, self.now)
         return str(found.health), found.reason
 
     def says(self):

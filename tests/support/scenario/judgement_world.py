@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import DEFAULT_RULES, Thresholds
 from rules.judge.health_object import Identity, Publication, publish
-from rules.judge.health_status import Verdict, verdict
+from rules.judge.health_status import Assessment, assess
 from rules.judge.incident import Incident
 from rules.judge.judge import Change, judge, next_deadline
 from rules.judge.observation import (
@@ -327,8 +327,8 @@ class World:
 
     # what is seen
 
-    def verdict(self) -> Verdict:
-        return verdict(self.state, self.now, self.rules)
+    def verdict(self) -> Assessment:
+        return assess(self.state, self.now, self.rules)
 
     def published(self) -> Publication:
         identity = Identity(agent_version="1", rules_version="1", pod="ns/p", pod_uid="u")

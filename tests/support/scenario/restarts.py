@@ -16,7 +16,7 @@ from rules.api.health import HealthStatus
 from rules.catalog.reason import Level
 from rules.catalog.thresholds import Thresholds
 from rules.judge.health_object import Identity, publish
-from rules.judge.health_status import verdict
+from rules.judge.health_status import assess
 from rules.judge.incident import IncidentPhase
 from rules.judge.judge import judge, next_deadline
 from rules.judge.memory import Gauge, Latch
@@ -70,7 +70,7 @@ class Says:
 
 def reborn(state: NodeState, now: float, boot: str, rules: Thresholds) -> NodeState:
     """The state of an agent that starts from what this one published."""
-    status = publish(state, verdict(state, now, rules), now, IDENTITY).status
+    status = publish(state, assess(state, now, rules), now, IDENTITY).status
     read = msgspec.json.decode(msgspec.json.encode(status), type=HealthStatus)
     return restore(read, now, boot_id=boot, node_name="n1")
 
@@ -207,7 +207,7 @@ def is_under_way(state: NodeState) -> bool:
 
 def says(state: NodeState, step: Step) -> Says:
     """What the node says at that time."""
-    judged = verdict(state, step.now, step.rules)
+    judged = assess(state, step.now, step.rules)
     return Says(
         health=judged.health.value,
         reason=judged.reason,

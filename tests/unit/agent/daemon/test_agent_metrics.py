@@ -20,7 +20,7 @@ from agent.publish.publish import PublishReport
 from agent.sources.kernel_record import RecordCounts
 from rules.catalog.signals import Signal, SignalKind, SignalShape, signal_table
 from rules.catalog.thresholds import DEFAULT_RULES
-from rules.judge.health_status import verdict
+from rules.judge.health_status import assess
 from rules.judge.judge import judge
 from rules.judge.observation import (
     AerCounters,
@@ -86,7 +86,7 @@ def a_snapshot() -> Snapshot:
     xids.add("sxid", "", 20034)
     return Snapshot(
         state=state,
-        verdict=verdict(state, AT),
+        verdict=assess(state, AT),
         records=RecordCounts(read=5, recognised=2, malformed=1, refused=1, lost=1),
         heard_at={SourceName.NVML: AT},
         xids=xids,
@@ -180,7 +180,7 @@ def test_an_unknown_count_of_healthy_gpus_is_absent_not_zero() -> None:
         AT,
         DEFAULT_RULES,
     )
-    snapshot = replace(a_snapshot(), state=state, verdict=verdict(state, AT))
+    snapshot = replace(a_snapshot(), state=state, verdict=assess(state, AT))
     assert "\ngpuward_node_gpus_healthy " not in page_of(snapshot, full=True)
 
 

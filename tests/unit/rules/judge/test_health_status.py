@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from rules.catalog.signals import Signal
-from rules.judge.health_status import Health, verdict, view_problem
+from rules.judge.health_status import Health, assess, view_problem
 from rules.judge.messages import unknown_sentence
 from rules.judge.observation import GpuSeen, SourceName, SourceState
 from rules.judge.state import GpuView, NodeState, SourceView, initial
@@ -58,7 +58,7 @@ UP, DOWN, ABSENT, RELEASED = SourceState
     ],
 )
 def test_what_the_senses_alone_make_of_a_node(node: NodeState, health: str, reason: str) -> None:
-    judged = verdict(node, NOW)
+    judged = assess(node, NOW)
     assert (judged.health, judged.reason) == (health, reason)
     assert judged.message.endswith(".")
     if judged.health is Health.UNKNOWN:

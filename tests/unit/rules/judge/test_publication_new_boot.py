@@ -5,7 +5,7 @@ from __future__ import annotations
 from rules.api.health import HealthStatus, IncidentStatus, PublisherPod, SourceStatus
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.judge.health_object import Identity, publish
-from rules.judge.health_status import verdict
+from rules.judge.health_status import assess
 from rules.judge.judge import judge
 from rules.judge.observation import SourceChanged, SourceName, SourceState
 from rules.judge.restore import restore
@@ -36,7 +36,7 @@ def published(boot: str, *, nvml_up: bool, later_s: float = 0.0) -> HealthStatus
         state, _ = judge(state, up, NOW, DEFAULT_RULES)
     now = NOW + later_s
     return publish(
-        state, verdict(state, now), now, Identity(agent_version="1", rules_version="1")
+        state, assess(state, now), now, Identity(agent_version="1", rules_version="1")
     ).status
 
 
