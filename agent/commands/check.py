@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 import time
-from importlib.util import find_spec
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 
-from agent.commands.check_table import plain_text, rich_text
 from agent.commands.terminal import add_output, print_out
 from agent.daemon.inbox import Inbox, Item, NvmlSaid
 from agent.daemon.judgement import Composer, Judgement, Pod, Who, load_rules
@@ -30,10 +28,13 @@ from agent.settings import (
     host_name,
     settings_of,
 )
-from rules.api.health import HealthStatus, PublisherPod, plain
+from rules.api.health import GpuStatus, HealthStatus, IncidentStatus, PublisherPod, plain
+from rules.api.timestamps import utc_of
+from rules.catalog.explanations import device_at
 from rules.catalog.thresholds import RulesError
 from rules.judge import observation as facts
 from rules.judge.health_status import Health
+from rules.text.printable import padded, printable, width_of
 
 PROGRAM: Final = "gpuward-agent check"
 EXIT_INTERRUPTED: Final = 130
@@ -45,6 +46,7 @@ LOOKS_APART_S: Final = 1.2
 """What is closer counts as one poll (`rules.judge.facts.presence`)."""
 LOOK_AGAIN_FOR_S: Final = 8.0
 NVML_GRACE_S: Final = 5.0
+MIG_ON: Final = "Enabled"
 
 EXIT_STATUS: Final = {
     Health.HEALTHY: 0,
@@ -78,21 +80,11 @@ def run(arguments: argparse.Namespace) -> int:
         return USAGE_ERROR
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    print_out(shown(status, as_json=arguments.output == "json"), PROGRAM)
+    as_json = arguments.output == "json"
+    text = msgspec.json.encode(plain(status)).decode() + "\n" if as_json else None
+    print_out(text or plain_text(status, host_name()), PROGRAM)
     # Also when it could not be printed: a health check reads the status alone.
     return EXIT_STATUS[Health(status.health)]
-
-
-def shown(status: HealthStatus, *, as_json: bool) -> str:
-    """What is printed: JSON, a table in colours for a terminal, or plain columns."""
-    if as_json:
-        return msgspec.json.encode(plain(status)).decode() + "\n"
-    if not sys.stdout.isatty():
-        return plain_text(status, host_name())
-    # NO_COLOR counts only when it is not empty (no-color.org); the agent's image has no rich.
-    if os.environ.get("NO_COLOR") or find_spec("rich") is None:
-        return plain_text(status, host_name(), shutil.get_terminal_size().columns)
-    return rich_text(status, host_name())
 
 
 def look(settings: AgentSettings) -> HealthStatus:
@@ -245,3 +237,78 @@ class Looking:
                 return
         if self._described and self._expected is not None and self._read >= self._expected:
             self._pending.discard(facts.SourceName.NVML)
+
+
+def plain_text(status: HealthStatus, host: str) -> str:
+    """The status for people: GPUs as a table, the active incidents, the data sources.
+
+    All text of devices and kernel is escaped.
+    """
+    parts = [f"{host}: {status.health} ({status.reason})", printable(status.message)]
+    if status.gpus:
+        parts += ["", _hardware(status), "", *_table(status.gpus)]
+    for incident in status.incidents:
+        if incident.active:
+            parts += ["", _incident(status, incident), *_details(incident)]
+    return "\n".join((*parts, "", *_sources(status), ""))
+
+
+def _table(gpus: tuple[GpuStatus, ...]) -> Iterator[str]:
+    """The lines of the table, titles first; product and MIG only where they differ."""
+    columns = [
+        ("GPU", [str(gpu.index) if gpu.index >= 0 else "?" for gpu in gpus]),
+        ("PCI", [gpu.pci for gpu in gpus]),
+        ("HEALTH", [gpu.health for gpu in gpus]),
+        ("REASON", [gpu.reason or "-" for gpu in gpus]),
+        ("DRIVER ASKS FOR", [gpu.recovery_action or "-" for gpu in gpus]),
+    ]
+    if any(gpu.mig_mode == MIG_ON for gpu in gpus):
+        columns.insert(2, ("MIG", ["on" if gpu.mig_mode == MIG_ON else "-" for gpu in gpus]))
+    if len({gpu.product for gpu in gpus if gpu.product}) > 1:
+        columns.insert(2, ("PRODUCT", [gpu.product or "-" for gpu in gpus]))
+    shown = [[title, *map(printable, cells)] for title, cells in columns]
+    widths = [max(map(width_of, cells)) for cells in shown]
+    for row in zip(*shown, strict=True):
+        cells = (padded(cell, width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+
+
+def _hardware(status: HealthStatus) -> str:
+    """`8 x NVIDIA H100 80GB HBM3, nvswitch, driver 580.95.05`."""
+    products = {gpu.product for gpu in status.gpus if gpu.product}
+    named = products.pop() if len(products) == 1 else "GPU"
+    facts = [f"{len(status.gpus)} x {named}", status.topology.interconnect]
+    if status.driver_version:
+        facts.append(f"driver {status.driver_version}")
+    return printable(", ".join(filter(None, facts)))
+
+
+def _sources(status: HealthStatus) -> Iterator[str]:
+    up = [source.name for source in status.sources if source.state == "Up"]
+    absent = [
+        f"{source.name} ({source.reason})" for source in status.sources if source.state == "Absent"
+    ]
+    yield f"seen through: {', '.join(up) or 'nothing'}"
+    for source in status.sources:
+        if source.state not in ("Up", "Absent"):
+            yield f"{source.state.lower()}: {source.name} ({source.reason})"
+    if absent:
+        yield f"not here: {', '.join(absent)}"
+
+
+def _incident(status: HealthStatus, incident: IncidentStatus) -> str:
+    since = utc_of(incident.first_seen, seconds=True)
+    where = _where(status, incident)
+    return printable(f"{incident.severity} {incident.reason} on {where}, since {since}")
+
+
+def _details(incident: IncidentStatus) -> Iterator[str]:
+    yield f"  recommended: {printable(incident.recommended_action)}"
+    yield from (f"  {printable(line)}" for line in incident.evidence)
+
+
+def _where(status: HealthStatus, incident: IncidentStatus) -> str:
+    named = {gpu.uuid: f"GPU {gpu.index} ({gpu.pci})" for gpu in status.gpus if gpu.index >= 0}
+    gpus = [named.get(uuid, uuid) for uuid in incident.gpus]
+    gpus = gpus or [device_at(incident.reason, pci) for pci in incident.pci]
+    return ", ".join(gpus) or "this node"

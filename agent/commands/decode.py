@@ -14,17 +14,16 @@ import argparse
 import gc
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, TypeAlias
 
-from agent.commands.decode_choice import Choice, Chosen, Read, since_of
 from agent.commands.decode_json import json_reader
 from agent.commands.terminal import add_output, silence
 from agent.sources.whole_log import WholeLog, blocks_of
 from rules.catalog.reason import Severity
 from rules.catalog.signals import driver_branch
-from rules.catalog.xid import applies_to, nearest_architecture, reason_for_kernel_line, waits_for
+from rules.catalog.xid import applies_to, nearest_architecture, needed_for, reason_for_kernel_line
 from rules.kernel_log.parse import parse
 from rules.kernel_log.record import KIND_MEANINGS, KernelLine
 from rules.kernel_log.stamps import stamp_of
@@ -36,6 +35,30 @@ EXIT_NOT_UNDERSTOOD: Final = 3
 EXIT_INTERRUPTED: Final = 130
 _LINES_BETWEEN_COLLECTIONS: Final = 100_000
 """Reading makes no reference cycles: Python's search for them costs a tenth of a dense log."""
+
+
+Read: TypeAlias = Callable[[bytes, int], bytes | None]
+"""One raw line and its number in; what is printed of it out, None for nothing."""
+
+
+class SeverityGate:
+    """Records whether the kernel reported a fault at least as severe as `least`."""
+
+    def __init__(self, read: Read, least: Severity, driver: int | None) -> None:
+        self.reached = False
+        self._read = read
+        self._least = least
+        self._driver = driver
+
+    def __call__(self, raw: bytes, number: int) -> bytes | None:
+        """Return what `read` returns."""
+        line = parse(raw)
+        # Any program may write to the kernel log; a line of user space fails nothing.
+        if line is not None and not line.user:
+            reason = reason_for_kernel_line(line, self._driver)
+            if reason is not None and reason.severity >= self._least:
+                self.reached = True
+        return self._read(raw, number)
 
 
 class TextReader:
@@ -54,20 +77,20 @@ class TextReader:
         if line is None:
             return None
         reason = reason_for_kernel_line(line, self._driver)
-        waits = waits_for(line, reason, self._driver) if reason is not None else ""
+        needs = needed_for(line, reason, self._driver) if reason is not None else ""
         where = line.pci or "-"
         if line.mig_gi is not None:
             where += f" GI {line.mig_gi}"
         what = f"{reason.severity} {reason.reason}" if reason else f"Record {line.kind}"
         does = f" -> {reason.level}, {reason.action}" if reason else ""
-        notes = "".join(f" [{note}]" for note in self._notes(line, waits))
+        notes = "".join(f" [{note}]" for note in self._notes(line, needs))
         says = f"{where} {what}{does}{notes}: {line.text}\n".encode("utf-8", "backslashreplace")
         stamp = stamp_of(raw, self._now).text
         return b"%d: %s%s%s" % (number, stamp, b" " if stamp else b"", says)
 
-    def _notes(self, line: KernelLine, waits: str) -> Iterator[str]:
-        if waits:
-            yield f"alone it proves no more; the agent waits for: {waits}"
+    def _notes(self, line: KernelLine, needs: str) -> Iterator[str]:
+        if needs:
+            yield f"not proven by this line alone; needs {needs}"
         if line.user:
             yield "written by user space"
         if line.caused_by is not None:
@@ -105,7 +128,7 @@ def add_parser(subparsers: Any) -> None:
         "decode",
         help="say what the lines of a kernel log mean",
         description="Read a kernel log (dmesg, journal, syslog or /dev/kmsg format, "
-        "journalctl -o json or export, a container's log; also .gz, .xz or UTF-16) and print one "
+        "journalctl -o json or export, a container's log; also .gz or .xz) and print one "
         "line for each that says something about a GPU, NVSwitch or their links.",
         epilog="Exit status: 0 read, 1 the findings could not be written, 2 found what --fail-on"
         " names, 3 no line understood, 64 wrong use.\nThe kinds of --json:\n"
@@ -123,17 +146,9 @@ def add_parser(subparsers: Any) -> None:
         help="GPU model (a100, h100, b200, ...): notes Xids it does not have",
     )
     parser.add_argument(
-        "--since", metavar="TIME", help="leave out what is older: 90m, 24h, 7d or an ISO time"
-    )
-    parser.add_argument("--summary", action="store_true", help="count by device and reason")
-    severities = [severity.lower() for severity in Severity]
-    parser.add_argument(
-        "--min-severity", choices=severities, help="leave out what is less grave, and records"
-    )
-    parser.add_argument(
         "--fail-on",
-        choices=severities,
-        help="end with 2 where the kernel itself told of something as grave (and not left out)",
+        choices=[severity.lower() for severity in Severity],
+        help="end with 2 if the kernel itself reported a fault of at least this severity",
     )
     parser.set_defaults(run=run)
 
@@ -151,31 +166,20 @@ def run(arguments: argparse.Namespace) -> int:
         return _usage(f"--gpu {arguments.gpu!r} is not known; give a model like h100 or a100")
 
     now = time.time()
-    since = since_of(arguments.since, now) if arguments.since is not None else None
-    if arguments.since is not None and since is None:
-        return _usage(f"--since {arguments.since!r} is no time; give one like 24h or 2026-03-01")
-    chosen = Chosen(
-        json_reader(branch, now) if arguments.output == "json" else TextReader(branch, gpu, now),
-        Choice(
-            since=since,
-            least=_severity(arguments.min_severity),
-            fail_on=_severity(arguments.fail_on),
-            summary=arguments.summary,
-        ),
-        driver=branch,
-        as_json=arguments.output == "json",
-        now=now,
-    )
+    as_json = arguments.output == "json"
+    read: Read = json_reader(branch, now) if as_json else TextReader(branch, gpu, now)
+    gate: SeverityGate | None = None
+    if arguments.fail_on is not None:
+        read = gate = SeverityGate(read, Severity(arguments.fail_on.capitalize()), branch)
     sink = sys.stdout.buffer
     try:
         if arguments.file is None:
             if sys.stdin is None:
                 return _usage("there is no standard input; name a log file")
-            log = decode(sys.stdin.buffer, sink, chosen.reader)
+            log = decode(sys.stdin.buffer, sink, read)
         else:
             with Path(arguments.file).open("rb", buffering=0) as source:
-                log = decode(source, sink, chosen.reader)
-        _put(sink, b"".join(chosen.summary()))
+                log = decode(source, sink, read)
     except BrokenPipeError:
         # The reader has seen enough; keep the interpreter from flushing into it once more.
         silence(sys.stdout.fileno())
@@ -195,11 +199,7 @@ def run(arguments: argparse.Namespace) -> int:
         lines = "1 line" if log.lines == 1 else f"{log.lines} lines"
         _say(f"{lines}, 0 understood; give a kernel log, as dmesg or journalctl has it")
         return EXIT_NOT_UNDERSTOOD
-    return EXIT_FOUND if chosen.failed else 0
-
-
-def _severity(word: str | None) -> Severity | None:
-    return None if word is None else Severity(word.capitalize())
+    return EXIT_FOUND if gate is not None and gate.reached else 0
 
 
 def _usage(message: str) -> int:

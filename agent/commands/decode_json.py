@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from rules.catalog.xid import nvidia_buckets, reason_for_kernel_line, waits_for
+from rules.catalog.xid import needed_for, nvidia_buckets, reason_for_kernel_line
 from rules.kernel_log.parse import parse_message
 from rules.kernel_log.record import KernelLine
 from rules.kernel_log.stamps import stamp_of
@@ -36,8 +36,8 @@ class DecodedLine(msgspec.Struct, frozen=True, gc=False):
 
     `kind` is one of `rules.kernel_log.parse.Kind`; `user` is true where the transport says that
     user space wrote the line; `severity`, `reason` and `action` are ours, null for a line
-    that only records a fact, and at most what the line alone proves; `waits_for` is what the agent
-    waits for before they are more severe, null for nothing; `nvidia` holds NVIDIA's two action
+    that only records a fact, and at most what the line alone proves; `needs` is what else
+    must be seen before they are more severe, null for nothing; `nvidia` holds NVIDIA's two action
     buckets, null where the catalog does not know the number.
     """
 
@@ -61,7 +61,7 @@ class DecodedLine(msgspec.Struct, frozen=True, gc=False):
     severity: str | None
     reason: str | None
     action: str | None
-    waits_for: str | None
+    needs: str | None
     nvidia: Nvidia | None
 
 
@@ -127,7 +127,7 @@ class _Verdict(NamedTuple):
     severity: str | None = None
     reason: str | None = None
     action: str | None = None
-    waits_for: str | None = None
+    needs: str | None = None
     nvidia: Nvidia | None = None
 
 
@@ -137,5 +137,5 @@ def _verdict(line: KernelLine, driver: int | None) -> _Verdict:
     nvidia = Nvidia(*buckets) if buckets else None
     if reason is None:
         return _Verdict(nvidia=nvidia)
-    waits = waits_for(line, reason, driver) or None
-    return _Verdict(str(reason.severity), reason.reason, str(reason.action), waits, nvidia)
+    needs = needed_for(line, reason, driver) or None
+    return _Verdict(str(reason.severity), reason.reason, str(reason.action), needs, nvidia)

@@ -144,7 +144,7 @@ def explanation(
     if xid in REPEATING_XIDS:
         lines.append(_entry("Repeated", _repeated(xid)))
     if reason.needs:
-        lines.append(_entry("Waits for", f"{reason.needs}."))
+        lines.append(_entry("Needs", f"{reason.needs}."))
     if xid != RECOVERY_ACTION_XID:
         lines.append(_entry("Ends with", f"{reason.closes_on}."))
     if answer := _driver(row, branch):
@@ -194,7 +194,7 @@ def explained_reason(asked: str) -> list[str] | str:
     lines.append(_entry("Why", f"{WHY[reason.klass]}."))
     lines.append(_entry("Repair", f"{repair(reason.action)}."))
     if reason.needs:
-        lines.append(_entry("Waits for", f"{reason.needs}."))
+        lines.append(_entry("Needs", f"{reason.needs}."))
     lines.append(_entry("Ends with", f"{closes(str(reason.closes_on))}."))
     if (limit := DEFAULT_RULES.thresholds.get(reason.reason)) is not None:
         lines.append(_entry("Threshold", f"{limit.value:g} {limit.unit}."))

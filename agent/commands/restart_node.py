@@ -1,7 +1,10 @@
-"""`gpuward-agent restart-node`: ask this machine's init for a reboot, in one boot and no other.
+"""`gpuward-agent restart-node`: ask the host's init for a reboot, once, in the boot that it was
+meant for.
 
-Called by `agent.cli`, in the Job of repair adapter RestartNodeJob; never by the daemon.
-docs/repair.md has the Job and the reason of each privilege.
+Run in the Job of repair adapter RestartNodeJob; never by the daemon. docs/repair.md has the Job
+and the reason of each privilege. A pod that is started again after the reboot finds another boot
+and does nothing, so one request is never two reboots. systemd is asked as a person would: it stops
+services in their order and unmounts.
 """
 
 from __future__ import annotations
@@ -9,12 +12,22 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
-from agent.commands.node_restart import NodeRestart
-from agent.commands.repair_host import Host
-from agent.commands.repair_telling import TERMINATION_LOG, say, tell
-from agent.commands.repair_telling import add_parser as add
+from agent.commands.repair import (
+    TERMINATION_LOG,
+    Host,
+    HostError,
+    Outcome,
+    RepairResult,
+    TooLateError,
+    say,
+    tell,
+)
+from agent.commands.repair import add_parser as add
 from agent.settings import USAGE_ERROR, Option, SettingsError
 from rules.text.printable import printable
 
@@ -64,3 +77,77 @@ def _given(name: str, value: str, variable: str) -> str:
     if not found:
         raise SettingsError(f"--{name} is missing; only a drained node's session restarts it")
     return found
+
+
+SYNC_S: Final = 30.0
+"""How long file systems may take to write what they hold; a dead one never ends."""
+ASK_S: Final = 60.0
+_SYSTEMD: Final = "run/systemd/system"
+"""Is there exactly where systemd is the init. Source: sd_booted(3)."""
+_NOT_RUN: Final = (126, 127)
+"""How nsenter ends where there is no such program. Source: nsenter(1)."""
+_RUNS: Final = frozenset({"initializing", "starting", "running", "degraded", "maintenance"})
+"""What systemd says of a machine that is not on its way down. Source: systemctl(1)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRestart:
+    """One restart, meant for the boot `boot_id`."""
+
+    host: Host
+    boot_id: str
+    session: str
+    tell: Callable[[str], object]
+    sync: Callable[[], object] = os.sync
+
+    def run(self) -> RepairResult:
+        """Ask for it, and say how that ended."""
+        try:
+            return self._run()
+        except TooLateError as error:
+            # What was asked may be queued: nobody is to believe that nothing happens.
+            return _result(Outcome.UNKNOWN, f"The node may be restarting: {error}.")
+        except HostError as error:
+            return _result(Outcome.FAILED, f"The node was not restarted: {error}.")
+
+    def _run(self) -> RepairResult:
+        if not self.host.seen:
+            why = "the host's processes are out of sight (hostPID)"
+            return _result(Outcome.REFUSED, f"The node was not restarted: {why}.")
+        if self.host.boot_id != self.boot_id:
+            words = "Nothing was asked: the node has booted since this restart was asked for."
+            return _result(Outcome.NEEDLESS, words)
+        if not (self.host.root / _SYSTEMD).is_dir():
+            why = "its init is not systemd, which is the only one that is known here"
+            return _result(Outcome.REFUSED, f"The node was not restarted: {why}.")
+        self._write_out()
+        self.tell(f"asking systemd for a reboot, for session {self.session}")
+        ran = self.host.beside_init("systemctl", "reboot", timeout_s=ASK_S)
+        if ran.status < 0 or (ran.status not in {0, *_NOT_RUN} and self._stops()):
+            # A reboot that has begun ends whoever asked for it, and what it asks through.
+            words = f"systemctl was cut off ({ran.status}) and said: {ran.said}"
+            return _result(Outcome.UNKNOWN, f"The node may be restarting: {words}.")
+        if ran.status:
+            raise HostError(f"systemctl ended with {ran.status} and said: {ran.said}")
+        return _result(
+            Outcome.DONE, f"systemd was asked for a reboot, for session {self.session}."
+        )
+
+    def _stops(self) -> bool:
+        """Whether the machine may be on its way down all the same."""
+        try:
+            ran = self.host.beside_init("systemctl", "is-system-running", timeout_s=ASK_S)
+        except HostError:
+            return True
+        return ran.text.strip() not in _RUNS
+
+    def _write_out(self) -> None:
+        writer = threading.Thread(target=self.sync, name="sync", daemon=True)
+        writer.start()
+        writer.join(SYNC_S)
+        if writer.is_alive():
+            self.tell(f"file systems are not written out after {SYNC_S:.0f} s, going on")
+
+
+def _result(outcome: Outcome, message: str) -> RepairResult:
+    return RepairResult(outcome=outcome, message=message)

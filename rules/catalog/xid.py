@@ -297,16 +297,16 @@ REASON_OF_KIND: Final = {
 def reason_for_kernel_line(line: KernelLine, driver: int | None = None) -> Reason | None:
     """Return what `line` alone proves; None for a record. `driver` is the branch (580).
 
-    Where more has to agree (`waits_for`), it is Info until then.
+    Where more has to agree (`needed_for`), it is Info until then.
     """
     row = _of_line(line, driver)
-    if row is None or not waits_for(line, row, driver):
+    if row is None or not needed_for(line, row, driver):
         return row
     return replace(row, severity=Severity.INFO, level=Level.REPORT, action=Action.NONE)
 
 
-def waits_for(line: KernelLine, row: Reason, driver: int | None) -> str:
-    """Return what the agent waits for before the row's severity stands; "" for nothing.
+def needed_for(line: KernelLine, row: Reason, driver: int | None) -> str:
+    """Return what else must be seen before the row's severity stands; "" for nothing.
 
     The driver answers some Xids with a recovery action; lines of other drivers and of the kernel
     may be about another device; some lines of the driver are printed by healthy GPUs, too.

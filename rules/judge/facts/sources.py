@@ -58,6 +58,12 @@ DRIVER_ABSENT: Final = "DriverAbsent"
 CODE_LOST: Final = 15
 CODE_RESET_REQUIRED: Final = 16
 
+_CODE_NAMES: Final = {
+    11: "NVML_ERROR_IRQ_ISSUE",
+    14: "NVML_ERROR_CORRUPTED_INFOROM",
+    CODE_LOST: "NVML_ERROR_GPU_IS_LOST",
+    CODE_RESET_REQUIRED: "NVML_ERROR_RESET_REQUIRED",
+}
 _REASON_OF_CODE: Final = {11: "GPUIRQIssue", 14: "InfoRomCorrupt"}
 """What a code says about a GPU that still answers."""
 
@@ -149,7 +155,8 @@ def judge_failed_call(on: Judging, seen: facts.CallFailed) -> Judging:
     if not (seen.gpu or seen.pci):
         return on
     who = identify(on.state, seen.gpu, seen.pci)
-    evidence = f"{seen.call} answered NVML code {seen.code}"
+    name = _CODE_NAMES.get(seen.code, "NVML_ERROR")
+    evidence = f"{seen.call} answered {name} ({seen.code})"
     if seen.code == CODE_LOST:
         return lost_poll(on, who, evidence, said=True)
     if seen.code == CODE_RESET_REQUIRED:

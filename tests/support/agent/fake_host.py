@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from agent.commands.gpu_reset import GpuReset
-from agent.commands.repair_host import Host
+from agent.commands.repair import Host
+from agent.commands.reset_gpu import GpuReset
 
 UUIDS = [f"GPU-0000000{n}-1111-2222-3333-444444444444" for n in range(4)]
 BOOT = "0b5f6f6e-0000-4000-8000-000000000001"

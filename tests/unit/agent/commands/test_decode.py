@@ -28,7 +28,7 @@ KEYS = [
     "line", "time", "kind", "xid", "sxid", "sxid_fatal", "pci", "gpu_uuid", "mig_gi", "mig_ci",
     "pid",
     "process", "link", "unit", "caused_by", "recovery_from", "recovery_to", "user", "text",
-    "severity", "reason", "action", "waits_for", "nvidia",
+    "severity", "reason", "action", "needs", "nvidia",
 ]  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def test_every_object_has_every_key(log: Path, capfdbinary: pytest.CaptureFixtur
         "severity": "Fatal",
         "reason": "Xid79GPUFallenOffBus",
         "action": "RestartNode",
-        "waits_for": None,
+        "needs": None,
         "nvidia": {"immediate": "RESTART_BM", "investigatory": "CONTACT_SUPPORT"},
     }
     assert (second["line"], second["user"]) == (5, True)
@@ -98,17 +98,17 @@ def test_the_driver_version_changes_what_a_line_means(
         ("NVRM: GPU6 _kgspIsHeartbeatTimedOut: Heartbeat timed out", "an Xid 119 or 120"),
     ],
 )  # fmt: skip
-def test_a_line_alone_is_told_as_what_it_proves_and_what_is_waited_for(
+def test_a_line_alone_is_told_as_what_it_proves_and_what_it_needs(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], line: str, waits: str
 ) -> None:
     log = tmp_path / "log"
     log.write_text(f"{line}\n")
     (found,) = decoded(capfdbinary, str(log))
     assert (found["severity"], found["action"]) == ("Info", "None")
-    assert waits in found["waits_for"]
+    assert waits in found["needs"]
     assert main(["decode", "--fail-on", "degraded", str(log)]) == 0
     said = capfdbinary.readouterr().out.decode()
-    assert f"-> Report, None [alone it proves no more; the agent waits for: {waits}" in said
+    assert f"-> Report, None [not proven by this line alone; needs {waits}" in said
 
 
 def test_an_xid_that_its_driver_never_answers_is_told_in_full(
@@ -117,7 +117,7 @@ def test_an_xid_that_its_driver_never_answers_is_told_in_full(
     log = tmp_path / "log"
     log.write_text("NVRM: Xid (PCI:0000:3b:00): 109, pid=1, name=x, Ch 00000008\n")
     (found,) = decoded(capfdbinary, "--driver", "550.90", str(log))
-    assert (found["severity"], found["waits_for"]) == ("Fatal", None)
+    assert (found["severity"], found["needs"]) == ("Fatal", None)
 
 
 def test_remembered_messages_change_nothing() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.commands.repair_host import MAX_BYTES, Outcome, RepairResult, for_kubernetes
+from agent.commands.repair import MAX_BYTES, Outcome, RepairResult, for_kubernetes
 from tests.support.agent.fake_host import UUIDS, FakeHost
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.commands import node_restart as restart
-from agent.commands.node_restart import NodeRestart
-from agent.commands.repair_host import EXIT_STATUS, Outcome, RepairResult
+from agent.commands import restart_node as restart
+from agent.commands.repair import EXIT_STATUS, Outcome, RepairResult
+from agent.commands.restart_node import NodeRestart
 from rules.repair.adapter import ADAPTERS, NewObject
 from rules.repair.ladder import Step
 from tests.support.agent.fake_host import BOOT, FakeHost
