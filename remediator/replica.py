@@ -14,11 +14,12 @@ from remediator.controller.drains import Drains
 from remediator.controller.fleet import Fleet
 from remediator.controller.gangs import GangScout, KueueWorkloads
 from remediator.controller.housekeeping import Housekeeping
-from remediator.controller.jobs import NewNodeTests
 from remediator.controller.leader_status import SelfReport
-from remediator.controller.loop import ControlLoop
+from remediator.controller.loop import ControlLoop, WorkQueue
 from remediator.controller.maintenance_leases import MaintenanceLeases
+from remediator.controller.new_nodes import NewNodeTests
 from remediator.controller.node_cycle import CycleSenses, NodeCycle
+from remediator.controller.node_reads import NodeReads
 from remediator.controller.policy_source import PolicySource
 from remediator.controller.records import RecordKeeping, session_nodes
 from remediator.kube.access import Access
@@ -51,7 +52,6 @@ from rules.api.quarantine import NOT_MARKED_YET
 from rules.api.repair_writes import SetRepairCondition, WriteRepairObject
 from rules.api.timestamps import format_time, parse_time
 from rules.api.writes import MarkNode, Write
-from rules.drain.node_room import untolerating
 from rules.fleet.node_health import word_of
 from rules.policy.policy import Policy
 from rules.session.recheck import recheck
@@ -123,9 +123,9 @@ class Replica:
             ready=lambda: not self.caches.problem(),
             time_known=lambda: not self.clock.skew.undecided,
             on_start=self._took_over,
-            on_stop=lambda: self.drains.stop_all(),
+            on_stop=self._deposed,
             says=SelfReport(
-                self.clock, self.ready, lambda: self.world.refusals.unsaid(), self.policy
+                self.clock, self.ready, self.world.refusals.unsaid, self.policy
             ).annotations,
         )
         self.gateway = border.gateway(
@@ -148,56 +148,42 @@ class Replica:
             policy=lambda: self.policy.policy,
             may_act=self.may_act,
         )
+        self.queue = WorkQueue(self.clock)
         self.fleet = Fleet(
-            edge,
-            wake=lambda node: self.loop.wake(node, urgent=True),
-            rest=self._between_judgements,
+            edge, wake=partial(self.queue.add, urgent=True), rest=self._between_judgements
         )
+        look = DrainLook(self.api, self.clock, self.caches)
+        self.drains = Drains(edge, look=look, wake=self.queue.add)
         publishers = PublisherPods(self.api, self.clock, self.caches)
         groups = ApiGroups(self.api, self.clock)
         self.objects = RepairObjects(self.api, groups, self.clock)
         self.cycle = NodeCycle(
             edge,
-            publishers=publishers,
+            reads=NodeReads(edge, publishers),
             objects=self.objects,
             senses=CycleSenses(
                 permit=self.fleet.permit,
                 judged=self.fleet.judged,
                 fleet_changed=self.fleet.changed,
-                plan=lambda node: self.drains.plan(node),
-                untolerating=lambda node: untolerating(
-                    node, self.caches.daemon_sets.items.values()
-                ),
+                plan=self.drains.plan,
             ),
         )
-        look = DrainLook(self.api, self.clock, self.caches)
-        self.maintenance = MaintenanceLeases(edge, groups, changed=self._maintenance_changed)
-        self.world.doubts += [self.maintenance.too_old, self._time_unknown]
-        self.scout = GangScout(
-            edge,
-            look,
-            KueueWorkloads(self.api, groups),
-            ready=lambda: not self.caches.problem(),
-            fleet_changed=self.fleet.changed,
-        )
-        self.housekeeping = Housekeeping(edge, publishers=publishers)
-        self.records = RecordKeeping(edge)
-        self.world.learned = self._session_learned
-        self.new_node_tests = NewNodeTests(edge)
-        self.drains: Drains = Drains(
-            edge,
-            look=look,
-            wake=lambda node: self.loop.wake(node),
-            last_active_at=self.cycle.last_active_at,
-        )
-        self.loop: ControlLoop = ControlLoop(
+        self.loop = ControlLoop(
             edge,
             self.cycle,
+            self.queue,
             steer=self.drains.steer,
             hand_over=self.elector.step_aside,
             fleet_changed=self.fleet.changed,
-            answered_at=lambda: self.api.last_answer_at,
         )
+        self.maintenance = MaintenanceLeases(edge, groups, changed=self._maintenance_changed)
+        self.world.doubts += [self.maintenance.too_old, self._time_unknown]
+        kueue = KueueWorkloads(self.api, groups)
+        self.scout = GangScout(edge, look, kueue, fleet_changed=self.fleet.changed)
+        self.housekeeping = Housekeeping(edge, publishers=publishers)
+        self.records = RecordKeeping(edge)
+        self.new_node_tests = NewNodeTests(edge)
+        self.world.learned = self._session_learned
         listeners.node = self._node_changed
         listeners.marked = self._marked_changed
         listeners.health = self._health_changed
@@ -341,7 +327,7 @@ class Replica:
         """
         if self.api.under_way(PaceLane.MARK) > _FEW:
             return 19.0
-        return 6.0 if self.api.under_way(PaceLane.STATUS) > _FEW or self.loop.queue else 2.0
+        return 6.0 if self.api.under_way(PaceLane.STATUS) > _FEW or self.queue else 2.0
 
     def _recheck(self, write: Write, node: NodeView) -> str:
         return recheck(write, node, self.world.snapshot()) or self._turn_over(write)
@@ -370,11 +356,17 @@ class Replica:
         self.caches.select(policy.node_selector)
         self.loop.wake_all()
 
+    def _deposed(self) -> None:
+        self.drains.stop_all()
+
     def _took_over(self, renewed: str) -> None:
         self.world.nobody_took_over = self.elector.nobody_took_over
         self.world.acting_since = now = self.clock.now()
         at = parse_time(renewed)
         if at is not None:
-            self.cycle.took_over_at(min(at, now), list(self.caches.quarantines.items.values()))
+            # Another replica was active until then; its outage-free time is ours too.
+            for session in self.caches.quarantines.items.values():
+                uid = session.metadata.uid
+                self.world.active[uid] = max(min(at, now), self.world.active.get(uid, 0.0))
         self.records.took_over()
         self.loop.took_over()

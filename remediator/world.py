@@ -104,13 +104,15 @@ class World:
         """Fields of a session's status that the API server drops, and when it last did."""
         self.nobody_took_over = False
         self.acting_since = 0.0
+        self.active: dict[str, float] = {}
+        """When each session was last decided with every write accepted, by UID."""
         self.doubts: list[Callable[[], str]] = [caches.too_old]
         """Who may say that something known is too old, or too uncertain, to rest harm on."""
         self.observing_since = clock.now()
         self._clock = clock
         self._policy = policy
+        self.own_namespace = own_namespace
         self._own_node = own_node
-        self._own_namespace = own_namespace
 
     def snapshot(self) -> FleetSnapshot:
         """The fleet at this moment; the maps are live and must be used before the next await."""
@@ -130,7 +132,7 @@ class World:
             acting_since=self.acting_since,
             doubt=self.doubt(),
             own_node=self._own_node,
-            own_namespace=self._own_namespace,
+            own_namespace=self.own_namespace,
             nobody_took_over=self.nobody_took_over,
             reserved=self.reserved,
             mark_refused=self.refusals.nodes(NodeWrite.MARK),

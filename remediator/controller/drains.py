@@ -113,11 +113,9 @@ class Drains(EdgePart):
         *,
         look: DrainLook,
         wake: Callable[[str], None],
-        last_active_at: Callable[[str], float | None],
     ) -> None:
         super().__init__(edge)
         self._wake = wake
-        self._last_active_at = last_active_at
         self._look = look
         self._drains: dict[str, _Drain] = {}
         self._queue = pdb_queue.PdbQueue()
@@ -227,7 +225,7 @@ class Drains(EdgePart):
             causes_in_effect(session, self._world.snapshot()),
             drain.memory,
             drain.plan,
-            last_active_at=self._last_active_at(drain.session_uid),
+            last_active_at=self._world.active.get(drain.session_uid),
             dry_run=drain.dry_run,
             own_namespace=self._world.snapshot().own_namespace,
         )

@@ -49,14 +49,11 @@ class GangScout(EdgePart):
         look: DrainLook,
         kueue: KueueWorkloads,
         *,
-        ready: Callable[[], bool],
         fleet_changed: Callable[[], None],
     ) -> None:
-        """`ready` says that the sessions are known; whether this replica leads does not matter."""
         super().__init__(edge)
         self._look = look
         self._kueue = kueue
-        self._ready = ready
         self._fleet_changed = fleet_changed
         self._read_at: dict[str, float] = {}
         self._changed = asyncio.Event()
@@ -67,7 +64,7 @@ class GangScout(EdgePart):
         while True:
             await heard(self._changed, _READ_AGAIN_S if self._failed else _SWEEP_S)
             self._changed.clear()
-            if self._ready() and await self.sweep():
+            if not self._world.caches.problem() and await self.sweep():
                 self._changed.set()
             await self._clock.sleep(_PAUSE_S)
 

@@ -58,22 +58,20 @@ class ControlLoop(EdgePart):
         self,
         edge: Edge,
         cycle: Looks,
+        queue: WorkQueue,
         *,
         steer: Callable[[str, d.Evicting], None],
         hand_over: Callable[[], None],
         fleet_changed: Callable[[], None],
-        answered_at: Callable[[], float | None],
     ) -> None:
-        """`answered_at` is when the API server last said anything (CLOCK_BOOTTIME)."""
         super().__init__(edge)
-        self.queue = WorkQueue(edge.clock)
+        self._queue = queue
         self.ticked_at = edge.clock.elapsed()
         """CLOCK_BOOTTIME of the dispatcher's last sign of life."""
         self._cycle = cycle
         self._steer = steer
         self._hand_over = hand_over
         self._fleet_changed = fleet_changed
-        self._answered_at = answered_at
         self._outage = False
         self._doubt = ""
         self._acting = False
@@ -86,7 +84,7 @@ class ControlLoop(EdgePart):
                 group.create_task(self._tick())
                 while True:
                     await slots.acquire()
-                    name = await self.queue.take(self._crowded)
+                    name = await self._queue.take(self._crowded)
                     task = group.create_task(self._work(name))
                     # Also of a look that was cancelled before it began.
                     task.add_done_callback(partial(self._ended, slots, name))
@@ -98,8 +96,7 @@ class ControlLoop(EdgePart):
 
     def wake(self, name: str, *, urgent: bool = False) -> None:
         """Something about this node may have changed."""
-        if name:
-            self.queue.add(name, urgent=urgent)
+        self._queue.add(name, urgent=urgent)
 
     def took_over(self) -> None:
         """This replica leads from now on: everything is looked at, once."""
@@ -117,7 +114,7 @@ class ControlLoop(EdgePart):
             if name in names or self._concerned(name, nodes.get(name)):
                 self.wake(name)
             else:
-                self.queue.add_at(name, calm_at)
+                self._queue.add_at(name, calm_at)
         self._fleet_changed()
 
     def wake_open(self) -> None:
@@ -198,7 +195,7 @@ class ControlLoop(EdgePart):
 
     def _note_outage(self) -> None:
         """What nobody could see during an outage proves nothing afterwards."""
-        answered_at = self._answered_at()
+        answered_at = self._api.last_answer_at
         if answered_at is not None and self.ticked_at - answered_at > _OUTAGE_S:
             self._outage = True
         elif self._outage:
@@ -238,14 +235,14 @@ class ControlLoop(EdgePart):
             if looked.hand_over:
                 self._hand_over()
             if looked.again_in_s is not None:
-                self.queue.add_at(name, self._clock.elapsed() + looked.again_in_s)
+                self._queue.add_at(name, self._clock.elapsed() + looked.again_in_s)
         except Exception as error:  # noqa: BLE001 - one node must not stop the others
             self._isolation.note("loop", f"node {name}", error)
-            self.queue.add_at(name, self._clock.elapsed() + _AFTER_SURPRISE_S)
+            self._queue.add_at(name, self._clock.elapsed() + _AFTER_SURPRISE_S)
 
     def _ended(self, slots: asyncio.Semaphore, name: str, _: asyncio.Task[None]) -> None:
         slots.release()
-        self.queue.done(name)
+        self._queue.done(name)
 
 
 def _same_version(one: QuarantineView, other: QuarantineView) -> bool:
@@ -293,7 +290,9 @@ class WorkQueue:
         return len(self._ready) + len(self._urgent)
 
     def add(self, name: str, *, urgent: bool = False) -> None:
-        """Look at this soon; urgent names go first."""
+        """Look at this soon; urgent names go first. A session may name no node ("")."""
+        if not name:
+            return
         if name in self._busy:
             self._again[name] = urgent or self._again.get(name, False)
             return

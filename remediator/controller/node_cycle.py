@@ -13,31 +13,26 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from remediator.controller.jobs import JobLook
+from remediator.controller.node_reads import NodeReads
 from remediator.controller.writes import Writes
 from remediator.kube.answer import ApiError
-from remediator.kube.caches import PublisherPods
 from remediator.kube.gateway import Result
-from remediator.kube.pace import PaceLane
 from remediator.kube.repair_objects import RepairObjects
-from remediator.kube.resources import HEALTHS
 from remediator.world import Edge, EdgePart, availability
 from rules.api import writes as d
-from rules.api.evidence import EvidenceView
 from rules.api.mark import marked
-from rules.api.nodes import FreshNode, HealthView, NodeView, QuarantineView
-from rules.api.object_name import api_path, is_object_name
+from rules.api.nodes import FreshNode, NodeView, QuarantineView
+from rules.api.object_name import is_object_name
 from rules.api.refusal import surprise, unread
 from rules.api.repair_writes import CreateTestJob, DeleteTestJob, WriteRepairObject
-from rules.api.requests import EVIDENCES
 from rules.api.timestamps import backoff_s
 from rules.catalog.why_not import Refusal
 from rules.drain.drain_plan import DrainPlan
+from rules.drain.node_room import untolerating
 from rules.session.decide import decide
 from rules.session.observation import NodeObservation, Permit, observe
 from rules.session.people.lost import STEP_CREATE_AGAIN
 from rules.session.refused import saying
-from rules.session.repair.evidence import look_again_s, wanted_of
 from rules.session.status import named, steady
 
 _LOG = structlog.get_logger()
@@ -84,44 +79,25 @@ class CycleSenses:
     """Whether the fleet rules know the session as it is now."""
     fleet_changed: Callable[[], None]
     plan: Callable[[str], DrainPlan | None]
-    untolerating: Callable[[NodeView], tuple[str, ...]]
 
 
 class NodeCycle(EdgePart):
     """Looks at nodes for one process."""
 
     def __init__(
-        self, edge: Edge, *, publishers: PublisherPods, objects: RepairObjects, senses: CycleSenses
+        self, edge: Edge, *, reads: NodeReads, objects: RepairObjects, senses: CycleSenses
     ) -> None:
         super().__init__(edge)
-        self._publishers = publishers
+        self._reads = reads
         self._objects = objects
         self._senses = senses
         self._not_before: dict[str, float] = {}
         """Nodes whose last look did not come to rest or ended with a surprise (CLOCK_BOOTTIME)."""
         self._failures: dict[str, int] = {}
         self._said: dict[str, str] = {}
-        self._active: dict[str, float] = {}
-        self._health_read: dict[str, float] = {}
         self._doubted: set[str] = set()
         """Nodes whose mark met another version than the watch showed: to be read first."""
-        self._evidence: dict[str, EvidenceView] = {}
-        """By session, from the read until its digest is on record."""
-        self._evidence_read: dict[str, float] = {}
-        self._jobs = JobLook(
-            edge.api, edge.clock, namespace=lambda: edge.world.snapshot().own_namespace
-        )
         self._writes = Writes(edge, senses.fleet_changed)
-
-    def took_over_at(self, at: float, sessions: list[QuarantineView]) -> None:
-        """Another replica was active until then; its outage-free time is ours too."""
-        for session in sessions:
-            uid = session.metadata.uid
-            self._active[uid] = max(at, self._active.get(uid, at))
-
-    def last_active_at(self, session_uid: str) -> float | None:
-        """When this session was last decided with every write accepted."""
-        return self._active.get(session_uid)
 
     async def look(self, name: str) -> Looked:
         """Do all that can be done about this node now."""
@@ -184,11 +160,7 @@ class NodeCycle(EdgePart):
 
     async def _round(self, name: str) -> tuple[Result | None, Looked, float | None]:
         """Decide once for each open session (or for none); what became of the first write."""
-        await self._read_health(name, self._world.snapshot().nodes.get(name))
-        await self._jobs.look(name, self._world.open_sessions(name)[:1])
-        if (health := self._world.healths.get(name)) is not None:
-            await self._publishers.look(health)
-        await self._read_evidence(name)
+        await self._reads.read(name)
         fresh: FreshNode | None = None
         gone = False
         if name in self._doubted or self._unwatched(name):
@@ -197,7 +169,7 @@ class NodeCycle(EdgePart):
             self._doubted.discard(name)
         sessions: list[QuarantineView | None] = [*self._world.open_sessions(name)] or [None]
         looked = Looked()
-        wake_s = self._evidence_due_s(name)
+        wake_s = self._reads.evidence_due_s(name)
         for session in sessions:
             if session is not None and not self._judged(session):
                 # The fleet wakes this node with its permit, within milliseconds when it is quiet.
@@ -207,7 +179,7 @@ class NodeCycle(EdgePart):
                 if decision.needs_fresh_node:
                     fresh = await self._fresh(name)
                     gone = fresh is None
-                    await self._read_health(name, fresh)
+                    await self._reads.read_health(name, fresh)
                 elif decision.needs_object is not None:
                     await self._objects.read(name, decision.needs_object)
                 else:
@@ -233,11 +205,11 @@ class NodeCycle(EdgePart):
             if any(isinstance(write, WriteRepairObject) for write in writes):
                 self._objects.forget(name)
             if any(isinstance(write, CreateTestJob | DeleteTestJob) for write in writes):
-                self._jobs.forget(name)
+                self._reads.forget_job(name)
             accepted = result in {None, Result.DONE} and postponed_s is None
             if session is not None and accepted:
                 # Before the next round: what it credits for an outage is on record now.
-                self._active[session.metadata.uid] = self._clock.now()
+                self._world.active[session.metadata.uid] = self._clock.now()
             if result is not None:
                 return result, looked, wake_s
         if sessions == [None] and not decision.unfinished:
@@ -249,9 +221,8 @@ class NodeCycle(EdgePart):
         self._world.forget_deleted(name)
         if name not in self._world.caches.marked.items:
             self._world.unselected.pop(name, None)
-        self._health_read.pop(name, None)
+        self._reads.forget(name)
         self._doubted.discard(name)
-        self._jobs.forget(name)
         self._world.refusals.forget(name)
         self._gateway.forget(name)
         self._objects.forget(name)
@@ -259,9 +230,7 @@ class NodeCycle(EdgePart):
             self._world.health_changed(name, None)
         for session in self._world.sessions.get(name, ()):
             self._writes.forget(session)
-            self._evidence.pop(session.name, None)
-            self._evidence_read.pop(session.name, None)
-            self._active.pop(session.metadata.uid, None)
+            self._world.active.pop(session.metadata.uid, None)
 
     def _unwatched(self, name: str) -> bool:
         """Whether no watch shows a node with an open session: it is beside the policy's selection
@@ -299,19 +268,22 @@ class NodeCycle(EdgePart):
             node=fresh,
             deleted=self._world.deleted.get(name, ()),
             vanished=self._world.vanished(name),
-            untolerating=self._senses.untolerating(node) if node and session else (),
+            untolerating=self._untolerating(node) if node and session else (),
             plan=self._senses.plan(name),
-            last_active_at=self._active.get(uid),
-            job=self._jobs.seen(name),
+            last_active_at=self._world.active.get(uid),
+            job=self._reads.job(name),
             refused=self._world.refusals.of(name),
             objects=self._objects.known(name),
-            evidence=self._evidence.get(session.name) if session else None,
+            evidence=self._reads.evidence(session),
         )
         decision = decide(session, seen, snapshot.now, snapshot.policy)
         if any(isinstance(write, d.MarkNode) for write in decision.writes):
             # Counted at once, so that no other node gets the same place in the budget.
             self._world.reserved.add(name)
         return decision
+
+    def _untolerating(self, node: NodeView) -> tuple[str, ...]:
+        return untolerating(node, self._world.caches.daemon_sets.items.values())
 
     async def _fresh(self, name: str) -> FreshNode | None:
         if not is_object_name(name):
@@ -337,58 +309,6 @@ class NodeCycle(EdgePart):
         if not marked(node):
             self._world.reserved.discard(name)
         return node
-
-    async def _read_health(self, name: str, node: NodeView | None) -> None:
-        """The verdict of a node under session, or with a mark of one that is gone, that is not
-        among the sick.
-        """
-        if name in self._world.caches.healths.items:
-            return
-        if not self._world.open_sessions(name) and (node is None or not marked(node)):
-            return
-        if not is_object_name(name):
-            return
-        now = self._clock.elapsed()
-        if now - self._health_read.get(name, float("-inf")) < _HEALTH_FRESH_S:
-            return
-        try:
-            health = await self._api.get(api_path(HEALTHS, name), HealthView)
-        except ApiError as error:
-            if error.answer.code != 404:
-                raise
-            self._world.health_changed(name, None)
-        else:
-            if name not in self._world.caches.healths.items:
-                self._world.health_changed(name, health)
-        self._health_read[name] = now
-
-    async def _read_evidence(self, name: str) -> None:
-        """What the agent kept for a session that has none on record. Nothing waits for the answer
-        but a repair step, so a refusal is no failure of the look.
-        """
-        now = self._clock.elapsed()
-        for session in self._world.open_sessions(name):
-            if not wanted_of(session, self._clock.now()) or not is_object_name(session.name):
-                self._evidence.pop(session.name, None)
-                continue
-            if now - self._evidence_read.get(session.name, float("-inf")) < _EVIDENCE_FRESH_S:
-                continue
-            self._evidence_read[session.name] = now
-            try:
-                path = api_path(EVIDENCES, session.name)
-                # Like a record it waits for the marks of a storm.
-                answer = await self._api.call(PaceLane.RECORD, "GET", path)
-                self._evidence[session.name] = answer.decode(EvidenceView)
-            except ApiError as error:
-                if error.answer.code != 404:
-                    _LOG.warning("evidence", node=name, session=session.name, why=str(error))
-
-    def _evidence_due_s(self, name: str) -> float | None:
-        """When to look for evidence again; None where nothing more is wanted soon."""
-        now = self._clock.now()
-        due = (look_again_s(one, now) for one in self._world.open_sessions(name))
-        soonest = min((s for s in due if s is not None), default=None)
-        return None if soonest is None else max(soonest, _EVIDENCE_FRESH_S)
 
     def _back_off(self, name: str) -> float:
         failures = self._failures[name] = self._failures.get(name, 0) + 1

@@ -1,25 +1,30 @@
-"""Jobs that test nodes: read while a session waits for one, and made for new nodes.
+"""What a decision about one node needs beside the watches: read before it, and kept for a while.
 
-There is no watch: a test is under way on a few nodes at a time, for minutes.
+The verdict of a node that is not among the sick, the agent's pod, the evidence of a session, and
+the Job that tests the node. There is no watch of Jobs: a test is under way on a few nodes at a
+time, for minutes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+import structlog
+
 from remediator.kube.answer import ApiError
-from remediator.kube.api import Api
-from remediator.kube.clock import Clock
+from remediator.kube.caches import PublisherPods
+from remediator.kube.pace import PaceLane
+from remediator.kube.resources import HEALTHS
 from remediator.world import Edge, EdgePart
-from rules.api.nodes import NodeView, QuarantineView
-from rules.api.object_name import api_path
+from rules.api.evidence import EvidenceView
+from rules.api.mark import marked
+from rules.api.nodes import HealthView, NodeView, QuarantineView
+from rules.api.object_name import api_path, is_object_name
 from rules.api.pods import PodView
-from rules.api.repair_writes import SetValidated
-from rules.fleet.new_nodes import asks_for_pods, due, follow, making
+from rules.api.requests import EVIDENCES
+from rules.session.repair.evidence import look_again_s, wanted_of
 from rules.session.validation.jobs import (
     LABEL_JOB,
-    LABEL_NEW_NODE,
     JobSeen,
     JobView,
     PodTemplateView,
@@ -28,51 +33,137 @@ from rules.session.validation.verdicts import under_way
 
 T = TypeVar("T")
 
+_LOG = structlog.get_logger()
+
+_FRESH_S = 2.0
+_EVIDENCE_FRESH_S = 4.0
 # Of a Job that is there, news come at the pace of its pod; what we wrote ourselves is read at
 # once.
-_FRESH_S = 2.0
+_JOB_FRESH_S = 2.0
 _NO_RIGHT = 403
 
 
 class JobLook:
     """Reads what `rules.session.validation.result` judges, by node."""
 
-    def __init__(self, api: Api, clock: Clock, *, namespace: Callable[[], str]) -> None:
-        self._api = api
-        self._clock = clock
-        self._namespace = namespace
-        self._seen: dict[str, tuple[float, JobSeen]] = {}
 
-    def seen(self, node: str) -> JobSeen | None:
-        """What was read last; None where nothing is to be read."""
-        known = self._seen.get(node)
+class NodeReads(EdgePart):
+    """Reads for one process."""
+
+    def __init__(self, edge: Edge, publishers: PublisherPods) -> None:
+        super().__init__(edge)
+        self._publishers = publishers
+        self._health_read: dict[str, float] = {}
+        self._evidence: dict[str, EvidenceView] = {}
+        """By session, from the read until its digest is on record."""
+        self._evidence_read: dict[str, float] = {}
+        self._jobs: dict[str, tuple[float, JobSeen]] = {}
+
+    async def read(self, name: str) -> None:
+        """Read what is due for the next decision about the node; ApiError where the API server is
+        away.
+        """
+        await self.read_health(name, self._world.snapshot().nodes.get(name))
+        await self._read_job(name)
+        if (health := self._world.healths.get(name)) is not None:
+            await self._publishers.look(health)
+        await self._read_evidence(name)
+
+    def job(self, node: str) -> JobSeen | None:
+        """The node's test Job as last read; None where there is none to read."""
+        known = self._jobs.get(node)
         return known[1] if known is not None else None
 
-    def forget(self, node: str) -> None:
-        """Read again, or never again."""
-        self._seen.pop(node, None)
+    def evidence(self, session: QuarantineView | None) -> EvidenceView | None:
+        """What the agent kept for the session, until its digest is on record."""
+        return self._evidence.get(session.name) if session is not None else None
 
-    async def look(self, node: str, sessions: Iterable[QuarantineView]) -> None:
-        """Read the Job of the test that is under way; ApiError where the API server is away."""
+    def forget_job(self, node: str) -> None:
+        """Read it again, or never again."""
+        self._jobs.pop(node, None)
+
+    def forget(self, node: str) -> None:
+        """Nothing of the node is needed any more."""
+        self._health_read.pop(node, None)
+        self.forget_job(node)
+        for session in self._world.sessions.get(node, ()):
+            self._evidence.pop(session.name, None)
+            self._evidence_read.pop(session.name, None)
+
+    async def read_health(self, name: str, node: NodeView | None) -> None:
+        """The verdict of a node under session, or with a mark of one that is gone, that is not
+        among the sick.
+        """
+        if name in self._world.caches.healths.items:
+            return
+        if not self._world.open_sessions(name) and (node is None or not marked(node)):
+            return
+        if not is_object_name(name):
+            return
+        now = self._clock.elapsed()
+        if now - self._health_read.get(name, float("-inf")) < _FRESH_S:
+            return
+        try:
+            health = await self._api.get(api_path(HEALTHS, name), HealthView)
+        except ApiError as error:
+            if error.answer.code != 404:
+                raise
+            self._world.health_changed(name, None)
+        else:
+            if name not in self._world.caches.healths.items:
+                self._world.health_changed(name, health)
+        self._health_read[name] = now
+
+    async def _read_evidence(self, name: str) -> None:
+        """What the agent kept for a session that has none on record. Nothing waits for the answer
+        but a repair step, so a refusal is no failure of the look.
+        """
+        now = self._clock.elapsed()
+        for session in self._world.open_sessions(name):
+            if not wanted_of(session, self._clock.now()) or not is_object_name(session.name):
+                self._evidence.pop(session.name, None)
+                continue
+            if now - self._evidence_read.get(session.name, float("-inf")) < _EVIDENCE_FRESH_S:
+                continue
+            self._evidence_read[session.name] = now
+            try:
+                path = api_path(EVIDENCES, session.name)
+                # Like a record it waits for the marks of a storm.
+                answer = await self._api.call(PaceLane.RECORD, "GET", path)
+                self._evidence[session.name] = answer.decode(EvidenceView)
+            except ApiError as error:
+                if error.answer.code != 404:
+                    _LOG.warning("evidence", node=name, session=session.name, why=str(error))
+
+    def evidence_due_s(self, name: str) -> float | None:
+        """When to look for evidence again; None where nothing more is wanted soon."""
+        now = self._clock.now()
+        due = (look_again_s(one, now) for one in self._world.open_sessions(name))
+        soonest = min((s for s in due if s is not None), default=None)
+        return None if soonest is None else max(soonest, _EVIDENCE_FRESH_S)
+
+    async def _read_job(self, node: str) -> None:
+        """The Job of the test that is under way."""
+        sessions = self._world.open_sessions(node)[:1]
         test = next((t for s in sessions if (t := under_way(s.status)) is not None), None)
         if test is None:
-            self.forget(node)
+            self.forget_job(node)
             return
-        known = self._seen.get(node)
-        fresh = known is not None and self._clock.elapsed() - known[0] < _FRESH_S
+        known = self._jobs.get(node)
+        fresh = known is not None and self._clock.elapsed() - known[0] < _JOB_FRESH_S
         if known is not None and fresh and known[1].name == test.object:
             return
         try:
-            seen = await self._read(test.object, test.template)
+            seen = await self._job(test.object, test.template)
         except ApiError as error:
             if error.answer.code != _NO_RIGHT:
                 raise
             why = f"the remediator may not read it ({error.answer.sentence()[:200]})"
             seen = JobSeen(name=test.object, unread=why)
-        self._seen[node] = self._clock.elapsed(), seen
+        self._jobs[node] = self._clock.elapsed(), seen
 
-    async def _read(self, name: str, template: str) -> JobSeen:
-        namespace = self._namespace()
+    async def _job(self, name: str, template: str) -> JobSeen:
+        namespace = self._world.own_namespace
         jobs = api_path("/apis/batch/v1/namespaces", namespace, "jobs")
         job = await self._found(api_path(jobs, name), name, JobView)
         if job is None:
@@ -96,81 +187,3 @@ class JobLook:
             if not error.answer.says_gone(name):
                 raise
             return None
-
-
-# A pod that does not start soon found its node busy, so a sweep must not be much rarer.
-_SWEEP_S = 30.0
-
-# Up to 63 characters each: 100 of them are a URL that every proxy takes.
-_NAMES_PER_LIST = 100
-
-
-class NewNodeTests(EdgePart):
-    """Tests new nodes where the policy asks for it (`rules.fleet.new_nodes` decides); only the
-    leader's sweeps do anything.
-    """
-
-    def __init__(self, edge: Edge) -> None:
-        super().__init__(edge)
-        self._tried: dict[str, float] = {}
-        """When a node was tried in vain; a new process tries once more."""
-
-    async def run(self) -> None:
-        """Sweep until cancelled."""
-        while True:
-            await self._clock.sleep(_SWEEP_S)
-            if not self._may_act() or not self._policy().validate.tests_new_nodes:
-                continue
-            with self._isolation.guard("new_nodes", "the tests of new nodes"):
-                await self._sweep()
-
-    async def _sweep(self) -> None:
-        jobs = await self._jobs()
-        step = follow(self._world.snapshot(), jobs)
-        failed: set[str] = set()
-        for write in step.writes:
-            # In order: what is said of a test comes after what follows from it.
-            if write.node in failed:
-                continue
-            sent = await self._gateway.send(write)
-            if not sent.done:
-                failed.add(write.node)
-            elif isinstance(write, SetValidated) and sent.answer is not None:
-                # Its result is known at once: else it would be due again in this very sweep.
-                self._world.learn_node(sent.answer.decode(NodeView))
-        for name in step.in_vain:
-            self._tried[name] = self._clock.now()
-        tests = self._policy().validate
-        names = due(self._world.snapshot(), jobs, self._tried)
-        if not names:
-            return
-        namespace = self._world.snapshot().own_namespace
-        path = api_path("/api/v1/namespaces", namespace, "podtemplates", tests.template)
-        template = await self._api.get(path, PodTemplateView)
-        for name in names:
-            made = making(name, tests, template.template, self._world.snapshot())
-            if made is not None and not (await self._gateway.send(made)).done:
-                self._tried[name] = self._clock.now()
-
-    async def _jobs(self) -> tuple[JobSeen, ...]:
-        namespace = self._world.snapshot().own_namespace
-        query = {"labelSelector": f"{LABEL_NEW_NODE}=true"}
-        path = api_path("/apis/batch/v1/namespaces", namespace, "jobs")
-        jobs = (await self._api.items(path, JobView, query=query)).found
-        snapshot = self._world.snapshot()
-        asking = [job.metadata.name for job in jobs if asks_for_pods(job, snapshot)]
-        pods: dict[str, list[PodView]] = {}
-        for start in range(0, len(asking), _NAMES_PER_LIST):
-            names = asking[start : start + _NAMES_PER_LIST]
-            found = await self._api.items(
-                api_path("/api/v1/namespaces", namespace, "pods"),
-                PodView,
-                query={"labelSelector": f"{LABEL_JOB} in ({','.join(names)})"},
-            )
-            for pod in found.found:
-                pods.setdefault(pod.metadata.labels.get(LABEL_JOB, ""), []).append(pod)
-        return tuple(
-            JobSeen(name=name, job=job, pods=tuple(pods.get(name, ())))
-            for job in jobs
-            if (name := job.metadata.name)
-        )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Any
 
 from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
@@ -55,25 +56,6 @@ class Listeners:
     agent: Callable[[str], None] = _nobody
 
 
-class Watching(Protocol):
-    """What readiness and metrics ask of a reflector, whatever it holds."""
-
-    resource: Resource
-    synced: bool
-    problem: str
-    heard_at: float | None
-    broken_objects: int
-    rewound_at: float
-
-    def too_old(self) -> str:
-        """Why no harm may rest on it, a clause; empty when it may."""
-        ...
-
-    async def run(self) -> None:
-        """List and watch until cancelled."""
-        ...
-
-
 class Caches:
     """The reflectors, and views that the rules can take as they are."""
 
@@ -90,101 +72,55 @@ class Caches:
         self.agents: dict[str, AgentPod] = {}
         """Agent pods by UID."""
         self._to = to
-        apart, sharing = isolation or Isolation(clock), Sharing()
-        self.nodes = Reflector(
-            api,
-            clock,
-            nodes_selected(node_selector),
-            NodeView,
-            lambda *change: to.node(*change),
-            isolation=apart,
-            sharing=sharing,
+        reflector = partial(
+            Reflector, api, clock, isolation=isolation or Isolation(clock), sharing=Sharing()
+        )
+        self.nodes: Reflector[NodeView] = reflector(
+            nodes_selected(node_selector), NodeView, lambda *change: to.node(*change)
         )
         # A mark is ours to take off also where the policy's selector does not reach (any more).
-        self.marked = Reflector(
-            api,
-            clock,
+        self.marked: Reflector[NodeView] = reflector(
             _marked_elsewhere(node_selector),
             NodeView,
             lambda *change: to.marked(*change),
-            isolation=apart,
-            sharing=sharing,
             # By the cache, not by its first map: each list brings a new one.
             elsewhere=lambda name: self.nodes.items.get(name),
         )
-        self.healths = Reflector(
-            api,
-            clock,
+        self.healths: Reflector[HealthView] = reflector(
             _custom("gpunodehealths", {"fieldSelector": "status.health!=Healthy"}),
             HealthView,
             lambda key, _, after: to.health(key, after),
-            isolation=apart,
-            sharing=sharing,
         )
-        self.quarantines = Reflector(
-            api,
-            clock,
+        self.quarantines: Reflector[QuarantineView] = reflector(
             _custom("gpuquarantines"),
             QuarantineView,
             lambda _, before, after: to.session(before, after),
-            isolation=apart,
-            sharing=sharing,
         )
-        self.pauses = Reflector(
-            api,
-            clock,
+        self.pauses: Reflector[PauseView] = reflector(
             _custom("gpuwardpauses"),
             PauseView,
             lambda _, before, after: to.pause(before, after),
-            isolation=apart,
-            sharing=sharing,
             silence_s=PAUSES_LISTED_S,
         )
-        self.pdbs = Reflector(
-            api,
-            clock,
-            Resource(name="poddisruptionbudgets", path=PDBS),
-            PdbView,
-            lambda key, *_: to.pdb(key),
-            isolation=apart,
-            sharing=sharing,
+        self.pdbs: Reflector[PdbView] = reflector(
+            Resource(name="poddisruptionbudgets", path=PDBS), PdbView, lambda key, *_: to.pdb(key)
         )
         # Beside the others: without its history gpuward works as it did before there was any.
-        self.records = Reflector(
-            api,
-            clock,
-            _custom("gpurecords"),
-            RecordView,
-            lambda *_: None,
-            isolation=apart,
-            sharing=sharing,
-        )
-        self.daemon_sets = Reflector(
-            api,
-            clock,
-            Resource(name="daemonsets", path=DAEMON_SETS),
-            DaemonSetView,
-            lambda *_: None,
-            isolation=apart,
-            sharing=sharing,
+        self.records: Reflector[RecordView] = reflector(_custom("gpurecords"), RecordView, _nobody)
+        self.daemon_sets: Reflector[DaemonSetView] = reflector(
+            Resource(name="daemonsets", path=DAEMON_SETS), DaemonSetView, _nobody
         )
         agent_pods = Resource(
             name="agent pods",
             path=f"/api/v1/namespaces/{namespace}/pods",
             query={"labelSelector": AGENT_SELECTOR},
         )
-        self.agent_pods = Reflector(
-            api,
-            clock,
-            agent_pods,
-            AgentPodObject,
-            self._agent_changed,
-            isolation=apart,
-            sharing=sharing,
+        self.agent_pods: Reflector[AgentPodObject] = reflector(
+            agent_pods, AgentPodObject, self._agent_changed
         )
 
     @property
-    def all(self) -> tuple[Watching, ...]:
+    def all(self) -> tuple[Reflector[Any], ...]:
         """Every reflector that must be complete before anything is done."""
         return (
             self.nodes,
@@ -198,7 +134,7 @@ class Caches:
         )
 
     @property
-    def followed(self) -> tuple[Watching, ...]:
+    def followed(self) -> tuple[Reflector[Any], ...]:
         """Every reflector there is: those that must be complete, and the records."""
         return (*self.all, self.records)
 

@@ -47,7 +47,6 @@ class Setting(EdgeWorld):
             self.edge(),
             look=DrainLook(cluster.api, cluster.clock, self.caches),
             wake=self.woken.append,
-            last_active_at=lambda uid: None,
         )
 
     def _pdb_changed(self, key: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import asynccontextmanager
 
 from remediator.controller.node_cycle import CycleSenses, NodeCycle
+from remediator.controller.node_reads import NodeReads
 from remediator.kube.api_groups import ApiGroups
 from remediator.kube.caches import Caches, Listeners, PublisherPods
 from remediator.kube.gateway import Gateway
@@ -118,15 +119,15 @@ async def open_session(setting: EdgeWorld, node: str) -> None:
 def cycle_of(setting: EdgeWorld, counted: list[str]) -> NodeCycle:
     """The looks of a replica whose fleet rules allow everything; `counted` takes surprises."""
     cluster = setting.cluster
+    edge = setting.edge(counted.append)
     return NodeCycle(
-        setting.edge(counted.append),
-        publishers=PublisherPods(cluster.api, cluster.clock, setting.caches),
+        edge,
+        reads=NodeReads(edge, PublisherPods(cluster.api, cluster.clock, setting.caches)),
         objects=RepairObjects(cluster.api, ApiGroups(cluster.api, cluster.clock), cluster.clock),
         senses=CycleSenses(
             permit=lambda name: Permit(start=True, drain=True, unjudged=None),
             judged=lambda session: True,
             fleet_changed=lambda: None,
             plan=lambda node: None,
-            untolerating=lambda node: (),
         ),
     )

@@ -94,7 +94,6 @@ class Scouting:
             setting.edge(),
             DrainLook(setting.cluster.api, setting.cluster.clock, setting.caches),
             cast("KueueWorkloads", self.kueue),
-            ready=lambda: True,
             fleet_changed=lambda: self.told.append(1),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
-from remediator.controller.loop import ControlLoop
+from remediator.controller.loop import ControlLoop, WorkQueue
 from remediator.controller.node_cycle import Looked
 from tests.support.remediator.some_edge import some_edge
 from tests.support.remediator.virtual_clock import VirtualClock
@@ -16,7 +16,7 @@ class Setting:
 
     def __init__(self):
         self.clock, self.acts, self.looked_at = VirtualClock(at=0.0), True, []
-        self.doubt = ""
+        self.doubt, self.queue = "", WorkQueue(self.clock)
         nodes, healths = (SimpleNamespace(items={"n1": None}) for _ in range(2))
         world = self.world = SimpleNamespace(
             caches=SimpleNamespace(nodes=nodes, healths=healths), unselected={}, healths={},
@@ -27,15 +27,15 @@ class Setting:
         self.loop = ControlLoop(
             some_edge(
                 self.clock,
-                api=SimpleNamespace(under_way=lambda lane: 0),
+                api=SimpleNamespace(under_way=lambda lane: 0, last_answer_at=None),
                 world=world,
                 may_act=lambda: self.acts,
             ),
             self,
+            self.queue,
             steer=lambda name, evicting: None,
             hand_over=lambda: None,
             fleet_changed=lambda: None,
-            answered_at=lambda: None,
         )
 
     async def look(self, name):
@@ -88,7 +88,7 @@ async def test_a_take_over_looks_at_each_node_once_and_at_the_calm_ones_after_th
     setting.world.caches.nodes.items["calm"] = None
     setting.doubt = "nothing was listed yet"
     await setting.run(2, acts=lambda at: False)
-    setting.doubt, setting.acts, queue = "", True, setting.loop.queue
+    setting.doubt, setting.acts, queue = "", True, setting.queue
     setting.loop.took_over()
     assert [len(queue), await queue.take()] == [1, "n1"]
     setting.clock.at += 3.0

@@ -69,12 +69,12 @@ async def test_an_outage_is_credited_once(setting):
     await open_session(setting, "n1")
     await cycle.look("n1")
     uid = setting.world.open_sessions("n1")[0].metadata.uid
-    first = cycle.last_active_at(uid)
+    first = setting.world.active.get(uid)
     assert first is not None
     setting.cluster.clock.ahead_s += 3600
     await cycle.look("n1")
     drain = (await setting.client.get(QUARANTINES, "s-n1"))["status"]["drain"]
-    assert (cycle.last_active_at(uid) or 0.0) >= first + 3600
+    assert (setting.world.active.get(uid) or 0.0) >= first + 3600
     for _ in range(3):
         setting.cluster.clock.ahead_s += 2
         await cycle.look("n1")
