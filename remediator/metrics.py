@@ -16,8 +16,8 @@ from prometheus_client import (
     generate_latest,
 )
 
+from remediator.kube.clock import PaceLane
 from remediator.kube.isolation import PARTS
-from remediator.kube.pace import PaceLane
 from rules.api.quarantine import Mode, Phase
 
 # From one push through the watch (tens of milliseconds) to a fleet-wide storm or an outage.

@@ -23,17 +23,15 @@ from remediator.controller.node_reads import NodeReads
 from remediator.controller.policy_source import PolicySource
 from remediator.controller.records import RecordKeeping, session_nodes
 from remediator.kube.access import Access
+from remediator.kube.answer import LONGEST_S
 from remediator.kube.api import Api
-from remediator.kube.api_groups import ApiGroups
 from remediator.kube.caches import Caches, Listeners, PublisherPods
-from remediator.kube.clock import SystemClock
+from remediator.kube.clock import RATES, Pace, PaceLane, SystemClock
 from remediator.kube.elector import Elector
+from remediator.kube.events import Telling
 from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
-from remediator.kube.pace import RATES, Pace, PaceLane
-from remediator.kube.rejection import LONGEST_S
-from remediator.kube.repair_objects import RepairObjects
-from remediator.kube.telling import Telling
+from remediator.kube.other_apis import ApiGroups, RepairObjects
 from remediator.metrics import Metrics
 from remediator.settings import RemediatorSettings
 from remediator.version import release_version

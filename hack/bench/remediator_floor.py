@@ -22,7 +22,7 @@ from hack.sim.cluster.clients.client import ApiError, Client
 from hack.sim.cluster.clients.http_client import HttpClient
 from hack.sim.cluster.resource import NODES
 from remediator.kube.api import IN_FLIGHT
-from remediator.kube.pace import PaceLane
+from remediator.kube.clock import PaceLane
 from rules.api.mark import mark_patch
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import NodeView

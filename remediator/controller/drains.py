@@ -19,9 +19,8 @@ import structlog
 
 from remediator.controller.drain_reads import DrainLook
 from remediator.controller.evictions import Counting, Listed, OwnersTold, PodLook
-from remediator.kube.answer import Answer, ApiError
+from remediator.kube.answer import Answer, ApiError, Result
 from remediator.kube.clock import heard
-from remediator.kube.gateway import Result
 from remediator.world import Edge, EdgePart
 from rules.api import writes as d
 from rules.api.nodes import QuarantineView

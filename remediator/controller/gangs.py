@@ -17,8 +17,8 @@ import structlog
 from remediator.controller.drain_reads import DrainLook
 from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
-from remediator.kube.api_groups import ApiGroups
 from remediator.kube.clock import heard
+from remediator.kube.other_apis import ApiGroups
 from remediator.world import Edge, EdgePart
 from rules.api.metadata import ObjectMeta, View
 from rules.api.nodes import QuarantineView

@@ -16,9 +16,9 @@ import structlog
 
 from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
-from remediator.kube.api_groups import ApiGroups
 from remediator.kube.caches import Caches
 from remediator.kube.clock import Clock
+from remediator.kube.other_apis import ApiGroups
 from rules.api.metadata import View
 from rules.api.object_name import BadSegmentError, api_path
 from rules.api.pods import Container, PodView, gpus_of

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from remediator.kube.answer import ApiError
+from remediator.kube.answer import ApiError, Result
 from remediator.kube.caches import PublisherPods
-from remediator.kube.gateway import Result
 from remediator.kube.resources import HEALTHS
 from remediator.world import Edge, EdgePart
 from rules.api.metadata import ObjectMeta, View

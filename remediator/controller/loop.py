@@ -19,8 +19,7 @@ import structlog
 
 from remediator.controller.node_cycle import Looked
 from remediator.kube.api import IN_FLIGHT
-from remediator.kube.clock import Clock, heard
-from remediator.kube.pace import PaceLane
+from remediator.kube.clock import Clock, PaceLane, heard
 from remediator.world import Edge, EdgePart, availability
 from rules.api import writes as d
 from rules.api.mark import marked

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from remediator.kube.answer import ApiError
-from remediator.kube.api_groups import ApiGroups
+from remediator.kube.other_apis import ApiGroups
 from remediator.world import Edge, EdgePart
 from rules.api.nodes import LeaseView
 from rules.session.owners import MAINTENANCE_NAMESPACE, leases_by_node

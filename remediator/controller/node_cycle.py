@@ -15,9 +15,8 @@ import structlog
 
 from remediator.controller.node_reads import NodeReads
 from remediator.controller.writes import Writes
-from remediator.kube.answer import ApiError
-from remediator.kube.gateway import Result
-from remediator.kube.repair_objects import RepairObjects
+from remediator.kube.answer import ApiError, Result
+from remediator.kube.other_apis import RepairObjects
 from remediator.world import Edge, EdgePart, availability
 from rules.api import writes as d
 from rules.api.mark import marked

@@ -13,7 +13,7 @@ import structlog
 
 from remediator.kube.answer import ApiError
 from remediator.kube.caches import PublisherPods
-from remediator.kube.pace import PaceLane
+from remediator.kube.clock import PaceLane
 from remediator.kube.resources import HEALTHS
 from remediator.world import Edge, EdgePart
 from rules.api.evidence import EvidenceView

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from remediator.kube.answer import Answer
 from remediator.kube.api import Api
-from remediator.kube.clock import Clock
-from remediator.kube.pace import PaceLane
+from remediator.kube.clock import Clock, PaceLane
 from rules.api.metadata import ObjectMeta, OwnerReference
 from rules.api.object_name import BadSegmentError, api_path, is_api_version
 from rules.api.pods import OwnerView

@@ -11,8 +11,7 @@ from typing import Final
 
 import structlog
 
-from remediator.kube.answer import ApiError
-from remediator.kube.gateway import Result, Sent
+from remediator.kube.answer import ApiError, Result, Sent
 from remediator.kube.resources import HEALTHS, RECORDS
 from remediator.world import Edge, EdgePart
 from rules.api.gpu_record import GPU_SCOPE, RecordView

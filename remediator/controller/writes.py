@@ -10,8 +10,7 @@ from collections.abc import Callable
 
 import structlog
 
-from remediator.kube.answer import ApiError
-from remediator.kube.gateway import Result, Sent
+from remediator.kube.answer import ApiError, Result, Sent
 from remediator.kube.resources import QUARANTINES
 from remediator.world import Edge, EdgePart
 from rules.api import writes as d

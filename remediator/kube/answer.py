@@ -1,16 +1,20 @@
 """What the API server answered, as a value: code, body, headers that matter, and what it means.
 
-`remediator.kube.api` produces these; the gateway and the rules classify them. A call that got no
-answer at all has code 0: nobody knows whether it took effect.
+`remediator.kube.api` produces these; gateway and rules classify them. A call without an answer has
+code 0: it may or may not have taken effect.
 """
 
 from __future__ import annotations
 
+import re
+import ssl
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from enum import StrEnum
 from functools import lru_cache
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
+import aiohttp
 import msgspec
 
 from rules.api.metadata import ListMeta, ObjectMeta
@@ -140,6 +144,54 @@ class Answer:
         return printable(f"{self.code} {' '.join(said.split())}".strip())[:300]
 
 
+class Result(StrEnum):
+    """What became of a write."""
+
+    DONE = "done"
+    HELD = "held"
+    """Not sent: `Sent.why` says what forbids it."""
+    CONFLICT = "conflict"
+    """The object changed since it was read, or exists already."""
+    GONE = "gone"
+    REFUSED = "refused"
+    """Permission or validation: sending it again cannot help."""
+    THROTTLED = "throttled"
+    UNKNOWN = "unknown"
+    """No answer or a server error: it may or may not have happened."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A write and what became of it; `answer` is None when it was not sent."""
+
+    result: Result
+    answer: Answer | None = None
+    why: str = ""
+
+    @property
+    def done(self) -> bool:
+        """It took effect."""
+        return self.result is Result.DONE
+
+
+def classify(answer: Answer) -> Result:
+    """What an answer means for a write in general; evictions are judged by
+    `rules.drain.eviction`.
+    """
+    code = answer.code
+    if answer.ok:
+        return Result.DONE
+    if code == 409:
+        return Result.CONFLICT
+    if code in {404, 410}:
+        return Result.GONE
+    if code == 429:
+        return Result.THROTTLED
+    if code == NO_ANSWER or code >= 500:
+        return Result.UNKNOWN
+    return Result.REFUSED
+
+
 class ApiError(Exception):
     """An answer that the caller cannot go on with; `answer` keeps all of it."""
 
@@ -163,3 +215,78 @@ def seconds(header: str) -> float | None:
         return max(0.0, min(float(header), 3600.0))
     except ValueError:
         return None
+
+
+EXCHANGE_ERRORS: Final = (aiohttp.ClientError, OSError)
+"""What a call raises when there is no answer; TimeoutError is an OSError."""
+NO_ANSWER_ERRORS: Final = (aiohttp.ClientError, ConnectionError, TimeoutError)
+"""The same where another OSError may come from a file."""
+LONGEST_S: Final = 600.0
+"""Kubelet resets a container's restart back-off after ten minutes of running, so restarts that do
+not help never become a CrashLoopBackOff. All files that kubelet swaps (about every minute) were
+read again dozens of times by then."""
+_STILL_S: Final = 60.0
+"""Watches try again every 30 s at least: without a rejection for this long the reason is another.
+"""
+_UNAUTHORIZED: Final = 401
+_TLS_OBJECT: Final = re.compile(r" ssl:(<[^>]*>|\w+)")
+"""What aiohttp prints of the TLS context: an address in memory."""
+
+
+class HeldError(Exception):
+    """Raised by a look before sending, so that the request is not written to its connection."""
+
+
+class TooLargeError(aiohttp.ClientError):
+    """The answer is larger than this is ever read."""
+
+    def __init__(self, largest: int) -> None:
+        super().__init__(f"the answer is larger than {largest >> 20} MiB")
+
+
+class Rejection:
+    """For how long the API server and we reject each other, in CLOCK_BOOTTIME seconds.
+
+    They do when the server does not take our token or client certificate (401, a TLS alert) or we
+    do not take its certificate. Then what this process read from its files may be the cause, and a
+    restart reads all of it again. A server that is down, slow or overloaded rejects nobody: a
+    restart could not help.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._accepted_at = now
+        self._rejected_at = float("-inf")
+
+    def answered(self, code: int, now: float) -> None:
+        """The API server answered with this status."""
+        if code == _UNAUTHORIZED:
+            self._rejected_at = now
+        else:
+            self._accepted_at = now
+
+    def failed(self, error: BaseException, now: float) -> None:
+        """There was no answer."""
+        if is_tls_failure(error):
+            self._rejected_at = now
+
+    def lasts_s(self, now: float) -> float:
+        """For how long nothing was accepted; 0 where rejections are not the reason."""
+        return now - self._accepted_at if now - self._rejected_at <= _STILL_S else 0.0
+
+
+def is_tls_failure(error: BaseException) -> bool:
+    """Whether a certificate was refused, by us or by the server."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, aiohttp.ClientSSLError | ssl.SSLError):
+            return True
+        found = getattr(found, "os_error", None) or found.__cause__
+    return False
+
+
+def why(error: Exception) -> str:
+    """Why nothing was answered, in a clause."""
+    said = _TLS_OBJECT.sub("", " ".join(str(error).split()))
+    if isinstance(error, aiohttp.ClientConnectorError) and said:
+        return said[:200]  # it says all that there is to know, and its class nothing more
+    return f"{type(error).__name__}: {said}"[:200] if said else type(error).__name__

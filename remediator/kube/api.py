@@ -21,16 +21,19 @@ from aiohttp.payload import BytesPayload
 from yarl import URL
 
 from remediator.kube.access import Access
-from remediator.kube.answer import NO_ANSWER, Answer, Items, seconds, served_at
-from remediator.kube.clock import SystemClock
-from remediator.kube.pace import Pace, PaceLane
-from remediator.kube.rejection import (
+from remediator.kube.answer import (
     EXCHANGE_ERRORS,
+    NO_ANSWER,
+    Answer,
+    Items,
     Rejection,
     TooLargeError,
     is_tls_failure,
+    seconds,
+    served_at,
     why,
 )
+from remediator.kube.clock import Pace, PaceLane, SystemClock
 from remediator.version import user_agent
 from rules.api.kube_config import KubeConfigError
 

@@ -23,7 +23,8 @@ from remediator.kube.resources import (
     PDBS,
     AgentPodObject,
 )
-from remediator.kube.watch import Reflector, Resource
+from remediator.kube.watch import Reflector
+from remediator.kube.watch_events import Resource
 from rules.api.gpu_record import RecordView
 from rules.api.metadata import ObjectMeta
 from rules.api.names import GROUP, LABEL_QUARANTINE

@@ -14,11 +14,9 @@ from typing import Any
 import msgspec
 import structlog
 
-from remediator.kube.answer import NO_ANSWER, Answer
+from remediator.kube.answer import NO_ANSWER, Answer, HeldError
 from remediator.kube.api import Api
-from remediator.kube.clock import Clock
-from remediator.kube.pace import PaceLane
-from remediator.kube.rejection import HeldError
+from remediator.kube.clock import Clock, PaceLane
 from rules.api.nodes import WELL, LeaderStatus, LeaseSpec, LeaseView, leader_status
 from rules.api.timestamps import format_micro_time
 

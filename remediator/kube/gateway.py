@@ -14,17 +14,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
-from functools import partial
 from typing import Protocol
 
 import structlog
 
-from remediator.kube.answer import NO_ANSWER, Answer, ApiError
+from remediator.kube.answer import ApiError, HeldError, Result, Sent, classify
 from remediator.kube.api import Api
-from remediator.kube.clock import Clock
-from remediator.kube.pace import PaceLane
-from remediator.kube.rejection import HeldError
+from remediator.kube.clock import Clock, PaceLane
 from remediator.metrics import Metrics
 from rules.api import writes as d
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
@@ -48,9 +44,6 @@ FRESH_NODE_S = 1.0
 # and that did not take longer than this: what happened meanwhile may be missing in it. A second
 # would stop every mark and eviction of a server that is only slow.
 LONGEST_READ_S = 5.0
-# One of two reads may take longer than the other stays fresh. Then that one is read again, and
-# where both take long, both at the same time.
-_READ_ROUNDS = (False, False, True)
 
 _LANES: dict[type, PaceLane] = {
     d.MarkNode: PaceLane.MARK,
@@ -84,36 +77,6 @@ _ON_NODES_OR_PODS = (
     CreateTestJob,
     SetValidated,
 )
-
-
-class Result(StrEnum):
-    """What became of a write."""
-
-    DONE = "done"
-    HELD = "held"
-    """Not sent: `Sent.why` says what forbids it."""
-    CONFLICT = "conflict"
-    """The object changed since it was read, or exists already."""
-    GONE = "gone"
-    REFUSED = "refused"
-    """Permission or validation: sending it again cannot help."""
-    THROTTLED = "throttled"
-    UNKNOWN = "unknown"
-    """No answer or a server error: it may or may not have happened."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
-    """A write and what became of it; `answer` is None when it was not sent."""
-
-    result: Result
-    answer: Answer | None = None
-    why: str = ""
-
-    @property
-    def done(self) -> bool:
-        """It took effect."""
-        return self.result is Result.DONE
 
 
 class Leadership(Protocol):
@@ -259,7 +222,7 @@ class Gateway:
         if not write.harmful:
             return await self._post(write, self._last_word(write, asked_at), in_turn=False)
         async with self._api.turn(_lane(write)):
-            for afresh in _READ_ROUNDS:
+            for afresh in (False, True):
                 try:
                     node, why = await self._read_both(write, about, afresh=afresh)
                 except ApiError as error:
@@ -276,22 +239,14 @@ class Gateway:
         self, write: d.Write, about: AboutWrite | None, *, afresh: bool
     ) -> tuple[NodeView | FreshNode, str]:
         """The node, and why the write must not go by what it is about. Both are read at the same
-        time, since each ages while the other is awaited; `afresh`: even those that are fresh.
+        time, since each ages while the other is awaited; `afresh`: even those that are fresh. One
+        of two reads may take longer than the other stays fresh.
         """
-        seen = self._exactly_seen(write)
         if about is None:
-            return seen or await self.fresh_node(write.node, FRESH_NODE_S), ""
-        if seen is not None:
-            return seen, await about.look()
-        read = self._shared_read if afresh else partial(self.fresh_node, max_age_s=FRESH_NODE_S)
-        reading = asyncio.create_task(read(write.node))
-        reading.add_done_callback(lambda done: done.cancelled() or done.exception())
-        try:
-            why = await about.look(afresh=afresh)
-        except BaseException:
-            reading.cancel()
-            raise
-        return await reading, why
+            return self._exactly_seen(write) or await self.fresh_node(write.node, FRESH_NODE_S), ""
+        node = write.node
+        read = self._shared_read(node) if afresh else self.fresh_node(node, FRESH_NODE_S)
+        return await asyncio.gather(read, about.look(afresh=afresh))
 
     def _node_too_old(self, write: d.Write) -> bool:
         """Whether a later read took longer than that of the node stays fresh."""
@@ -386,24 +341,6 @@ class Gateway:
             return Sent(result=Result.HELD, why=str(held))
         result = classify(answer)
         return Sent(result=result, answer=answer, why="" if answer.ok else answer.sentence())
-
-
-def classify(answer: Answer) -> Result:
-    """What an answer means for a write in general; evictions are judged by
-    `rules.drain.eviction`.
-    """
-    code = answer.code
-    if answer.ok:
-        return Result.DONE
-    if code == 409:
-        return Result.CONFLICT
-    if code in {404, 410}:
-        return Result.GONE
-    if code == 429:
-        return Result.THROTTLED
-    if code == NO_ANSWER or code >= 500:
-        return Result.UNKNOWN
-    return Result.REFUSED
 
 
 def _lane(write: d.Write) -> PaceLane:

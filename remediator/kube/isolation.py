@@ -18,7 +18,7 @@ from typing import Final
 
 import structlog
 
-from remediator.kube.answer import ApiError
+from remediator.kube.answer import NO_ANSWER_ERRORS, ApiError
 from remediator.kube.clock import Clock
 from rules.api.timestamps import backoff_s, failed_again
 from rules.text.printable import place_of
@@ -58,9 +58,6 @@ def expected(error: BaseException) -> bool:
 
     An answer that it gave and that cannot be read is not expected.
     """
-    # Imported here: `policy check` and `policy show` need no client.
-    from remediator.kube.rejection import NO_ANSWER_ERRORS
-
     if isinstance(error, ApiError):
         return not error.answer.ok
     return isinstance(error, NO_ANSWER_ERRORS)

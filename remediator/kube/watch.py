@@ -9,36 +9,37 @@ that cannot be decoded never stops the stream.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import aiohttp
 import msgspec
 import structlog
 
-from remediator.kube.answer import NO_ANSWER, Answer, ApiError, key_of, name_of
+from remediator.kube.answer import EXCHANGE_ERRORS, ApiError, key_of, name_of
 from remediator.kube.api import Api
-from remediator.kube.clock import Clock
+from remediator.kube.clock import Clock, PaceLane
 from remediator.kube.isolation import Isolation
-from remediator.kube.pace import PaceLane
-from remediator.kube.rejection import EXCHANGE_ERRORS
-from remediator.kube.watch_lines import (
+from remediator.kube.watch_events import (
     MAX_VERSION_CHARS,
     Named,
+    ObjectVersion,
     RelistError,
+    Resource,
     WatchEvent,
     decode_loosely,
+    explained,
     is_number,
     lines,
     newer,
     same_version,
+    understood,
     version_of,
 )
 from rules.api.timestamps import WATCH_SILENCE_S, backoff_s
 from rules.session.view_age import too_old
 from rules.text.sharing import Sharing
-from rules.text.tolerant import UNREADABLE, understand
+from rules.text.tolerant import UNREADABLE
 
 _LOG = structlog.get_logger()
 
@@ -60,20 +61,7 @@ _OLDER_ANSWERS_DOUBTED = 3
 # Refusals of a watch that say nothing about the version it was to begin at.
 _NOT_OUR_VERSION = frozenset({401, 403, 404, 408, 429})
 
-
 T = TypeVar("T", bound=Named)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
-    """What to watch: a collection and the part of it that matters."""
-
-    name: str
-    path: str
-    query: Mapping[str, str] = field(default_factory=dict)
-    crd: str = ""
-    """The name of the CustomResourceDefinition that serves it, for the remedy when it is missing.
-    """
 
 
 class Reflector(Generic[T]):
@@ -149,7 +137,7 @@ class Reflector(Generic[T]):
                 _LOG.info("list again", resource=self.resource.name, why=str(reason))
                 self._version = ""
             except ApiError as error:
-                self._note(self._explain(error.answer))
+                self._note(explained(self.resource, error.answer))
                 if error.answer.code == 404:
                     self._note_missing()
                 asked_s = min(error.answer.retry_after_s or 0.0, _LONGEST_ASKED_S)
@@ -170,14 +158,11 @@ class Reflector(Generic[T]):
 
     def use(self, resource: Resource) -> None:
         """Watch another part of the collection from now on (a changed node selector)."""
-        self.resource = resource
-        self._version = ""
-        self.synced = False
-        if self._response is not None:
-            self._response.close()
+        self.resource, self.synced = resource, False
+        self.relist("another selection is wanted")
 
     def relist(self, why: str) -> None:
-        """List anew: the server contradicts what this cache holds."""
+        """List anew: another part is wanted, or the server contradicts what this cache holds."""
         _LOG.warning("list again", resource=self.resource.name, why=why)
         self._version = ""
         if self._response is not None:
@@ -247,27 +232,6 @@ class Reflector(Generic[T]):
             _LOG.warning("watch", resource=self.resource.name, problem=problem)
         self.problem = problem
 
-    def _explain(self, answer: Answer) -> str:
-        name = self.resource.name
-        if answer.code == 404 and self.resource.crd:
-            return (
-                f"CustomResourceDefinition {self.resource.crd} is missing; install it with "
-                "`kubectl apply -k daemonset/crds`."
-            )
-        if answer.code == 401:
-            return (
-                f"Listing {name}: the API server does not know the remediator any more "
-                f"({answer.sentence()}); trying again, check its service account and token."
-            )
-        if answer.code == 403:
-            return (
-                f"Listing {name} is refused ({answer.sentence()}); check the remediator's "
-                "ClusterRole and its binding."
-            )
-        if answer.code == NO_ANSWER:
-            return f"Listing {name}: {answer.sentence()}; trying again."
-        return f"Listing {name} failed: {answer.sentence()}; trying again."
-
     async def _list(self) -> None:
         """Read all pages, then make the cache equal to them."""
         found: dict[str, T] = {}
@@ -279,7 +243,12 @@ class Reflector(Generic[T]):
                 raise RelistError("the list took longer than the server keeps its pages")
             page = answer.envelope()
             for raw in page.items or ():
-                self._decode_into(found, raw)
+                key = name_of(raw)
+                item = self._known(*version_of(raw)) or self._decode(raw)
+                # Unreadable now: what was known of it stays, so that nothing is undone on a
+                # decoding error.
+                if item is not None or (item := self.items.get(key)) is not None:
+                    found[key_of(item.metadata)] = item
             if not page.metadata.continue_:
                 break
             query["continue"] = page.metadata.continue_
@@ -295,8 +264,8 @@ class Reflector(Generic[T]):
             self._older_answers = 0
             self._keep_newer(found, version)
         self._replace(found)
-        self._version = self._newest = page.metadata.resource_version
-        self._heard()
+        self._version = self._newest = version
+        self.heard_at, self.problem = self._clock.elapsed(), ""
         self._owed = None
         if not self.synced:
             _LOG.info("cache ready", resource=self.resource.name, objects=len(found))
@@ -332,17 +301,6 @@ class Reflector(Generic[T]):
         answer = await self._api.call(PaceLane.READ, "GET", self.resource.path, query=query)
         if self._is_older(answer.envelope().metadata.resource_version):
             raise RelistError("the server is at an older version than it was")
-
-    def _decode_into(self, found: dict[str, T], raw: msgspec.Raw) -> None:
-        item = self._known(raw) or self._decode(raw)
-        if item is not None:
-            found[key_of(item.metadata)] = item
-            return
-        # Unreadable now: what was known of it stays, so that nothing is undone on a decoding
-        # error.
-        key = name_of(raw)
-        if key in self.items:
-            found[key] = self.items[key]
 
     def _replace(self, found: dict[str, T]) -> None:
         before = self.items
@@ -391,32 +349,27 @@ class Reflector(Generic[T]):
             event = msgspec.json.decode(line, type=WatchEvent)
         except UNREADABLE as error:
             raise RelistError(f"a line of the watch is not an event: {error}") from error
-        self._heard()
+        self.heard_at, self.problem = self._clock.elapsed(), ""
         if event.type == "ERROR":
             said = decode_loosely(event.object)
             raise RelistError(f"the watch ended with {said.code} {said.message}"[:200])
-        if event.type == "BOOKMARK":
-            version = version_of(event.object)[1].resource_version
-            self._advance(version or decode_loosely(event.object).metadata.resource_version)
-            return
+        known_as, metadata = version_of(event.object)
+        version = metadata.resource_version
+        version = version or decode_loosely(event.object).metadata.resource_version
         if event.type == "DELETED":
             # Whatever it was: what is gone must not stay because it cannot be read.
             key = name_of(event.object)
-            before = self.items.pop(key, None)
-            if before is not None:
+            if (before := self.items.pop(key, None)) is not None:
                 self._tell(key, before, None)
-            self._advance(decode_loosely(event.object).metadata.resource_version)
-            return
-        item = self._known(event.object) or self._decode(event.object)
-        if item is None:
-            self._advance(decode_loosely(event.object).metadata.resource_version)
-            return
-        key = key_of(item.metadata)
-        before = self.items.get(key)
-        if before is not item and (before is None or not newer(before, item)):
-            self.items[key] = item
-            self._tell(key, before, item)
-        self._advance(item.metadata.resource_version)
+        elif event.type != "BOOKMARK":
+            item = self._known(known_as, metadata) or self._decode(event.object)
+            if item is not None:
+                key = key_of(item.metadata)
+                before = self.items.get(key)
+                if before is not item and (before is None or not newer(before, item)):
+                    self.items[key] = item
+                    self._tell(key, before, item)
+        self._advance(version)
 
     def _tell(self, key: str, before: T | None, after: T | None) -> None:
         """One listener's surprise about one object must not hide the others."""
@@ -431,15 +384,10 @@ class Reflector(Generic[T]):
             if self._owed and is_number(version) and int(version) >= self._owed[0]:
                 self._owed = None
 
-    def _heard(self) -> None:
-        self.heard_at = self._clock.elapsed()
-        self.problem = ""
-
-    def _known(self, raw: msgspec.Raw) -> T | None:
+    def _known(self, key: str, metadata: ObjectVersion) -> T | None:
         """The object at this very version, where it is held already: every own write comes back by
         a watch, and by two where two watch a part of one collection.
         """
-        key, metadata = version_of(raw)
         for known in (self.items.get(key), self._elsewhere(key)):
             if known is not None and same_version(known.metadata, metadata):
                 return known
@@ -447,13 +395,6 @@ class Reflector(Generic[T]):
 
     def _decode(self, raw: msgspec.Raw) -> T | None:
         """The object as far as it is understood; what is not is counted and said."""
-        found = understand(raw, self._kind)
-        if found.doubts:
-            self.broken_objects += 1
-            _LOG.warning(
-                "object not understood",
-                resource=self.resource.name,
-                object=name_of(raw)[:253],
-                why=found.doubt[:200],
-            )
+        found = understood(raw, self._kind, self.resource)
+        self.broken_objects += bool(found.doubts)
         return None if found.value is None else self._sharing.share(found.value)

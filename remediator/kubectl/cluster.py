@@ -16,10 +16,8 @@ from urllib.parse import parse_qsl
 from remediator.kube.access import Access
 from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import CALL_TIMEOUT_S, JSON, MERGE_PATCH, Api
-from remediator.kube.api_groups import ApiGroups
-from remediator.kube.clock import SystemClock
-from remediator.kube.pace import Pace, PaceLane
-from remediator.kube.repair_objects import RepairObjects
+from remediator.kube.clock import Pace, PaceLane, SystemClock
+from remediator.kube.other_apis import ApiGroups, RepairObjects
 from remediator.kube.resources import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
 from remediator.kubectl.command import OPERATOR, CommandError
 from rules.api.evidence import EvidenceView

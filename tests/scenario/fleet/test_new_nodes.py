@@ -12,8 +12,7 @@ from remediator.replica import Replica
 from rules.api.repair_writes import CreateTestJob, DeleteTestJob, SetValidated
 from rules.session.validation.jobs import LABEL_JOB
 from tests.support.scenario.server.apiserver import OWN
-from tests.support.scenario.session_parts import ROOMY, policy_of
-from tests.support.scenario.session_world import World
+from tests.support.scenario.session_world import ROOMY, World, policy_of
 from tests.support.scenario.validation_world import says
 
 TEMPLATE = {"spec": {"containers": [{"name": "validate", "image": "gpuward-agent:1"}]}}
@@ -21,7 +20,7 @@ SWEEP_S = 30.0
 
 
 class NewNodeWorld(World):
-    """The sweep of `remediator.controller.new_nodes`, and a scheduler and kubelet for its Jobs."""
+    """The sweep of `remediator.controller.jobs`, and a scheduler and kubelet for its Jobs."""
 
     def __init__(self, nodes: int) -> None:
         validate = {"provider": "Job", "newNodes": True}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from remediator.kube.pace import PaceLane
+from remediator.kube.clock import PaceLane
 from rules.api import writes as d
 from rules.session.causes import MAX_CAUSES, causes_in_effect, worst
 from tests.support.scenario.fleet_under_budget import ours

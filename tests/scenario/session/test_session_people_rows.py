@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from remediator.kube.pace import PaceLane
+from remediator.kube.clock import PaceLane
 from rules.api import writes as d
 from rules.api.mark import AUTOSCALER_ANNOTATIONS
 from rules.api.names import ANNOTATION_SESSION, TAINT_QUARANTINE

@@ -14,8 +14,7 @@ from hack.sim.cluster.server import SimulatedApiServer
 from hack.sim.manifests import read_manifests
 from remediator.kube.access import Access
 from remediator.kube.api import Api
-from remediator.kube.clock import SkewEstimate, SystemClock
-from remediator.kube.pace import Pace
+from remediator.kube.clock import Pace, SkewEstimate, SystemClock
 from remediator.metrics import Metrics
 
 ROOT = Path(__file__).parents[3]

@@ -8,12 +8,11 @@ from contextlib import asynccontextmanager
 
 from remediator.controller.node_cycle import CycleSenses, NodeCycle
 from remediator.controller.node_reads import NodeReads
-from remediator.kube.api_groups import ApiGroups
 from remediator.kube.caches import Caches, Listeners, PublisherPods
+from remediator.kube.events import Telling
 from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
-from remediator.kube.repair_objects import RepairObjects
-from remediator.kube.telling import Telling
+from remediator.kube.other_apis import ApiGroups, RepairObjects
 from remediator.world import Edge, World
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode

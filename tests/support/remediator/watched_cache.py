@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 
 from remediator.kube.access import Access
 from remediator.kube.api import Api
-from remediator.kube.pace import Pace
-from remediator.kube.watch import Reflector, Resource
+from remediator.kube.clock import Pace
+from remediator.kube.watch import Reflector
+from remediator.kube.watch_events import Resource
 from rules.api.nodes import NodeView
 from tests.support.remediator.edge import SteppedClock
 from tests.support.remediator.scripted_server import scripted_server, write_kubeconfig

@@ -10,8 +10,8 @@ import pytest
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import PODS
 from remediator.kube.access import Access
-from remediator.kube.pace import PaceLane
-from remediator.kube.rejection import Rejection
+from remediator.kube.answer import Rejection
+from remediator.kube.clock import PaceLane
 from remediator.replica import Replica
 from remediator.settings import make_parser, run_settings
 from tests.support.remediator.edge import QUARANTINES, edge

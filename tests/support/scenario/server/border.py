@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from remediator.kube.answer import NO_ANSWER, Answer, ApiError
+from remediator.kube.answer import NO_ANSWER, Answer, ApiError, Sent
 from remediator.kube.api import Api
+from remediator.kube.clock import Pace, PaceLane
 from remediator.kube.elector import Elector
-from remediator.kube.gateway import AboutWrite, Gateway, Sent
+from remediator.kube.gateway import AboutWrite, Gateway
 from remediator.kube.isolation import Isolation, expected
-from remediator.kube.pace import Pace, PaceLane
 from remediator.metrics import Metrics
 from remediator.replica import Border
 from rules.api.requests import Request

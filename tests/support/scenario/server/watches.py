@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 
-from remediator.kube.pace import PaceLane
+from remediator.kube.clock import PaceLane
 from tests.support.scenario.server.apiserver import encoded
 from tests.support.scenario.server.reads import Object, Reads, Selection
 

@@ -12,8 +12,8 @@ import pytest
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import NODES, PODS
 from hack.sim.proxy.faults import Fault
+from remediator.kube.clock import Pace, PaceLane
 from remediator.kube.gateway import Gateway
-from remediator.kube.pace import Pace, PaceLane
 from rules.api.mark import mark_patch
 from rules.api.nodes import FreshNode
 from rules.api.timestamps import format_time

@@ -8,7 +8,7 @@ from hack.sim.cluster.clients.client import ApiError
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, LEASES, NAMESPACES, Resource
 from remediator.controller.gangs import KueueWorkloads
 from remediator.controller.maintenance_leases import MaintenanceLeases
-from remediator.kube.api_groups import ApiGroups
+from remediator.kube.other_apis import ApiGroups
 from rules.drain.gangs import Gang
 from rules.session.owners import MAINTENANCE_NAMESPACE as NAMESPACE
 from tests.support.remediator.edge import edge

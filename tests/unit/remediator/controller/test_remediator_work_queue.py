@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from remediator.controller.loop import WorkQueue
-from remediator.kube.pace import Pace, PaceLane
+from remediator.kube.clock import Pace, PaceLane
 from tests.support.remediator.virtual_clock import VirtualClock
 
 

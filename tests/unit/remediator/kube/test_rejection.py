@@ -6,7 +6,7 @@ import ssl
 
 import pytest
 
-from remediator.kube.rejection import LONGEST_S, Rejection, is_tls_failure
+from remediator.kube.answer import LONGEST_S, Rejection, is_tls_failure
 
 REFUSED = ssl.SSLCertVerificationError("unable to get local issuer certificate")
 DOWN = ConnectionRefusedError("Connection refused")

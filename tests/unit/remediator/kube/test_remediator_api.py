@@ -14,10 +14,9 @@ import pytest
 from aiohttp import web
 
 from remediator.kube.access import Access
-from remediator.kube.answer import NO_ANSWER, Answer, ApiError
+from remediator.kube.answer import NO_ANSWER, Answer, ApiError, HeldError
 from remediator.kube.api import Api
-from remediator.kube.pace import Pace, PaceLane
-from remediator.kube.rejection import HeldError
+from remediator.kube.clock import Pace, PaceLane
 from rules.api.nodes import NodeView
 from tests.support.remediator.edge import SteppedClock
 from tests.support.remediator.scripted_server import (

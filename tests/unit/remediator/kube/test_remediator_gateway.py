@@ -10,8 +10,8 @@ import structlog
 
 from hack.sim.cluster.clients.client import ApiError
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NODES
-from remediator.kube.answer import Answer
-from remediator.kube.gateway import Gateway, Result, classify
+from remediator.kube.answer import Answer, Result, classify
+from remediator.kube.gateway import Gateway
 from rules.api import writes as d
 from rules.api.mark import mark_patch, unmark_patch
 from rules.api.nodes import NodeView

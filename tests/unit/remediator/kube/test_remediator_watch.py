@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from remediator.kube.watch import Resource
+from remediator.kube.watch_events import Resource
 from rules.api.nodes import NodeView
 from tests.support.remediator.scripted_server import (
     event,

@@ -12,8 +12,7 @@ import pytest
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, Resource
 from remediator.kube.answer import Answer
 from remediator.kube.api import Api
-from remediator.kube.api_groups import ApiGroups
-from remediator.kube.repair_objects import RepairObjects
+from remediator.kube.other_apis import ApiGroups, RepairObjects
 from rules.api.repair_writes import ObjectAddress, ObjectQuery
 from rules.repair.objects import ObjectSeen, Sight
 from tests.support.cluster.provider_definitions import DEFINITIONS

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import ClientSession, TCPConnector, web
 from aiohttp.test_utils import TestClient, TestServer
 
-from remediator.kube.pace import PaceLane
+from remediator.kube.clock import PaceLane
 from remediator.metrics import Metrics
 from remediator.page.server import (
     MOST_CONNECTIONS,

@@ -11,9 +11,9 @@ import asyncio
 
 import structlog
 
-from remediator.kube.answer import Answer
+from remediator.kube.answer import Answer, Sent
 from remediator.kube.clock import Clock
-from remediator.kube.gateway import Gateway, Sent
+from remediator.kube.gateway import Gateway
 from rules.api.refusal import NAMESPACE_ENDING, Told, told
 from rules.api.writes import EmitEvent
 

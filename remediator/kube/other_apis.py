@@ -1,4 +1,6 @@
-"""Objects of repair providers: read when a decision rests on one, never watched.
+"""Objects of other projects: which API groups are served, and objects of repair providers.
+
+Objects of repair providers are read when a decision rests on one, never watched.
 
 The node cycle asks with what the rules want to know and hands the answer back to them, refusals
 included. What was read is kept per node until no session concerns it, so that a decision that only
@@ -14,9 +16,7 @@ import msgspec
 
 from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import Api
-from remediator.kube.api_groups import ApiGroups
-from remediator.kube.clock import Clock
-from remediator.kube.pace import PaceLane
+from remediator.kube.clock import Clock, PaceLane
 from rules.api.object_name import BadSegmentError
 from rules.api.repair_writes import ObjectAddress, ObjectQuery
 from rules.repair.objects import ObjectSeen, Sight
@@ -123,3 +123,53 @@ class RepairObjects:
 
     def _no(self, sight: Sight, why: str) -> ObjectSeen:
         return ObjectSeen(sight=sight, read_at=self._clock.now(), why=why[:300])
+
+
+_FRESH_S = 300.0
+_AGAIN_S = 15.0
+
+
+class _Version(msgspec.Struct, frozen=True, kw_only=True):
+    version: str = ""
+
+
+class _Group(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    name: str = ""
+    preferred_version: _Version = _Version()
+
+
+class _Groups(msgspec.Struct, frozen=True, kw_only=True):
+    groups: list[_Group] = []
+
+
+class ApiGroups:
+    """Reads and remembers the groups that the cluster serves.
+
+    One discovery call every few minutes: a cluster without another project's operators is never
+    asked for their objects.
+    """
+
+    def __init__(self, api: Api, clock: Clock) -> None:
+        self._api = api
+        self._clock = clock
+        self._versions: dict[str, str] = {}
+        self._read_again_at = float("-inf")
+        self._read_at = float("-inf")
+
+    def overdue_s(self) -> float:
+        """Seconds since the groups should have been read again; 0 or less when they are known."""
+        return self._clock.elapsed() - self._read_at - _FRESH_S
+
+    async def served(self) -> dict[str, str]:
+        """Preferred version by group; what was known before when it cannot be read."""
+        now = self._clock.elapsed()
+        if now < self._read_again_at:
+            return self._versions
+        try:
+            found = await self._api.get("/apis", _Groups)
+        except ApiError:
+            self._read_again_at = now + _AGAIN_S
+            return self._versions
+        self._read_at, self._read_again_at = now, now + _FRESH_S
+        self._versions = {g.name: g.preferred_version.version for g in found.groups}
+        return self._versions

@@ -4,15 +4,20 @@ needed, and the versions in them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Protocol
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 import aiohttp
 import msgspec
+import structlog
 
+from remediator.kube.answer import NO_ANSWER, Answer, name_of
 from rules.api.metadata import ObjectMeta
-from rules.text.tolerant import UNREADABLE, understand
+from rules.text.tolerant import UNREADABLE, Understood, understand
 
+T = TypeVar("T")
+_LOG = structlog.get_logger()
 _MAX_EVENT_BYTES = 16 * 1024 * 1024
 MAX_VERSION_CHARS = 40
 
@@ -105,3 +110,51 @@ def newer(one: Named, other: Named) -> bool:
     left, right = one.metadata.resource_version, other.metadata.resource_version
     same = one.metadata.uid == other.metadata.uid
     return same and is_number(left) and is_number(right) and int(left) > int(right)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """What to watch: a collection and the part of it that matters."""
+
+    name: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    crd: str = ""
+    """The name of the CustomResourceDefinition that serves it, for the remedy when it is missing.
+    """
+
+
+def explained(resource: Resource, answer: Answer) -> str:
+    """Why a list failed, one sentence with the remedy."""
+    name = resource.name
+    if answer.code == 404 and resource.crd:
+        return (
+            f"CustomResourceDefinition {resource.crd} is missing; install it with "
+            "`kubectl apply -k daemonset/crds`."
+        )
+    if answer.code == 401:
+        return (
+            f"Listing {name}: the API server does not know the remediator any more "
+            f"({answer.sentence()}); trying again, check its service account and token."
+        )
+    if answer.code == 403:
+        return (
+            f"Listing {name} is refused ({answer.sentence()}); check the remediator's "
+            "ClusterRole and its binding."
+        )
+    if answer.code == NO_ANSWER:
+        return f"Listing {name}: {answer.sentence()}; trying again."
+    return f"Listing {name} failed: {answer.sentence()}; trying again."
+
+
+def understood(raw: msgspec.Raw, kind: type[T], resource: Resource) -> Understood[T]:
+    """The object as far as it is understood; what is not is logged."""
+    found = understand(raw, kind)
+    if found.doubts:
+        _LOG.warning(
+            "object not understood",
+            resource=resource.name,
+            object=name_of(raw)[:253],
+            why=found.doubt[:200],
+        )
+    return found
