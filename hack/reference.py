@@ -183,7 +183,7 @@ def _remediator() -> list[str]:
         "## gpuward-remediator",
         "",
         (
-            "Commands: `run`, `policy check FILE`, `policy diff OLD NEW`, "
+            "Commands: `run`, `policy check FILE`, "
             "`policy rbac FILE`, `policy show [FILE]`, `policy schema`."
         ),
         "",

@@ -24,7 +24,7 @@ from rules.api.kube_config import KubeConfigError
 from rules.policy.components import asked_components, repair_needs
 from rules.policy.policy import Policy, effective_view
 from rules.policy.reader import unknown_reasons
-from rules.policy.schema import differences, policy_schema
+from rules.policy.schema import policy_schema
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,8 +44,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _check(parsed.file)
     if parsed.action == "rbac":
         return _rbac(parsed.file, parsed.output)
-    if parsed.action == "diff":
-        return _diff(parsed.before, parsed.after)
     return _schema() if parsed.action == "schema" else _show(parsed.file or parsed.policy)
 
 
@@ -114,22 +112,6 @@ def _rbac(path: str, output: str | None) -> int:
     except OSError as error:
         return fail(f"{output}: cannot be written ({error.strerror}); name another --output")
     return 0
-
-
-def _diff(before: str, after: str) -> int:
-    """What is in effect by the one and not by the other, defaults included; 1 where they
-    differ.
-    """
-    old, new = given_policy(before), given_policy(after)
-    problems = [one for found in (old, new) if not isinstance(found, Policy) for one in found]
-    if problems or not isinstance(old, Policy) or not isinstance(new, Policy):
-        return _wrong(problems)
-    changes = differences(effective_view(old), effective_view(new))
-    for change in changes:
-        sys.stdout.write(f"{change}\n")
-    if not changes:
-        sys.stdout.write("the same policy is in effect by both\n")
-    return 1 if changes else 0
 
 
 def _schema() -> int:

@@ -350,7 +350,7 @@ class Replica:
         return f"the time is not certain, {doubt}" if doubt else ""
 
     def _policy_changed(self, policy: Policy) -> None:
-        self.world.count_anew()
+        self.world.recount()
         self.caches.select(policy.node_selector)
         self.loop.wake_all()
 

@@ -11,7 +11,7 @@ import socket
 import sys
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -114,7 +114,7 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     _flag(
         run, env, "--identity", "NAME", "name on the lease (default: the pod's, else the host's)"
     )
-    _flag(run, env, "--node-name", "NAME", "the node this runs on, which is drained last")
+    _flag(run, env, "--node-name", "NAME", "the node this runs on, which is drained last", "")
     _flag(
         run,
         env,
@@ -123,10 +123,14 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
         "read-only review page and its JSON, off for none (default: :9414)",
         ":9414",
     )
-    _flag(run, env, "--page-pool-labels", "KEYS", "node labels that name a pool, comma-separated")
-    _flag(run, env, "--page-hosts", "NAMES", "public host names the page answers to (ingress)")
-    _flag(run, env, "--page-rack-labels", "KEYS", "node labels that name a rack, comma-separated")
-    policy = commands.add_parser("policy", help="check, show or compare policy files")
+    _flag(
+        run, env, "--page-pool-labels", "KEYS", "node labels that name a pool, comma-separated", ""
+    )
+    _flag(run, env, "--page-hosts", "NAMES", "public host names the page answers to (ingress)", "")
+    _flag(
+        run, env, "--page-rack-labels", "KEYS", "node labels that name a rack, comma-separated", ""
+    )
+    policy = commands.add_parser("policy", help="check or show policy files")
     actions = policy.add_subparsers(dest="action", required=True, metavar="ACTION")
     check = actions.add_parser("check", help="say whether a policy file is valid, and why not")
     rbac = actions.add_parser(
@@ -141,14 +145,6 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
         metavar="FILE",
         help="a policy, its ConfigMap, or what kustomize or helm build; - for standard input",
     )
-    diff = actions.add_parser(
-        "diff",
-        help="say what differs between two policies, in effect",
-        description="Each value in effect that differs, by path: as in OLD -> as in NEW. Ends "
-        "with 1 where any does, with 0 where none does.",
-    )
-    diff.add_argument("before", metavar="OLD", help="as for check; the word default: no policy")
-    diff.add_argument("after", metavar="NEW", help="as for check; the word default: no policy")
     actions.add_parser("schema", help="print the JSON Schema of a policy file, for editors")
     show = actions.add_parser("show", help="print the policy in effect, defaults included")
     show.add_argument("file", metavar="FILE", nargs="?", help="as for check")
@@ -173,23 +169,12 @@ def _flag(
 def run_settings(arguments: argparse.Namespace, env: Mapping[str, str]) -> RemediatorSettings:
     """The settings of `run`."""
     host = socket.gethostname()
-    return RemediatorSettings(
-        policy=arguments.policy,
-        kubeconfig=arguments.kubeconfig,
-        shadow=arguments.shadow,
-        builtin_validation=arguments.builtin_validation,
-        listen=arguments.listen,
-        namespace=arguments.namespace
-        or env.get("POD_NAMESPACE")
-        or _own_namespace()
-        or DEFAULT_NAMESPACE,
-        identity=arguments.identity or env.get("POD_NAME") or f"{host}-{os.getpid()}",
-        node_name=arguments.node_name or "",
-        page_listen=arguments.page_listen,
-        page_pool_labels=arguments.page_pool_labels or "",
-        page_rack_labels=arguments.page_rack_labels or "",
-        page_hosts=arguments.page_hosts or "",
+    given = {one.name: getattr(arguments, one.name) for one in fields(RemediatorSettings)}
+    given["namespace"] = (
+        arguments.namespace or env.get("POD_NAMESPACE") or _own_namespace() or DEFAULT_NAMESPACE
     )
+    given["identity"] = arguments.identity or env.get("POD_NAME") or f"{host}-{os.getpid()}"
+    return RemediatorSettings(**given)
 
 
 def _own_namespace() -> str:

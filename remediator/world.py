@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from heapq import heappop, heappush
 
 from remediator.kube.api import Api
 from remediator.kube.caches import Caches
@@ -66,8 +65,6 @@ class World:
         """Those that have not ended: asked for at every look, however much history is kept."""
         self.counting: dict[str, QuarantineView] = {}
         """Sessions by name that the fleet rules may still count, however much history is kept."""
-        self._counted_until: list[tuple[float, str]] = []
-        """A heap of when ended sessions stop to count."""
         self.deleted: dict[str, tuple[QuarantineView, ...]] = {}
         """Sessions that vanished while open, by node name."""
         self._vanished: dict[str, float] = {}
@@ -198,7 +195,8 @@ class World:
             self.counting.pop(before.name, None)
         if after is not None:
             self._index(after, after)
-            self._count(after)
+            if counts_until(after, self._policy()) > self._clock.now():
+                self.counting[after.name] = after
         elif before is not None and is_open(before):
             known = self.deleted.get(before.spec.node_name, ())
             self.deleted[before.spec.node_name] = (*known, before)[-_DELETIONS_KEPT:]
@@ -289,29 +287,16 @@ class World:
         self.lost_pauses |= {name: pause for name, (pause, _) in vanished.items()}
         return len(vanished)
 
-    def _count(self, session: QuarantineView) -> None:
-        until = counts_until(session, self._policy())
-        if until > self._clock.now():
-            self.counting[session.name] = session
-            if not is_open(session):
-                heappush(self._counted_until, (until, session.name))
-
-    def drop_uncounted(self) -> None:
-        """Leave out the ended sessions whose windows are over."""
+    def recount(self) -> None:
+        """Leave out the ended sessions whose windows are over, and after a new policy count those
+        whose windows are not.
+        """
         now, policy = self._clock.now(), self._policy()
-        while self._counted_until and self._counted_until[0][0] <= now:
-            _, name = heappop(self._counted_until)
-            session = self.counting.get(name)
-            # It may have been taken up again, and have ended again, since.
-            if session is not None and counts_until(session, policy) <= now:
-                del self.counting[name]
-
-    def count_anew(self) -> None:
-        """The policy's windows may have changed."""
-        self.counting.clear()
-        self._counted_until.clear()
-        for session in self.caches.quarantines.items.values():
-            self._count(session)
+        self.counting = {
+            name: session
+            for name, session in self.caches.quarantines.items.items()
+            if counts_until(session, policy) > now
+        }
 
     def learn_session(self, session: QuarantineView) -> None:
         """Take in a session that a write returned."""

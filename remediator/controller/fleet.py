@@ -45,7 +45,7 @@ class Fleet(EdgePart):
         self.verdict = FleetVerdict()
         self._wake = wake
         self._dirty = True
-        self._judged_at = float("-inf")
+        self._judged_at = self._recounted_at = float("-inf")
         self._took_s = 0.0
         self._changed = asyncio.Event()
         self._mark_waits = False
@@ -124,7 +124,9 @@ class Fleet(EdgePart):
     def _judge(self) -> None:
         began = self._clock.elapsed()
         before, phases = self.verdict, self._phases
-        self._world.drop_uncounted()
+        if began - self._recounted_at >= _LONGEST_S:
+            self._world.recount()
+            self._recounted_at = began
         sessions = self._world.counting
         self._phases = {name: s.status.phase for name, s in sessions.items() if is_open(s)}
         self._dirty = self._mark_waits = False

@@ -8,7 +8,6 @@ also knows what has the right type and makes no sense. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from enum import StrEnum
 from types import UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
@@ -105,37 +104,3 @@ def _bounds(meta: msgspec.Meta) -> Schema:
     """The range of a number in the terms of JSON Schema."""
     terms = {"minimum": meta.ge, "exclusiveMinimum": meta.gt, "maximum": meta.le}
     return {name: value for name, value in terms.items() if value is not None}
-
-
-def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
-    """`budget.maxNew.count: 3 -> 5`, one for each value in effect that differs, by path. What is
-    empty in one and is not in the other is no difference.
-    """
-    before, after = dict(_leaves(old, "")), dict(_leaves(new, ""))
-    return [
-        f"{path}: {_shown(before.get(path))} -> {_shown(after.get(path))}"
-        for path in sorted(before.keys() | after.keys())
-        if before.get(path) != after.get(path)
-    ]
-
-
-def _leaves(value: object, path: str) -> list[tuple[str, object]]:
-    """Each value that is not empty, by its path."""
-    if isinstance(value, Mapping):
-        inner = [(f"{path}.{key}" if path else str(key), item) for key, item in value.items()]
-    elif isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
-        inner = [(f"{path}[{at}]", item) for at, item in enumerate(value)]
-    else:
-        return [] if value in (None, "", [], ()) else [(path, value)]
-    return [leaf for at, item in inner for leaf in _leaves(item, at)]
-
-
-def _shown(value: object) -> str:
-    """As YAML writes it."""
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_shown, value))}]"
-    if isinstance(value, float):
-        return f"{value:g}"
-    if value is None:
-        return "(nothing)"
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 
@@ -15,7 +13,6 @@ from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.fleet.fleet_health_objects import XID_79
 from tests.support.remediator.remediator_process import (
     QUICK,
-    REPOSITORY,
     RemediatorProcess,
     leads,
     marks_of,
@@ -24,7 +21,6 @@ from tests.support.remediator.remediator_process import (
     running,
     sessions,
 )
-from tests.support.run.warm_start import WarmProcess
 
 POOL = Pool(name="gpu", nodes=4)
 NAMES = [f"gpu-000{number}" for number in range(4)]
@@ -191,16 +187,3 @@ async def test_missing_definitions_are_named_with_the_remedy(tmp_path):
         with running(one):
             await says(one, "gpuquarantines.gpuward.io is missing")
             await is_unready(one, "kubectl apply -k daemonset/crds")
-
-
-def test_a_program_used_wrongly_ends_with_64_and_one_sentence():
-    with WarmProcess(
-        [sys.executable, "-m", "remediator.cli", "run", "--kubeconfig", "/nowhere"],
-        cwd=REPOSITORY,
-        env={"PATH": "/usr/bin"},
-        stderr=subprocess.PIPE,
-    ) as ended:
-        said = ended.communicate(timeout=30)[1].decode()
-    assert ended.returncode == 64
-    assert "/nowhere does not exist" in said
-    assert "Traceback" not in said

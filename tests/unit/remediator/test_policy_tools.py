@@ -42,16 +42,6 @@ def test_a_dash_is_standard_input(text, code, monkeypatch, capsys):
     assert said.err.count("\n") == (1 if code else 0)
 
 
-def test_two_policies_are_compared_in_effect(tmp_path, capsys):
-    path = tmp_path / "map.yaml"
-    path.write_text(MAP)
-    assert main(["policy", "diff", "default", str(path)]) == 1
-    assert capsys.readouterr().out == "drain.settle: 5s -> 7s\nmode: Shadow -> Enforce\n"
-    assert main(["policy", "diff", str(path), str(path)]) == 0
-    assert "the same policy is in effect" in capsys.readouterr().out
-    assert main(["policy", "diff", str(path), str(tmp_path / "no")]) == 64
-
-
 def test_walk_show_takes_what_check_takes_and_says_when_it_shows_the_defaults(tmp_path, capsys):
     """Five runbooks took the defaults for the policy in force."""
     path = tmp_path / "map.yaml"

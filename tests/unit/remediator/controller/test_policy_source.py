@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from remediator.controller.leader_status import SelfReport
 from remediator.controller.policy_source import PolicySource
 from remediator.kube.answer import Answer
@@ -87,24 +85,6 @@ def test_one_that_had_a_good_one_says_since_when_it_goes_on_by_that(tmp_path: Pa
     file.write_text("mode: Enforce\n# mended\n")
     replica.look(clock)
     assert replica.trouble == ""
-
-
-@pytest.mark.parametrize(
-    ("text", "shadow", "expected"),
-    [
-        ("mode: Enforce\n", False, 0.0),
-        ("mode: Shadow\n", False, 0.0),
-        (TYPO, False, 1.0),
-        (TYPO, True, 0.0),
-    ],
-)
-def test_shadow_that_nobody_asked_for_is_a_number_that_alerts_can_tell_from_the_other(
-    tmp_path: Path, text: str, shadow: bool, expected: float
-) -> None:
-    file, metrics = tmp_path / "policy.yaml", Metrics()
-    file.write_text(text)
-    PolicySource(str(file), shadow=shadow, metrics=metrics, on_change=lambda policy: None).start()
-    assert metrics.registry.get_sample_value("gpuward_policy_unread") == expected
 
 
 def of_file(path: Path, text: str) -> PolicySource:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 import msgspec
 import pytest
@@ -25,21 +24,6 @@ async def cluster(tmp_path):
         yield found
 
 
-async def test_free_pods_go_at_once_and_terminating_ones_are_not_asked_again(cluster):
-    async with draining(cluster) as setting:
-        await setting.add_session("n1")
-        for number in range(3):
-            await setting.add_pod(f"p{number}", "n1")
-        await setting.add_pod("other", "n2")
-        setting.drains.steer("n1", Evicting.GO)
-        await until(lambda: setting.memory("n1") and setting.memory("n1").evicted == 3)
-        await until(lambda: len(setting.woken) >= 3)
-        assert setting.evictions() == 3
-        pods, _ = await setting.client.list(PODS)
-        staying = [p["metadata"]["name"] for p in pods if "deletionTimestamp" not in p["metadata"]]
-        assert staying == ["other"]
-
-
 async def test_nobody_is_asked_before_it_is_on_record(cluster):
     async with draining(cluster) as setting:
         await setting.add_session("n1", on_record=False)
@@ -53,69 +37,6 @@ async def test_nobody_is_asked_before_it_is_on_record(cluster):
         setting.world.learn_session(msgspec.structs.replace(session, status=status))
         setting.drains.steer("n1", Evicting.GO)
         await until(lambda: setting.evictions() == 1)
-
-
-async def test_s16_one_eviction_at_a_time_asks_a_full_budget_and_its_watch_opens_it(cluster):
-    async with draining(cluster) as setting:
-        await setting.add_budget("web", 0, minAvailable=2)
-        await until(lambda: "default/web" in setting.world.caches.pdbs.items)
-        for node in ("n1", "n2"):
-            await setting.add_session(node)
-            for number in range(2):
-                await setting.add_pod(f"web-{node}-{number}", node, app="web")
-        for node in ("n1", "n2"):
-            setting.drains.steer(node, Evicting.GO)
-        await until(lambda: setting.evictions(code=429) >= 1)
-        tried = setting.evictions()
-        assert tried <= 2, "four pods behind one full budget are one question"
-        await setting.allow("web", 2)
-        done = lambda: sum(setting.memory(n).evicted for n in ("n1", "n2"))  # noqa: E731
-        await until(lambda: done() == 2)
-        assert {setting.memory(node).evicted for node in ("n1", "n2")} == {1}
-
-
-async def test_a_permanent_block_is_planned_without_a_single_attempt(cluster):
-    async with draining(cluster) as setting:
-        await setting.add_budget("solo", 0, minAvailable=1)
-        await setting.allow("solo", 0, expected=1, desired=1, healthy=1)
-        await until(lambda: "default/solo" in setting.world.caches.pdbs.items)
-        await until(lambda: setting.world.caches.pdbs.items["default/solo"].status.expected_pods)
-        await setting.add_session("n1")
-        await setting.add_pod("solo", "n1")
-        setting.drains.steer("n1", Evicting.GO)
-        await until(lambda: setting.drains.plan("n1") and setting.drains.plan("n1").blocked)
-        assert setting.drains.plan("n1").blocked[0].pdb == "default/solo"
-        assert setting.drains.plan("n1").blocked[0].permanent
-        assert setting.evictions() == 0
-
-
-@pytest.mark.parametrize(
-    ("code", "message"),
-    [
-        pytest.param(404, "denied by guard", id="404 of a pod that is there"),
-        pytest.param(409, "UID in precondition: denied by guard", id="409 that names the UID"),
-        pytest.param(409, "denied by guard", id="409"),
-        pytest.param(500, "denied by guard", id="500"),
-        pytest.param(503, "denied by guard", id="503"),
-    ],
-)
-async def test_an_eviction_that_is_refused_with_any_code_is_reported_in_its_words(
-    cluster, code, message
-):
-    async with draining(cluster) as setting:
-        refused = cluster.server.faults.fail(
-            ApiError(code, "Conflict", message), method="POST", path="/eviction", times=None
-        )
-        await setting.add_session("n1")
-        await setting.add_pod("p", "n1")
-        setting.drains.steer("n1", Evicting.GO)
-        await until(lambda: setting.drains.plan("n1") and setting.drains.plan("n1").blocked)
-        (blocked,) = setting.drains.plan("n1").blocked
-        assert "denied by guard" in blocked.why
-        assert refused.hits <= 4
-        assert setting.memory("n1").evicted == 0
-        cluster.server.faults.clear()
-        await until(lambda: setting.memory("n1") and setting.memory("n1").evicted == 1)
 
 
 async def test_a_dry_run_asks_once_per_pod_and_ends_nothing(cluster):
@@ -235,32 +156,6 @@ async def test_a_node_that_vanished_is_not_drained(cluster):
         assert outcome.kind is EvictionKind.UNKNOWN
         assert "not read before the write: 404" in outcome.message
         assert setting.evictions() == 0
-
-
-async def test_force_says_why_before_it_deletes_and_keeps_a_second_of_grace(cluster):
-    async with draining(cluster) as setting:
-        setting.policy = FORCED
-        await setting.add_budget("web", 0, minAvailable=2)
-        await until(lambda: "default/web" in setting.world.caches.pdbs.items)
-        await setting.add_pod("web", "n1", started_at=LONG_AGO)
-        await setting.add_session("n1", started_at=LONG_AGO)
-        setting.drains.steer("n1", Evicting.GO)
-        await until(lambda: setting.memory("n1") and setting.memory("n1").forced)
-        pod = await setting.client.get(PODS, "web", "default")
-        told = next(c for c in pod["status"]["conditions"] if c["type"] == "DisruptionTarget")
-        assert told["status"] == "True"
-        assert pod["metadata"]["deletionTimestamp"]
-        changes = [
-            (r.verb, r.subresource)
-            for r in cluster.server.requests.mutations
-            if r.resource == "pods" and r.subresource != "eviction"
-        ]
-        assert changes == [("patch", "status"), ("delete", "")]
-        (deletion,) = [r for r in cluster.server.requests.mutations if r.verb == "delete"]
-        options = json.loads(deletion.body)
-        assert options["preconditions"]["uid"] == pod["metadata"]["uid"]
-        assert options["gracePeriodSeconds"] >= 1
-        assert 'result="Forced"' in cluster.metrics.page().decode()
 
 
 async def test_force_deletes_nothing_whose_condition_could_not_be_set(cluster):

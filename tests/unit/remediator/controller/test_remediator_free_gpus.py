@@ -65,33 +65,6 @@ async def without_room(cluster, *pods):
     return {pod.metadata.name for pod in pods if pod.uid in uids}
 
 
-async def test_what_fits_on_the_emptiest_other_node_has_room(cluster):
-    await add_pod(cluster, "busy", "full", 8)
-    await add_pod(cluster, "half", "roomy", 4)
-    small = await add_pod(cluster, "small", "sick", 4)
-    big = await add_pod(cluster, "big", "sick", 5)
-    assert await without_room(cluster, small, big) == {"big"}
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        pytest.param({"spec": {"unschedulable": True}}, id="cordoned"),
-        pytest.param(
-            {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}, id="lost"
-        ),
-    ],
-)
-async def test_a_node_that_takes_no_pods_has_no_room(cluster, spoil):
-    await add_pod(cluster, "busy", "full", 8)
-    for part, value in spoil.items():
-        await cluster.client.patch(
-            NODES, "roomy", {part: value}, subresource="status" if part == "status" else None
-        )
-    pod = await add_pod(cluster, "p", "sick", 1)
-    assert await without_room(cluster, pod) == {"p"}
-
-
 async def test_finished_pods_hold_no_gpus(cluster):
     await add_pod(cluster, "busy", "full", 8)
     await add_pod(cluster, "done", "roomy", 8, phase="Succeeded")
@@ -105,12 +78,6 @@ async def test_without_gpu_pods_nobody_is_asked(cluster):
     assert await without_room(cluster, pod) == set()
     # The watch of the agents' pods lists once.
     assert cluster.server.requests.count(verb="list", resource="pods") <= before + 1
-
-
-async def test_two_pods_do_not_get_the_same_place(cluster):
-    await add_pod(cluster, "busy", "full", 8)
-    first, second = [await add_pod(cluster, name, "sick", 8) for name in ("a", "b")]
-    assert await without_room(cluster, first, second) == {"b"}
 
 
 async def test_who_left_a_moment_ago_still_needs_its_place(cluster):

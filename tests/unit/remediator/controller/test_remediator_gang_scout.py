@@ -12,7 +12,6 @@ from remediator.controller.drain_reads import DrainLook
 from remediator.controller.gangs import GangScout, KueueWorkloads
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
-from rules.policy.reader import load_policy
 from tests.support.remediator.edge import QUARANTINES, edge
 from tests.support.remediator.edge_world import edge_world
 from tests.support.remediator.scripted_server import until
@@ -115,15 +114,6 @@ async def test_gangs_of_waiting_nodes_are_found_and_others_are_not_read(cluster)
         assert len(scouting.told) == 1, "nothing new is no news"
 
 
-async def test_pods_without_gpus_make_no_gang_and_the_node_counts_as_read(cluster):
-    await add_worker(cluster, "w0", "n1", gpus=0)
-    async with edge_world(cluster, POLICY) as setting:
-        scouting = Scouting(setting)
-        await open_session(setting, "n1")
-        await scouting.scout.sweep()
-        assert setting.world.gangs == {"n1": ()}
-
-
 async def test_what_kueue_replaces_is_news_when_it_begins_and_when_it_ends(cluster):
     await add_worker(cluster, "w0", "n1")
     async with edge_world(cluster, POLICY) as setting:
@@ -152,30 +142,3 @@ async def test_a_node_that_cannot_be_read_stays_unread_and_the_next_is_read(clus
         assert len(setting.world.gangs) == 1
         await scouting.scout.sweep()
         assert set(setting.world.gangs) == {"n1", "n2"}, "a turn waits 10 s for the answer"
-
-
-async def test_a_node_that_waits_no_more_is_forgotten(cluster):
-    async with edge_world(cluster, POLICY) as setting:
-        scouting = Scouting(setting)
-        await open_session(setting, "n1")
-        await scouting.scout.sweep()
-        assert "n1" in setting.world.gangs
-        await cluster.client.delete(QUARANTINES, "s-n1")
-        await until(lambda: not setting.world.sessions.get("n1"))
-        await scouting.scout.sweep()
-        assert setting.world.gangs == {}
-
-
-async def test_a_node_that_the_policy_only_cordons_by_now_is_not_read(cluster):
-    """The level in the session was right when it was written."""
-    await add_worker(cluster, "w0", "n1")
-    only = load_policy(
-        {"mode": "Enforce", "reasons": {"Xid79GPUFallenOffBus": {"level": "Cordon"}}}
-    )
-    assert isinstance(only, Policy)
-    async with edge_world(cluster, only) as setting:
-        scouting = Scouting(setting)
-        cause = {"source": "Detector", "reason": "Xid79GPUFallenOffBus", "incident": "i"}
-        await open_session(setting, "n1", causes=[cause])
-        await scouting.scout.sweep()
-        assert not setting.world.gangs

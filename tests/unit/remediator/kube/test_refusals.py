@@ -89,15 +89,6 @@ def test_any_answer_that_lasts_for_half_a_minute_is_a_refusal(write: d.Write) ->
     assert refusal.permanent is (write is not LABEL), "nobody has to come for a label"
 
 
-def test_attempts_that_are_far_apart_are_not_in_a_row() -> None:
-    clock = VirtualClock()
-    kept = Refusals(clock)
-    for _ in range(9):
-        kept.note(MARK, answer(409))
-        clock.at += 300
-    assert kept.of("n") == {}
-
-
 def test_a_request_that_is_gone_was_taken_back() -> None:
     kept = Refusals(VirtualClock())
     taken_back = SetRepairCondition(
@@ -113,12 +104,6 @@ def test_each_kind_of_write_and_each_node_stands_for_itself() -> None:
     kept.note(LABEL, answer(200))
     assert set(kept.of("n")) == {NodeWrite.MARK}
     assert kept.of("m") == {}
-
-
-def test_writes_on_other_objects_are_none_of_its_business() -> None:
-    kept = Refusals(VirtualClock())
-    kept.note(d.DeleteSession(name="s", node="n", uid="u"), answer(403))
-    assert kept.of("n") == {}
 
 
 def test_what_waits_for_its_turn_outlives_the_last_look() -> None:

@@ -22,7 +22,6 @@ AGENT, REMEDIATOR = (agent, "gpuward-agent"), (remediator, "gpuward-remediator")
         (AGENT, "chek", "", "there is no command 'chek'; did you mean check?"),
         (AGENT, "--jsno check", "", "unrecognized arguments: --jsno"),
         (REMEDIATOR, "run --lsiten=:1", " run", "did you mean --listen?"),
-        (REMEDIATOR, "policy diff a b c", " policy diff", "c; it takes OLD and NEW"),
         (REMEDIATOR, "policy chek", " policy", "there is no action 'chek'; did you mean check?"),
         (REMEDIATOR, "fleet", "", "there is no command 'fleet'"),
     ],
