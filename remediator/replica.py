@@ -14,13 +14,12 @@ from remediator.controller.drains import Drains
 from remediator.controller.fleet import Fleet
 from remediator.controller.gangs import GangScout, KueueWorkloads
 from remediator.controller.housekeeping import Housekeeping
-from remediator.controller.leader_status import SelfReport
 from remediator.controller.loop import ControlLoop, WorkQueue
 from remediator.controller.maintenance_leases import MaintenanceLeases
 from remediator.controller.new_nodes import NewNodeTests
 from remediator.controller.node_cycle import CycleSenses, NodeCycle
 from remediator.controller.node_reads import NodeReads
-from remediator.controller.policy_source import PolicySource
+from remediator.controller.policy_source import LeaderReport, PolicySource
 from remediator.controller.records import RecordKeeping, session_nodes
 from remediator.kube.access import Access
 from remediator.kube.answer import LONGEST_S
@@ -122,7 +121,7 @@ class Replica:
             time_known=lambda: not self.clock.skew.undecided,
             on_start=self._took_over,
             on_stop=self._deposed,
-            says=SelfReport(
+            says=LeaderReport(
                 self.clock, self.ready, self.world.refusals.unsaid, self.policy
             ).annotations,
         )

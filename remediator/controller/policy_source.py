@@ -1,4 +1,6 @@
-"""The policy in effect: the file as read at the start, and again whenever it changes.
+"""The policy in effect, and what the leader reports of itself on its Lease.
+
+The policy is the file as read at the start, and again whenever it changes.
 
 Missing or invalid since the start: mode Shadow, by an accident that is told apart from a Shadow
 that somebody chose (`rules.policy.policy`): what comes meanwhile waits. Invalid at a reload: the
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import structlog
@@ -16,8 +19,10 @@ import structlog
 from remediator.kube.clock import Clock
 from remediator.metrics import Metrics
 from remediator.policy_file import read_policy
+from rules.api.nodes import LeaderStatus
 from rules.api.quarantine import Mode
 from rules.api.timestamps import utc
+from rules.catalog.why_not import Refusal
 from rules.policy.policy import Policy, UnreadPolicy, by_accident, with_installed
 
 _LOG = structlog.get_logger()
@@ -148,3 +153,52 @@ class PolicySource:
         except OSError:
             return None
         return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+_LASTS_S: Final = 5.0
+"""A list that is made anew is no news: what is over by the next renewals is not told."""
+
+
+class LeaderReport:
+    """Annotations of the Lease: since when this replica cannot act, and what is wrong with its
+    policy.
+
+    Where its ClusterRoleBinding was deleted it still has the Lease, which a Role of its own
+    namespace grants: from there people learn that nothing they wait for happens.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        unable: Callable[[], str],
+        unsaid: Callable[[], Refusal | None],
+        policy: PolicySource,
+    ) -> None:
+        """`unable` says why nothing could be done to a node now, "" while it could; `unsaid` what
+        no session can say, since it may not be written.
+        """
+        self._clock = clock
+        self._unable = unable
+        self._unsaid = unsaid
+        self._policy = policy
+        self._since: float | None = None
+
+    def annotations(self) -> dict[str, str]:
+        """What is to stand on the Lease now."""
+        refused, now = self._unsaid(), self._clock.now()
+        why = _clause(self._unable()) or (refused.why if refused is not None else "")
+        self._since = None if not why else now if self._since is None else self._since
+        lasts = self._since is not None and now - self._since >= _LASTS_S
+        wrong = self._policy.wrong
+        return LeaderStatus(
+            unable=why if lasts else "",
+            unable_since=self._since,
+            unread=wrong if self._policy.unread else "",
+            last_good="" if self._policy.unread else wrong,
+        ).annotations()
+
+
+def _clause(sentence: str) -> str:
+    """As a part of another sentence, which it does not begin."""
+    named = sentence[1:2].isupper()  # an abbreviation keeps its capitals
+    return sentence if named else f"{sentence[:1].lower()}{sentence[1:]}"

@@ -32,13 +32,13 @@ _Seen = tuple[tuple[str, int, int, int] | None, ...]
 
 
 class _Credentials(msgspec.Struct, frozen=True, rename="camel"):
-    token: str = ""
-    client_certificate_data: str = ""
-    client_key_data: str = ""
+    token: str | None = None
+    client_certificate_data: str | None = None
+    client_key_data: str | None = None
 
 
 class _ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
-    status: _Credentials = _Credentials()
+    status: _Credentials | None = None
 
 
 class Access:
@@ -97,10 +97,10 @@ class Access:
         token = config.token
         if config.exec_login is not None:
             given = await _log_in(config, config.exec_login)
-            token = given.token
+            token = given.token or ""
             if given.client_certificate_data:
                 certificate = Material(data=given.client_certificate_data.encode())
-                key = Material(data=given.client_key_data.encode())
+                key = Material(data=(given.client_key_data or "").encode())
                 config = msgspec.structs.replace(config, client_cert=certificate, client_key=key)
         try:
             token = _read(config.token_file) or token
@@ -147,7 +147,7 @@ async def _log_in(config: KubeConfig, login: ExecLogin) -> _Credentials:
             why = f"it ended with status {process.returncode}"
         else:
             found = msgspec.json.decode(printed, type=_ExecCredential).status
-            if found.token or found.client_certificate_data:
+            if found and (found.token or found.client_certificate_data):
                 return found
     except TimeoutError:
         process.kill()

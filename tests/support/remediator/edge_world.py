@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 from remediator.controller.node_cycle import CycleSenses, NodeCycle
 from remediator.controller.node_reads import NodeReads
@@ -20,7 +21,13 @@ from rules.policy.policy import Policy
 from rules.session.observation import Permit
 from tests.support.remediator.edge import QUARANTINES
 from tests.support.remediator.scripted_server import until
-from tests.support.remediator.some_edge import some_edge
+
+
+def some_edge(clock: Any, **parts: Any) -> Edge:
+    """What is not named is not there; it leads, and surprises are counted nowhere."""
+    nothing: dict[str, Any] = dict.fromkeys(Edge.__slots__)
+    given = {"may_act": lambda: True, "isolation": Isolation(clock), **parts}
+    return Edge(**{**nothing, **given, "clock": clock})
 
 
 class Leader:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from remediator.controller.leader_status import SelfReport
-from remediator.controller.policy_source import PolicySource
+from remediator.controller.policy_source import LeaderReport, PolicySource
 from remediator.kube.answer import Answer
 from remediator.kube.refusals import Refusals
 from remediator.metrics import Metrics
@@ -101,7 +100,7 @@ def nothing() -> Refusal | None:
 def test_it_says_since_when_it_cannot_act_once_that_lasts(tmp_path: Path) -> None:
     clock, why = VirtualClock(), "Listing nodes is refused (403)."
     policy = of_file(tmp_path / "policy.yaml", "mode: Enforce\n")
-    report = SelfReport(clock, lambda: why, nothing, policy)
+    report = LeaderReport(clock, lambda: why, nothing, policy)
     began = clock.now()
     assert report.annotations() == {}, "a list made anew is no news"
     clock.at += 6
@@ -120,14 +119,14 @@ def test_it_says_since_when_it_cannot_act_once_that_lasts(tmp_path: Path) -> Non
 def test_it_tells_shadow_by_accident_from_the_last_good_policy(tmp_path: Path) -> None:
     clock, file = VirtualClock(), tmp_path / "policy.yaml"
     policy = of_file(file, "budgit: {}\n")
-    said = leader_status(SelfReport(clock, lambda: "", nothing, policy).annotations())
+    said = leader_status(LeaderReport(clock, lambda: "", nothing, policy).annotations())
     assert "budgit is not a known key" in said.unread
     assert said.last_good == ""
 
     policy = of_file(file, "mode: Enforce\n")
     file.write_text("budgit: {}\n")
     policy.look(clock)
-    said = leader_status(SelfReport(clock, lambda: "", nothing, policy).annotations())
+    said = leader_status(LeaderReport(clock, lambda: "", nothing, policy).annotations())
     assert "budgit is not a known key" in said.last_good
     assert said.unread == ""
 
@@ -136,7 +135,7 @@ def test_what_no_session_can_say_is_said(tmp_path: Path) -> None:
     clock = VirtualClock()
     policy = of_file(tmp_path / "policy.yaml", "mode: Enforce\n")
     refusals = Refusals(clock)
-    report = SelfReport(clock, lambda: "", refusals.unsaid, policy)
+    report = LeaderReport(clock, lambda: "", refusals.unsaid, policy)
     opened = CreateSession(name="s", spec=QuarantineSpec(node_name="gpu-1"))
     refusals.note(opened, Answer(code=403, body=b'{"kind":"Status","message":"is forbidden"}'))
     report.annotations()

@@ -39,6 +39,25 @@ async def test_nobody_is_asked_before_it_is_on_record(cluster):
         await until(lambda: setting.evictions() == 1)
 
 
+async def test_s16_one_eviction_at_a_time_asks_a_full_budget_and_its_watch_opens_it(cluster):
+    async with draining(cluster) as setting:
+        await setting.add_budget("web", 0, minAvailable=2)
+        await until(lambda: "default/web" in setting.world.caches.pdbs.items)
+        for node in ("n1", "n2"):
+            await setting.add_session(node)
+            for number in range(2):
+                await setting.add_pod(f"web-{node}-{number}", node, app="web")
+        for node in ("n1", "n2"):
+            setting.drains.steer(node, Evicting.GO)
+        await until(lambda: setting.evictions(code=429) >= 1)
+        tried = setting.evictions()
+        assert tried <= 2, "four pods behind one full budget are one question"
+        await setting.allow("web", 2)
+        done = lambda: sum(setting.memory(n).evicted for n in ("n1", "n2"))  # noqa: E731
+        await until(lambda: done() == 2)
+        assert {setting.memory(node).evicted for node in ("n1", "n2")} == {1}
+
+
 async def test_a_dry_run_asks_once_per_pod_and_ends_nothing(cluster):
     async with draining(cluster) as setting:
         await setting.add_session("n1")

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from remediator.controller.loop import ControlLoop, WorkQueue
 from remediator.controller.node_cycle import Looked
-from tests.support.remediator.some_edge import some_edge
+from tests.support.remediator.edge_world import some_edge
 from tests.support.remediator.virtual_clock import VirtualClock
 
 

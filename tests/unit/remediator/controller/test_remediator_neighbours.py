@@ -12,7 +12,7 @@ from remediator.kube.other_apis import ApiGroups
 from rules.drain.gangs import Gang
 from rules.session.owners import MAINTENANCE_NAMESPACE as NAMESPACE
 from tests.support.remediator.edge import edge
-from tests.support.remediator.some_edge import some_edge
+from tests.support.remediator.edge_world import some_edge
 
 WORKLOADS = Resource("kueue.x-k8s.io", "v1beta1", "workloads", True, "Workload")
 LLM = Gang(kind="JobSet", namespace="team-a", name="llm", topology_aware=True)

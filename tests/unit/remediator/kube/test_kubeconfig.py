@@ -88,7 +88,7 @@ async def test_a_login_program_is_told_of_the_cluster_and_gives_the_token(tmp_pa
     ("asked", "why"),
     [
         (login("import sys; sys.exit(3)"), "ended with status 3"),
-        (login("print('{}')"), "printed no credentials"),
+        (login('print(\'{"status": {"token": null}}\')'), "printed no credentials"),
         (login("print('hello')"), "did not print an ExecCredential"),
         (login("", command="/nowhere/login", installHint="Install it."), "No such file.*Install"),
     ],
