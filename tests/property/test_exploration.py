@@ -17,9 +17,17 @@ from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.session import status as st
 from rules.session.case import Case
 from rules.session.snapshot import FleetSnapshot
-from tests.support.exploration.search import Exploration, Report, play
+from tests.support.exploration.search import (
+    EVERYBODY,
+    FOREIGN,
+    PEOPLE,
+    Exploration,
+    Report,
+    exploration,
+    play,
+    start_of,
+)
 from tests.support.exploration.state import State, canonical, mirrored
-from tests.support.exploration.worlds import EVERYBODY, FOREIGN, PEOPLE, exploration, start_of
 
 GANG: dict[str, Any] = {"gang": True, "at_most": 2}
 LATER = frozenset({"person uncordons", "leader"})

@@ -25,7 +25,6 @@ from rules.session.causes import worst
 from rules.session.observation import Permit, is_open, observe, sessions_by_node
 from rules.session.snapshot import FleetSnapshot
 from tests.support.exploration.packing import NODES, NOW, Moment, pack, unpack
-from tests.support.exploration.patching import patched
 from tests.support.exploration.sight import GANG_OWNER, REPLICA_SET, Sight
 from tests.support.exploration.state import (
     NOW_MOMENT,
@@ -33,6 +32,7 @@ from tests.support.exploration.state import (
     Ghost,
     SessionState,
     State,
+    patched,
     pdb_view,
     pod_uid,
     pod_view,

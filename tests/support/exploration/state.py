@@ -5,6 +5,7 @@ Everything is immutable and hashable; `packing` says how moments and names are k
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ import msgspec
 
 from rules.api.health import HealthStatus, IncidentStatus, PublisherPod, SourceStatus
 from rules.api.metadata import LabelSelector, ObjectMeta, TimedMeta
-from rules.api.names import ANNOTATION_SESSION, LABEL_GPUS
+from rules.api.names import ANNOTATION_SESSION, COMPONENT_REMEDIATOR, LABEL_GPUS
 from rules.api.nodes import FreshNode, HealthView, NodeView, QuarantineView
 from rules.api.pods import PodCondition, PodMeta, PodSpec, PodStatus, PodView
 from rules.api.quarantine import QuarantineSpec, QuarantineStatus
@@ -336,3 +337,37 @@ def pdb_view(minimum: int, pods: tuple[PodState, ...]) -> PdbView:
             expected_pods=len(pods),
         ),
     )
+
+
+def patched(node: NodeState, body: dict[str, Any], index: int) -> NodeState:
+    """The node after a merge patch of ours."""
+    metadata, spec = body["metadata"], body.get("spec", {})
+    annotations = {
+        key: pack(json.loads(value), index)
+        if key == ANNOTATION_SESSION and value is not None
+        else value
+        for key, value in metadata.get("annotations", {}).items()
+    }
+    managers = node.managers
+    cordoned = node.cordoned
+    if "unschedulable" in spec:
+        cordoned = bool(spec["unschedulable"])
+        if cordoned != node.cordoned:
+            managers = ((COMPONENT_REMEDIATOR, NOW_MOMENT),) if cordoned else ()
+    taints = node.taints
+    if "taints" in spec:
+        taints = tuple((t["key"], t.get("value", "")) for t in spec["taints"] or ())
+    return node._replace(
+        labels=_merged(node.labels, metadata.get("labels", {})),
+        annotations=_merged(node.annotations, annotations),
+        cordoned=cordoned,
+        managers=managers,
+        taints=taints,
+    )
+
+
+def _merged(
+    old: tuple[tuple[str, Any], ...], patch: dict[str, Any]
+) -> tuple[tuple[str, Any], ...]:
+    merged = {**dict(old), **patch}
+    return tuple(sorted((key, value) for key, value in merged.items() if value is not None))

@@ -9,9 +9,19 @@ import msgspec
 import pytest
 
 from hack.sim.cluster.store.selectors import parse_label_selector
+from rules.api.evidence import EvidenceView, session_of
 from rules.api.health import plain
 from rules.api.mark import read_note
-from rules.api.nodes import FreshNode, HealthView, NodeView, PauseView
+from rules.api.names import ANNOTATION_SESSION
+from rules.api.nodes import (
+    MAX_WORDS,
+    FreshNode,
+    HealthView,
+    LeaderStatus,
+    NodeView,
+    PauseView,
+    leader_status,
+)
 from rules.api.object_name import (
     BadSegmentError,
     api_path,
@@ -328,3 +338,50 @@ def test_null_is_a_field_that_is_not_there(kind: type) -> None:
 
 def test_every_word_for_a_write_completes_a_sentence() -> None:
     assert all(word.value[0].islower() for word in NodeWrite)
+
+
+NAMED = b'{"metadata":{"name":"s"},"spec":%s}'
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        b"[]", b"1", b"null", b'"text"', b"{}", b'{"sha256":1}', b'{"sha256":"x"}',
+        b'{"sha256":["x"],"session":{"a":1}}', b'{"session":1e400}',
+        b'{"a":' * 500 + b"1" + b"}" * 500,
+        b'{"sha256":"' + b"f" * 100_000 + b'"}', b'{"kernelLog":"\\ud800"}',
+    ],
+)  # fmt: skip
+def test_what_is_no_evidence_is_not_whole(spec: bytes) -> None:
+    found = understand(NAMED % spec, EvidenceView).value
+    if found is None:
+        return
+    assert not found.whole
+    assert isinstance(found.says("session"), str)
+    assert isinstance(found.says("nodeName"), str)
+
+
+@pytest.mark.parametrize(
+    "note",
+    ["", "{", "[]", '{"session":1}', '{"session":"../nodes"}', '{"session":"A B"}',
+     '{"session":"s"'
+     + " " * 5000 + "}", '{"session":"' + "s" * 300 + '"}'],
+)  # fmt: skip
+def test_a_note_that_names_no_possible_session_asks_for_no_evidence(note: str) -> None:
+    assert session_of({ANNOTATION_SESSION: note}) == ""
+
+
+def test_it_comes_back_as_it_was_written() -> None:
+    since = parse_time("2026-11-23T21:11:00Z")
+    word = LeaderStatus(unable="nodes: 403", unable_since=since, last_good="budgit is not known")
+    assert leader_status(word.annotations()) == word
+    assert LeaderStatus().annotations() == {}
+    assert leader_status({"other": "x"}) == LeaderStatus()
+
+
+def test_what_others_wrote_there_is_bounded_and_printable() -> None:
+    said = leader_status({"gpuward.io/unable": "no time\x1b[2J" + "x" * 10_000})
+    assert said.unable.startswith("no time\\x1b[2J")
+    assert len(said.unable) <= MAX_WORDS + 8
+    assert said.unable_since is None
+    assert leader_status({"gpuward.io/unable": "2026-11-23T21:11:00Z"}).unable == ""

@@ -10,11 +10,8 @@ from rules.api.quarantine import BlockedBy, Cause, DrainStatus, PodNote, Pods, p
 from rules.api.sentences import (
     blocked_clause,
     bounded,
-    causes_clause,
     draining,
-    marked,
     pending,
-    shadowed,
     shortened,
     some,
 )
@@ -63,31 +60,6 @@ def test_the_permanent_block_comes_first_whatever_the_order() -> None:
     text = blocked_clause(blocks)
     assert text == blocked_clause(blocks[::-1])
     assert text == "blocked by PDB b/ever and 1 more (permanent: never, owner Job b/x): relax it"
-
-
-def test_people_and_detectors_read_differently() -> None:
-    causes = [
-        Cause(source="Detector", reason="Xid79", severity="Fatal"),
-        Cause(source="Human", reason="Requested", by="ada"),
-    ]
-    assert causes_clause(causes) == "Requested by ada, Xid79 (Fatal)"
-    assert causes_clause([]) == "no open cause"
-
-
-def test_sentences_name_what_was_done_and_what_is_next() -> None:
-    cause = Cause(source="Detector", reason="Xid79", severity="Fatal")
-    assert marked([cause], 0.0, "its pods are evicted next", "CordonAndTaint") == (
-        "Cordoned and tainted since 1970-01-01 00:00 UTC for Xid79 (Fatal); "
-        "its pods are evicted next."
-    )
-
-
-def test_shadow_says_what_would_be_and_that_nothing_is() -> None:
-    cause = Cause(source="Detector", reason="Xid79", severity="Fatal")
-    assert shadowed([cause], 0.0, "asks that the node would be drained") == (
-        "Shadow since 1970-01-01 00:00 UTC: Xid79 (Fatal) asks that the node would be drained; "
-        "nothing is touched."
-    )
 
 
 def test_a_long_grace_is_said_of_those_that_have_one_not_of_all_that_wait():

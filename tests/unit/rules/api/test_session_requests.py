@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 
 from rules.api import writes as d
 from rules.api.quarantine import Cause, DrainStatus, QuarantineSpec, QuarantineStatus
-from rules.api.requests import Request, request
+from rules.api.requests import Request, merged, request
 
 POD: dict[str, Any] = {"node": "n0", "namespace": "team-a", "name": "web", "uid": "u1"}
 CAUSE = Cause(source="Detector", incident="i1", reason="Xid79", severity="Fatal")
@@ -224,3 +225,27 @@ def test_force_leaves_at_least_a_second() -> None:
 def test_what_is_harmful() -> None:
     harmful = [param.id for param in WRITES if param.values[0].harmful]
     assert harmful == ["mark", "evict", "disruption-target", "force"]
+
+
+@pytest.mark.parametrize(
+    ("target", "patch", "expected"),
+    [
+        ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+        ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
+        ({"a": "b"}, {"a": None}, {}),
+        ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
+        ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
+        ({"a": "c"}, {"a": ["b"]}, {"a": ["b"]}),
+        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+        ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
+        ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
+        ({"a": "b"}, {"a": {"c": None, "d": 1}}, {"a": {"d": 1}}),
+        ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+    ],
+)
+def test_the_examples_of_the_rfc(
+    target: dict[str, Any], patch: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    before = copy.deepcopy((target, patch))
+    assert merged(target, patch) == expected
+    assert (target, patch) == before

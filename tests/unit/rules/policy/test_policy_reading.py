@@ -9,8 +9,8 @@ import yaml
 
 from rules.api.quarantine import Mode
 from rules.api.selectors import parse_selector
-from rules.policy.policy import Policy, effective_view
-from rules.policy.reader import PolicyProblem, load_policy
+from rules.policy.policy import Policy, effective_view, with_installed
+from rules.policy.reader import PolicyProblem, load_policy, unknown_reasons
 from rules.policy.section import Seconds, format_duration, parse_duration
 from rules.repair.adapter import ADAPTERS
 
@@ -27,55 +27,6 @@ def test_an_empty_policy_watches_and_touches_nothing() -> None:
         loaded = load_policy(document)
         assert loaded == Policy()
         assert loaded.mode is Mode.SHADOW
-
-
-def test_the_defaults_are_these() -> None:
-    assert effective_view(Policy()) == {
-        "apiVersion": "gpuward.io/v1alpha1",
-        "kind": "QuarantinePolicy",
-        "mode": "Shadow",
-        "nodeSelector": "gpuward.io/gpus",
-        "mark": "CordonAndTaint",
-        "reasons": {},
-        "budget": {
-            "maxUnavailable": {"percent": 10, "atMost": 50},
-            "per": (),
-            "maxNew": {"count": 3, "window": "10m"},
-            "perReason": {"count": 5, "window": "24h"},
-            "cooldown": "15m",
-        },
-        "drain": {
-            "fatalTimeout": "30m",
-            "onTimeout": "Report",
-            "settle": "5s",
-            "gangWindow": "30s",
-            "unmanaged": "Report",
-        },
-        "pods": (),
-        "external": (),
-        "release": {
-            "approval": "Auto",
-            "healthyFor": "10m",
-            "cancelExpiry": "24h",
-            "replaceAfter": 3,
-        },
-        "repair": {
-            "mode": "Off",
-            "adapters": {},
-            "steps": {},
-            "attempts": 2,
-            "window": "7d",
-            "concurrent": 2,
-            "per": (),
-        },
-        "validate": {
-            "provider": "Auto",
-            "timeout": "30m",
-            "template": "gpuward-validate",
-            "newNodes": False,
-        },
-        "limits": {"nodesDraining": 20},
-    }
 
 
 def test_an_unquoted_off_is_off() -> None:
@@ -291,3 +242,43 @@ def test_per_reason_overrides() -> None:
 
 def test_a_problem_about_the_whole_file_reads_well() -> None:
     assert PolicyProblem(path="", message="is empty").sentence("f") == "f: is empty"
+
+
+@pytest.mark.parametrize(
+    ("provider", "installed", "without"),
+    [("Auto", True, False), ("None", False, False), ("Job", True, True)],
+)
+def test_auto_tests_where_the_component_is_installed(
+    provider: str, installed: bool, without: bool
+) -> None:
+    policy = load_policy({"validate": {"provider": provider}})
+    assert isinstance(policy, Policy)
+    assert with_installed(policy, validate=True).validate.tests == installed
+    assert with_installed(policy, validate=False).validate.tests == without
+
+
+def noted(reason: str) -> tuple[str, ...]:
+    policy = load_policy({"reasons": {reason: {"level": "Report"}}})
+    assert isinstance(policy, Policy)
+    return unknown_reasons(policy)
+
+
+@pytest.mark.parametrize(
+    "reason", ["Xid79GPUFallenOffBus", "RowRemapFailure", "ThermalSlowdown", "Xid4711Unknown"]
+)
+def test_what_is_published_needs_no_note(reason: str) -> None:
+    assert noted(reason) == ()
+
+
+@pytest.mark.parametrize(
+    ("reason", "meant"),
+    [
+        pytest.param("Xid79", "did you mean Xid79GPUFallenOffBus?", id="only the number"),
+        pytest.param("ThermalSlowDown", "did you mean ThermalSlowdown?", id="case"),
+        pytest.param("Qwertyuiop", "of this version; it changes nothing", id="nothing near"),
+    ],
+)
+def test_a_slip_is_named_with_what_was_meant(reason: str, meant: str) -> None:
+    (note,) = noted(reason)
+    assert note.startswith(f"reasons.{reason} is no reason")
+    assert meant in note

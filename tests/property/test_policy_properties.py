@@ -1,6 +1,4 @@
-"""Whatever stands on a Node: findings of others are bounded, stable, and hold while they are
-said.
-"""
+"""Any document is a policy or has problems that can be told; any trigger is bounded and stable."""
 
 from __future__ import annotations
 
@@ -11,10 +9,40 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rules.api.nodes import NodeView
-from rules.policy.policy import Policy
+from rules.policy.policy import Policy, effective_view
 from rules.policy.reader import load_policy
+from rules.repair.ladder import LADDER
 from rules.session.causes import cause_of
 from rules.session.external import External, external_of, first_seen, holds
+
+KEYS = st.sampled_from(
+    [
+        *effective_view(Policy()), *LADDER, "adapters", "steps", "adapter", "mode",
+        "severity", "Fatal", "provider", "template", "taint", "label", "key", "reason", "selector",
+        "strategy", "target", "create", "patch", "refuse", "search", "match", "per", "idle",
+        "Mine", "x", 7, None,
+    ]
+)  # fmt: skip
+LEAVES = st.sampled_from(
+    [None, True, 7, -1.5, "", "10m", "Job", "Drain", "Enforce", "a b", "Mine", float("nan"), b"x"]
+)
+PARTS = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=30,
+)
+DOCUMENTS = st.dictionaries(KEYS, PARTS, max_size=6)
+
+
+@given(document=DOCUMENTS)
+def test_any_document_is_a_policy_or_has_problems_that_can_be_told(document: Any) -> None:
+    found = load_policy(document)
+
+    if isinstance(found, Policy):
+        return
+    assert found
+    assert all(one.sentence("f").isprintable() for one in found)
+
 
 NOW = 1_790_000_000.0
 DOCUMENT = {

@@ -1,4 +1,4 @@
-"""Every moment that the commands print names its zone, and is spelled by one function."""
+"""Moments as people read them, and how long to wait before another try."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rules.api.timestamps import utc, utc_of
+from rules.api.timestamps import backoff_s, utc, utc_of
 
 REPOSITORY = Path(__file__).parents[4]
 
@@ -36,3 +36,11 @@ def test_one_spelling_with_the_day_because_a_case_outlives_it() -> None:
     assert utc_of("2026-01-31T13:00:59.5+01:00") == "2026-01-31 12:00 UTC"
     assert utc_of("soon") == "soon"
     assert utc_of("") == ""
+
+
+@pytest.mark.parametrize(
+    ("failures", "waits"), [(0, 0.5), (1, 0.5), (2, 1.0), (4, 4.0), (8, 60.0), (5000, 60.0)]
+)
+def test_a_wait_doubles_and_never_overflows(failures: int, waits: float) -> None:
+    """After 1024 failures in a row 2.0 ** failures is no number any more."""
+    assert backoff_s(failures, 0.5, 60.0) == waits
