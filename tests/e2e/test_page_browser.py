@@ -85,7 +85,7 @@ async def test_from_the_fleet_to_the_evidence_and_the_blocking_budget(
 
     sessions = await browser.text(".part-sessions")
     assert "name=tritonserver, Uncontained ECC error" in sessions
-    assert "PodDisruptionBudget serving/solo" in sessions
+    assert "PDB serving/solo" in sessions
     assert "waiting cannot help" in sessions
     assert "add a replica" in sessions
 
