@@ -1,8 +1,7 @@
 """One way to have a cluster: simulated by default, real where KUBEBUILDER_ASSETS says so.
 
 `async with control_plane() as plane:` for asynchronous tests, the demo and benchmarks;
-`control_plane_in_thread()` for synchronous ones. Kubelets are always ours; controllers and
-scheduler are ours unless the real ones run.
+`control_plane_in_thread()` for synchronous ones. Kubelets, scheduler and controllers are ours.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,18 +32,14 @@ from hack.sim.proxy.faults import Faults
 from hack.sim.proxy.request_log import RequestLog
 from hack.sim.proxy.server import proxy_before
 from hack.sim.real_control_plane import (
-    Binaries,
-    RealControlPlane,
     controller_manager_command,
     find_binaries,
-    scheduler_command,
     start_real_control_plane,
 )
 
 ASSETS = "KUBEBUILDER_ASSETS"
 ADMIN = "gpuward-admin"
 ADMIN_GROUPS = ("system:masters",)
-REAL_HEARTBEAT_S = 10.0
 T = TypeVar("T")
 
 
@@ -229,7 +224,13 @@ async def _real(setup: Setup, folder: Path, assets: Path) -> AsyncIterator[Contr
         # the cordon that a person has just taken back.
         agent = "kube-controller-manager/0.1"
         clients.append(HttpClient.from_kubeconfig(running.layout.kubeconfig, agent))
-        await _start_real_controllers(running, binaries)
+        if binaries.controller_manager is not None:
+            name = "kube-controller-manager"
+            running.start(
+                name, controller_manager_command(binaries.controller_manager, running.layout)
+            )
+            port = running.layout.controller_manager_port
+            await running.answers(name, f"https://127.0.0.1:{port}/healthz")
         users = {token: user for user, token in tokens.items()}
         async with proxy_before(running.layout.url, ca_pem=ca_pem, users=users) as proxy:
             yield ControlPlane(
@@ -237,7 +238,7 @@ async def _real(setup: Setup, folder: Path, assets: Path) -> AsyncIterator[Contr
                 ca_pem=proxy.ca_pem,
                 folder=folder,
                 client=client,
-                controllers=ClusterControllers(clients[-1], real_parts(setup.parts, binaries)),
+                controllers=ClusterControllers(clients[-1], setup.parts),
                 simulator=None,
                 tokens=tokens,
                 faults=proxy.faults,
@@ -248,33 +249,6 @@ async def _real(setup: Setup, folder: Path, assets: Path) -> AsyncIterator[Contr
         for each in clients:
             await each.close()
         await asyncio.to_thread(running.stop)
-
-
-def real_parts(wanted: Parts, binaries: Binaries) -> Parts:
-    """Our parts beside a real API server: without those that run for real.
-
-    A real controller manager judges silence by Leases, so our kubelets renew them then.
-    """
-    real_manager = binaries.controller_manager is not None
-    return replace(
-        wanted,
-        controllers=wanted.controllers and not real_manager,
-        scheduler=wanted.scheduler and binaries.scheduler is None,
-        heartbeat_s=wanted.heartbeat_s or (REAL_HEARTBEAT_S if real_manager else None),
-    )
-
-
-async def _start_real_controllers(running: RealControlPlane, binaries: Binaries) -> None:
-    layout = running.layout
-    host = "https://127.0.0.1"
-    if binaries.controller_manager is not None:
-        name = "kube-controller-manager"
-        running.start(name, controller_manager_command(binaries.controller_manager, layout))
-        await running.answers(name, f"{host}:{layout.controller_manager_port}/healthz")
-    if binaries.scheduler is not None:
-        name = "kube-scheduler"
-        running.start(name, scheduler_command(binaries.scheduler, layout))
-        await running.answers(name, f"{host}:{layout.scheduler_port}/healthz")
 
 
 def _groups(setup: Setup) -> dict[str, tuple[str, ...]]:

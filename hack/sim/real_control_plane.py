@@ -1,4 +1,4 @@
-"""Starts a real etcd and kube-apiserver, and the controller manager and scheduler where present.
+"""Start a real etcd and kube-apiserver, and the type checker of admission policies where present.
 
 `control_plane` uses it when KUBEBUILDER_ASSETS names a folder with the binaries (the convention of
 envtest, whose settings this follows). Everything listens on loopback, lives in one temporary
@@ -38,7 +38,6 @@ class Binaries:
     etcd: Path
     api_server: Path
     controller_manager: Path | None
-    scheduler: Path | None
 
 
 def find_binaries(folder: Path) -> Binaries:
@@ -59,7 +58,6 @@ def find_binaries(folder: Path) -> Binaries:
         etcd=etcd,
         api_server=api_server,
         controller_manager=program("kube-controller-manager"),
-        scheduler=program("kube-scheduler"),
     )
 
 
@@ -72,7 +70,6 @@ class Layout:
     etcd_peer_port: int
     api_port: int
     controller_manager_port: int
-    scheduler_port: int
 
     @property
     def url(self) -> str:
@@ -153,7 +150,9 @@ def api_server_command(binary: Path, layout: Layout) -> list[str]:
 
 
 def controller_manager_command(binary: Path, layout: Layout) -> list[str]:
-    """kube-controller-manager for one cluster without leader election."""
+    """kube-controller-manager with the one controller that we do not have: it checks the types of
+    admission policies. Ours are the others, so that every run has the same ones.
+    """
     return [
         str(binary),
         f"--kubeconfig={layout.kubeconfig}",
@@ -161,19 +160,7 @@ def controller_manager_command(binary: Path, layout: Layout) -> list[str]:
         f"--secure-port={layout.controller_manager_port}",
         f"--cert-dir={layout.folder / 'controller-manager'}",
         "--leader-elect=false",
-        f"--service-account-private-key-file={layout.signing_key}",
-    ]
-
-
-def scheduler_command(binary: Path, layout: Layout) -> list[str]:
-    """kube-scheduler without leader election."""
-    return [
-        str(binary),
-        f"--kubeconfig={layout.kubeconfig}",
-        f"--bind-address={HOST}",
-        f"--secure-port={layout.scheduler_port}",
-        f"--cert-dir={layout.folder / 'scheduler'}",
-        "--leader-elect=false",
+        "--controllers=validatingadmissionpolicy-status-controller",
     ]
 
 
@@ -292,14 +279,13 @@ async def start_real_control_plane(
     """Start etcd and the API server; returns when /readyz is good. `admin` is a token of
     admins.
     """
-    ports = free_ports(5)
+    ports = free_ports(4)
     layout = Layout(
         folder=folder,
         etcd_client_port=ports[0],
         etcd_peer_port=ports[1],
         api_port=ports[2],
         controller_manager_port=ports[3],
-        scheduler_port=ports[4],
     )
     layout.tokens.touch(mode=0o600)
     layout.tokens.write_text(token_file(tokens), encoding="utf-8")

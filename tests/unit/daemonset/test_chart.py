@@ -14,9 +14,6 @@ import pytest
 import yaml
 
 from hack.chart.builds import components
-from rules.policy.components import asked_components
-from rules.policy.policy import Policy
-from rules.policy.reader import load_policy
 from rules.repair.component import component_key
 from tests.support.cluster.manifest_builds import REPOSITORY, Object, build
 
@@ -190,21 +187,6 @@ def test_walk_a_policy_whose_component_is_off_is_refused_with_its_value(
     assert helm(*asked, "--set", f"components.{component}=true").returncode == 0
 
 
-def test_walk_what_needs_no_component_and_what_is_off_is_taken(tmp_path: Path) -> None:
-    """The same values that the policy's own table takes as asking for nothing."""
-    asks: list[dict[str, Any]] = [
-        {"repair": {"steps": {"RestartNode": {"adapter": "NodeConditions"}}}},
-        {"repair": {"mode": "Ask"}, "validate": {"newNodes": False}},
-        {"validate": {"provider": "None", "newNodes": True}},
-        {"validate": {"provider": "Auto"}},
-    ]
-    for policy in asks:
-        loaded = load_policy(policy)
-        # What makes no sense is refused by the remediator and asks for nothing.
-        assert not isinstance(loaded, Policy) or asked_components(loaded) == ()
-        assert rendered({"policy": policy}, tmp_path)
-
-
 @pytest.mark.parametrize(
     "path", [*SECTIONS, *(pytest.param(path, marks=pytest.mark.slow) for path in NESTED)]
 )
@@ -278,14 +260,3 @@ def test_the_usual_keys_of_a_chart_reach_both_programs(tmp_path: Path) -> None:
     assert {rule["annotations"]["runbook_url"] for rule in alerts} == {
         f"https://docs.example.com/docs/runbooks/{rule['alert']}.md" for rule in alerts
     }
-
-
-def test_every_key_of_a_program_has_a_description_in_the_schema() -> None:
-    schema = json.loads((CHART / "values.schema.json").read_text())
-    for program in ("agent", "remediator"):
-        section = schema["properties"][program]["properties"]
-        monitor = section.pop("monitor")["properties"]
-        described = {**section, **monitor}
-        described.pop("replicas", None)
-        assert len(described) == 12
-        assert all(each["description"] for each in described.values())

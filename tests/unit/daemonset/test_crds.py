@@ -46,25 +46,6 @@ def test_every_string_and_list_of_spec_and_status_is_bounded(crd: dict[str, dict
     assert [] == [path for key, part in parts.items() for path in unbounded(part, key)]
 
 
-@pytest.mark.parametrize("crd", crds().values(), ids=lambda crd: crd["spec"]["names"]["kind"])
-def test_every_field_explains_itself(crd: dict[str, dict]) -> None:
-    """`kubectl explain` teaches: each property has a sentence."""
-
-    def silent(schema: dict, path: str) -> list[str]:
-        found = []
-        for name, child in schema.get("properties", {}).items():
-            if "description" not in child:
-                found.append(f"{path}.{name}")
-            found += silent(child, f"{path}.{name}")
-            found += silent(child.get("items", {}), f"{path}.{name}[]")
-        return found
-
-    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
-    parts = {key: schema[key] for key in ("spec", "status") if key in schema}
-
-    assert [] == [path for key, part in parts.items() for path in silent(part, key)]
-
-
 def test_what_is_empty_is_not_sent_and_what_is_false_is() -> None:
     """The API server refuses null without `nullable`; `active: false` is a statement."""
     status = health_object.HealthStatus(
@@ -87,11 +68,3 @@ def test_a_person_needs_only_a_node_and_one_cause() -> None:
     spec = msgspec.convert(request, quarantine_object.QuarantineSpec)
 
     assert ("Drain", "Degraded") == (spec.level, spec.causes[0].severity)
-
-
-def test_kubectl_shows_the_mode_beside_the_phase_whose_word_alone_would_mislead() -> None:
-    """`Marked` of Shadow means that nothing was marked."""
-    (version,) = crds()["gpuquarantines.yaml"]["spec"]["versions"]
-    shown = [one["name"] for one in version["additionalPrinterColumns"] if not one.get("priority")]
-
-    assert shown[:2] == ["Phase", "Mode"]

@@ -12,9 +12,8 @@ pytest.importorskip("celpy", reason="cel-python is not installed")
 from agent.commands import reset_gpu, restart_node
 from rules.api import names
 from rules.repair.adapter import ADAPTERS
-from rules.repair.job_component import JOBS_POLICY, job_slots
 from rules.repair.template import RequestFacts, filled
-from tests.support.cluster.admission_cel import Write, policies, refusals
+from tests.support.cluster.admission_cel import Write, refusals
 from tests.support.cluster.admission_nodes import REMEDIATOR, node
 from tests.support.cluster.manifest_builds import build, one
 
@@ -144,16 +143,6 @@ def test_its_account_has_no_right_and_no_token(name: str, folder: str) -> None:
     assert pod["serviceAccountName"] not in bound
     agent = one(objects, "DaemonSet", "gpuward-agent")["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == agent["containers"][0]["image"]
-
-
-def test_the_slots_of_jobs_are_those_of_the_base() -> None:
-    (policy,) = [p for p in policies() if p["metadata"]["name"] == JOBS_POLICY]
-    slots = ("tests", *job_slots(ADAPTERS.items(), "Own"))
-    assert tuple(v["name"] for v in policy["spec"]["variables"][: len(slots)]) == slots
-    known, labelled = policy["spec"]["validations"]
-    assert all(f"variables.{slot}" in known["expression"] for slot in slots)
-    held = [f"variables.{slot}" for slot in slots if slot not in {"tests", "repairOwn"}]
-    assert all(slot in labelled["expression"] for slot in held)
 
 
 @pytest.mark.parametrize(("name", "folder"), ROWS)

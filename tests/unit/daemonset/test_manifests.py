@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from hack.sim.cluster.clients.inprocess import InProcessClient
-from hack.sim.cluster.resource import CONFIGMAPS, DEPLOYMENTS, NAMESPACES, Resource
+from hack.sim.cluster.resource import CONFIGMAPS, Resource
 from hack.sim.cluster.store.engine import Engine
-from hack.sim.manifests import ManifestError, post_manifests, read_manifests
+from hack.sim.manifests import post_manifests, read_manifests
 
-REPOSITORY = Path(__file__).parents[3]
 WIDGETS = Resource("example.com", "v1", "widgets", True, "Widget")
 
 DEFINITION = """
@@ -79,41 +78,3 @@ async def test_posting_again_merges(client: InProcessClient, tmp_path: Path) -> 
         "colour": "blue",
         "shape": "round",
     }
-
-
-async def test_an_unknown_kind_is_named_before_anything_is_written(
-    client: InProcessClient, tmp_path: Path
-) -> None:
-    with pytest.raises(ManifestError, match=r"Widget w .* neither Kubernetes nor"):
-        await post_manifests(client, read_manifests(write(tmp_path, a=WIDGET)))
-    assert "shop" not in {n["metadata"]["name"] for n in (await client.list(NAMESPACES))[0]}
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        pytest.param("a: [", "is not YAML", id="broken"),
-        pytest.param("- just\n- a list", "without apiVersion and kind", id="not an object"),
-        pytest.param("kind: Pod", "without apiVersion and kind", id="no apiVersion"),
-    ],
-)
-def test_bad_files_are_named(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(ManifestError, match=rf"bad\.yaml.*{words}"):
-        read_manifests(write(tmp_path, bad=text))
-
-
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ManifestError, match="nowhere"):
-        read_manifests(tmp_path / "nowhere")
-
-
-def test_a_kustomization_gives_the_order(tmp_path: Path) -> None:
-    write(tmp_path, a=WIDGET, b=DEFINITION, kustomization="resources: [b.yaml, a.yaml]\n")
-    kinds = [obj["kind"] for obj in read_manifests(tmp_path)]
-    assert kinds == ["CustomResourceDefinition", "Widget", "Namespace", "ConfigMap"]
-
-
-async def test_what_we_ship_can_be_posted(client: InProcessClient) -> None:
-    await post_manifests(client, read_manifests(REPOSITORY / "daemonset"))
-    deployments, _ = await client.list(DEPLOYMENTS)
-    assert deployments

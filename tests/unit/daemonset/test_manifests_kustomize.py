@@ -16,16 +16,13 @@ from hack.sim.cluster.clients.inprocess import InProcessClient
 from hack.sim.cluster.resource import CONFIGMAPS, DAEMON_SETS
 from hack.sim.cluster.store.engine import Engine
 from hack.sim.manifests import post_manifests
-from rules.api.names import TAINT_QUARANTINE
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
 from tests.support.cluster.manifest_builds import (
     COMPONENTS,
-    DAEMONSET,
     Object,
     agent_container,
     build,
-    environment,
     one,
     without_crds,
 )
@@ -74,15 +71,6 @@ def test_components_change_of_base_what_was_reviewed(components: tuple[str, ...]
     compare(f"{'+'.join(components)}.diff", "".join(hunks))
 
 
-def test_the_order_of_components_does_not_matter() -> None:
-    names = ("full", "enforce", "force", "gpu-operator")
-    there, back = build(*names), build(*reversed(names))
-    assert environment(there) == environment(back)
-    for objects in (there, back):
-        agent_container(objects)["env"].sort(key=lambda variable: variable["name"])
-    assert there == back
-
-
 @pytest.mark.parametrize("oldest", [True, False], ids=["oldest supported", "newest known"])
 def test_every_object_is_valid_for_kubernetes(oldest: bool) -> None:
     validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is missing")
@@ -94,14 +82,6 @@ def test_every_object_is_valid_for_kubernetes(oldest: bool) -> None:
     for obj in seen:
         if obj["apiVersion"] != "monitoring.coreos.com/v1":
             validate.validate(obj, version, strict=True)
-
-
-def test_a_mistake_would_be_found_by_the_schemas() -> None:
-    validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is missing")
-    broken = build()
-    agent_container(broken)["securityContext"]["privilegd"] = True
-    with pytest.raises(validate.ValidationError):
-        validate.validate(one(broken, "DaemonSet", "gpuward-agent"), KUBERNETES, strict=True)
 
 
 def test_monitors_scrape_ports_that_are_there() -> None:
@@ -134,23 +114,6 @@ async def test_what_is_built_can_be_applied_twice_and_grown_by_components() -> N
 def test_every_combination_of_components_builds(components: tuple[str, ...]) -> None:
     built = {(o["kind"], o["metadata"]["name"]) for o in build(*components)}
     assert built >= {(o["kind"], o["metadata"]["name"]) for o in build()}
-
-
-@pytest.mark.parametrize(
-    ("components", "expected"),
-    [
-        pytest.param((), {"GPUWARD_KMSG": "syslog", "GPUWARD_NVML": "off"}, id="minimal"),
-        pytest.param(("nvml",), {"GPUWARD_KMSG": "syslog", "GPUWARD_NVML": "real"}, id="nvml"),
-        pytest.param(("full",), {"GPUWARD_KMSG": "/dev/kmsg", "GPUWARD_NVML": "real"}, id="full"),
-    ],
-)
-def test_a_profile_says_where_the_agent_looks(
-    components: tuple[str, ...], expected: dict[str, str]
-) -> None:
-    assert environment(build(*components)).items() >= expected.items()
-    assert environment(build(*components))["GPUWARD_DCGM"] == "off"
-    with_exporter = environment(build(*components, "gpu-operator"))
-    assert with_exporter["GPUWARD_DCGM"].startswith("http://gpuward-dcgm-exporter.gpu-operator.")
 
 
 @pytest.mark.parametrize("profile", [(), ("nvml",)], ids=["minimal", "nvml"])
@@ -212,17 +175,3 @@ def test_renamed_into_another_namespace_nothing_stays_behind() -> None:
     }
     service = one(objects, "Service", "gpuward-dcgm-exporter")
     assert service["metadata"]["namespace"] == "gpu-operator"
-
-
-def test_the_exporter_is_asked_where_its_service_is() -> None:
-    objects = build("gpu-operator")
-    service = one(objects, "Service", "gpuward-dcgm-exporter")["metadata"]
-    host = f"{service['name']}.{service['namespace']}.svc"
-    assert environment(objects)["GPUWARD_DCGM"] == f"http://{host}:9400/metrics"
-
-
-def test_the_gpu_operators_pods_are_let_onto_a_quarantined_node() -> None:
-    path = DAEMONSET / "components" / "gpu-operator" / "cluster-policy-patch.yaml"
-    patch = yaml.safe_load(path.read_text())
-    tolerated = {t["key"] for t in patch["spec"]["daemonsets"]["tolerations"]}
-    assert tolerated == {"nvidia.com/gpu", TAINT_QUARANTINE}

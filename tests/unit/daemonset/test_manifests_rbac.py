@@ -6,7 +6,6 @@ what only rare occasions ask for, taken from the requests themselves.
 
 from __future__ import annotations
 
-import itertools
 import re
 from pathlib import Path
 from typing import Any, get_args
@@ -227,18 +226,3 @@ def test_nothing_is_granted_by_wildcard_and_nothing_reads_secrets(name: str) -> 
     rules = rules_of(name, "ClusterRole")
     words = {word for rule in rules for part in rule.values() for word in part}
     assert not words & {"*", "secrets", "configmaps", "escalate", "bind", "impersonate"}
-
-
-def test_every_rule_has_its_reason_beside_it() -> None:
-    for name in (
-        "base/agent-rbac.yaml",
-        "base/remediator-rbac.yaml",
-        "base/viewer-operator-roles.yaml",
-    ):
-        lines = (DAEMONSET / name).read_text().splitlines()
-        for before, line in itertools.pairwise(lines):
-            if line.startswith("  - apiGroups:"):
-                # A comment, or the rule before it that it belongs together with.
-                assert before.lstrip().startswith(("#", "verbs:")), f"{name}: {line}"
-        first = [after for before, after in itertools.pairwise(lines) if before == "rules:"]
-        assert all(line.startswith("  #") for line in first), name

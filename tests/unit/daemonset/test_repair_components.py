@@ -17,11 +17,9 @@ from rules.api.requests import request
 from rules.repair.adapter import ADAPTERS, REPAIR_CONDITIONS
 from rules.repair.component import (
     MARK_POLICY,
-    UNKNOWN_POLICY,
     actions_of,
     component,
     folder_of,
-    slots,
 )
 from rules.repair.rights import needed, node_keys, to_grant
 from tests.support.cluster.admission_cel import Write, policies, refusals
@@ -91,12 +89,6 @@ def test_other_conditions_stay_forbidden() -> None:
     assert refusals(asked("Ready"), patched())
 
 
-def test_the_component_builds() -> None:
-    policy = one(build("repair-node-conditions"), "ValidatingAdmissionPolicy", UNKNOWN_POLICY)
-    expression = policy["spec"]["variables"][0]["expression"]
-    assert all(f"'{kind}'" in expression for kind in REPAIR_CONDITIONS)
-
-
 def labelled(
     keys: tuple[str, ...], *, annotations: dict[str, str], before: dict[str, str] | None = None
 ) -> Write:
@@ -129,15 +121,6 @@ def test_a_label_that_asks_needs_its_component_and_the_mark(
     (said,) = refusals(labelled(keys, annotations={}), patched(folder))
     assert "only of a node that carries its mark" in said
     assert refusals(labelled(("example.com/other",), annotations=MARKED), patched(folder))
-
-
-def test_the_slots_are_those_of_the_base() -> None:
-    (policy,) = [p for p in policies() if p["metadata"]["name"] == MARK_POLICY]
-    variables = policy["spec"]["variables"]
-    assert tuple(v["name"] for v in variables[: len(slots())]) == slots()
-    assert {v["expression"] for v in variables[: len(slots())]} == {"['']"}
-    (together,) = [v for v in variables if v["name"] == "repairs"]
-    assert all(f"variables.{slot}" in together["expression"] for slot in slots())
 
 
 def test_of_a_machine_only_the_mark_is_written() -> None:

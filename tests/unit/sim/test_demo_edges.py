@@ -19,10 +19,10 @@ import pytest
 from rich.console import Console
 
 from hack.sim.demo import stage
-from hack.sim.demo.__main__ import _parser, _unplayed, main
+from hack.sim.demo.__main__ import _parser, main
 from hack.sim.demo.acts import ACTS, NEEDS
-from hack.sim.demo.outcome import Latency, Outcome, waited_s
-from hack.sim.demo.screen import NARROW, live, summary
+from hack.sim.demo.outcome import Outcome
+from hack.sim.demo.screen import live, summary
 from hack.sim.demo.stage import Stage
 from remediator.kubectl.preflight import ADMISSION_POLICIES
 from rules.repair.component import UNKNOWN_POLICY
@@ -103,18 +103,6 @@ def test_a_program_ends_with_a_demo_that_is_killed(tmp_path):
         assert parent.stdout.read() == ""
 
 
-def test_at_80_columns_the_table_is_lines(capsys):
-    from rich.console import Console
-
-    done = {act.name: Outcome(true=True, text="as promised", path="here") for act in ACTS}
-    summary(Console(width=80), list(ACTS), done)
-    lines = capsys.readouterr().out.splitlines()
-    assert sum(line.startswith("ok ") for line in lines) == len(ACTS)
-    assert all("│" not in line for line in lines)
-    summary(Console(width=NARROW), list(ACTS), done)
-    assert "│" in capsys.readouterr().out
-
-
 def test_walk_the_end_of_all_acts_fits_a_terminal_of_80x24():
     done = {act.name: Outcome(true=True, text="as promised " * 9, path="here") for act in ACTS}
     done[ACTS[3].name] = Outcome(true=False, text="it was drained", path="here")
@@ -128,30 +116,6 @@ def test_walk_the_end_of_all_acts_fits_a_terminal_of_80x24():
     at = next(at for at, line in enumerate(lines) if line.startswith("NO "))
     assert lines[at + 1].startswith("      expected: "), "what failed is told in full"
     assert "it was drained" in lines[at + 2]
-
-
-@pytest.mark.parametrize(
-    ("whole_s", "waited_s", "quick", "said"),
-    [
-        (0.716, 0.2, True, "716 ms"),
-        (2.28, 1.7, True, "2280 ms, 1700 of them for a core"),
-        (2.28, 0.4, False, "2280 ms, 400 of them for a core"),
-        pytest.param(
-            1.5, 4.0, True, "1500 ms, 1500 of them for a core", id="threads side by side"
-        ),
-    ],
-)
-def test_the_promise_is_of_the_programs_not_of_a_machine_where_they_wait(
-    whole_s, waited_s, quick, said
-):
-    latency = Latency(whole_s=whole_s, waited_s=waited_s)
-    assert (latency.quick, str(latency)) == (quick, said)
-
-
-def test_a_program_that_ended_waits_for_nothing():
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    assert waited_s([ended.pid]) == 0.0
 
 
 @pytest.mark.parametrize("nodes", [stage.MINIMUM_NODES, 24, stage.MOST_NODES])
@@ -224,15 +188,6 @@ def test_the_first_start_says_what_it_is_at(tmp_path, code):
     assert not (tmp_path / ".venv" / "gpuward.stamp").exists()
 
 
-@pytest.mark.parametrize("word", ["-h", "--help"])
-def test_help_of_the_tests_installs_nothing(tmp_path, word):
-    """It answers where nothing could be installed: beside the script lies nothing."""
-    script = shutil.copy(ROOT / "hack" / "test", tmp_path)
-    done = subprocess.run(["sh", script, word], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert all(each in done.stdout for each in ("hack/test", "-m slow", "--forks", "PATH"))
-
-
 class _Stage:
     """What the live view reads of a stage: 24 nodes, some of them in trouble."""
 
@@ -283,32 +238,3 @@ def test_walk_the_live_view_fits_the_terminal_with_acts_and_address(
     assert all(act.name in said for act in ACTS)
     over = f"1 of {len(ACTS)} acts as expected; the fleet stays up to look around, Ctrl-C ends it"
     assert (over in said) is ended
-
-
-@pytest.mark.parametrize(
-    ("height", "length", "rows"),
-    [(24, 117, 22), (24, 60, 23), (40, 117, 38), (16, 117, 16), (12, 300, 12)],
-)
-def test_walk1_01_the_line_to_copy_stays_in_sight_above_the_view(
-    height: int, length: int, rows: int
-) -> None:
-    """At 80x24 its first half scrolled away; a terminal too low for both keeps the view."""
-    console = Console(width=80, height=height, force_terminal=True)
-    stage = cast("Stage", _Stage(said="Draining since 03:12: blocked by a budget " * 5))
-    view = live(stage, list(ACTS), {}, 0.0, console, above="x" * length)
-    with console.capture() as shown:
-        console.print(view)
-    lines = shown.get().splitlines()
-    assert len(lines) <= rows
-    assert "kubectl --kubeconfig" in lines[-1]
-    assert all(act.name in "\n".join(lines) for act in ACTS)
-
-
-@pytest.mark.parametrize(
-    ("played", "later"),
-    [({"xid79"}, ["repair"]), ({"xid79", "repair"}, []), ({"row-remap"}, ["replace"]),
-     ({"storm"}, []), ({act.name for act in ACTS}, [])],
-)  # fmt: skip
-def test_walk_an_act_alone_says_which_one_mends_it(played: set[str], later: list[str]) -> None:
-    """After --scenario xid79 the node climbed to a step that cannot be asked, unexplained."""
-    assert _unplayed([act for act in ACTS if act.name in played]) == later

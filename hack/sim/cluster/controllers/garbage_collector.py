@@ -2,7 +2,7 @@
 is in a namespace that ends.
 
 An ownerReference is alive only if an object of that kind, name and UID exists, so a reference
-with a dead UID costs its object, a Node included. Background, orphan and foreground deletion work.
+with a dead UID costs its object, a Node included. Background and orphan deletion work.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from hack.sim.cluster.resource import (
 
 SETTLE_S = 0.25
 _LOOK_AGAIN_S = 1.0
-ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
+ORPHAN = "orphan"
 BUILTIN: tuple[Resource, ...] = (
     PODS,
     NODES,
@@ -109,7 +109,7 @@ def judge(
 def finish_deletion(
     resource: Resource, owner: Object, dependents: list[tuple[Resource, Object]]
 ) -> list[Write]:
-    """Steps of an owner whose deletion waits for its dependents (orphan or foreground)."""
+    """Let the dependents of an orphaning owner go, then the owner."""
     finalizers = owner["metadata"].get("finalizers") or []
     if not pod_state.is_terminating(owner):
         return []
@@ -121,22 +121,6 @@ def finish_deletion(
             patch = {"metadata": {"ownerReferences": owners or None}}
             writes.append(Patch(resource=kind, target=obj, patch=patch))
         return [*writes, _without_finalizer(resource, owner, ORPHAN)]
-    if FOREGROUND in finalizers:
-        blocking = [
-            (kind, obj)
-            for kind, obj in dependents
-            if any(
-                ref["uid"] == uid and ref.get("blockOwnerDeletion")
-                for ref in obj["metadata"]["ownerReferences"]
-            )
-        ]
-        if not blocking:
-            return [_without_finalizer(resource, owner, FOREGROUND)]
-        return [
-            Delete(resource=kind, target=obj)
-            for kind, obj in dependents
-            if not pod_state.is_terminating(obj)
-        ]
     return []
 
 
@@ -196,8 +180,7 @@ class GarbageCollector:
             return NOTHING
         if pod_state.is_terminating(obj):
             writes = finish_deletion(resource, obj, self._dependents(obj, caches))
-            waits = FOREGROUND in (obj["metadata"].get("finalizers") or ())
-            return Outcome(writes=tuple(writes), again_in_s=_LOOK_AGAIN_S if waits else None)
+            return Outcome(writes=tuple(writes))
         owners = obj["metadata"].get("ownerReferences") or ()
         if not all(self._is_known(owner, caches) for owner in owners):
             return Outcome(again_in_s=_LOOK_AGAIN_S)

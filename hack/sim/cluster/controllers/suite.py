@@ -49,7 +49,6 @@ class Parts:
     scheduler: bool = True
     kubelets: bool = True
     kubelet: KubeletSettings = field(default_factory=KubeletSettings)
-    heartbeat_s: float | None = None
     seed: int = 0
 
 
@@ -85,7 +84,6 @@ class ClusterControllers:
             self.caches,
             clock,
             parts.kubelet,
-            heartbeat_s=parts.heartbeat_s,
             seed=parts.seed,
         )
         if parts.kubelets:

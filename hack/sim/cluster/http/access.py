@@ -76,11 +76,6 @@ class Authenticator:
         """Accept a static token from now on."""
         self._static[token] = caller
 
-    def revoke(self, token: str) -> None:
-        """Accept a token no longer (a rotation, seen from the client)."""
-        self._static.pop(token, None)
-        self._issued.pop(token, None)
-
     def issue(self, namespace: str, name: str, body: Any) -> Object:
         """Answer a TokenRequest for a service account."""
         if self._engine.objects.peek(r.SERVICE_ACCOUNTS, name, namespace) is None:

@@ -17,7 +17,7 @@ from hack.sim.cluster.store.objects import ObjectApi, holds
 from hack.sim.cluster.store.store import Stored
 from hack.sim.cluster.store.tables import epoch, rfc3339
 
-FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
+ORPHAN = "orphan"
 _IMMORTAL_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
 _FINISHED = frozenset({"Succeeded", "Failed"})
 
@@ -130,12 +130,13 @@ def _with_propagation(kind: Kind, metadata: Object, options: DeleteOptions) -> O
     """The metadata with the finalizer that the propagation policy asks the collector for."""
     propagation = options.propagation
     known = metadata.get("finalizers") or []
-    finalizers = [one for one in known if one not in {FOREGROUND, ORPHAN}]
+    finalizers = [one for one in known if one != ORPHAN]
     if propagation is None and kind.resource == r.JOBS and finalizers == known:
         # Unless told otherwise, or before: what it did before there was a collector.
         propagation = "Orphan"
     if propagation is None:
         return dict(metadata)
-    finalizers += {"Foreground": [FOREGROUND], "Orphan": [ORPHAN]}.get(propagation, [])
+    if propagation == "Orphan":
+        finalizers.append(ORPHAN)
     rest = {key: value for key, value in metadata.items() if key != "finalizers"}
     return rest | ({"finalizers": finalizers} if finalizers else {})

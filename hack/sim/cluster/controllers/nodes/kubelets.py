@@ -1,39 +1,31 @@
 """Fake kubelets for a whole fleet in one loop, and the ways in which a node can go wrong.
 
-It follows pods with one watch; heartbeats are optional, since idle fleets should be idle.
+It follows pods with one watch and sends no heartbeats: idle fleets should be idle.
 """
 
 from __future__ import annotations
 
-import asyncio
-import random
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from hack.sim.cluster.clients.client import ApiError, Client, Object
 from hack.sim.cluster.controllers import pods as pod_state
-from hack.sim.cluster.controllers.caches import CONNECTION_TROUBLE, Caches, Key, key_of
+from hack.sim.cluster.controllers.caches import Caches, Key, key_of
 from hack.sim.cluster.controllers.nodes.kubelet import KubeletSettings, PodMemory, act
 from hack.sim.cluster.controllers.nodes.node_objects import (
-    LEASE_NAMESPACE,
-    lease_object,
     node_info,
     ready_conditions,
     silent_conditions,
 )
 from hack.sim.cluster.controllers.running import Clock, Controller, Runner
-from hack.sim.cluster.controllers.timestamps import stamp_micro
 from hack.sim.cluster.controllers.writes import NOTHING, Outcome
-from hack.sim.cluster.resource import LEASES, NODES, PODS
+from hack.sim.cluster.resource import NODES, PODS
 
 _ATTEMPTS = 10
 
 
 class Kubelets:
-    """All the kubelets of a simulated fleet.
-
-    With `heartbeat_s` each renews its Lease that often.
-    """
+    """All the kubelets of a simulated fleet."""
 
     def __init__(
         self,
@@ -41,16 +33,12 @@ class Kubelets:
         caches: Caches,
         clock: Clock,
         settings: KubeletSettings | None = None,
-        *,
-        heartbeat_s: float | None = None,
         seed: int = 0,
     ) -> None:
         self._client = client
         self._caches = caches
         self._clock = clock
         self._settings = settings or KubeletSettings()
-        self._heartbeat_s = heartbeat_s
-        self._rng = random.Random(f"kubelets {seed}")
         self._memory: dict[str, PodMemory] = {}
         self._boots: dict[str, int] = {}
         self._silent: set[str] = set()
@@ -74,10 +62,7 @@ class Kubelets:
 
     async def run(self) -> None:
         """Serve the nodes for ever."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._runner.run())
-            if self._heartbeat_s is not None:
-                tasks.create_task(self._beat_for_ever(self._heartbeat_s))
+        await self._runner.run()
 
     def _reconcile(self, key: Key, caches: Caches, now: datetime) -> Outcome:
         pod = caches[PODS].get(key)
@@ -146,37 +131,6 @@ class Kubelets:
                     raise
             else:
                 return
-
-    async def _beat_for_ever(self, period_s: float) -> None:
-        await self._caches[NODES].synced.wait()
-        while True:
-            nodes = [node for node in self._caches[NODES] if self._beats(node)]
-            self._rng.shuffle(nodes)
-            for node in nodes:
-                if self._beats(node):  # it may have fallen silent since the round began
-                    await self._beat(node)
-                await asyncio.sleep(period_s / (len(nodes) + 1))
-            await asyncio.sleep(period_s / (len(nodes) + 1))
-
-    def _beats(self, node: Object) -> bool:
-        return node["metadata"]["name"] not in self._silent
-
-    async def _beat(self, node: Object) -> None:
-        name = node["metadata"]["name"]
-        try:
-            renewed = {"spec": {"renewTime": stamp_micro(self._clock())}}
-            await self._client.patch(LEASES, name, renewed, LEASE_NAMESPACE)
-        except ApiError as error:
-            if error.code == 404:
-                await self._first_lease(node)
-        except CONNECTION_TROUBLE:
-            return
-
-    async def _first_lease(self, node: Object) -> None:
-        try:
-            await self._client.create(LEASES, lease_object(node, self._clock()), LEASE_NAMESPACE)
-        except (ApiError, *CONNECTION_TROUBLE):
-            return
 
 
 def _bound_pod(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:

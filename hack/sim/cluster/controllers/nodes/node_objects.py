@@ -12,9 +12,8 @@ from datetime import datetime, timedelta
 from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.controllers.nodes.kubelet import node_ip
 from hack.sim.cluster.controllers.pods import GPU, with_condition
-from hack.sim.cluster.controllers.timestamps import stamp, stamp_micro
+from hack.sim.cluster.controllers.timestamps import stamp
 
-LEASE_NAMESPACE = "kube-node-lease"
 KERNEL = "6.8.0-1032-nvidia"
 KUBELET = "v1.34.2"
 _UP_FOR = timedelta(days=1)
@@ -143,24 +142,3 @@ def silent_conditions(conditions: list[Object], now: datetime) -> list[Object]:
         }
         conditions = with_condition(conditions, entry, stamp(now))
     return conditions
-
-
-def lease_object(node: Object, now: datetime) -> Object:
-    """The Lease by which a kubelet shows that it lives."""
-    meta = node["metadata"]
-    return {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {
-            "name": meta["name"],
-            "namespace": LEASE_NAMESPACE,
-            "ownerReferences": [
-                {"apiVersion": "v1", "kind": "Node", "name": meta["name"], "uid": meta["uid"]}
-            ],
-        },
-        "spec": {
-            "holderIdentity": meta["name"],
-            "leaseDurationSeconds": 40,
-            "renewTime": stamp_micro(now),
-        },
-    }

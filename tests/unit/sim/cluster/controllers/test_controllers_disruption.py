@@ -10,7 +10,6 @@ from hack.sim.cluster.controllers.workloads.disruption import (
     NoScale,
     Scale,
     reconcile,
-    selected_pods,
 )
 from tests.support.cluster.controller_objects import (
     NOW,
@@ -84,25 +83,6 @@ def test_numbers(
     assert found["observedGeneration"] == 1
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        pytest.param({"maxUnavailable": 1}, id="maximum"),
-        pytest.param({"minAvailable": "50%"}, id="percentage"),
-    ],
-)
-def test_bare_pods_are_not_a_failed_sync(spec: dict[str, Any]) -> None:
-    outcome = reconcile(budget(**spec), [pod("bare"), pod("other")], scale_of(9), NOW)
-    found = status(outcome)
-    assert (found["expectedPods"], found["disruptionsAllowed"]) == (0, 0)
-    assert found["conditions"][0]["reason"] == "InsufficientPods"
-
-
-def test_bare_pods_count_under_an_integer_minimum() -> None:
-    found = status(reconcile(budget(minAvailable=1), [pod("a"), pod("b")], scale_of(9), NOW))
-    assert (found["expectedPods"], found["disruptionsAllowed"]) == (2, 1)
-
-
 def test_job_pods_under_a_maximum_fail_and_are_never_observed() -> None:
     job_pods = [pod("a", owner("Job", api="batch/v1"))]
     why = "jobs.batch does not implement the scale subresource"
@@ -123,22 +103,6 @@ def test_job_pods_under_a_maximum_fail_and_are_never_observed() -> None:
     assert again.writes == ()
 
 
-def test_a_controller_that_is_gone_fails_the_sync() -> None:
-    outcome = reconcile(budget(maxUnavailable=1), [pod("a", SET)], lambda pod: None, NOW)
-    assert status(outcome)["conditions"][0]["message"] == 'found no controllers for pod "a"'
-
-
-def test_a_failed_sync_keeps_the_last_numbers_but_allows_nothing() -> None:
-    stored = budget(maxUnavailable=1)
-    stored = with_new_status(stored, reconcile(stored, pods(3), scale_of(3), NOW))
-    found = status(reconcile(stored, pods(3), lambda pod: NoScale(why="x"), NOW))
-    assert (found["disruptionsAllowed"], found["currentHealthy"], found["expectedPods"]) == (
-        0,
-        3,
-        3,
-    )
-
-
 def test_an_evicted_pod_counts_out_until_it_terminates_or_two_minutes_pass() -> None:
     there = pods(4)
     stored = budget(minAvailable=2)
@@ -152,27 +116,3 @@ def test_an_evicted_pod_counts_out_until_it_terminates_or_two_minutes_pass() -> 
     outcome = reconcile(stored, there, scale_of(4), NOW)
     assert "disruptedPods" not in status(outcome)
     assert status(outcome)["disruptionsAllowed"] == 2
-
-
-def test_what_is_already_written_is_not_written_again() -> None:
-    stored = budget(minAvailable=1)
-    outcome = reconcile(stored, pods(3), scale_of(3), NOW)
-    assert reconcile(with_new_status(stored, outcome), pods(3), scale_of(3), NOW).writes == ()
-
-
-@pytest.mark.parametrize(
-    ("selector", "want"),
-    [
-        pytest.param({}, ["a", "b"], id="an empty selector takes all"),
-        pytest.param(None, [], id="no selector takes none"),
-        pytest.param(
-            {"matchExpressions": [{"key": "tier", "operator": "In", "values": ["gold"]}]},
-            ["b"],
-            id="expression",
-        ),
-    ],
-)
-def test_which_pods_a_budget_selects(selector: Any, want: list[str]) -> None:
-    there = [pod("a"), pod("b", labels={"tier": "gold"})]
-    chosen = selected_pods({"spec": {"selector": selector}}, there)
-    assert [entry["metadata"]["name"] for entry in chosen] == want

@@ -11,7 +11,6 @@ from hack.sim.cluster.controllers.workloads.job import TRACKING_FINALIZER
 from tests.support.cluster.controller_objects import (
     NOW,
     created,
-    deleted,
     owner,
     patched,
     pod,
@@ -40,12 +39,6 @@ def tracked(name: str, of: dict[str, Any], **more: Any) -> Any:
 
 def exited(code: int) -> list[dict[str, Any]]:
     return [{"name": "main", "state": {"terminated": {"exitCode": code}}}]
-
-
-def test_a_job_starts_as_many_pods_as_it_may() -> None:
-    outcome = jobs.reconcile(job(completions=5, parallelism=3), [], NOW)
-    assert len(created(outcome)) == 3
-    assert all(body["metadata"]["finalizers"] == [TRACKING_FINALIZER] for body in created(outcome))
 
 
 def test_an_ended_pod_is_counted_once_in_two_steps() -> None:
@@ -90,15 +83,6 @@ def settle(stored: dict[str, Any], pods: list[dict[str, Any]]) -> tuple[dict[str
 
 def condition_reasons(stored: dict[str, Any]) -> dict[str, str]:
     return {entry["type"]: entry["reason"] for entry in stored["status"].get("conditions") or []}
-
-
-def test_all_completions_make_a_complete_job() -> None:
-    stored = job(completions=2, parallelism=2)
-    pods = [tracked(name, stored, phase="Succeeded", ready=False) for name in "ab"]
-    stored, outcome = settle(stored, pods)
-    assert condition_reasons(stored)["Complete"] == "CompletionsReached"
-    assert stored["status"]["succeeded"] == 2
-    assert outcome.writes == ()
 
 
 @pytest.mark.parametrize(
@@ -148,17 +132,6 @@ def test_failures(
     assert len(created(outcome)) == (0 if ends else 1)
 
 
-def test_a_failed_job_ends_its_other_pods_before_it_is_failed() -> None:
-    stored = job(completions=2, parallelism=2, backoffLimit=0)
-    pods = [
-        tracked("a", stored, phase="Failed", ready=False, containerStatuses=exited(1)),
-        tracked("b", stored),
-    ]
-    stored, outcome = settle(stored, pods)
-    assert condition_reasons(stored) == {"FailureTarget": "BackoffLimitExceeded"}
-    assert deleted(outcome) == ["b"]
-
-
 @pytest.mark.parametrize(
     ("spec", "replaces"),
     [
@@ -173,11 +146,3 @@ def test_when_a_terminating_pod_is_replaced(spec: dict[str, Any], replaces: bool
     stored = job(completions=1, parallelism=1, **spec)
     _, outcome = settle(stored, [tracked("a", stored, terminating=True)])
     assert len(created(outcome)) == (1 if replaces else 0)
-
-
-def test_pods_of_a_deleted_job_lose_their_finalizer() -> None:
-    stored = job(completions=1)
-    stored["metadata"]["deletionTimestamp"] = "2026-03-01T12:00:00Z"
-    assert patched(jobs.reconcile(stored, [tracked("a", stored)], NOW)) == [
-        ("a", {"metadata": {"finalizers": None}})
-    ]

@@ -12,7 +12,6 @@ from hack.sim.cluster.controllers.nodes.kubelet import KubeletSettings, PodMemor
 from tests.support.cluster.controller_objects import NOW, ago, deleted, owner, pod, status
 
 SETTINGS = KubeletSettings(start_s=2.0, stop_s=1.0)
-FRESH = PodMemory(seen_at=NOW, boot=0)
 STARTED = PodMemory(seen_at=NOW - timedelta(seconds=60), boot=0)
 
 
@@ -22,19 +21,6 @@ def sim(**annotations: str) -> dict[str, str]:
 
 def running(**more: Any) -> dict[str, Any]:
     return pod("a", startTime=ago(60), **more)
-
-
-def test_a_bound_pod_starts_after_the_start_time() -> None:
-    bound = pod("a", phase="Pending", ready=False)
-    waiting, memory = act(bound, FRESH, 0, SETTINGS, NOW)
-    assert (waiting.writes, waiting.again_in_s) == ((), 2.0)
-    outcome, _ = act(bound, memory, 0, SETTINGS, NOW + timedelta(seconds=2))
-    found = status(outcome)
-    assert found["phase"] == "Running"
-    assert found["podIP"].startswith("10.")
-    assert {entry["type"]: entry["status"] for entry in found["conditions"]}["Ready"] == "True"
-    assert found["containerStatuses"][0]["ready"] is True
-    assert found["startTime"]
 
 
 @pytest.mark.parametrize(
@@ -66,13 +52,6 @@ def test_a_job_pod_ends_failed_before_it_goes() -> None:
     assert deleted(outcome) == ["a"]
 
 
-def test_a_pod_that_only_its_finalizer_holds_is_left_alone() -> None:
-    held = pod("a", phase="Failed", terminating=True, finalizers=["example.com/keep"])
-    held["metadata"]["deletionGracePeriodSeconds"] = 0
-    outcome, _ = act(held, STARTED, 0, SETTINGS, NOW)
-    assert outcome.writes == ()
-
-
 @pytest.mark.parametrize(
     ("code", "phase"),
     [pytest.param("0", "Succeeded", id="success"), pytest.param("42", "Failed", id="failure")],
@@ -90,13 +69,3 @@ def test_after_a_reboot_containers_start_again() -> None:
     outcome, memory = act(running(), STARTED, 1, SETTINGS, NOW)
     assert status(outcome)["containerStatuses"][0]["restartCount"] == 1
     assert memory.boot == 1
-
-
-def test_after_a_reboot_a_pod_that_never_restarts_has_failed() -> None:
-    outcome, _ = act(running(spec={"restartPolicy": "Never"}), STARTED, 1, SETTINGS, NOW)
-    assert status(outcome)["phase"] == "Failed"
-
-
-def test_a_running_pod_needs_nothing() -> None:
-    outcome, _ = act(running(), STARTED, 0, SETTINGS, NOW)
-    assert (outcome.writes, outcome.again_in_s) == ((), None)

@@ -11,10 +11,10 @@ import pytest
 from hack.sim.cluster.clients.client import ApiError
 from hack.sim.cluster.clients.http_client import HttpClient
 from hack.sim.cluster.controllers.pods import is_ready, node_of
-from hack.sim.cluster.controllers.suite import ClusterControllers, Parts, utc_now
+from hack.sim.cluster.controllers.suite import ClusterControllers, utc_now
 from hack.sim.cluster.fleet.fleet import Budget, Fleet, Pool, Serving
 from hack.sim.cluster.fleet.fleet_load import apply_fleet
-from hack.sim.cluster.resource import DEPLOYMENTS, LEASES, NODES, PODS
+from hack.sim.cluster.resource import DEPLOYMENTS, PODS
 from hack.sim.cluster.server import SimulatedApiServer
 
 LOOKS = 500
@@ -84,46 +84,3 @@ async def test_controllers_go_on_after_their_connections_break(
         server.engine.close_watches()
         await client.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 1}}, "serving")
         await until(ready_count(client, "web", 1), "web shrunk")
-
-
-async def test_heartbeats_keep_a_lease_per_node_and_stop_with_the_kubelet(
-    client: HttpClient,
-) -> None:
-    async with ClusterControllers(client, Parts(heartbeat_s=0.05)) as controllers:
-        await apply_fleet(client, Fleet(pools=(Pool(name="gpu", nodes=2),)), utc_now())
-
-        async def renewed() -> dict[str, str]:
-            leases, _ = await client.list(LEASES, "kube-node-lease")
-            return {entry["metadata"]["name"]: entry["spec"]["renewTime"] for entry in leases}
-
-        async def two_leases() -> bool:
-            return len(await renewed()) == 2
-
-        await until(two_leases, "a lease per node")
-        await controllers.kubelets.fall_silent("gpu-0000")
-        before = await renewed()
-
-        async def only_the_living() -> bool:
-            return (await renewed())["gpu-0001"] > before["gpu-0001"]
-
-        await until(only_the_living, "the living kubelet renews")
-        seen = await renewed()
-        await until(lambda: _later(renewed, seen), "it goes on renewing")
-        assert (await renewed())["gpu-0000"] == seen["gpu-0000"]
-
-
-async def _later(renewed: Callable[[], Awaitable[dict[str, str]]], seen: dict[str, str]) -> bool:
-    return (await renewed())["gpu-0001"] > seen["gpu-0001"]
-
-
-async def test_a_silent_kubelet_shows_as_an_unknown_node(client: HttpClient) -> None:
-    async with ClusterControllers(client) as controllers:
-        await apply_fleet(client, Fleet(pools=(Pool(name="gpu", nodes=1),)), utc_now())
-        await controllers.kubelets.fall_silent("gpu-0000")
-
-        async def tainted() -> bool:
-            node = await client.get(NODES, "gpu-0000")
-            keys = [taint["key"] for taint in node["spec"].get("taints") or []]
-            return "node.kubernetes.io/unreachable" in keys
-
-        await until(tainted, "the unreachable taint")

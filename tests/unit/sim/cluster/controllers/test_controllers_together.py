@@ -23,13 +23,10 @@ from hack.sim.cluster.fleet.fleet import (
     Workload,
     pod_template,
 )
-from hack.sim.cluster.fleet.fleet_load import apply_fleet, load
+from hack.sim.cluster.fleet.fleet_load import apply_fleet
 from hack.sim.cluster.resource import (
-    CONFIGMAPS,
     DEPLOYMENTS,
-    EVENTS,
     JOBS,
-    NAMESPACES,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
@@ -39,14 +36,6 @@ from hack.sim.cluster.store.engine import Engine
 
 LOOKS = 500
 POOL = Pool(name="gpu", nodes=3)
-FLEET = Fleet(
-    pools=(POOL,),
-    workloads=(
-        DCGM_EXPORTER,
-        Gang(name="llm", pods=2, pool="gpu"),
-        Serving(name="web", replicas=6, pool="gpu", budget=Budget(max_unavailable=1)),
-    ),
-)
 
 
 async def until(check: Callable[[], Awaitable[Any]], what: str) -> Any:
@@ -126,14 +115,6 @@ async def test_a_budget_holds_evictions_until_the_replacement_is_ready() -> None
         await cluster.client.evict("serving", before[1]["metadata"]["name"])
 
 
-async def test_owner_chain_runs_through_a_replica_set() -> None:
-    async with cluster_of(Serving(name="web", replicas=1, pool="gpu")) as cluster:
-        (pod,) = await cluster.ready_pods("web", 1)
-        (above,) = pod["metadata"]["ownerReferences"]
-        replica_set = await cluster.client.get(REPLICA_SETS, above["name"], "serving")
-        assert replica_set["metadata"]["ownerReferences"][0]["kind"] == "Deployment"
-
-
 async def test_job_pods_under_a_maximum_are_protected_for_ever() -> None:
     gang = Gang(name="llm", pods=2, pool="gpu", budget=Budget(max_unavailable=1))
     async with cluster_of(gang) as cluster:
@@ -192,23 +173,6 @@ async def test_daemon_pods_come_to_cordoned_nodes_but_not_to_marked_ones() -> No
         assert sorted(node_of(pod) for pod in after) == ["gpu-0000", "gpu-0002"]
 
 
-async def test_a_pod_without_room_waits_and_says_why_until_room_comes() -> None:
-    big = Serving(name="big", replicas=2, pool="gpu", gpus=8)
-    async with cluster_of(big, pool=Pool(name="gpu", nodes=1)) as cluster:
-
-        async def told() -> list[str]:
-            events, _ = await cluster.client.list(EVENTS)
-            return [e["message"] for e in events if e["reason"] == "FailedScheduling"]
-
-        assert "0/1 nodes are available: 1 Insufficient nvidia.com/gpu." in await until(
-            told, "FailedScheduling"
-        )
-        waiting = [pod for pod in await cluster.pods("big") if not node_of(pod)]
-        assert waiting[0]["status"]["conditions"][-1]["reason"] == "Unschedulable"
-        await cluster.client.patch(DEPLOYMENTS, "big", {"spec": {"replicas": 1}}, "serving")
-        await cluster.ready_pods("big", 1)
-
-
 async def test_deleting_a_deployment_takes_its_pods_along() -> None:
     async with cluster_of(Serving(name="web", replicas=2, pool="gpu")) as cluster:
         await cluster.ready_pods("web", 2)
@@ -226,15 +190,6 @@ async def test_a_node_with_a_dead_owner_is_deleted() -> None:
         dead = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "not-there"}
         await cluster.client.patch(NODES, "gpu-0000", {"metadata": {"ownerReferences": [dead]}})
         await cluster.gone(NODES, "gpu-0000")
-
-
-async def test_a_deleted_namespace_takes_its_content_along() -> None:
-    async with cluster_of(Serving(name="web", replicas=2, pool="gpu")) as cluster:
-        await cluster.ready_pods("web", 2)
-        await cluster.client.create(CONFIGMAPS, {"metadata": {"name": "c"}}, "serving")
-        await cluster.client.delete(NAMESPACES, "serving")
-        await cluster.gone(NAMESPACES, "serving")
-        assert await cluster.pods("web") == []
 
 
 async def test_a_cordon_shows_as_a_taint_of_the_node_controller() -> None:
@@ -281,33 +236,6 @@ async def test_a_silent_kubelet_leaves_its_pods_as_they_are() -> None:
         await cluster.gone(PODS, name, "serving")
 
 
-async def test_controllers_find_nothing_to_do_in_a_loaded_fleet() -> None:
-    engine = Engine()
-    client = InProcessClient(engine)
-    await load(client, FLEET, utc_now(), bulk=engine.load)
-    before, _ = await client.list(PODS)
-    assert len(before) == 2 + 6 + 3
-    async with ClusterControllers(client):
-
-        async def settled() -> bool:
-            budgets, _ = await client.list(POD_DISRUPTION_BUDGETS)
-            return all((b.get("status") or {}).get("disruptionsAllowed") for b in budgets)
-
-        await until(settled, "budgets computed")
-        after, _ = await client.list(PODS)
-    assert {pod["metadata"]["uid"] for pod in after} == {pod["metadata"]["uid"] for pod in before}
-    assert all(is_ready(pod) for pod in after)
-
-
-async def test_a_fleet_loads_the_same_over_single_writes() -> None:
-    client = InProcessClient(Engine())
-    workload = Serving(name="db", replicas=3, pool="gpu")
-    await load(client, Fleet(pools=(POOL,), workloads=(workload,)), utc_now())
-    pods, _ = await client.list(PODS)
-    assert len(pods) == 3
-    assert all(is_ready(pod) and node_of(pod) for pod in pods)
-
-
 async def test_a_job_runs_to_its_end() -> None:
     async with cluster_of() as cluster:
         template = pod_template("short", annotations={"sim.gpuward.io/finish-after": "10ms"})
@@ -327,14 +255,3 @@ async def test_a_job_runs_to_its_end() -> None:
 
         status = await until(complete, "the Job complete")
         assert (status["succeeded"], status.get("active")) == (3, None)
-
-
-async def test_a_deleted_job_takes_its_pods_along() -> None:
-    async with cluster_of(Gang(name="llm", pods=2, pool="gpu")) as cluster:
-        await cluster.ready_pods("llm", 2)
-        await cluster.client.delete(JOBS, "llm", "training", propagation="Background")
-
-        async def none_left() -> bool:
-            return not await cluster.pods("llm")
-
-        await until(none_left, "the pods gone")

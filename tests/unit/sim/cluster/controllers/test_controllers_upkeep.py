@@ -7,17 +7,15 @@ from typing import Any
 import pytest
 
 from hack.sim.cluster.controllers.caches import Cache
-from hack.sim.cluster.controllers.garbage_collector import finish_deletion, judge
-from hack.sim.cluster.controllers.garbage_collector import reconcile as reconcile_namespace
+from hack.sim.cluster.controllers.garbage_collector import judge
 from hack.sim.cluster.controllers.nodes.node_lifecycle import (
     reconcile_orphan,
     reconcile_taints,
 )
 from hack.sim.cluster.controllers.writes import Outcome
-from hack.sim.cluster.resource import CONFIGMAPS, NODES, PODS
+from hack.sim.cluster.resource import NODES, PODS
 from tests.support.cluster.controller_objects import (
     NOW,
-    ago,
     deleted,
     meta,
     node,
@@ -51,39 +49,6 @@ def test_dead_owners(uids: tuple[str, ...], goes: bool, kept: list[str] | None) 
         for _, patch in patched(outcome)
     ]
     assert left == ([kept] if kept else [])
-
-
-def test_an_orphaning_owner_lets_go_of_its_dependents_first() -> None:
-    owner = {"metadata": meta("o", finalizers=["orphan"], deletionTimestamp=ago(1))}
-    dependent = owned(owner["metadata"]["uid"])
-    outcome = Outcome(writes=tuple(finish_deletion(NODES, owner, [(CONFIGMAPS, dependent)])))
-    assert patched(outcome) == [
-        ("thing", {"metadata": {"ownerReferences": None}}),
-        ("o", {"metadata": {"finalizers": None}}),
-    ]
-
-
-def test_a_foreground_owner_goes_after_its_dependents() -> None:
-    owner = {"metadata": meta("o", finalizers=["foregroundDeletion"], deletionTimestamp=ago(1))}
-    dependent = owned(owner["metadata"]["uid"])
-    dependent["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] = True
-    waiting = Outcome(writes=tuple(finish_deletion(NODES, owner, [(CONFIGMAPS, dependent)])))
-    assert (deleted(waiting), patched(waiting)) == (["thing"], [])
-    done = Outcome(writes=tuple(finish_deletion(NODES, owner, [])))
-    assert patched(done) == [("o", {"metadata": {"finalizers": None}})]
-
-
-def test_a_terminating_namespace_is_emptied_then_let_go() -> None:
-    namespace = {
-        "metadata": meta("team", deletionTimestamp=ago(1)),
-        "spec": {"finalizers": ["kubernetes"]},
-    }
-    emptying = reconcile_namespace(
-        namespace, [(PODS, pod("a")), (PODS, pod("b", terminating=True))]
-    )
-    assert deleted(emptying) == ["a"]
-    (last,) = reconcile_namespace(namespace, []).writes
-    assert getattr(last, "body", {})["spec"]["finalizers"] == []
 
 
 FOREIGN = {"key": "example.com/mine", "effect": "NoSchedule"}
@@ -138,46 +103,3 @@ class TestCache:
         cache.store(at(thing, 90_009, mark="new"))
         cache.store(at(thing, 90_008, mark="old"))
         assert (cache.get(("team", "a")) or {})["mark"] == "new"
-
-    def test_a_full_list_drops_what_is_gone_and_tells(self) -> None:
-        cache = Cache(PODS)
-        told: list[tuple[bool, bool]] = []
-        cache.subscribe(lambda old, new: told.append((old is not None, new is not None)))
-        cache.replace([pod("a"), pod("b")])
-        cache.replace([pod("b")])
-        assert [entry["metadata"]["name"] for entry in cache] == ["b"]
-        assert told.count((True, False)) == 2, "b came back under its name with another UID"
-
-    def test_pods_are_found_by_node_owner_and_namespace(self) -> None:
-        cache = Cache(PODS)
-        thing = pod("a", node="n1")
-        cache.store(thing)
-        assert cache.on_node("n1") == [thing]
-        moved = at(thing, 99_999, spec={"nodeName": "n2"})
-        cache.store(moved)
-        assert (cache.on_node("n1"), cache.on_node("n2")) == ([], [moved])
-        cache.forget(moved)
-        assert (cache.on_node("n2"), cache.in_namespace("team")) == ([], [])
-
-    def test_pods_are_found_by_their_rarest_label(self) -> None:
-        cache = Cache(PODS)
-        gold, plain = pod("a", labels={"tier": "gold"}), pod("b")
-        cache.replace([gold, plain])
-        assert cache.labelled("team", {"app": "web", "tier": "gold"}) == [gold]
-        assert cache.labelled("team", {"tier": "tin"}) == []
-        assert cache.labelled("team", {}) == [gold, plain]
-        assert cache.labelled("other", {"app": "web"}) == []
-
-    def test_deleting_the_old_namesake_keeps_the_new(self) -> None:
-        cache = Cache(PODS)
-        old, new = pod("a"), pod("a")
-        cache.store(new)
-        cache.forget(old)
-        assert cache.get(("team", "a")) == new
-
-    def test_after_our_delete_an_object_counts_as_terminating(self) -> None:
-        cache = Cache(PODS)
-        thing = pod("a")
-        cache.store(thing)
-        cache.expect_deletion(thing, NOW)
-        assert (cache.get(("team", "a")) or {})["metadata"]["deletionTimestamp"]

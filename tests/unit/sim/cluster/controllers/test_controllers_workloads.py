@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from hack.sim.cluster.controllers.pods import template_hash
-from hack.sim.cluster.controllers.workloads import daemonset, deployment, replicaset
+from hack.sim.cluster.controllers.workloads import daemonset, replicaset
 from tests.support.cluster.controller_objects import (
     NOW,
     created,
@@ -15,7 +14,6 @@ from tests.support.cluster.controller_objects import (
     node,
     owner,
     pod,
-    status,
 )
 
 
@@ -43,17 +41,6 @@ def test_replica_set_keeps_its_count(
     for body in created(outcome):
         assert body["metadata"]["ownerReferences"][0]["uid"] == rs["metadata"]["uid"]
         assert body["metadata"]["generateName"] == "web-"
-
-
-def test_deployment_makes_a_replica_set_that_selects_its_own_pods() -> None:
-    dep = owner("Deployment", replicas=4)
-    outcome = deployment.reconcile(dep, [], NOW)
-    (rs,) = created(outcome)
-    hash_ = template_hash(dep["spec"]["template"])
-    assert rs["metadata"]["name"] == f"web-{hash_}"
-    assert rs["spec"]["replicas"] == 4
-    assert rs["spec"]["selector"]["matchLabels"] == {"app": "web", "pod-template-hash": hash_}
-    assert rs["spec"]["template"]["metadata"]["labels"]["pod-template-hash"] == hash_
 
 
 GPU_ONLY = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
@@ -99,35 +86,6 @@ def test_daemon_set_and_taints(spec: dict[str, Any], comes: bool, stays: bool) -
     running = pod("here", ds, labels={daemonset.REVISION_LABEL: "any"})
     ends = deleted(daemonset.reconcile(ds, [running], [node(**spec)], NOW))
     assert ends == ([] if stays else ["here"])
-
-
-def test_daemon_pod_is_pinned_to_its_node_and_carries_the_added_tolerations() -> None:
-    (body,) = created(daemonset.reconcile(daemon_set(GPU_ONLY), [], [node("n7")], NOW))
-    required = body["spec"]["affinity"]["nodeAffinity"][
-        "requiredDuringSchedulingIgnoredDuringExecution"
-    ]
-    assert required["nodeSelectorTerms"][0]["matchFields"][0]["values"] == ["n7"]
-    keys = {entry["key"] for entry in body["spec"]["tolerations"]}
-    assert "node.kubernetes.io/unschedulable" in keys
-    assert "nvidia.com/gpu" in keys
-    assert "gpuward.io/quarantine" not in keys
-
-
-def test_daemon_set_counts_what_it_wants_and_has() -> None:
-    ds = daemon_set(GPU_ONLY)
-    nodes = [node("n1"), node("n2"), node("n3", taints=[OUR_TAINT])]
-    found = status(
-        daemonset.reconcile(ds, [pod("a", ds, node="n1"), pod("c", ds, node="n3")], nodes, NOW)
-    )
-    assert found["desiredNumberScheduled"] == 2
-    assert found["currentNumberScheduled"] == 1
-    assert found["numberMisscheduled"] == 1
-
-
-def test_daemon_set_waits_for_a_terminating_pod_before_making_the_next() -> None:
-    ds = daemon_set(GPU_ONLY)
-    outcome = daemonset.reconcile(ds, [pod("a", ds, terminating=True)], [node()], NOW)
-    assert created(outcome) == []
 
 
 def test_rolling_daemon_set_replaces_one_node_at_a_time() -> None:

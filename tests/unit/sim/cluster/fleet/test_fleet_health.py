@@ -9,26 +9,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from hack.sim.cluster.clients.client import ApiError
 from hack.sim.cluster.clients.inprocess import InProcessClient
 from hack.sim.cluster.controllers.nodes.node_objects import node_object
 from hack.sim.cluster.controllers.pods import condition
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS, FleetHealth
 from hack.sim.cluster.fleet.fleet_health_objects import (
     XID_79,
-    Fault,
-    NodeFacts,
 )
 from hack.sim.cluster.fleet.fleet_load import create_node
 from hack.sim.cluster.resource import NODES
 from hack.sim.cluster.store.engine import Engine
 from hack.sim.manifests import post_manifests, read_manifests
 from rules.api.health import HealthStatus
-from rules.catalog.reason import Severity
 from tests.support.cluster.controller_objects import NOW
 
 DEFINITIONS = Path(__file__).parents[5] / "daemonset" / "crds"
-FACTS = NodeFacts(name="n1", uid="u1", boot_id="b1", gpus=8, product="NVIDIA-H100-80GB-HBM3")
 
 
 class Story:
@@ -75,23 +70,6 @@ async def test_a_fault_and_its_repair(story: Story) -> None:
     assert (status.incidents[0].active, status.incidents[0].closed_by) == (False, "Reboot")
 
 
-async def test_a_second_fault_does_not_restart_the_clock_of_the_condition(story: Story) -> None:
-    await story.health.fail("n1", XID_79)
-    first = await story.condition("GPUHealthy")
-    story.now += timedelta(minutes=5)
-    await story.health.fail("n1", Fault(reason="RowRemapFailure"))
-    second = await story.condition("GPUHealthy")
-    assert second["lastTransitionTime"] == first["lastTransitionTime"]
-    assert len([entry for entry in (await story.status()).incidents if entry.active]) == 2
-
-
-async def test_conditions_of_others_stay(story: Story) -> None:
-    await story.health.fail("n1", Fault(reason="EccSramThreshold", severity=Severity.DEGRADED))
-    assert (await story.condition("Ready"))["status"] == "True"
-    assert (await story.condition("GPUHealthy"))["status"] == "True"
-    assert (await story.condition("GPUDegraded"))["reason"] == "EccSramThreshold"
-
-
 async def test_a_returned_node_carries_its_own_uid_and_boot(story: Story) -> None:
     await story.health.fail("n1", XID_79)
     node = await story.client.get(NODES, "n1")
@@ -101,8 +79,3 @@ async def test_a_returned_node_carries_its_own_uid_and_boot(story: Story) -> Non
     status = await story.status()
     assert (status.boot_id, status.health) == ("another", "Healthy")
     assert status.incidents[0].closed_by == "Reboot"
-
-
-async def test_health_of_a_node_that_does_not_exist_is_refused(story: Story) -> None:
-    with pytest.raises(ApiError):
-        await story.health.healthy("nowhere")

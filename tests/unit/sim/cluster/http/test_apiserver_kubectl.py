@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ import pytest
 import yaml
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.__main__ import main as serve_cluster
 from hack.sim.cluster.calls import ADMIN
 from hack.sim.cluster.controllers.nodes.node_objects import node_object
 from hack.sim.cluster.controllers.suite import ClusterControllers
@@ -97,12 +94,6 @@ def kubectl(cluster):
         cluster.run("uncordon", "n1", "n2", "n3")
 
 
-def test_version_and_discovery(kubectl):
-    assert "v1.36" in kubectl("version")
-    assert "policy/v1" in kubectl("api-versions").splitlines()
-    assert "poddisruptionbudgets" in kubectl("api-resources", "--namespaced=true")
-
-
 def test_get_prints_tables_labels_and_objects(kubectl):
     lines = kubectl("get", "nodes").splitlines()
     assert lines[0].split() == ["NAME", "STATUS", "AGE"]
@@ -116,14 +107,6 @@ def test_get_prints_tables_labels_and_objects(kubectl):
     assert kubectl("get", "nodes", "-o", columns).splitlines()[1].split() == ["n1", "<none>"]
     by_field = kubectl("get", "nodes", "--field-selector", "metadata.name=n3", "-o", "name")
     assert by_field.split() == ["node/n3"]
-
-
-def test_errors_read_as_on_a_real_cluster(kubectl):
-    missing = kubectl.run("get", "node", "n9")
-    assert missing.stderr.strip() == 'Error from server (NotFound): nodes "n9" not found'
-    unknown = kubectl.run("get", "pods", "--field-selector", "spec.color=red")
-    assert "field label not supported: spec.color" in unknown.stderr
-    assert "doesn't have a resource type" in kubectl.run("get", "unicorns").stderr
 
 
 def test_label_annotate_taint_and_cordon(kubectl):
@@ -201,64 +184,3 @@ def test_custom_objects_through_their_whole_life(kubectl):
     kubectl("delete", "gq", "by-hand")
     kubectl("delete", *definitions)
     assert kubectl.run("get", "gq").returncode != 0
-
-
-def test_watching_and_waiting(kubectl):
-    watching = kubectl.start("get", "nodes", "-w", "-o", "name")
-    try:
-        assert watching.stdout is not None
-        first = [watching.stdout.readline().strip() for _ in range(3)]
-        assert first == ["node/n1", "node/n2", "node/n3"]
-        kubectl("label", "node", "n2", "seen=yes")
-        assert watching.stdout.readline().strip() == "node/n2"
-        kubectl("label", "node", "n2", "seen-")
-    finally:
-        watching.kill()
-        watching.communicate()
-    kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=10s")
-
-
-def test_events_are_listed(kubectl):
-    event = {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": "e1", "namespace": "default"},
-        "involvedObject": {"kind": "Node", "name": "n1", "uid": "n1"},
-        "reason": "Quarantined",
-        "message": "it is sick",
-        "type": "Warning",
-        "lastTimestamp": "2026-01-01T00:00:00Z",
-    }
-    kubectl("create", "--validate=false", "-f", "-", stdin=event)
-    listed = kubectl("get", "events", "--field-selector", "involvedObject.name=n1")
-    assert "Quarantined" in listed
-    assert "it is sick" in kubectl("describe", "node", "n1")
-
-
-def test_the_module_serves_a_cluster_until_it_is_told_to_stop(tmp_path):
-    kubeconfig = tmp_path / "kubeconfig"
-    command = [sys.executable, "-m", "hack.sim.cluster", "--tls", "--nodes", "2"]
-    serving = subprocess.Popen(
-        [*command, "--kubeconfig-out", str(kubeconfig)],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    )
-    try:
-        assert serving.stdout is not None
-        assert serving.stdout.readline().startswith("simulated Kubernetes v1.36 on https://127.")
-        assert kubeconfig.stat().st_mode & 0o077 == 0
-        one = Kubectl(kubeconfig, None)
-        assert one("get", "nodes", "-o", "name").split() == ["node/gpu-0", "node/gpu-1"]
-    finally:
-        serving.send_signal(signal.SIGTERM)
-        assert serving.wait(20) == 0
-        serving.communicate()
-
-
-def test_wrong_use_of_the_module_ends_with_64(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["hack.sim.cluster", "--port", "high"])
-    with pytest.raises(SystemExit) as ended:
-        serve_cluster()
-    assert ended.value.code == 64
-    assert capsys.readouterr().err.count("\n") == 1

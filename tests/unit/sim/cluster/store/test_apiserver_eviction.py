@@ -6,11 +6,9 @@ import pytest
 
 from tests.support.cluster.apiserver_support import (
     BUDGETS,
-    NAMESPACES,
     PODS,
     budget,
     eviction,
-    pod,
     running_pod,
     serving,
 )
@@ -96,20 +94,6 @@ async def test_a_budget_that_allows_nothing_answers_429(status, retry_after, cau
         assert "deletionTimestamp" not in (await api.get(f"{PODS}/p1"))["metadata"]
 
 
-async def test_the_last_disruption_turns_the_budgets_condition():
-    async with serving() as api:
-        await running_pod(api, "p1")
-        await running_pod(api, "p2")
-        await budget(api, disruptionsAllowed=1, currentHealthy=2, desiredHealthy=1)
-        assert (await api("POST", EVICT, eviction())).code == 201
-        conditions = (await api.get(f"{BUDGETS}/b1"))["status"]["conditions"]
-        assert [(one["type"], one["status"], one["reason"]) for one in conditions] == [
-            ("DisruptionAllowed", "False", "InsufficientPods")
-        ]
-        answer = await api("POST", f"{PODS}/p2/eviction", eviction("p2"))
-        assert (answer.code, answer.headers.get("Retry-After")) == (429, None)
-
-
 async def test_two_budgets_answer_500_without_a_reason():
     async with serving() as api:
         await running_pod(api)
@@ -121,35 +105,6 @@ async def test_two_budgets_answer_500_without_a_reason():
             "This pod has more than one PodDisruptionBudget, which the eviction subresource does "
             "not support."
         )
-
-
-@pytest.mark.parametrize(
-    ("path", "kind"),
-    [
-        pytest.param(EVICT, "pods", id="pod"),
-        pytest.param(f"{NAMESPACES}/nowhere/pods/p1/eviction", "namespaces", id="namespace"),
-    ],
-)
-async def test_what_is_missing_answers_404_and_is_named(path, kind):
-    async with serving() as api:
-        body = eviction()
-        body["metadata"].pop("namespace")
-        answer = await api("POST", path, body)
-        assert (answer.code, answer.reason, answer.details["kind"]) == (404, "NotFound", kind)
-
-
-async def test_a_stale_uid_answers_409_after_the_budget_was_charged():
-    async with serving() as api:
-        await running_pod(api)
-        await budget(api, disruptionsAllowed=1, currentHealthy=2)
-        answer = await api("POST", EVICT, eviction(preconditions={"uid": "another"}))
-        assert (answer.code, answer.reason) == (409, "Conflict")
-        assert answer.message.startswith('Operation cannot be fulfilled on Pod "p1": the UID in ')
-        assert "the UID in the precondition (another) does not match" in answer.message
-        assert answer.details == {"name": "p1", "kind": "Pod"}
-        status = (await api.get(f"{BUDGETS}/b1"))["status"]
-        assert (status["disruptionsAllowed"], list(status["disruptedPods"])) == (0, ["p1"])
-        assert "deletionTimestamp" not in (await api.get(f"{PODS}/p1"))["metadata"]
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
@@ -196,47 +151,6 @@ async def test_a_repeated_eviction_only_ever_shrinks_the_grace_period():
         assert (await api("GET", f"{PODS}/p1")).code == 404
 
 
-async def test_dry_runs_are_checked_but_never_add_up():
-    async with serving() as api:
-        for name in ("p1", "p2", "p3"):
-            await running_pod(api, name)
-        await budget(api, disruptionsAllowed=1, currentHealthy=3, desiredHealthy=2)
-        for name in ("p1", "p2", "p3"):
-            answer = await api("POST", f"{PODS}/{name}/eviction", eviction(name), dryRun="All")
-            assert answer.code == 201
-        assert (await api.get(f"{BUDGETS}/b1"))["status"]["disruptionsAllowed"] == 1
-        assert "deletionTimestamp" not in (await api.get(f"{PODS}/p1"))["metadata"]
-        await api.patch(f"{BUDGETS}/b1/status", {"status": {"disruptionsAllowed": 0}})
-        answer = await api("POST", EVICT, eviction(dryRun=["All"]))
-        assert answer.code == 429
-
-
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        pytest.param(eviction("other"), 400, id="name-differs"),
-        pytest.param({**eviction(), "apiVersion": "policy/v1beta1"}, 201, id="older-version"),
-        pytest.param({**eviction(), "kind": "Pod"}, 400, id="another-kind"),
-    ],
-)
-async def test_the_body_is_checked(body, code):
-    async with serving() as api:
-        await running_pod(api)
-        assert (await api("POST", EVICT, body)).code == code
-
-
-async def test_a_terminating_namespace_answers_403_with_its_cause():
-    async with serving() as api:
-        await api.post(NAMESPACES, {"metadata": {"name": "ending"}})
-        await api.post(PODS.replace("default", "ending"), pod())
-        await api.delete(f"{NAMESPACES}/ending")
-        body = eviction()
-        body["metadata"]["namespace"] = "ending"
-        answer = await api("POST", EVICT.replace("default", "ending"), body)
-        assert (answer.code, answer.reason) == (403, "Forbidden")
-        assert answer.causes[0]["reason"] == "NamespaceTerminating"
-
-
 @pytest.mark.parametrize(
     ("selector", "code"),
     [
@@ -254,16 +168,3 @@ async def test_which_pods_a_budget_covers(selector, code):
         await running_pod(api)
         await budget(api, spec={"selector": selector})
         assert (await api("POST", EVICT, eviction())).code == code
-
-
-async def test_an_unbound_pod_is_gone_at_once_and_a_bound_one_needs_its_kubelet():
-    async with serving() as api:
-        await api.post(PODS, pod("unbound", None))
-        await running_pod(api)
-        answer = await api("POST", f"{PODS}/unbound/eviction", eviction("unbound"))
-        assert answer.code == 201
-        assert (await api("GET", f"{PODS}/unbound")).code == 404
-        await api("POST", EVICT, eviction())
-        uid = (await api.get(f"{PODS}/p1"))["metadata"]["uid"]
-        await api.delete(f"{PODS}/p1", {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}})
-        assert (await api("GET", f"{PODS}/p1")).code == 404

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,8 +13,6 @@ from hack.sim.cluster.clients.client import MERGE_PATCH
 from hack.sim.cluster.store.deletion import delete
 from hack.sim.cluster.store.engine import Engine
 from hack.sim.cluster.store.listing import ListOptions, list_objects, read_selection
-from hack.sim.cluster.store.managed_fields import update_managed_fields
-from hack.sim.cluster.store.patching import merge_patch
 from tests.support.cluster.apiserver_support import node
 from tests.support.scenario.examples import examples
 
@@ -81,77 +77,3 @@ def test_a_list_and_a_watch_from_it_give_the_present(before, after, selector):
             assert view == expected
 
     asyncio.run(check())
-
-
-@settings(max_examples=examples(30), deadline=None)
-@given(before=STEPS, after=STEPS, limit=st.integers(1, 3))
-def test_pages_add_up_to_the_moment_of_the_first(before, after, limit):
-    engine = Engine()
-    for step in before:
-        apply(engine, step)
-    expected, _ = listed(engine)
-    found, page = listed(engine, limit=limit)
-    pending = list(after)
-    while token := page.metadata.get("continue"):
-        for step in pending[:3]:
-            apply(engine, step)
-        pending = pending[3:]
-        more, page = listed(engine, limit=limit, continue_token=token)
-        assert not found.keys() & more.keys()
-        found |= more
-    assert found == expected
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
-    lambda inner: (
-        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=2), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
-OBJECTS = st.dictionaries(st.sampled_from(["a", "b", "spec", "metadata"]), JSON, max_size=3)
-
-
-@given(target=OBJECTS, patch=OBJECTS)
-def test_a_merge_patch_changes_neither_its_target_nor_itself(target, patch):
-    kept = copy.deepcopy((target, patch))
-    once = merge_patch(target, patch)
-    assert (target, patch) == kept
-    assert merge_patch(once, patch) == once
-
-
-def leaves(fields, path=()):
-    if not fields:
-        return {path}
-    return {leaf for key, inner in fields.items() for leaf in leaves(inner, (*path, key))}
-
-
-FLAT = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 2), max_size=4)
-
-
-@given(states=st.lists(st.tuples(st.sampled_from(["one", "two"]), FLAT), min_size=1, max_size=6))
-def test_every_field_is_owned_by_whoever_changed_it_last(states):
-    obj: dict[str, Any] = {}
-    owner: dict[str, str] = {}
-    for manager, spec in states:
-        before = obj.get("spec", {})
-        new = {"metadata": {}, "spec": spec}
-        entries = update_managed_fields(
-            obj or None,
-            new,
-            manager=manager,
-            subresource="",
-            api_version="v1",
-            at="now",
-            custom=False,
-        )
-        owner = {key: value for key, value in owner.items() if key in spec}
-        owner |= {key: manager for key in spec if before.get(key) != spec[key]}
-        new["metadata"]["managedFields"] = entries
-        obj = new
-    found = {}
-    for entry in obj["metadata"]["managedFields"]:
-        for leaf in leaves(entry["fieldsV1"]):
-            if leaf[0] == "f:spec" and len(leaf) == 2 and leaf[1] != ".":
-                found[leaf[1].removeprefix("f:")] = entry["manager"]
-    assert found == owner
