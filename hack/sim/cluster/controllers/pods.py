@@ -10,12 +10,9 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
-from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
-
-from hack.sim.cluster.controllers.timestamps import parse_stamp
 
 Obj = dict[str, Any]
 
@@ -130,16 +127,6 @@ def is_finished(pod: Obj) -> bool:
 def is_active(pod: Obj) -> bool:
     """Neither finished nor terminating: counts as a replica."""
     return not is_finished(pod) and not is_terminating(pod)
-
-
-def is_available(pod: Obj, min_ready_s: float, now: datetime) -> bool:
-    """Ready for at least `min_ready_s`."""
-    ready = condition(pod, "Ready")
-    if ready is None or ready["status"] != "True":
-        return False
-    if min_ready_s <= 0:
-        return True
-    return (now - parse_stamp(ready["lastTransitionTime"])).total_seconds() >= min_ready_s
 
 
 def node_of(pod: Obj) -> str:

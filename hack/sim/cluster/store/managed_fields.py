@@ -43,9 +43,7 @@ def update_managed_fields(
     custom: bool,
 ) -> list[Object]:
     """The entries after `manager` turned `old` into `new`."""
-    set_fields: Fields = {}
-    gone: Fields = {}
-    _compare(old or {}, new, set_fields, gone, 0, custom=custom)
+    set_fields, gone = _differences(_owned(old or {}), _owned(new), "", custom=custom)
     entries = []
     own: Object | None = None
     for entry in (old or {}).get("metadata", {}).get("managedFields") or []:
@@ -81,90 +79,49 @@ def update_managed_fields(
     return entries
 
 
-def _compare(
-    old: Any, new: Any, set_fields: Fields, gone: Fields, depth: int, *, custom: bool
-) -> None:
-    """Collect what `new` sets differently (leaves) and what it no longer has."""
-    for key, value in new.items():
-        if depth == 0 and (key in _IGNORED_ROOT or (value == {} and key not in old)):
+def _owned(obj: Object) -> Object:
+    """The object without what the server itself writes."""
+    metadata = {k: v for k, v in obj.get("metadata", {}).items() if k not in _IGNORED_METADATA}
+    parts = {key: value for key, value in obj.items() if key not in _IGNORED_ROOT and value != {}}
+    return {**parts, "metadata": metadata}
+
+
+def _differences(old: Any, new: Any, name: str, *, custom: bool) -> tuple[Fields, Fields]:
+    """What `new` sets differently (leaves), and what it no longer has."""
+    set_fields: Fields = {}
+    before, after = (_parts(name, one, custom=custom) or {} for one in (old, new))
+    gone: Fields = dict.fromkeys(before.keys() - after.keys())
+    for element, value in after.items():
+        was = before.get(element)
+        if element in before and (was is value or was == value):
             continue
-        before = old.get(key)
-        if before is value or before == value:
+        inner_name = element.removeprefix("f:")
+        if not _parts(inner_name, value, custom=custom):
+            set_fields[element] = {}
             continue
-        name = "f:" + key
-        inner_set: Fields = {}
-        inner_gone: Fields = {}
-        if depth == 0 and key == "metadata":
-            _compare(
-                _metadata(before or {}), _metadata(value), inner_set, inner_gone, 1, custom=custom
-            )
-        elif isinstance(value, dict) and (value or before):
-            was = before if isinstance(before, dict) else {}
-            _compare(was, value, inner_set, inner_gone, depth + 1, custom=custom)
-            if not was:
-                inner_set = {".": {}, **inner_set}
-        elif isinstance(value, list) and (keyed := _keyed(key, value, custom=custom)) is not None:
-            was_keyed = _keyed(key, before if isinstance(before, list) else [], custom=custom)
-            _compare_items(was_keyed or {}, keyed, inner_set, inner_gone, depth, custom=custom)
-            if not was_keyed:
-                inner_set = {".": {}, **inner_set}
-        else:
-            set_fields[name] = {}
-            continue
+        inner_set, inner_gone = _differences(was, value, inner_name, custom=custom)
         if inner_set:
-            set_fields[name] = inner_set
+            set_fields[element] = inner_set
         if inner_gone:
-            gone[name] = inner_gone
-    for key in old:
-        if key not in new:
-            gone["f:" + key] = None
+            gone[element] = inner_gone
+    return set_fields, gone
 
 
-def _compare_items(
-    old: dict[str, Any],
-    new: dict[str, Any],
-    set_fields: Fields,
-    gone: Fields,
-    depth: int,
-    *,
-    custom: bool,
-) -> None:
-    for key, value in new.items():
-        before = old.get(key)
-        if before == value and key in old:
-            continue
-        if not isinstance(value, dict):
-            set_fields[key] = {}
-            continue
-        inner_set: Fields = {}
-        inner_gone: Fields = {}
-        _compare(before or {}, value, inner_set, inner_gone, depth + 2, custom=custom)
-        if before is None:
-            inner_set = {".": {}, **inner_set}
-        if inner_set:
-            set_fields[key] = inner_set
-        if inner_gone:
-            gone[key] = inner_gone
-    for key in old:
-        if key not in new:
-            gone[key] = None
-
-
-def _metadata(metadata: Object) -> Object:
-    return {key: value for key, value in metadata.items() if key not in _IGNORED_METADATA}
-
-
-def _keyed(name: str, items: list[Any], *, custom: bool) -> dict[str, Any] | None:
-    """A list as a map of path elements, None when it is owned as a whole."""
-    if name in MERGED_SETS:
-        return {"v:" + json.dumps(one): one for one in items}
-    if custom and name != "ownerReferences":
+def _parts(name: str, value: Any, *, custom: bool) -> Fields | None:
+    """The parts that are owned one by one, by path element; None where the whole is owned."""
+    if isinstance(value, dict):
+        return {f"f:{key}": part for key, part in value.items()}
+    if not isinstance(value, list):
         return None
+    if name in MERGED_SETS:
+        return {"v:" + json.dumps(one): one for one in value}
     merge_key = MERGE_KEYS.get(name)
-    if merge_key is None or not all(isinstance(one, dict) and merge_key in one for one in items):
+    if merge_key is None or (custom and name != "ownerReferences"):
+        return None
+    if not all(isinstance(one, dict) and merge_key in one for one in value):
         return None
     return {
-        "k:" + json.dumps({merge_key: one[merge_key]}, separators=(",", ":")): one for one in items
+        "k:" + json.dumps({merge_key: one[merge_key]}, separators=(",", ":")): one for one in value
     }
 
 
@@ -185,9 +142,6 @@ def _without(fields: Fields, taken: Fields) -> Fields:
             result[key] = value
             continue
         removed = taken[key]
-        if not removed or not value or key == ".":
-            continue
-        rest = _without(value, {name: one for name, one in removed.items() if name != "."})
-        if rest:
+        if removed and value and (rest := _without(value, removed)):
             result[key] = rest
     return result

@@ -112,7 +112,7 @@ def reconcile(
         writes = []
     elif not writes:
         writes = _update_step(daemon_set, by_node, belongs)
-    status = _status(daemon_set, by_node, belongs, now)
+    status = _status(daemon_set, by_node, belongs)
     if status != daemon_set.get("status"):
         writes.append(UpdateStatus(resource=DAEMON_SETS, body=with_status(daemon_set, status)))
     return Outcome(writes=tuple(writes))
@@ -164,26 +164,23 @@ def _revision(daemon_set: Object) -> str:
     return pod_state.template_hash(daemon_set["spec"]["template"])
 
 
-def _status(
-    daemon_set: Object, by_node: dict[str, list[Object]], belongs: set[str], now: datetime
-) -> Object:
+def _status(daemon_set: Object, by_node: dict[str, list[Object]], belongs: set[str]) -> Object:
     revision = _revision(daemon_set)
-    min_ready_s = float(daemon_set["spec"].get("minReadySeconds") or 0)
     active = [pod for node in belongs for pod in by_node.get(node, []) if pod_state.is_active(pod)]
-    available = sum(1 for pod in active if pod_state.is_available(pod, min_ready_s, now))
+    ready = sum(1 for pod in active if pod_state.is_ready(pod))
     updated = sum(1 for pod in active if pod["metadata"]["labels"].get(REVISION_LABEL) == revision)
     misplaced = sum(1 for node in by_node if node and node not in belongs)
     counts = {
         "updatedNumberScheduled": updated,
-        "numberAvailable": available,
-        "numberUnavailable": len(belongs) - available,
+        "numberAvailable": ready,
+        "numberUnavailable": len(belongs) - ready,
     }
     return {
         "observedGeneration": daemon_set["metadata"].get("generation", 1),
         "currentNumberScheduled": sum(1 for node in belongs if by_node.get(node)),
         "desiredNumberScheduled": len(belongs),
         "numberMisscheduled": misplaced,
-        "numberReady": sum(1 for pod in active if pod_state.is_ready(pod)),
+        "numberReady": ready,
         **{key: value for key, value in counts.items() if value},
     }
 

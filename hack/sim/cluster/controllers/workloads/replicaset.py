@@ -25,9 +25,6 @@ from hack.sim.cluster.controllers.writes import (
 )
 from hack.sim.cluster.resource import PODS, REPLICA_SETS
 
-BURST = 500
-DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-
 
 def reconcile(replica_set: Object, owned: list[Object], now: datetime) -> Outcome:
     """Create what is missing, delete what is too much, write the counts."""
@@ -36,61 +33,32 @@ def reconcile(replica_set: Object, owned: list[Object], now: datetime) -> Outcom
     active = [pod for pod in owned if pod_state.is_active(pod)]
     writes: list[Write] = []
     if not pod_state.is_terminating(replica_set):
-        for _ in range(min(wanted - len(active), BURST)):
+        for _ in range(wanted - len(active)):
             body = pod_state.from_template(spec["template"], replica_set)
             writes.append(Create(resource=PODS, body=body))
         surplus = max(len(active) - wanted, 0)
-        for pod in sorted(active, key=lambda pod: _keep_rank(pod, active))[:surplus]:
-            writes.append(Delete(resource=PODS, target=pod))  # noqa: PERF401 - one list, two kinds
-    status, again_in_s = _status(replica_set, owned, now)
+        # Unbound and unready pods go first.
+        active.sort(key=lambda pod: (bool(pod_state.node_of(pod)), pod_state.is_ready(pod)))
+        writes += [Delete(resource=PODS, target=pod) for pod in active[:surplus]]
+    status = _status(replica_set, owned)
     if status != replica_set.get("status"):
         writes.append(UpdateStatus(resource=REPLICA_SETS, body=with_status(replica_set, status)))
-    return Outcome(writes=tuple(writes), again_in_s=again_in_s)
+    return Outcome(writes=tuple(writes))
 
 
-def _keep_rank(pod: Object, active: list[Object]) -> tuple[int, int, int, int, int, str]:
-    """Least worth keeping first: unbound, pending, unready, cheap, crowded, youngest."""
-    node = pod_state.node_of(pod)
-    cost = (pod["metadata"].get("annotations") or {}).get(DELETION_COST, "0")
-    crowd = sum(1 for other in active if node and pod_state.node_of(other) == node)
-    return (
-        1 if node else 0,
-        1 if pod_state.phase(pod) == "Running" else 0,
-        1 if pod_state.is_ready(pod) else 0,
-        int(cost) if cost.lstrip("-").isdigit() else 0,
-        -crowd,
-        _newest_first(pod["metadata"].get("creationTimestamp", "")),
-    )
-
-
-def _newest_first(timestamp: str) -> str:
-    """A text that sorts later timestamps first."""
-    return "".join(chr(ord("9") - int(char)) if char.isdigit() else char for char in timestamp)
-
-
-def _status(
-    replica_set: Object, owned: list[Object], now: datetime
-) -> tuple[Object, float | None]:
-    min_ready_s = float(replica_set["spec"].get("minReadySeconds") or 0)
+def _status(replica_set: Object, owned: list[Object]) -> Object:
     active = [pod for pod in owned if pod_state.is_active(pod)]
-    ready = [pod for pod in active if pod_state.is_ready(pod)]
-    available = [pod for pod in ready if pod_state.is_available(pod, min_ready_s, now)]
-    terminating = sum(
-        1 for pod in owned if pod_state.is_terminating(pod) and not pod_state.is_finished(pod)
-    )
-    old = replica_set.get("status") or {}
+    ready = sum(1 for pod in active if pod_state.is_ready(pod))
     counts = {
         "replicas": len(active),
         "fullyLabeledReplicas": len(active),
-        "readyReplicas": len(ready),
-        "availableReplicas": len(available),
-        "terminatingReplicas": terminating,
+        "readyReplicas": ready,
+        "availableReplicas": ready,
         "observedGeneration": replica_set["metadata"].get("generation", 1),
     }
+    old = replica_set.get("status") or {}
     kept = {key: value for key, value in old.items() if key not in counts}
-    shown = {key: value for key, value in counts.items() if value or key == "replicas"}
-    again_in_s = min_ready_s if len(available) < len(ready) else None
-    return {**kept, **shown}, again_in_s
+    return {**kept, **{key: n for key, n in counts.items() if n or key == "replicas"}}
 
 
 def _reconcile_key(key: Key, caches: Caches, now: datetime) -> Outcome:
