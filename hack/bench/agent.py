@@ -35,9 +35,9 @@ from hack.bench.agent_processes import (
     image_bytecode,
     memory,
     simulator_kib,
+    simulator_share,
     used,
 )
-from hack.bench.agent_simulator import simulator_share
 from hack.sim.cluster.resource import NODES
 from hack.sim.control_plane import Setup, ThreadedControlPlane, control_plane_in_thread
 from hack.sim.driver import NODES as DESCRIPTIONS

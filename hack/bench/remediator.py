@@ -27,10 +27,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from hack.bench.remediator_fleet import idle, ten_thousand
+from hack.bench.remediator_fleet import AGENT, Figures, idle, standing_storm, storm, ten_thousand
 from hack.bench.remediator_floor import floor_of
 from hack.bench.remediator_replica import LIFTED, PROFILE, Replica, bench_cluster, verdicts_of
-from hack.bench.remediator_storm import AGENT, Figures, standing_storm, storm
 from hack.sim.cluster.controllers.pods import is_ready, is_terminating, node_of
 from hack.sim.cluster.fleet.fleet import Budget, Fleet, Pool, Serving
 from hack.sim.cluster.resource import PODS

@@ -10,8 +10,7 @@ import shutil
 import sys
 import tomllib
 
-from hack.chart.builds import DAEMONSET, PROFILES, build, components
-from hack.chart.emit import holds, template
+from hack.chart.emit import DAEMONSET, PROFILES, build, components, holds, template
 from hack.chart.merge import MISSING, Choice, Condition, merge
 from hack.chart.values import (
     component_condition,

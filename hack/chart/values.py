@@ -14,8 +14,7 @@ from typing import Any, Final
 
 import yaml
 
-from hack.chart.builds import PROFILES, Identity, Object
-from hack.chart.emit import Template, WhenSet
+from hack.chart.emit import PROFILES, Identity, Object, Template, WhenSet
 from hack.chart.merge import Condition
 from rules.policy.components import ANY, NEEDS, Need
 from rules.policy.policy import Policy, effective_view

@@ -6,17 +6,78 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hack.release.krew import krew
-from hack.release.notes import NoSectionError, notes
+import yaml
+
+
+class NoSectionError(Exception):
+    """The changelog has nothing under that version; the text names what it has."""
+
+
+def notes(changelog: str, version: str) -> str:
+    """What stands under `## VERSION`, with or without brackets and date; NoSectionError."""
+    parts = re.split(r"^## +", changelog, flags=re.MULTILINE)[1:]
+    sections = {_version(part): part.partition("\n")[2].strip() for part in parts}
+    if not sections.get(version):
+        known = ", ".join(sections) or "nothing"
+        raise NoSectionError(
+            f"CHANGELOG.md has no section {version} (it has {known}); move what stands under "
+            f"Unreleased below a heading '## {version} - DATE'."
+        )
+    return sections[version] + "\n"
+
+
+def _version(section: str) -> str:
+    return section.split()[0].strip("[]")
+
+
+ARCHIVE = re.compile(r"kubectl-gpuward-(?P<os>linux|darwin)-(?P<arch>amd64|arm64)\.tar\.gz")
+DESCRIPTION = """\
+Says why a GPU node was taken out of service and what brings it back, and lets people quarantine,
+hold, repair, release and pause. Needs Python 3.11 on this machine.
+"""
+
+
+def krew(version: str, address: str, digests: Mapping[str, str]) -> str:
+    """The manifest's text; `digests` are SHA-256 by file name, others than archives are passed
+    over.
+    """
+    platforms = []
+    for name in sorted(digests):
+        found = ARCHIVE.fullmatch(name)
+        if found is None:
+            continue
+        platforms.append(
+            {
+                "selector": {"matchLabels": {"os": found["os"], "arch": found["arch"]}},
+                "uri": f"{address}/{name}",
+                "sha256": digests[name],
+                "bin": "kubectl-gpuward",
+            }
+        )
+    manifest = {
+        "apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
+        "kind": "Plugin",
+        "metadata": {"name": "gpuward"},
+        "spec": {
+            "version": f"v{version}",
+            "shortDescription": "Why a GPU node is gone, and what brings it back",
+            "description": DESCRIPTION,
+            "platforms": platforms,
+        },
+    }
+    return yaml.safe_dump(manifest, sort_keys=False)
+
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PYTHON = "3.11"

@@ -19,17 +19,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hack.sim.cluster.calls import Caller
 from hack.sim.cluster.clients.client import ApiError, Client
 from hack.sim.cluster.clients.http_client import HttpClient, kubeconfig_text
 from hack.sim.cluster.controllers.suite import ClusterControllers, Parts, utc_now
 from hack.sim.cluster.fleet.fleet import Fleet
 from hack.sim.cluster.fleet.fleet_load import apply_fleet, collection_paused, load
-from hack.sim.cluster.resource import NAMESPACES, SERVICE_ACCOUNTS
+from hack.sim.cluster.resource import NAMESPACES, SERVICE_ACCOUNTS, Caller
 from hack.sim.cluster.server import SimulatedApiServer
 from hack.sim.manifests import post_manifests, read_manifests
 from hack.sim.proxy.faults import Faults
-from hack.sim.proxy.request_log import RequestLog
+from hack.sim.proxy.layer import RequestLog
 from hack.sim.proxy.server import proxy_before
 from hack.sim.real_control_plane import (
     controller_manager_command,

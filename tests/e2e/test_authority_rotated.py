@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack.sim.cluster.calls import Caller
-from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
-from hack.sim.cluster.resource import NAMESPACES, NODES
+from hack.sim.cluster.resource import NAMESPACES, NODES, Caller
+from hack.sim.cluster.server import HostedServer, run_in_thread
 from hack.sim.manifests import post_manifests, read_manifests
 from tests.support.agent.agent_process import REPOSITORY, AgentProcess
 from tests.support.agent.agent_process import running as running_agent

@@ -6,24 +6,25 @@ for synchronous ones.  Binds the loopback address only, unless told otherwise.
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
-from hack.sim.cluster.calls import Caller
 from hack.sim.cluster.clients.http_client import kubeconfig_text
-from hack.sim.cluster.clients.inprocess import InProcessClient
 from hack.sim.cluster.http.access import Authenticator, Authorizer
 from hack.sim.cluster.http.layer import BODY_LIMIT, HttpLayer
-from hack.sim.cluster.resource import Resource
+from hack.sim.cluster.http.resource_calls import InProcessClient
+from hack.sim.cluster.resource import Caller, Resource
 from hack.sim.cluster.store.engine import Engine
 from hack.sim.cluster.store.kinds import Object
 from hack.sim.cluster.store.store import HISTORY_LIMIT, Store
 from hack.sim.proxy.faults import Faults
-from hack.sim.proxy.layer import Proxy
-from hack.sim.proxy.request_log import RequestLog
+from hack.sim.proxy.layer import Proxy, RequestLog
 from hack.sim.proxy.server import Listener
 
 
@@ -117,3 +118,70 @@ class SimulatedApiServer:
         trace: TracebackType | None,
     ) -> None:
         await self.stop()
+
+
+T = TypeVar("T")
+_START_S = 30.0
+
+
+class HostedServer:
+    """A server in another thread."""
+
+    def __init__(self, server: SimulatedApiServer, loop: asyncio.AbstractEventLoop) -> None:
+        self.server = server
+        self._loop = loop
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return self.server.url
+
+    def run(self, work: Coroutine[Any, Any, T], timeout_s: float = 60.0) -> T:
+        """Run a coroutine in the server's thread; its result."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
+
+    def call(self, function: Callable[[], T], timeout_s: float = 60.0) -> T:
+        """Call a function in the server's thread; its result."""
+
+        async def work() -> T:
+            return function()
+
+        return self.run(work(), timeout_s)
+
+
+@contextmanager
+def run_in_thread(**options: Any) -> Iterator[HostedServer]:
+    """Host `SimulatedApiServer(**options)` until the block ends."""
+    ready = threading.Event()
+    hosted: list[HostedServer] = []
+    failed: list[BaseException] = []
+    stopping: list[asyncio.Event] = []
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        async with SimulatedApiServer(**options) as server:
+            hosted.append(HostedServer(server, asyncio.get_running_loop()))
+            stopping.append(stop)
+            ready.set()
+            await stop.wait()
+
+    def main() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:  # noqa: BLE001 - handed to the waiting thread, which raises it
+            failed.append(error)
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=main, name="simulated-apiserver", daemon=True)
+    thread.start()
+    if not ready.wait(_START_S) or not hosted:
+        raise RuntimeError("the simulated API server did not start") from (
+            failed[0] if failed else None
+        )
+    one = hosted[0]
+    try:
+        yield one
+    finally:
+        one.call(stopping[0].set)
+        thread.join(_START_S)

@@ -22,8 +22,17 @@ from hack.sim.driver import (  # noqa: F401 - importing registers the calls
 )
 from hack.sim.driver.library import SimulatedLibrary
 from hack.sim.driver.node import Node
-from hack.sim.driver.pci import device_files, functions_of, host_of, pci_functions
-from hack.sim.driver.store import NodeFile, edit, push_event, set_gpu, set_node
+from hack.sim.driver.store import (
+    NodeFile,
+    device_files,
+    edit,
+    functions_of,
+    host_of,
+    pci_functions,
+    push_event,
+    set_gpu,
+    set_node,
+)
 
 __all__ = [
     "NODES",

@@ -1,7 +1,7 @@
 """The YAML file of a simulated node: read again whenever it changes, and changed from Python.
 
 A broken edit keeps the last good description and says so once on standard error, so that a person
-who types in the file never sees the node vanish.
+who types in the file never sees the node vanish. The PCI bus of the node is read from it, too.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec.structs import replace
 
-from hack.sim.driver.node import Node, parse
+from hack.sim.driver.node import Gpu, Node, parse
+from rules.judge.observation import HostSeen, NetworkPort, PciFunction, Service
+from rules.text.pci_address import full_address
 from rules.text.user_input import duplicate_keys
 
 # Of libyaml where PyYAML was built with it: several times as fast, the same data.
@@ -129,3 +132,57 @@ def push_event(path: str | Path, kind: str, gpu: int | None = None, data: int = 
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
+
+
+def pci_functions(path: str | Path) -> list[PciFunction]:
+    """The NVIDIA display functions of the node that the file describes, now."""
+    return functions_of(NodeFile(path).current())
+
+
+def functions_of(node: Node) -> list[PciFunction]:
+    """The same from a description already read."""
+    return [_function(gpu) for gpu in node.gpus if _view(gpu) != "absent"]
+
+
+def device_files(path: str | Path) -> list[str]:
+    """The `/dev/nvidiaN` that exist: one for each GPU the driver is bound to."""
+    return [
+        f"/dev/nvidia{gpu.minor}"
+        for gpu in sorted(NodeFile(path).current().gpus, key=lambda gpu: gpu.minor)
+        if _view(gpu) != "absent" and gpu.pci_view.driver == "nvidia"
+    ]
+
+
+def host_of(node: Node, identity: HostSeen) -> HostSeen:
+    """A look at the node's host; `identity` is of the machine that simulates it."""
+    host = node.host
+    ports = range(host.infiniband_ports)
+    seen = replace(
+        identity,
+        ports=tuple(NetworkPort(name=f"mlx5_{n}/1", active=True) for n in ports),
+    )
+    if host.running is None:
+        return seen
+    return replace(
+        seen,
+        services={service: service.value in host.running for service in Service},
+    )
+
+
+def _view(gpu: Gpu) -> str:
+    if gpu.pci_view.view is not None:
+        return gpu.pci_view.view
+    if gpu.unplugged:
+        return "absent"
+    return "all_ones" if gpu.lost else "present"
+
+
+def _function(gpu: Gpu) -> PciFunction:
+    return PciFunction(
+        address=full_address(gpu.pci),
+        vendor=int(gpu.pci_view.vendor, 16),
+        device_class=int(gpu.pci_view.device_class, 16) >> 8,
+        driver=gpu.pci_view.driver or "",
+        config_space_ok=_view(gpu) == "present",
+        upstream=tuple(gpu.pci_view.upstream),
+    )

@@ -22,8 +22,8 @@ import urllib3
 from agent.sources.sysfs import pci_functions
 from hack.sim.cluster.clients.client import ApiError
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
-from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
 from hack.sim.cluster.resource import EVENTS, NODES
+from hack.sim.cluster.server import HostedServer, run_in_thread
 from hack.sim.driver import NODES as DESCRIPTIONS
 from hack.sim.driver import set_node
 from hack.sim.manifests import post_manifests, read_manifests

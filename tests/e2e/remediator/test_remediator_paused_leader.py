@@ -11,7 +11,7 @@ from hack.sim.cluster.controllers.pods import node_of
 from hack.sim.cluster.fleet.fleet import Pool, Serving
 from hack.sim.cluster.fleet.fleet_health_objects import XID_79
 from hack.sim.cluster.resource import NODES, POD_DISRUPTION_BUDGETS
-from hack.sim.proxy.request_log import Request
+from hack.sim.proxy.layer import Request
 from tests.support.remediator.remediator_process import (
     RemediatorProcess,
     leads,

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from agent.publish.client import Kube
 from hack.sim.cluster.clients.client import ApiError, Object
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
-from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
 from hack.sim.cluster.resource import EVENTS, NODES
+from hack.sim.cluster.server import HostedServer, run_in_thread
 from hack.sim.manifests import post_manifests, read_manifests
 from rules.api.health import HealthStatus, IncidentStatus, SourceStatus
 from rules.api.kube_config import KubeConfig

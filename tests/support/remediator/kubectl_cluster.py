@@ -13,9 +13,8 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from hack.sim.cluster.calls import Caller
-from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
-from hack.sim.cluster.resource import LEASES, NAMESPACES, Resource
+from hack.sim.cluster.resource import LEASES, NAMESPACES, Caller, Resource
+from hack.sim.cluster.server import HostedServer, run_in_thread
 from hack.sim.manifests import post_manifests, read_manifests
 from remediator.kubectl.cli import main
 from rules.api.timestamps import format_micro_time

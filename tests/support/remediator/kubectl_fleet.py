@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.http.threaded import HostedServer
+from hack.sim.cluster.server import HostedServer
 from hack.sim.manifests import read_manifests
 from tests.support.remediator.kubectl_cluster import REPOSITORY, lease, load
 from tests.support.remediator.kubectl_evidence import EVIDENCES, kept

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hack.chart.builds import components
+from hack.chart.emit import components
 from rules.repair.component import component_key
 from tests.support.cluster.manifest_builds import REPOSITORY, Object, build
 

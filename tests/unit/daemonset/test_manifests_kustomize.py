@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack.sim.cluster.clients.inprocess import InProcessClient
+from hack.sim.cluster.http.resource_calls import InProcessClient
 from hack.sim.cluster.resource import CONFIGMAPS, DAEMON_SETS
 from hack.sim.cluster.store.engine import Engine
 from hack.sim.manifests import post_manifests

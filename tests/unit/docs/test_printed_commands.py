@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.http.threaded import HostedServer
+from hack.sim.cluster.server import HostedServer
 from hack.sim.manifests import post_manifests, read_manifests
 from tests.support.cluster.printed_commands import Printed, printed_commands
 from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluster, load

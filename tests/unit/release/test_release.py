@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack.release.krew import krew
-from hack.release.notes import NoSectionError, notes
+from hack.release.__main__ import NoSectionError, krew, notes
 
 REPOSITORY = Path(__file__).parents[3]
 WORKFLOWS = sorted((REPOSITORY / ".github" / "workflows").glob("*.yaml"))

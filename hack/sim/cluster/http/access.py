@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.calls import ADMIN, Caller
 from hack.sim.cluster.errors import ApiError, forbidden, not_found
-from hack.sim.cluster.http.addresses import Address
-from hack.sim.cluster.resource import Resource
+from hack.sim.cluster.resource import ADMIN, Address, Caller, Resource
 from hack.sim.cluster.store.engine import Engine
 from hack.sim.cluster.store.kinds import Object
 from hack.sim.cluster.store.store import encode

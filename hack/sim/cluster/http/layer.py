@@ -15,7 +15,6 @@ from email.utils import format_datetime
 import msgspec
 from aiohttp import web
 
-from hack.sim.cluster.calls import ADMIN, Caller
 from hack.sim.cluster.errors import ApiError, no_such_path
 from hack.sim.cluster.http.access import (
     ANONYMOUS,
@@ -26,9 +25,9 @@ from hack.sim.cluster.http.access import (
     review,
     unauthorized,
 )
-from hack.sim.cluster.http.addresses import Address
 from hack.sim.cluster.http.discovery import HEALTH_PATHS, discover
 from hack.sim.cluster.http.resource_calls import Asked, Reply, ResourceCalls
+from hack.sim.cluster.resource import ADMIN, Address, Caller
 from hack.sim.cluster.store.engine import Engine
 from hack.sim.cluster.store.listing import Subscription
 from hack.sim.cluster.store.store import encode

@@ -1,15 +1,18 @@
-"""One call on a resource, from query and body to bytes; from HTTP and from the same process."""
+"""One call on a resource, from query and body to bytes; from HTTP and from the same process.
+
+`InProcessClient` is the client without a wire.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.calls import WriteOptions
+from hack.sim.cluster.clients.client import JSON, Client, Object
 from hack.sim.cluster.errors import (
     bad_request,
     conflict,
@@ -18,7 +21,7 @@ from hack.sim.cluster.errors import (
     unsupported_media,
 )
 from hack.sim.cluster.http.access import Authenticator
-from hack.sim.cluster.http.addresses import Address
+from hack.sim.cluster.resource import Address, WriteOptions, read_address
 from hack.sim.cluster.store.deletion import delete, read_delete_options
 from hack.sim.cluster.store.engine import Engine
 from hack.sim.cluster.store.eviction import evict
@@ -30,7 +33,7 @@ from hack.sim.cluster.store.listing import (
     list_objects,
     read_selection,
 )
-from hack.sim.cluster.store.store import Object, Stored, decode, encode
+from hack.sim.cluster.store.store import Stored, decode, encode
 from hack.sim.cluster.store.tables import partial, table
 
 _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
@@ -259,3 +262,50 @@ def _shape(accept: str) -> str:
     if "as=Table" in first:
         return "Table"
     return "Metadata" if "as=PartialObjectMetadata" in first else ""
+
+
+class InProcessClient(Client):
+    """Hands requests to the server's logic; `agent` is its name in managedFields."""
+
+    def __init__(self, engine: Engine, agent: str = "in-process") -> None:
+        self._engine = engine
+        self._calls = ResourceCalls(engine)
+        self._agent = agent
+
+    def named(self, agent: str) -> InProcessClient:
+        """The same client under another name."""
+        return InProcessClient(self._engine, agent)
+
+    async def close(self) -> None:
+        """There are no connections."""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content_type: str = JSON,
+        query: Mapping[str, str] | None = None,
+    ) -> Object:
+        """Send one request; the object in its answer, or ApiError."""
+        asked = Asked(
+            address=read_address(method, path, watch=False),
+            query=query or {},
+            body=b"" if body is None else encode(body),
+            content_type=content_type,
+            agent=self._agent,
+        )
+        answer: Object = decode(self._calls.answer(asked).body)
+        return answer
+
+    async def events(self, path: str, query: Mapping[str, str]) -> AsyncIterator[Object]:
+        """The events of a watch; they end only with the server's watches."""
+        asked = Asked(address=read_address("GET", path, watch=True), query=query)
+        subscription = self._calls.watch(asked)
+        try:
+            while notices := await subscription.drain():
+                for notice in notices:
+                    yield decode(notice.line())
+        finally:
+            self._engine.forget(subscription)

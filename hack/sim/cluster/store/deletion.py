@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.calls import DeleteOptions
 from hack.sim.cluster.errors import conflict, forbidden
+from hack.sim.cluster.resource import DeleteOptions
 from hack.sim.cluster.store.kinds import Kind, Object
 from hack.sim.cluster.store.objects import ObjectApi, holds
 from hack.sim.cluster.store.store import Stored

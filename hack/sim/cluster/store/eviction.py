@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.calls import DeleteOptions, WriteOptions
 from hack.sim.cluster.errors import ApiError, bad_request, namespace_terminating, not_found
+from hack.sim.cluster.resource import DeleteOptions, WriteOptions
 from hack.sim.cluster.store.deletion import check_preconditions, delete, read_delete_options
 from hack.sim.cluster.store.kinds import Kind, Object
 from hack.sim.cluster.store.objects import ObjectApi

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.calls import WriteOptions
 from hack.sim.cluster.clients.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from hack.sim.cluster.errors import (
     ApiError,
@@ -27,7 +26,7 @@ from hack.sim.cluster.errors import (
     unprocessable,
     unsupported_media,
 )
-from hack.sim.cluster.resource import Resource
+from hack.sim.cluster.resource import Resource, WriteOptions
 from hack.sim.cluster.store import defaults
 from hack.sim.cluster.store.kinds import Kind, Registry
 from hack.sim.cluster.store.managed_fields import update_managed_fields

@@ -15,10 +15,9 @@ import pytest
 from msgspec.structs import replace
 
 from agent.publish.client import Kube, KubeError
-from hack.sim.cluster.calls import Caller
-from hack.sim.cluster.http.certificates import make_serving_certificate
-from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
-from hack.sim.cluster.resource import NODES
+from hack.sim.cluster.resource import NODES, Caller
+from hack.sim.cluster.server import HostedServer, run_in_thread
+from hack.sim.proxy.server import make_serving_certificate
 from remediator.kube.watch import Reflector
 from rules.api.kube_config import KubeConfig, KubeConfigError, Material, from_files, in_cluster
 from rules.api.timestamps import WATCH_SILENCE_S

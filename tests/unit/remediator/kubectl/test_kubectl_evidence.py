@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hack.sim.cluster.http.threaded import HostedServer
+from hack.sim.cluster.server import HostedServer
 from remediator.kubectl.evidence import LATER, rma_folder
 from rules.api.evidence import digest
 from rules.api.health import IncidentStatus

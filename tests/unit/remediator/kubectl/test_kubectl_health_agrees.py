@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.http.threaded import HostedServer
+from hack.sim.cluster.server import HostedServer
 from remediator.kube.resources import AgentPodObject
 from remediator.view.fleet_view import node_row
 from remediator.view.node_view import node_page

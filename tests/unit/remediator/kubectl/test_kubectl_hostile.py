@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.http.threaded import HostedServer
+from hack.sim.cluster.server import HostedServer
 from rules.text.printable import printable
 from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
 from tests.support.remediator.kubectl_objects import (

@@ -9,8 +9,8 @@ import pytest
 
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.errors import ApiError
-from hack.sim.cluster.http.threaded import HostedServer
 from hack.sim.cluster.resource import LEASES, NAMESPACES, PODS
+from hack.sim.cluster.server import HostedServer
 from tests.support.remediator.kubectl_cluster import cluster, lease, load
 from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_objects import (

@@ -10,15 +10,15 @@ import pytest
 import yaml
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.calls import Caller
-from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
 from hack.sim.cluster.resource import (
     CONFIGMAPS,
     CUSTOM_RESOURCE_DEFINITIONS,
     DAEMON_SETS,
     NAMESPACES,
     RUNTIME_CLASSES,
+    Caller,
 )
+from hack.sim.cluster.server import HostedServer, run_in_thread
 from hack.sim.manifests import post_manifests, read_manifests
 from remediator.kubectl.preflight import ADMISSION_POLICIES
 from tests.support.cluster.manifest_builds import build

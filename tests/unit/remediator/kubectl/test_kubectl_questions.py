@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.http.threaded import HostedServer
+from hack.sim.cluster.server import HostedServer
 from remediator.kube.answer import Answer
 from remediator.kubectl.cluster import checked
 from remediator.kubectl.command import CommandError

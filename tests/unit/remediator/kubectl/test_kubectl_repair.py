@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.http.threaded import HostedServer
+from hack.sim.cluster.server import HostedServer
 from rules.api.timestamps import parse_time
 from tests.support.remediator.kubectl_cluster import (
     cluster,

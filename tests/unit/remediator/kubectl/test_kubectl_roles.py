@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hack.sim.cluster.http.threaded import HostedServer
 from hack.sim.cluster.resource import PODS
+from hack.sim.cluster.server import HostedServer
 from hack.sim.manifests import post_manifests, read_manifests
 from remediator.kubectl.command import COMMANDS
 from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluster, load, viewer

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from hack.sim.cluster.http.threaded import HostedServer, run_in_thread
 from hack.sim.cluster.resource import NODES
+from hack.sim.cluster.server import HostedServer, run_in_thread
 from hack.sim.manifests import post_manifests
 from remediator.kubectl.cli import parser
 from remediator.kubectl.cluster import GROUP_PATH, Cluster, connect

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.calls import Caller
 from hack.sim.cluster.clients.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH
-from hack.sim.cluster.http.threaded import HostedServer
+from hack.sim.cluster.resource import Caller
+from hack.sim.cluster.server import HostedServer
 from remediator.kubectl import uninstall
 from rules.api.mark import mark_patch
 from rules.api.names import CONDITION_VALIDATED

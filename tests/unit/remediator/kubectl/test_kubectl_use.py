@@ -18,7 +18,7 @@ import yaml
 
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.clients.http_client import kubeconfig_text
-from hack.sim.cluster.http.threaded import HostedServer
+from hack.sim.cluster.server import HostedServer
 from hack.sim.manifests import post_manifests, read_manifests
 from remediator.kubectl.command import COMMANDS
 from tests.support.remediator.kubectl_cluster import (

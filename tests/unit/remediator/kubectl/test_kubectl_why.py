@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.http.threaded import HostedServer
+from hack.sim.cluster.server import HostedServer
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why import why_lines as why
 from remediator.kubectl.why_causes import goes_further

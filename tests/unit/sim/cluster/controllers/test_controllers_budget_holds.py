@@ -8,12 +8,12 @@ import random
 import pytest
 
 from hack.sim.cluster.clients.client import ApiError, Object
-from hack.sim.cluster.clients.inprocess import InProcessClient
 from hack.sim.cluster.controllers.nodes.kubelet import KubeletSettings
 from hack.sim.cluster.controllers.pods import is_ready, is_terminating
 from hack.sim.cluster.controllers.suite import ClusterControllers, Parts, utc_now
 from hack.sim.cluster.fleet.fleet import Budget, Fleet, Pool, Serving
 from hack.sim.cluster.fleet.fleet_load import load
+from hack.sim.cluster.http.resource_calls import InProcessClient
 from hack.sim.cluster.resource import PODS
 from hack.sim.cluster.store.engine import Engine
 

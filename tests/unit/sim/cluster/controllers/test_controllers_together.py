@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from hack.sim.cluster.clients.client import ApiError
-from hack.sim.cluster.clients.inprocess import InProcessClient
 from hack.sim.cluster.controllers.pods import is_ready, node_of
 from hack.sim.cluster.controllers.suite import ClusterControllers, Parts, utc_now
 from hack.sim.cluster.fleet.fleet import (
@@ -24,6 +23,7 @@ from hack.sim.cluster.fleet.fleet import (
     pod_template,
 )
 from hack.sim.cluster.fleet.fleet_load import apply_fleet
+from hack.sim.cluster.http.resource_calls import InProcessClient
 from hack.sim.cluster.resource import (
     DEPLOYMENTS,
     JOBS,

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from hack.sim.cluster.clients.inprocess import InProcessClient
 from hack.sim.cluster.controllers.nodes.node_objects import node_object
 from hack.sim.cluster.controllers.pods import condition
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS, FleetHealth
@@ -17,6 +16,7 @@ from hack.sim.cluster.fleet.fleet_health_objects import (
     XID_79,
 )
 from hack.sim.cluster.fleet.fleet_load import create_node
+from hack.sim.cluster.http.resource_calls import InProcessClient
 from hack.sim.cluster.resource import NODES
 from hack.sim.cluster.store.engine import Engine
 from hack.sim.manifests import post_manifests, read_manifests

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from hack.sim.cluster.calls import ADMIN, Caller
 from hack.sim.cluster.clients.client import MERGE_PATCH
 from hack.sim.cluster.http.access import service_account
+from hack.sim.cluster.resource import ADMIN, Caller
 from tests.support.cluster.apiserver_support import (
     NAMESPACES,
     NODES,

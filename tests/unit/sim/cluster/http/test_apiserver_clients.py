@@ -8,9 +8,9 @@ import pytest
 from aiohttp import ClientConnectionError
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.calls import ADMIN
 from hack.sim.cluster.clients.client import ApiError, Client
 from hack.sim.cluster.clients.http_client import HttpClient
+from hack.sim.cluster.resource import ADMIN
 from hack.sim.cluster.server import SimulatedApiServer
 from tests.support.cluster.apiserver_support import node, pod, serving
 

@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.calls import ADMIN
 from hack.sim.cluster.controllers.nodes.node_objects import node_object
 from hack.sim.cluster.controllers.suite import ClusterControllers
-from hack.sim.cluster.http.threaded import run_in_thread
+from hack.sim.cluster.resource import ADMIN
+from hack.sim.cluster.server import run_in_thread
 
 KUBECTL = os.environ.get("KUBECTL") or shutil.which("kubectl")
 ROOT = Path(__file__).parents[5]

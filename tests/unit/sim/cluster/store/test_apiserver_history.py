@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.calls import DeleteOptions, WriteOptions
 from hack.sim.cluster.clients.client import MERGE_PATCH
+from hack.sim.cluster.resource import DeleteOptions, WriteOptions
 from hack.sim.cluster.store.deletion import delete
 from hack.sim.cluster.store.engine import Engine
 from hack.sim.cluster.store.listing import ListOptions, list_objects, read_selection
