@@ -1,8 +1,9 @@
 """A fleet: what it costs to watch it, and how soon each of many sick nodes is marked.
 
-`storm`: many nodes fall sick at once, beside the floor of raw patches. `idle`: bare nodes. `ten_thousand`: nodes as the GPU operator and node feature discovery label
-them, each with a Ready agent pod and a healthy verdict; then the page, a command, and a tenth of
-the nodes sick at once. The budgets are lifted.
+`storm`: many nodes fall sick at once, beside the floor of raw patches. `idle`: bare nodes.
+`ten_thousand`: nodes as the GPU operator and node feature discovery label them, each with a Ready
+agent pod and a healthy verdict; then the page, a command, and a tenth of the nodes sick at once.
+The budgets are lifted.
 """
 
 from __future__ import annotations

@@ -14,9 +14,7 @@ from hack.sim.cluster.fleet.fleet_health_objects import XID_79
 from hack.sim.cluster.resource import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
-    NODES,
     POD_DISRUPTION_BUDGETS,
-    PODS,
 )
 
 POOL = Pool(name="gpu", nodes=3)
@@ -42,17 +40,6 @@ async def test_kubectl_drains_a_node_within_the_budget(cluster) -> None:
     assert (await cluster.node(node))["spec"]["unschedulable"] is True
 
 
-async def test_a_stale_uid_is_refused(cluster) -> None:
-    await cluster.add(WEB, pool=POOL)
-    pod = (await cluster.ready_pods("web", 3))[0]
-    await cluster.budget_allows("web", "serving")
-    with pytest.raises(ApiError) as refused:
-        await cluster.client.evict(
-            "serving", pod["metadata"]["name"], uid="11111111-2222-3333-4444-555555555555"
-        )
-    assert refused.value.code == 409
-
-
 async def test_job_pods_under_a_maximum_stay_stale_for_ever(cluster) -> None:
     """The budget meets the pods at its first look, so that no look ever succeeds."""
     await cluster.add(Gang(name="llm", pods=2, pool="gpu"), pool=POOL)
@@ -64,42 +51,10 @@ async def test_job_pods_under_a_maximum_stay_stale_for_ever(cluster) -> None:
     assert (refused.value.code, refused.value.headers.get("Retry-After")) == (429, "10")
 
 
-async def test_a_budget_that_once_counted_says_that_it_failed(cluster) -> None:
-    """Without pods the first look succeeds; from then on the answer names the failure."""
-    await cluster.add(pool=POOL)
-    await cluster.add_namespace("training")
-    await cluster.add_budget("llm", "training", maxUnavailable=1)
-
-    async def counted() -> bool:
-        budget = await cluster.client.get(POD_DISRUPTION_BUDGETS, "llm", "training")
-        return bool((budget.get("status") or {}).get("observedGeneration"))
-
-    await cluster.until(counted, "a first look at no pods")
-    await cluster.add(Gang(name="llm", pods=2, pool="gpu"))
-    pod = (await cluster.ready_pods("llm", 2))[0]
-    await cluster.until(lambda: sync_failed(cluster), "SyncFailed")
-    with pytest.raises(ApiError) as refused:
-        await cluster.client.evict("training", pod["metadata"]["name"])
-    assert (refused.value.code, refused.value.headers.get("Retry-After")) == (429, None)
-    (cause,) = refused.value.details["causes"]
-    assert "because it failed sync: jobs.batch does not implement" in cause["message"]
-
-
 async def sync_failed(cluster) -> bool:
     budget = await cluster.client.get(POD_DISRUPTION_BUDGETS, "llm", "training")
     found = condition(budget, "DisruptionAllowed")
     return found is not None and found["reason"] == "SyncFailed"
-
-
-async def test_an_evicted_gang_member_moves_without_costing_the_job(cluster) -> None:
-    await cluster.add(Gang(name="llm", pods=2, pool="gpu"), pool=POOL)
-    pods = await cluster.ready_pods("llm", 2)
-    gone = pods[0]["metadata"]
-    await cluster.client.patch(NODES, node_of(pods[0]), {"spec": {"unschedulable": True}})
-    await cluster.client.evict("training", gone["name"], uid=gone["uid"])
-    await cluster.gone(PODS, gone["name"], "training")
-    after = await cluster.ready_pods("llm", 2)
-    assert node_of(pods[0]) not in {node_of(pod) for pod in after}
 
 
 async def test_scripted_health_is_published_as_an_agent_would(cluster) -> None:
@@ -119,13 +74,6 @@ async def test_scripted_health_is_published_as_an_agent_would(cluster) -> None:
     await cluster.health.healthy("gpu-a")
     node = await cluster.node("gpu-a")
     assert (condition(node, "GPUHealthy") or {})["status"] == "True"
-
-
-async def test_a_deleted_node_takes_its_health_along(cluster) -> None:
-    await cluster.add_nodes("gpu-a")
-    await cluster.health.healthy("gpu-a")
-    await cluster.client.delete(NODES, "gpu-a")
-    await cluster.gone(GPU_NODE_HEALTHS, "gpu-a")
 
 
 async def test_a_service_account_can_do_only_what_it_was_given(secure_cluster) -> None:

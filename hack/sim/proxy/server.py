@@ -1,4 +1,4 @@
-"""A listener with its certificate, and the proxy on a port of its own in front of a server that runs elsewhere."""
+"""A listener with its certificate, and the proxy in front of a server that runs elsewhere."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import yaml
 
-from agent.publish.objects import NodeObject, NodeStatusSeen
+from agent.publish.objects import NodeObject
 from agent.publish.plan import PatchNode, PublishLane, node_step
 from rules.api import mark, names
 from rules.api.health import HealthStatus
@@ -22,7 +22,6 @@ from rules.api.nodes import FreshNode
 from rules.api.pods import DaemonSetView, PodView
 from rules.drain.gangs import gang_of
 from rules.drain.node_room import untolerating
-from rules.judge.expected_gpus import Learned, expected_gpus
 from rules.judge.facts.sources import wants_release
 from rules.judge.health_object import Publication, PublishedCondition
 from rules.session.owners import working_owner
@@ -105,22 +104,6 @@ def test_the_shipped_tolerations_let_the_operators_pods_come_back() -> None:
 # Device plugin
 
 
-@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb"])
-def test_what_the_plugin_hands_out_is_recognised_as_a_gpu(resource: str) -> None:
-    container = {"name": "main", "resources": {"limits": {resource: "2"}}}
-    metadata = {"name": "p", "namespace": "x", "uid": "u"}
-    pod = msgspec.convert({"metadata": metadata, "spec": {"containers": [container]}}, PodView)
-    assert pod.gpus == 2
-
-
-def test_expected_gpus_do_not_depend_on_what_the_plugin_offers() -> None:
-    """A plugin that took a GPU away after an Xid, or multiplied them, is not even asked."""
-    assert expected_gpus(None, "", Learned(count=8)).count == 8
-    assert expected_gpus(None, "4", Learned(count=8)).count == 4
-    read = {field.encode_name for field in msgspec.structs.fields(NodeStatusSeen)}
-    assert read == {"conditions", "nodeInfo"}
-
-
 # dcgm-exporter
 
 
@@ -137,11 +120,6 @@ def test_each_agent_reaches_only_the_exporter_of_its_own_node() -> None:
 
 
 # NFD and GFD
-
-
-def test_all_labels_we_write_are_under_our_own_prefix() -> None:
-    written = [*names.AGENT_LABELS, names.LABEL_QUARANTINE, names.LABEL_OPT_OUT]
-    assert {label.partition("/")[0] for label in written} == {"gpuward.io"}
 
 
 @pytest.mark.parametrize(
@@ -182,11 +160,6 @@ def test_autoscalers_keep_their_hands_off_until_the_mark_comes_off(prior: dict[s
 @pytest.mark.parametrize("key", ["karpenter.sh/disrupted", "ToBeDeletedByClusterAutoscaler"])
 def test_a_node_that_an_autoscaler_removes_is_left_to_it(key: str) -> None:
     assert at_work(node(taints=[{"key": key, "effect": "NoSchedule"}]))
-
-
-def test_the_documented_autoscaler_flag_names_our_taint() -> None:
-    page = (DOCS / "cluster-autoscaler.md").read_text()
-    assert f"--status-taint={names.TAINT_QUARANTINE}" in page
 
 
 def test_we_do_not_write_the_condition_that_makes_repair_terminate_nodes() -> None:
@@ -271,18 +244,3 @@ def test_of_all_conditions_the_agent_writes_its_own_two() -> None:
 def blocks(page: str) -> list[Any]:
     text = (DOCS / page).read_text()
     return [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
-
-
-PAGES = sorted(path.name for path in DOCS.glob("*.md"))
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_yaml_in_a_recipe_is_yaml_and_its_links_lead_somewhere(page: str) -> None:
-    assert all(block for block in blocks(page))
-    for link in re.findall(r"\]\(([^)#]+)\)", (DOCS / page).read_text()):
-        assert (DOCS / link).exists(), link
-
-
-def test_every_recipe_is_listed() -> None:
-    listed = set(re.findall(r"\(([a-z-]+\.md)\)", (DOCS / "README.md").read_text()))
-    assert listed == set(PAGES) - {"README.md"}

@@ -92,11 +92,3 @@ def test_notices_of_a_provider_are_a_policy_that_loads() -> None:
     policy = load_policy({"apiVersion": "gpuward.io/v1alpha1", "kind": "QuarantinePolicy", **page})
     assert isinstance(policy, Policy), policy
     assert {trigger.level for trigger in policy.external} == {"Report"}
-
-
-def test_the_query_for_scaling_names_metrics_that_are_there() -> None:
-    documented = set(
-        re.findall(r"^\| `(gpuward_\w+)`", (DOCS.parent / "metrics.md").read_text(), re.MULTILINE)
-    )
-    for page in DOCS.glob("*.md"):
-        assert set(re.findall(r"\bgpuward_\w+", page.read_text())) <= documented, page.name

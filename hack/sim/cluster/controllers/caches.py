@@ -50,9 +50,6 @@ class Cache:
         self._by_label: dict[str, dict[Key, None]] = {}
         self._handlers: list[Handler] = []
 
-    def __len__(self) -> int:
-        return len(self._objects)
-
     def __iter__(self) -> Iterator[Object]:
         return iter(list(self._objects.values()))
 

@@ -81,16 +81,6 @@ class FleetHealth:
             story.incidents.insert(0, incident_of(fault, story.facts, now, story.opened))
         await self._publish(story)
 
-    async def close(self, node: str, reason: str, *, by: str = "Reset") -> None:
-        """The incidents of one reason end by the named evidence; others go on."""
-        story = await self._story(node)
-        now = self._clock()
-        story.incidents = [
-            _closed(incident, now, by) if incident.reason == reason else incident
-            for incident in story.incidents
-        ]
-        await self._publish(story)
-
     async def blind(self, node: str) -> None:
         """The agent lives but its GPU view is down: health Unknown."""
         story = await self._story(node)

@@ -136,8 +136,6 @@ class ResourceCalls:
                 return self._change(kind, asked)
             case "delete":
                 return self._delete(kind, asked)
-            case "deletecollection":
-                return self._delete_collection(kind, asked)
         raise method_not_allowed()
 
     def _list(self, kind: Kind, asked: Asked) -> Reply:
@@ -225,15 +223,6 @@ class ResourceCalls:
         details = {"name": address.name, "group": address.group, "kind": address.resource}
         details["uid"] = left.obj["metadata"]["uid"]
         return Reply(200, encode({**_SUCCESS, "details": details}))
-
-    def _delete_collection(self, kind: Kind, asked: Asked) -> Reply:
-        """Delete each selected object by itself, as a server does."""
-        objects, options = self.engine.objects, read_delete_options(asked.read, dict(asked.query))
-        selected = list_objects(objects, kind, _selection(kind, asked))
-        for one in selected.items:
-            metadata = one.obj["metadata"]
-            delete(objects, kind, metadata["name"], metadata.get("namespace"), options)
-        return Reply(200, selected.encoded(kind))
 
     def _encode(self, kind: Kind, stored: Stored, asked: Asked) -> bytes:
         shape = _shape(asked.accept)

@@ -64,10 +64,10 @@ async def test_a_fault_and_its_repair(story: Story) -> None:
     assert (await story.status()).incidents[0].active
 
     story.now += timedelta(minutes=5)
-    await story.health.close("n1", "Xid79GPUFallenOffBus", by="Reboot")
+    await story.health.healthy("n1")
     status = await story.status()
     assert status.health == "Healthy"
-    assert (status.incidents[0].active, status.incidents[0].closed_by) == (False, "Reboot")
+    assert (status.incidents[0].active, status.incidents[0].closed_by) == (False, "Reset")
 
 
 async def test_a_returned_node_carries_its_own_uid_and_boot(story: Story) -> None:
