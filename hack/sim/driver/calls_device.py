@@ -5,6 +5,7 @@ Registered with `library`; called by `pynvml` through the simulated library only
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pynvml
@@ -27,55 +28,64 @@ from hack.sim.driver.node import EccCounts, Gpu
 from hack.sim.driver.numbers import CLOCK_EVENTS
 
 
+def _clock_events(gpu: Gpu) -> int:
+    return sum(CLOCK_EVENTS[word] for word in set(gpu.clock_events))
+
+
+TEXTS: dict[str, Callable[[Gpu], str]] = {
+    "nvmlDeviceGetName": lambda gpu: gpu.name,
+    "nvmlDeviceGetSerial": lambda gpu: gpu.serial,
+    "nvmlDeviceGetBoardPartNumber": lambda gpu: gpu.board,
+    "nvmlDeviceGetVbiosVersion": lambda gpu: gpu.vbios,
+}
+"""Calls that answer one text of the description; an empty one is not supported."""
+NUMBERS: dict[str, Callable[[Gpu], float | None]] = {
+    "nvmlDeviceGetModuleId": lambda gpu: gpu.module_id,
+    "nvmlDeviceGetMinorNumber": lambda gpu: gpu.minor,
+    "nvmlDeviceGetNumaNodeId": lambda gpu: gpu.numa,
+    "nvmlDeviceGetArchitecture": lambda gpu: gpu.architecture,
+    "nvmlDeviceGetPersistenceMode": lambda gpu: gpu.persistence,
+    "nvmlDeviceGetPowerUsage": lambda gpu: round(gpu.power_watts * 1000),
+    "nvmlDeviceGetCurrentClocksEventReasons": _clock_events,
+    "nvmlDeviceGetCurrentClocksThrottleReasons": _clock_events,
+    "nvmlDeviceGetPerformanceState": lambda gpu: gpu.performance_state,
+    "nvmlDeviceGetCurrPcieLinkGeneration": lambda gpu: gpu.pcie.generation,
+    "nvmlDeviceGetMaxPcieLinkGeneration": lambda gpu: gpu.pcie.max_generation,
+    "nvmlDeviceGetCurrPcieLinkWidth": lambda gpu: gpu.pcie.width,
+    "nvmlDeviceGetMaxPcieLinkWidth": lambda gpu: gpu.pcie.max_width,
+}
+"""Calls that answer one number of the description; None is not supported."""
+
+
+def _register_text(symbol: str, read: Callable[[Gpu], str]) -> None:
+    @device_call(symbol)
+    def answer(_: SimulatedLibrary, gpu: Gpu, buffer: Any, size: Any) -> int:
+        text = read(gpu)
+        return put_text(buffer, text, size) if text else NOT_SUPPORTED
+
+
+def _register_number(symbol: str, read: Callable[[Gpu], float | None]) -> None:
+    @device_call(symbol)
+    def answer(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
+        number = read(gpu)
+        return NOT_SUPPORTED if number is None else put(value, number)
+
+
+for _symbol, _text in TEXTS.items():
+    _register_text(_symbol, _text)
+for _symbol, _number in NUMBERS.items():
+    _register_number(_symbol, _number)
+
+
 @device_call("nvmlDeviceGetUUID", with_handle=True)
 def uuid(_: SimulatedLibrary, gpu: Gpu, handle: Handle, buffer: Any, size: Any) -> int:
     return put_text(buffer, handle.instance.uuid if handle.instance else gpu.uuid, size)
-
-
-@device_call("nvmlDeviceGetName")
-def name(_: SimulatedLibrary, gpu: Gpu, buffer: Any, size: Any) -> int:
-    return put_text(buffer, gpu.name, size)
-
-
-@device_call("nvmlDeviceGetSerial")
-def serial(_: SimulatedLibrary, gpu: Gpu, buffer: Any, size: Any) -> int:
-    return put_text(buffer, gpu.serial, size) if gpu.serial else NOT_SUPPORTED
-
-
-@device_call("nvmlDeviceGetBoardPartNumber")
-def board(_: SimulatedLibrary, gpu: Gpu, buffer: Any, size: Any) -> int:
-    return put_text(buffer, gpu.board, size) if gpu.board else NOT_SUPPORTED
-
-
-@device_call("nvmlDeviceGetVbiosVersion")
-def vbios(_: SimulatedLibrary, gpu: Gpu, buffer: Any, size: Any) -> int:
-    return put_text(buffer, gpu.vbios, size) if gpu.vbios else NOT_SUPPORTED
-
-
-@device_call("nvmlDeviceGetModuleId")
-def module_id(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
-    return NOT_SUPPORTED if gpu.module_id is None else put(value, gpu.module_id)
-
-
-@device_call("nvmlDeviceGetMinorNumber")
-def minor(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
-    return put(value, gpu.minor)
-
-
-@device_call("nvmlDeviceGetNumaNodeId")
-def numa(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
-    return put(value, gpu.numa)
 
 
 @device_call("nvmlDeviceGetMemoryAffinity")
 def memory_affinity(_: SimulatedLibrary, gpu: Gpu, size: Any, array: Any, _scope: Any) -> int:
     referenced(array)[0] = 1 << gpu.numa
     return SUCCESS
-
-
-@device_call("nvmlDeviceGetArchitecture")
-def architecture(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
-    return put(value, gpu.architecture)
 
 
 @device_call("nvmlDeviceGetCudaComputeCapability")
@@ -88,11 +98,6 @@ def compute_capability(_: SimulatedLibrary, gpu: Gpu, major: Any, minor: Any) ->
 @device_call("nvmlDeviceGetVirtualizationMode")
 def virtualization_mode(library: SimulatedLibrary, _: Gpu, mode: Any) -> int:
     return put(mode, ("none", "passthrough", "vgpu").index(library.node.virtualization))
-
-
-@device_call("nvmlDeviceGetPersistenceMode")
-def persistence(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
-    return put(value, gpu.persistence)
 
 
 @device_call("nvmlDeviceGetTemperature")
@@ -133,25 +138,10 @@ def threshold(_: SimulatedLibrary, gpu: Gpu, kind: Any, value: Any) -> int:
     return NOT_SUPPORTED if degrees is None else put(value, degrees)
 
 
-@device_call("nvmlDeviceGetPowerUsage")
-def power(_: SimulatedLibrary, gpu: Gpu, milliwatts: Any) -> int:
-    return put(milliwatts, round(gpu.power_watts * 1000))
-
-
 @device_call("nvmlDeviceGetClockInfo")
 def clock(_: SimulatedLibrary, gpu: Gpu, kind: Any, value: Any) -> int:
     clocks = (gpu.clocks.graphics, gpu.clocks.sm, gpu.clocks.memory, gpu.clocks.video)
     return put(value, clocks[number_of(kind)])
-
-
-@device_call("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
-def clock_reasons(_: SimulatedLibrary, gpu: Gpu, mask: Any) -> int:
-    return put(mask, sum(CLOCK_EVENTS[word] for word in set(gpu.clock_events)))
-
-
-@device_call("nvmlDeviceGetPerformanceState")
-def performance_state(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
-    return put(value, gpu.performance_state)
 
 
 @device_call("nvmlDeviceGetUtilizationRates")
@@ -221,26 +211,6 @@ def unrepairable_memory(_: SimulatedLibrary, gpu: Gpu, status: Any) -> int:
         return NOT_SUPPORTED
     status.unrepairableMemory = gpu.repair.unrepairable_memory
     return SUCCESS
-
-
-@device_call("nvmlDeviceGetCurrPcieLinkGeneration")
-def pcie_generation(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
-    return put(value, gpu.pcie.generation)
-
-
-@device_call("nvmlDeviceGetMaxPcieLinkGeneration")
-def pcie_generation_max(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
-    return put(value, gpu.pcie.max_generation)
-
-
-@device_call("nvmlDeviceGetCurrPcieLinkWidth")
-def pcie_width(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
-    return put(value, gpu.pcie.width)
-
-
-@device_call("nvmlDeviceGetMaxPcieLinkWidth")
-def pcie_width_max(_: SimulatedLibrary, gpu: Gpu, value: Any) -> int:
-    return put(value, gpu.pcie.max_width)
 
 
 @device_call("nvmlDeviceValidateInforom")

@@ -1,8 +1,8 @@
-"""Lists and watches: selection, paging over a consistent snapshot, resourceVersion semantics.
+"""Lists and watches: selection, paging, resourceVersion semantics.
 
-A continue token names a revision and the last key; the past is rebuilt from the change history,
-so a token outlives writes but not a compaction (410). A watch buffers; its owner drains it. It
-never scans the fleet: selective watches are indexed by field value.
+A page shows what is there when it is asked for: a real server would show the moment of the first.
+A watch buffers; its owner drains it. It never scans the fleet: selective watches are indexed by
+field value.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BUFFER_LIMIT = 200_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which objects of a collection a list, watch or deletecollection is about."""
+    """Which objects of a collection a list or watch is about."""
 
     namespace: str | None = None
     labels: LabelSelector = field(default_factory=LabelSelector)
@@ -90,46 +90,31 @@ def list_objects(
 ) -> Listed:
     """Answer a LIST."""
     options = options or ListOptions()
-    collection, present = api.collection(kind), api.store.revision
-    revision, after = present, None
-    if options.continue_token:
-        revision, after = _read_token(options.continue_token)
-    then = collection.at(revision) if revision != present else None
+    collection = api.collection(kind)
+    after = _read_token(options.continue_token) if options.continue_token else None
     items: list[Stored] = []
-    selected = _select(collection, selection, then, after)
+    selected = _select(collection, selection, after)
     for stored in selected:
         items.append(stored)
         if options.limit and len(items) == options.limit:
             break
-    metadata: Object = {"resourceVersion": str(revision)}
-    if options.limit and (remaining := sum(1 for _ in selected)):
+    metadata: Object = {"resourceVersion": str(api.store.revision)}
+    if options.limit and next(selected, None) is not None:
         last = items[-1].obj["metadata"]
-        metadata["continue"] = _token(revision, (last.get("namespace", ""), last["name"]))
-        if not selection.labels.requirements and not selection.fields.terms:
-            metadata["remainingItemCount"] = remaining
+        metadata["continue"] = _token((last.get("namespace", ""), last["name"]))
     return Listed(items=items, metadata=metadata)
 
 
-def _select(
-    collection: Collection,
-    selection: Selection,
-    then: dict[Key, Stored | None] | None,
-    after: Key | None,
-) -> Iterator[Stored]:
-    keys = _candidates(collection, selection, then)
+def _select(collection: Collection, selection: Selection, after: Key | None) -> Iterator[Stored]:
+    keys = _candidates(collection, selection)
     start = bisect_right(keys, after) if after is not None else 0
-    for index in range(start, len(keys)):
-        key = keys[index]
-        stored = then[key] if then is not None and key in then else collection.objects.get(key)
+    for key in keys[start:]:
+        stored = collection.objects.get(key)
         if stored is not None and selection.matches(key, stored.obj):
             yield stored
 
 
-def _candidates(
-    collection: Collection, selection: Selection, then: dict[Key, Stored | None] | None
-) -> list[Key]:
-    if then is not None:
-        return sorted(collection.objects.keys() | then.keys())
+def _candidates(collection: Collection, selection: Selection) -> list[Key]:
     for name in collection.indexers:
         wanted = selection.fields.wanted(name)
         if wanted is not None:
@@ -137,16 +122,14 @@ def _candidates(
     return collection.range(selection.namespace)
 
 
-def _token(revision: int, after: Key) -> str:
-    return base64.urlsafe_b64encode(encode([revision, *after])).decode().rstrip("=")
+def _token(after: Key) -> str:
+    return base64.urlsafe_b64encode(encode(after)).decode()
 
 
-def _read_token(token: str) -> tuple[int, Key]:
+def _read_token(token: str) -> Key:
     try:
-        revision, namespace, name = decode(
-            base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
-        )
-        return int(revision), (str(namespace), str(name))
+        namespace, name = decode(base64.urlsafe_b64decode(token))
+        return str(namespace), str(name)
     except (binascii.Error, ValueError, TypeError):
         raise bad_request("continue key is not valid") from None
 

@@ -153,13 +153,6 @@ class Collection:
         found.reverse()
         return found
 
-    def at(self, revision: int) -> dict[Key, Stored | None]:
-        """What differed at `revision` from now: key to the object then (None: not there)."""
-        then: dict[Key, Stored | None] = {}
-        for change in self.since(revision):
-            then.setdefault(change.key, change.previous)
-        return then
-
 
 class Store:
     """All collections under one revision counter."""

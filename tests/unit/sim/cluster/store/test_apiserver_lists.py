@@ -75,32 +75,3 @@ async def test_field_selectors(path, selector, found):
         }
         await api.post(EVENTS, event)
         assert names(await api.get(path, fieldSelector=selector)) == found
-
-
-async def test_pages_show_one_moment_however_much_changes_between_them():
-    async with serving() as api:
-        await fleet(api, 6)
-        first = await api.get(NODES, limit=2)
-        assert names(first) == ["n0", "n1"]
-        assert first["metadata"]["remainingItemCount"] == 4
-        await api.delete(f"{NODES}/n2")
-        await api.post(NODES, node("n2a"))
-        await api.patch(f"{NODES}/n3", {"metadata": {"labels": {"new": "x"}}})
-        second = await api.get(NODES, limit=2, continue_=first["metadata"]["continue"])
-        assert names(second) == ["n2", "n3"]
-        assert "new" not in second["items"][1]["metadata"]["labels"]
-        third = await api.get(NODES, limit=2, continue_=second["metadata"]["continue"])
-        assert names(third) == ["n4", "n5"]
-        assert "continue" not in third["metadata"]
-        versions = {one["metadata"]["resourceVersion"] for one in (first, second, third)}
-        assert len(versions) == 1
-
-
-async def test_an_expired_continue_token_answers_410():
-    async with serving() as api:
-        await fleet(api)
-        token = (await api.get(NODES, limit=2))["metadata"]["continue"]
-        await api.post(NODES, node("later"))
-        api.server.store.compact()
-        answer = await api("GET", NODES, limit=2, continue_=token)
-        assert (answer.code, answer.reason) == (410, "Expired")
