@@ -210,7 +210,7 @@ class Stage:
         metadata = {"name": "gpuward-policy", "namespace": NAMESPACE}
         await client.create(CONFIGMAPS, {"metadata": metadata, "data": policy}, NAMESPACE)
         # Before any controller runs, which would make the pods a second time.
-        await load(client, self._fleet, datetime.now(UTC))
+        await load(client, self._fleet, datetime.now(UTC), bulk=self.server.load)
         self.controllers = await self._stack.enter_async_context(ClusterControllers(client))
         self.ledger = Ledger(client)
         await self.ledger.start()

@@ -1,13 +1,15 @@
 """The pods of base: started with flags that exist, probed where they listen, never blinding a
-fleet.
+fleet; and what docs/install.md says of components.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any
 
 import pytest
+import yaml
 
 from agent.daemon.loop import ALIVE_WITHIN_S
 from agent.settings import OPTIONS, add_options, settings_of, variable_of
@@ -15,7 +17,16 @@ from hack.sim.manifests import read_manifests
 from remediator.kube.resources import AGENT_SELECTOR
 from remediator.settings import make_parser, run_settings
 from rules.api.requests import DEPLOYMENT
-from tests.support.cluster.manifest_builds import DAEMONSET, build, environment
+from tests.support.cluster.manifest_builds import (
+    COMPONENTS,
+    DAEMONSET,
+    OTHER_COMPONENTS,
+    PROOF_COMPONENTS,
+    REPAIR_COMPONENTS,
+    REPOSITORY,
+    build,
+    environment,
+)
 
 OBJECTS = read_manifests(DAEMONSET / "base")
 OUR_VARIABLES = {variable_of(option) for option in OPTIONS}
@@ -190,3 +201,32 @@ def test_walk_an_apply_of_what_is_there_already_says_unchanged() -> None:
             assert {rule.get("scope") for rule in rules} == {"*"}, made["metadata"]["name"]
         if made["kind"] == "PriorityClass":
             assert "globalDefault" not in made
+
+
+INSTALL = (REPOSITORY / "docs" / "install.md").read_text()
+SECURITY = (REPOSITORY / "SECURITY.md").read_text()
+
+
+def blocks(text: str) -> list[Any]:
+    return [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
+
+
+def test_every_component_is_described_and_exists() -> None:
+    _, _, table = INSTALL.partition("\n| component |")
+    rows = table.partition("\n\n")[0]
+    described = set(re.findall(r"^\| `([a-z0-9-]+)` \|", rows, re.MULTILINE))
+    there = {path.parent.name for path in DAEMONSET.glob("components/*/kustomization.yaml")}
+    ours = {*COMPONENTS, *OTHER_COMPONENTS, *PROOF_COMPONENTS, *REPAIR_COMPONENTS}
+    assert described == there == ours
+
+
+def test_the_openshift_constraints_allow_what_profile_minimal_asks_for_and_no_more() -> None:
+    (constraints,) = [b for b in blocks(INSTALL) if "allowedCapabilities" in b]
+    objects = read_manifests(DAEMONSET / "base")
+    (agent,) = [o for o in objects if o["kind"] == "DaemonSet"]
+    (container,) = agent["spec"]["template"]["spec"]["containers"]
+    asked = container["securityContext"]
+    assert constraints["allowedCapabilities"] == asked["capabilities"]["add"]
+    assert constraints["runAsUser"] == {"type": "MustRunAs", "uid": asked["runAsUser"]}
+    assert constraints["readOnlyRootFilesystem"] is asked["readOnlyRootFilesystem"]
+    assert not any(value is True for key, value in constraints.items() if key.startswith("allow"))

@@ -66,13 +66,10 @@ Bulk = Callable[[Resource, Iterable[Object]], object]
 PARALLEL = 32
 
 
-async def load(
-    client: Client, fleet: Fleet, now: datetime, *, bulk: Bulk | None = None, seed: int = 0
-) -> None:
+async def load(client: Client, fleet: Fleet, now: datetime, *, bulk: Bulk, seed: int = 0) -> None:
     """Create namespaces, nodes, workloads and their running pods, before any controller runs.
 
-    `bulk` stores finished objects with their status at once (the simulated engine's `load`);
-    without it every object takes a create and a status update.
+    `bulk` stores finished objects with their status at once (the simulated engine's `load`).
     """
     with collection_paused():
         nodes = await _load_nodes(client, fleet, now, bulk)
@@ -162,7 +159,7 @@ class _Loader:
         client: Client,
         nodes: list[Object],
         now: datetime,
-        bulk: Bulk | None,
+        bulk: Bulk,
         seed: int,
     ) -> None:
         self._client = client
@@ -205,10 +202,7 @@ class _Loader:
         while wanted := _created(step(have), PODS):
             made = [self._running(self._placed(pod, pool)) for pod in wanted]
             have += made
-            if self._bulk is None:
-                await _each(made, self._make_pod)
-            else:
-                self._bulk(PODS, [_without_uid(pod) for pod in made])
+            self._bulk(PODS, [_without_uid(pod) for pod in made])
 
     def _placed(self, pod: Object, pool: str) -> Object:
         """The pod with a name, bound to a node with room; unbound where none has."""
@@ -243,14 +237,6 @@ class _Loader:
         outcome, _ = act(pod, memory, 0, KubeletSettings(), self._now)
         (write,) = [write for write in outcome.writes if isinstance(write, UpdateStatus)]
         return write.body
-
-    async def _make_pod(self, pod: Object) -> None:
-        stored = await _create(self._client, PODS, _without_uid(pod))
-        if "status" in pod:
-            status = {**stored["status"], **pod["status"]}
-            await self._client.update_status(
-                PODS, {**stored, "status": status}, stored["metadata"]["namespace"]
-            )
 
 
 def _without_uid(pod: Object) -> Object:
