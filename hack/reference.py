@@ -16,6 +16,7 @@ from typing import Any
 from agent.cli import COMMANDS
 from agent.commands import check, decode, explain, reset_gpu, restart_node
 from agent.settings import OPTIONS, variable_of
+from hack.generated import write_or_check
 from remediator.kubectl import cli as kubectl_cli
 from remediator.settings import make_parser
 from rules.api import names
@@ -286,16 +287,7 @@ def _reasons() -> list[str]:
 
 def main() -> int:
     """Write or compare; 1 when the page is stale."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="compare, write nothing")
-    text = page()
-    if PAGE.exists() and PAGE.read_text() == text:
-        return 0
-    if parser.parse_args().check:
-        print("docs/reference.md is stale: python -m hack.reference")
-        return 1
-    PAGE.write_text(text)
-    return 0
+    return write_or_check("hack.reference", {PAGE: page()})
 
 
 if __name__ == "__main__":

@@ -6,11 +6,11 @@ an adapter asks for and what its component grants cannot differ (`rules.repair.c
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Final
 
+from hack.generated import write_or_check
 from rules.repair.adapter import ADAPTERS
 from rules.repair.component import actions_of, component, folder_of, needs_component
 
@@ -34,21 +34,8 @@ def rendered() -> dict[str, str]:
 
 def main() -> int:
     """Write or compare; 1 when a checked-in file differs."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="compare, write nothing")
-    args = parser.parse_args()
-    stale = []
-    for name, text in rendered().items():
-        path = FOLDER / name
-        if path.exists() and path.read_text() == text:
-            continue
-        stale.append(name)
-        if not args.check:
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text)
-    for name in stale:
-        print(f"{name}: {'differs from the adapters' if args.check else 'written'}")
-    return 1 if args.check and stale else 0
+    files = {FOLDER / name: text for name, text in rendered().items()}
+    return write_or_check("hack.repair_components", files)
 
 
 if __name__ == "__main__":

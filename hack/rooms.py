@@ -7,11 +7,12 @@ first of its `__init__`. Arrows that follow from others (A to C where A to B to 
 
 from __future__ import annotations
 
-import argparse
 import ast
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+from hack.generated import write_or_check
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
@@ -129,20 +130,9 @@ def filled(page: str, name: str, content: str) -> str:
 
 def main() -> int:
     """Write or compare; 1 when the page differs."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="compare, write nothing")
-    check = parser.parse_args().check
     known = modules()
-    page = PAGE.read_text(encoding="utf-8")
-    drawn = filled(page, "picture", picture(arrows(known)))
-    drawn = filled(drawn, "rooms", table(known))
-    if drawn == page:
-        return 0
-    if check:
-        print("docs/architecture.md differs from the imports; run: python -m hack.rooms")
-        return 1
-    PAGE.write_text(drawn, encoding="utf-8")
-    return 0
+    drawn = filled(PAGE.read_text(encoding="utf-8"), "picture", picture(arrows(known)))
+    return write_or_check("hack.rooms", {PAGE: filled(drawn, "rooms", table(known))})
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
+
+from hack.generated import write_or_check
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNBOOKS = ROOT / "docs" / "runbooks"
@@ -23,16 +24,7 @@ def text() -> str:
 
 def main() -> int:
     """Write or compare; 1 when the page is behind."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="compare, write nothing")
-    made = text()
-    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == made:
-        return 0
-    if parser.parse_args().check:
-        print("remediator/page/runbooks.json is stale: python -m hack.runbooks")
-        return 1
-    PAGE.write_text(made, encoding="utf-8")
-    return 0
+    return write_or_check("hack.runbooks", {PAGE: text()})
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from agent.commands.explain import WHY
+from hack.generated import write_or_check
 from rules.catalog.explanations import BUCKETS
 from rules.catalog.nvlink import nvlink5_rules
 from rules.catalog.reason import Action, ReasonClass
@@ -141,9 +142,8 @@ def page() -> str:
 
 
 def main() -> int:
-    """Write the page."""
-    PAGE.write_text(page(), encoding="utf-8")
-    return 0
+    """Write or compare; 1 when the page differs."""
+    return write_or_check("hack.catalog.xid_doc", {PAGE: page()})
 
 
 if __name__ == "__main__":

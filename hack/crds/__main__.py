@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 import yaml
 
 from hack.crds.generate import crds
+from hack.generated import write_or_check
 
 FOLDER = Path(__file__).resolve().parents[2] / "daemonset" / "crds"
 HEADER = "# Generated from the types in rules/ by `python -m hack.crds`; change those instead.\n"
@@ -36,20 +36,7 @@ def rendered() -> dict[str, str]:
 
 def main() -> int:
     """Write or compare; 1 when a checked-in file differs."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="compare, write nothing")
-    args = parser.parse_args()
-    stale = []
-    for name, text in rendered().items():
-        path = FOLDER / name
-        if path.exists() and path.read_text() == text:
-            continue
-        stale.append(name)
-        if not args.check:
-            path.write_text(text)
-    for name in stale:
-        print(f"{name}: {'differs from the types' if args.check else 'written'}")
-    return 1 if args.check and stale else 0
+    return write_or_check("hack.crds", {FOLDER / name: t for name, t in rendered().items()})
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ compares.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ import yaml
 from hack.dashboards.fleet import fleet
 from hack.dashboards.node import node
 from hack.dashboards.remediator import remediator
+from hack.generated import write_or_check
 
 ALERTS: Final = Path(__file__).resolve().parents[2] / "rules" / "alerts"
 _MONITORING: Final = "monitoring.coreos.com/v1"
@@ -113,16 +113,7 @@ def rendered() -> dict[Path, str]:
 
 def main() -> int:
     """Write or compare; 1 when a checked-in file differs."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="compare, write nothing")
-    args = parser.parse_args()
-    stale = [p for p, text in rendered().items() if not p.exists() or p.read_text() != text]
-    for path in stale:
-        if not args.check:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(rendered()[path])
-        print(f"{path.relative_to(CHECKOUT)}: {'is not current' if args.check else 'written'}")
-    return 1 if args.check and stale else 0
+    return write_or_check("hack.dashboards", rendered())
 
 
 if __name__ == "__main__":
