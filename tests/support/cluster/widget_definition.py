@@ -1,13 +1,10 @@
-"""A custom resource for tests of the simulated API server: widgets, with every kind of rule."""
+"""A custom resource for tests of the simulated API server: widgets."""
 
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 
 WIDGETS = "/apis/example.io/v1/widgets"
-TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
-MANIFESTS = Path(__file__).parents[3] / "daemonset" / "crds"
 SCHEMA = {
     "type": "object",
     "required": ["spec"],
@@ -16,14 +13,12 @@ SCHEMA = {
             "type": "object",
             "required": ["size"],
             "properties": {
-                "size": {"type": "integer", "minimum": 1, "maximum": 9},
+                "size": {"type": "integer"},
                 "color": {"type": "string", "enum": ["red", "blue"], "default": "red"},
-                "label": {"type": "string", "pattern": "^[a-z]+$", "maxLength": 5, "minLength": 2},
+                "label": {"type": "string", "pattern": "^[a-z]+$", "maxLength": 5},
                 "tags": {"type": "array", "maxItems": 2, "items": {"type": "string"}},
-                "share": {"x-kubernetes-int-or-string": True},
                 "notes": {"type": "object", "additionalProperties": {"type": "string"}},
                 "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-                "maybe": {"type": "string", "nullable": True},
                 "since": {"type": "string", "format": "date-time"},
                 "nested": {
                     "type": "object",

@@ -1,7 +1,7 @@
 """Structural schemas: what a CustomResourceDefinition says about its objects, enforced.
 
 Made from a version's `openAPIV3Schema`. Prunes unknown fields, applies defaults and reports
-broken rules. CEL rules are kept in the definition and never evaluated.
+broken rules of the kinds that gpuward's definitions use. CEL rules are never evaluated.
 """
 
 from __future__ import annotations
@@ -67,17 +67,16 @@ def prune(value: Any, schema: Object, path: str, unknown: list[str]) -> Any:
     properties = schema.get("properties") or {}
     additional = schema.get("additionalProperties")
     preserve = schema.get("x-kubernetes-preserve-unknown-fields")
-    embedded = schema.get("x-kubernetes-embedded-resource")
     result: Object = {}
     for key, inner in value.items():
         where = f"{path}.{key}" if path else key
         if key in properties:
-            if inner is None and not properties[key].get("nullable"):
+            if inner is None:
                 continue  # as if it were not there; a default may follow
             result[key] = prune(inner, properties[key], where, unknown)
         elif isinstance(additional, dict):
             result[key] = prune(inner, additional, where, unknown)
-        elif preserve or additional is True or (embedded and key in _BASES):
+        elif preserve or additional is True:
             result[key] = inner
         else:
             unknown.append(where)
@@ -109,13 +108,8 @@ def check(value: Any, schema: Object, path: str, old: Any = None) -> list[FieldP
     """Every rule of `schema` that `value` breaks, where it is not what it was (`old`)."""
     if old is not None and value == old:
         return []
-    if value is None:
-        return [] if schema.get("nullable") else [_wrong_type(path, schema, value)]
     type_ = schema.get("type")
-    if schema.get("x-kubernetes-int-or-string"):
-        if isinstance(value, bool) or not isinstance(value, int | str):
-            return [_wrong_type(path, {"type": "integer,string"}, value)]
-    elif type_ and (
+    if type_ and (
         isinstance(value, bool) is not (type_ == "boolean")
         or not isinstance(value, _TYPES.get(type_, object))
     ):
@@ -131,24 +125,15 @@ def check(value: Any, schema: Object, path: str, old: Any = None) -> list[FieldP
         problems += _check_list(value, schema, path, old)
     elif isinstance(value, dict):
         problems += _check_object(value, schema, path, old)
-    elif not isinstance(value, bool):
-        problems += _check_number(value, schema, path)
-    for name in ("anyOf", "oneOf"):
-        options = schema.get(name)
-        if options and not any(not check(value, one, path) for one in options):
-            problems.append(invalid(path, value, f"{path} in body must validate one schema"))
     return problems
 
 
 def _check_text(value: str, schema: Object, path: str) -> list[FieldProblem]:
     problems = []
-    maximum, minimum, pattern = (schema.get(k) for k in ("maxLength", "minLength", "pattern"))
+    maximum, pattern = schema.get("maxLength"), schema.get("pattern")
     if maximum is not None and len(value) > maximum:
         text = f"Too long: may not be more than {maximum} bytes"
         problems.append(FieldProblem(path, "FieldValueTooLong", text))
-    if minimum is not None and len(value) < minimum:
-        why = f"{path} in body should be at least {minimum} chars long"
-        problems.append(invalid(path, value, why))
     if pattern is not None and not _go_pattern(pattern).search(value):
         problems.append(invalid(path, value, f"{path} in body should match '{pattern}'"))
     if schema.get("format") == "date-time" and epoch(value) is None:
@@ -166,19 +151,8 @@ def _go_pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(f"{pattern[:-1]}\\Z" if ends else pattern, re.ASCII)
 
 
-def _check_number(value: float, schema: Object, path: str) -> list[FieldProblem]:
-    least, most = schema.get("minimum"), schema.get("maximum")
-    if least is not None and value < least:
-        why = f"{path} in body should be greater than or equal to {least}"
-        return [invalid(path, value, why)]
-    if most is not None and value > most:
-        why = f"{path} in body should be less than or equal to {most}"
-        return [invalid(path, value, why)]
-    return []
-
-
 def _check_list(value: list[Any], schema: Object, path: str, old: Any) -> list[FieldProblem]:
-    problems = _check_size(len(value), schema, path, "Items")
+    problems = _check_size(len(value), schema, path)
     kind = schema.get("x-kubernetes-list-type")
     keys = schema.get("x-kubernetes-list-map-keys") or []
     # Which item was which is known by the keys alone: another list is judged as a new one.
@@ -202,7 +176,6 @@ def _check_object(value: Object, schema: Object, path: str, old: Any) -> list[Fi
     problems = [
         required(prefix + name) for name in schema.get("required") or [] if name not in value
     ]
-    problems += _check_size(len(value), schema, path, "Properties")
     properties = schema.get("properties") or {}
     additional = schema.get("additionalProperties")
     before = old if isinstance(old, dict) else {}
@@ -213,14 +186,13 @@ def _check_object(value: Object, schema: Object, path: str, old: Any) -> list[Fi
     return problems
 
 
-def _check_size(size: int, schema: Object, path: str, what: str) -> list[FieldProblem]:
-    most, least = schema.get(f"max{what}"), schema.get(f"min{what}")
+def _check_size(size: int, schema: Object, path: str) -> list[FieldProblem]:
+    most, least = schema.get("maxItems"), schema.get("minItems")
     if most is not None and size > most:
         text = f"Too many: {size}: must have at most {most} items"
         return [FieldProblem(path, "FieldValueTooMany", text)]
     if least is not None and size < least:
-        why = f"{path} in body should have at least {least} {what.lower()}"
-        return [invalid(path, size, why)]
+        return [invalid(path, size, f"{path} in body should have at least {least} items")]
     return []
 
 
