@@ -18,8 +18,7 @@ from typing import Self
 from hack.sim.cluster.clients.client import Client, Object
 from hack.sim.cluster.controllers.caches import Caches
 from hack.sim.cluster.controllers.garbage_collector import GarbageCollector, namespace_controller
-from hack.sim.cluster.controllers.nodes.kubelet import KubeletSettings
-from hack.sim.cluster.controllers.nodes.kubelets import Kubelets
+from hack.sim.cluster.controllers.nodes.kubelet import Kubelets, KubeletSettings
 from hack.sim.cluster.controllers.nodes.node_lifecycle import (
     orphan_controller,
     taint_controller,

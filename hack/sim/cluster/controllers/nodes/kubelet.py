@@ -1,7 +1,7 @@
-"""What a kubelet does with one of its pods: start it, keep it, finish it, stop it.
+"""Fake kubelets: what one does with its pods, and all of a fleet in one loop.
 
-Pure: `act` looks at the pod as the API has it and at what this kubelet remembers of it, and says
-what to write and when to look again. `kubelets.Kubelets` runs it for many nodes.
+`act` is pure: it looks at the pod as the API has it and at what this kubelet remembers of it, and
+says what to write and when to look again. `Kubelets` runs it for many nodes.
 
 Annotations on a pod change its behaviour:
 
@@ -15,15 +15,31 @@ Annotations on a pod change its behaviour:
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from hack.sim.cluster.clients.client import Object
+from hack.sim.cluster.clients.client import ApiError, Client, Object
 from hack.sim.cluster.controllers import pods as pod_state
+from hack.sim.cluster.controllers.caches import Caches, Key, key_of
+from hack.sim.cluster.controllers.nodes.node_objects import (
+    node_info,
+    node_ip,
+    ready_conditions,
+    silent_conditions,
+)
 from hack.sim.cluster.controllers.pods import controller_of
+from hack.sim.cluster.controllers.running import Clock, Controller, Runner
 from hack.sim.cluster.controllers.timestamps import parse_duration_s, parse_stamp, stamp
-from hack.sim.cluster.controllers.writes import Delete, Outcome, UpdateStatus, Write, with_status
-from hack.sim.cluster.resource import PODS
+from hack.sim.cluster.controllers.writes import (
+    NOTHING,
+    Delete,
+    Outcome,
+    UpdateStatus,
+    Write,
+    with_status,
+)
+from hack.sim.cluster.resource import NODES, PODS
 
 PREFIX = "sim.gpuward.io/"
 SIGTERM_EXIT, SIGKILL_EXIT = 143, 137
@@ -213,7 +229,124 @@ def pod_ip(uid: str) -> str:
     return f"10.{128 + number % 64}.{number >> 8 & 255}.{number >> 16 & 255}"
 
 
-def node_ip(name: str) -> str:
-    """An address of the simulated machine network that stays the same for one node name."""
-    number = zlib.crc32(name.encode())
-    return f"10.{number & 63}.{number >> 8 & 255}.{1 + (number >> 16 & 127)}"
+_ATTEMPTS = 10
+
+
+class Kubelets:
+    """All the kubelets of a simulated fleet."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        clock: Clock,
+        settings: KubeletSettings | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._clock = clock
+        self._settings = settings or KubeletSettings()
+        self._memory: dict[str, PodMemory] = {}
+        self._boots: dict[str, int] = {}
+        self._silent: set[str] = set()
+        self._runner = Runner(
+            Controller(
+                name="kubelets",
+                routes={PODS: _bound_pod, NODES: _pods_of_new_node},
+                reconcile=self._reconcile,
+                workers=32,
+            ),
+            client,
+            caches,
+            clock,
+            seed,
+        )
+
+    def subscribe(self) -> None:
+        """Follow pods."""
+        self._runner.subscribe()
+        self._caches[PODS].subscribe(self._pod_gone)
+
+    async def run(self) -> None:
+        """Serve the nodes for ever."""
+        await self._runner.run()
+
+    def _reconcile(self, key: Key, caches: Caches, now: datetime) -> Outcome:
+        pod = caches[PODS].get(key)
+        if pod is None:
+            return NOTHING
+        node, uid = pod_state.node_of(pod), pod["metadata"]["uid"]
+        if node in self._silent or not caches[NODES].get(("", node)):
+            return NOTHING
+        boot = self._boots.get(node, 0)
+        memory = self._memory.get(uid) or PodMemory(seen_at=now, boot=boot)
+        outcome, self._memory[uid] = act(pod, memory, boot, self._settings, now)
+        return outcome
+
+    def _pod_gone(self, old: Object | None, new: Object | None) -> None:
+        if old is not None and new is None:
+            self._memory.pop(old["metadata"]["uid"], None)
+
+    async def fall_silent(self, node: str) -> None:
+        """The kubelet dies: Ready=Unknown, pods stay as they are."""
+        self._silent.add(node)
+        await self._put_node_status(
+            node,
+            lambda status: {
+                **status,
+                "conditions": silent_conditions(status["conditions"], self._clock()),
+            },
+        )
+
+    async def speak_again(self, node: str) -> None:
+        """The kubelet is back in the same boot and does what it missed."""
+        self._silent.discard(node)
+        await self._put_node_status(node, lambda status: self._alive(node, status))
+        self._look_at_pods_of(node)
+
+    async def reboot(self, node: str) -> None:
+        """The machine restarts: silent, then another bootID, its pods' containers start again."""
+        await self.fall_silent(node)
+        self._boots[node] = self._boots.get(node, 0) + 1
+        for pod in self._caches[PODS].on_node(node):
+            uid = pod["metadata"]["uid"]
+            self._memory.setdefault(
+                uid, PodMemory(seen_at=self._clock(), boot=self._boots[node] - 1)
+            )
+        await self.speak_again(node)
+
+    def _alive(self, node: str, status: Object) -> Object:
+        conditions = ready_conditions(
+            status.get("conditions") or [], ready=True, now=self._clock()
+        )
+        info = node_info(node, boot=self._boots.get(node, 0))
+        return {**status, "conditions": conditions, "nodeInfo": info}
+
+    def _look_at_pods_of(self, node: str) -> None:
+        for pod in self._caches[PODS].on_node(node):
+            self._runner.queue.add(key_of(pod))
+
+    async def _put_node_status(self, node: str, change: Callable[[Object], Object]) -> None:
+        for attempt in range(_ATTEMPTS):
+            present = await self._client.get(NODES, node)
+            try:
+                await self._client.update_status(
+                    NODES, {**present, "status": change(present.get("status") or {})}
+                )
+            except ApiError as error:
+                if error.code != 409 or attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+
+def _bound_pod(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
+    if new is not None and pod_state.node_of(new):
+        yield key_of(new)
+
+
+def _pods_of_new_node(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
+    if old is None and new is not None:
+        for pod in caches[PODS].on_node(new["metadata"]["name"]):
+            yield key_of(pod)

@@ -6,11 +6,11 @@ The fleet builder and the fake kubelets use it. Pure: builds objects and patches
 from __future__ import annotations
 
 import uuid
+import zlib
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from hack.sim.cluster.clients.client import Object
-from hack.sim.cluster.controllers.nodes.kubelet import node_ip
 from hack.sim.cluster.controllers.pods import GPU, with_condition
 from hack.sim.cluster.controllers.timestamps import stamp
 
@@ -142,3 +142,9 @@ def silent_conditions(conditions: list[Object], now: datetime) -> list[Object]:
         }
         conditions = with_condition(conditions, entry, stamp(now))
     return conditions
+
+
+def node_ip(name: str) -> str:
+    """An address of the simulated machine network that stays the same for one node name."""
+    number = zlib.crc32(name.encode())
+    return f"10.{number & 63}.{number >> 8 & 255}.{1 + (number >> 16 & 127)}"

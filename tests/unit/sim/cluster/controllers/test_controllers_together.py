@@ -187,13 +187,6 @@ async def test_deleting_a_deployment_takes_its_pods_along() -> None:
         await until(none_left, "everything gone")
 
 
-async def test_a_node_with_a_dead_owner_is_deleted() -> None:
-    async with cluster_of() as cluster:
-        dead = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "not-there"}
-        await cluster.client.patch(NODES, "gpu-0000", {"metadata": {"ownerReferences": [dead]}})
-        await cluster.gone(NODES, "gpu-0000")
-
-
 async def test_a_cordon_shows_as_a_taint_of_the_node_controller() -> None:
     async with cluster_of() as cluster:
         await cluster.cordon("gpu-0000")
@@ -221,21 +214,6 @@ async def test_a_reboot_changes_the_boot_and_restarts_containers() -> None:
             return bool(pod["status"]["containerStatuses"][0]["restartCount"] == 1)
 
         await until(restarted, "containers restarted")
-
-
-async def test_a_silent_kubelet_leaves_its_pods_as_they_are() -> None:
-    async with cluster_of(Serving(name="web", replicas=1, pool="gpu")) as cluster:
-        (pod,) = await cluster.ready_pods("web", 1)
-        node, name = node_of(pod), pod["metadata"]["name"]
-        await cluster.controllers.kubelets.fall_silent(node)
-        await cluster.client.evict("serving", name)
-
-        async def replaced() -> bool:
-            return len(await cluster.pods("web", ready=True)) == 2
-
-        await until(replaced, "a replacement beside the hanging pod")
-        await cluster.controllers.kubelets.speak_again(node)
-        await cluster.gone(PODS, name, "serving")
 
 
 async def test_a_job_runs_to_its_end() -> None:
