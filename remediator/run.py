@@ -55,6 +55,8 @@ def configure_logs() -> None:
         logger_factory=structlog.BytesLoggerFactory(file=sys.stderr.buffer),
         cache_logger_on_first_use=True,
     )
+    # The client library logs configuration problems that come back as our own sentences.
+    logging.getLogger("kubernetes").setLevel(logging.CRITICAL)
 
 
 async def run(settings: RemediatorSettings) -> int:

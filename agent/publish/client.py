@@ -257,10 +257,10 @@ class Kube:
 def _pool(config: KubeConfig) -> urllib3.PoolManager:
     if not config.server.startswith(("https://", "http://")):
         raise KubeConfigError(f"server {config.server!r} is no http or https address")
-    if config.exec_login is not None:
+    if config.login:
         raise KubeConfigError(
-            f"the kubeconfig for {config.server} gets its credentials from a program, which the"
-            " agent does not run: use a token, a token file or a client certificate"
+            f"the kubeconfig for {config.server} logs in with {config.login}, which the agent"
+            " does not do: use a token, a token file or a client certificate"
         )
     if not config.server.startswith("https://"):
         return _manager(config)

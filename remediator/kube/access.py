@@ -1,24 +1,22 @@
 """Credentials for the API server: read, used as request headers and renewed.
 
-`rules.api.kube_config` finds them; this module runs the login program that a kubeconfig names and
-notices replaced files. All of it is read again when the server answers 401, when a TLS handshake
-fails and when one of the files changed. It must never log a credential.
+`rules.api.kube_config` finds them; this module logs in with the Kubernetes client where a
+kubeconfig names an exec plugin, an auth provider or a password, and notices replaced files. All of
+it is read again when the server answers 401, when a TLS handshake fails and when one of the files
+changed. It must never log a credential.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import os
 import ssl
-import sys
 from pathlib import Path
 
 import msgspec
 
 from rules.api.kube_config import (
     Acting,
-    ExecLogin,
     KubeConfig,
     KubeConfigError,
     Material,
@@ -29,16 +27,6 @@ from rules.text.printable import printable
 _LOGIN_S = 120.0
 """A person may have to confirm a login in a browser."""
 _Seen = tuple[tuple[str, int, int, int] | None, ...]
-
-
-class _Credentials(msgspec.Struct, frozen=True, rename="camel"):
-    token: str | None = None
-    client_certificate_data: str | None = None
-    client_key_data: str | None = None
-
-
-class _ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
-    status: _Credentials | None = None
 
 
 class Access:
@@ -53,7 +41,7 @@ class Access:
         self._asked = acting
         self._config = KubeConfig(server="")
         self._tls: ssl.SSLContext | None = None
-        self._token = ""
+        self._authorization = ""
         self._seen: _Seen = ()
 
     @property
@@ -94,87 +82,67 @@ class Access:
         config = load(self._kubeconfig, os.environ, self._context)
         # Before their contents are read: what changes meanwhile is noticed afterwards.
         seen = _seen(config.files)
-        token = config.token
-        if config.exec_login is not None:
-            given = await _log_in(config, config.exec_login)
-            token = given.token or ""
-            if given.client_certificate_data:
-                certificate = Material(data=given.client_certificate_data.encode())
-                key = Material(data=(given.client_key_data or "").encode())
-                config = msgspec.structs.replace(config, client_cert=certificate, client_key=key)
+        login = ""
+        if config.login:
+            login, config = await _logged_in(config)
         try:
-            token = _read(config.token_file) or token
+            token = (_read(config.token_file) or config.token).strip()
             self._tls = config.tls() if config.server.startswith("https") else None
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise KubeConfigError(
                 f"The token or certificates of the cluster configuration cannot be used: {error}; "
                 "check tokenFile, certificate-authority, client-certificate and client-key."
             ) from error
-        self._config, self._token, self._seen = config, token.strip(), seen
+        self._config, self._seen = config, seen
+        self._authorization = f"Bearer {token}" if token else login
         # `kubectl config use-context` in another terminal must not move a running command to
         # another cluster.
         self._context = self._context or config.context or None
 
     def headers(self) -> list[tuple[str, str]]:
         """Who we are, and whom we act as."""
-        own = [("Authorization", f"Bearer {self._token}")] if self._token else []
+        own = [("Authorization", self._authorization)] if self._authorization else []
         return own + self.acting.headers()
 
 
-async def _log_in(config: KubeConfig, login: ExecLogin) -> _Credentials:
-    """The credentials that the kubeconfig's login program prints, by the protocol of
-    client.authentication.k8s.io; KubeConfigError where it prints none.
+async def _logged_in(config: KubeConfig) -> tuple[str, KubeConfig]:
+    """The Authorization header and the client certificate that the Kubernetes client gets from an
+    exec plugin, an auth provider or a password; KubeConfigError where it gets none.
     """
-    why = "it printed no credentials"
-    interactive = login.interactive_mode != "Never" and sys.stdin.isatty()
-    spec: dict[str, object] = {"interactive": interactive}
-    if login.provide_cluster_info:
-        spec["cluster"] = _cluster_of(config)
-    info = {"apiVersion": login.api_version, "kind": "ExecCredential", "spec": spec}
-    environ = {**os.environ, **{one.name: one.value for one in login.env}}
-    environ["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
+    # Imported here: half a second that no other kubeconfig and no pod needs.
+    from kubernetes.aio.client import Configuration
+    from kubernetes.aio.config import ConfigException, load_kube_config
+
+    found = Configuration()
+    why = "it gave no credentials"
     try:
-        process = await asyncio.create_subprocess_exec(
-            login.command,
-            *login.args,
-            env=environ,
-            stdin=None if interactive else asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-        )
         async with asyncio.timeout(_LOGIN_S):
-            printed, _ = await process.communicate()
-        if process.returncode:
-            why = f"it ended with status {process.returncode}"
-        else:
-            found = msgspec.json.decode(printed, type=_ExecCredential).status
-            if found and (found.token or found.client_certificate_data):
-                return found
+            await load_kube_config(
+                config_file=config.kubeconfig,
+                context=config.context,
+                client_configuration=found,
+                persist_config=False,
+            )
+        token = str(await found.get_api_key_with_prefix("BearerToken") or "")
+        if token or found.cert_file:
+            files = {
+                "client_cert": Material(file=found.cert_file or ""),
+                "client_key": Material(file=found.key_file or ""),
+            }
+            return token, msgspec.structs.replace(config, **files)
     except TimeoutError:
-        process.kill()
         why = f"it took longer than {_LOGIN_S:.0f} s"
-    except OSError as error:
-        why = f"{error.strerror}. {printable(login.install_hint)[:300]}".rstrip(". ")
-    except msgspec.DecodeError:
-        why = "it did not print an ExecCredential"
+    except (ConfigException, OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+        # The client stumbles over malformed files in many ways.
+        why = printable(" ".join(str(error).split()))[:200]
     raise KubeConfigError(
-        f"The login of the kubeconfig, {login.command[:200]}, gave no credentials ({why}); run "
+        f"The login of the kubeconfig with {config.login} gave no credentials ({why}); run "
         "kubectl get nodes with the same kubeconfig to see why, and log in again."
     )
 
 
 def _read(token_file: str) -> str:
     return Path(token_file).read_text(encoding="utf-8") if token_file else ""
-
-
-def _cluster_of(config: KubeConfig) -> dict[str, object]:
-    authority = config.ca.data or (Path(config.ca.file).read_bytes() if config.ca.file else b"")
-    return {
-        "server": config.server,
-        "tls-server-name": config.server_name,
-        "insecure-skip-tls-verify": not config.verify,
-        "certificate-authority-data": base64.b64encode(authority).decode(),
-        "proxy-url": config.proxy or "",
-    }
 
 
 def _seen(files: tuple[str, ...]) -> _Seen:
@@ -192,7 +160,7 @@ def _seen(files: tuple[str, ...]) -> _Seen:
 
 def lacking_client(error: ModuleNotFoundError) -> str:
     """What to say where the client of a whole cluster is not installed; raises any other error."""
-    if (error.name or "").partition(".")[0] not in {"aiohttp", "yarl"}:
+    if (error.name or "").partition(".")[0] not in {"aiohttp", "kubernetes", "yarl"}:
         raise error
     return (
         f"This installation has only a part of gpuward and lacks {error.name}; install the rest "

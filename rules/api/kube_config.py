@@ -81,23 +81,6 @@ class _Part(msgspec.Struct, frozen=True, rename="kebab"):
     """What is read of a kubeconfig; its other fields are skipped."""
 
 
-class _EnvVariable(_Part, frozen=True):
-    name: str
-    value: str = ""
-
-
-class ExecLogin(msgspec.Struct, frozen=True, rename="camel"):
-    """The `exec` part of a user: the program that prints credentials."""
-
-    command: str
-    api_version: str
-    args: tuple[str, ...] = ()
-    env: tuple[_EnvVariable, ...] = ()
-    interactive_mode: str = "IfAvailable"
-    provide_cluster_info: bool = False
-    install_hint: str = ""
-
-
 class KubeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One API server and one identity. Paths, not contents, where the contents may rotate."""
 
@@ -109,12 +92,15 @@ class KubeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Where both are given this one counts, as in kubectl."""
     client_cert: Material = Material()
     client_key: Material = Material()
-    exec_login: ExecLogin | None = None
+    login: str = ""
+    """How else the user logs in: an exec plugin, an auth provider or a password."""
     acting: Acting = Acting()
     server_name: str = ""
     """The name to expect in the server's certificate, where it is not the host."""
     proxy: str | None = None
     context: str = ""
+    kubeconfig: str = ""
+    """The file it was read from, or several joined by `:`; "" for a service account."""
     files: tuple[str, ...] = ()
     """All files that it was read from or that it names."""
 
@@ -152,7 +138,7 @@ class _User(_Part, frozen=True):
     client_certificate_data: str = ""
     client_key: str = ""
     client_key_data: str = ""
-    exec: ExecLogin | None = None
+    exec: object = None
     auth_provider: object = None
     username: str = ""
     as_user: str = msgspec.field(name="as", default="")
@@ -250,12 +236,6 @@ def from_files(
             f"Kubeconfig {path} names no server for cluster {chosen.cluster!r} of context "
             f"{name!r}; {_REMEDY}."
         )
-    if user.auth_provider is not None or user.username:
-        kind = "an auth provider" if user.auth_provider is not None else "a password"
-        raise KubeConfigError(
-            f"Kubeconfig {path} logs in with {kind}, which is not supported; use an exec plugin, "
-            "a token or a client certificate."
-        )
     server = cluster.server.rstrip("/")
     ca = _material(at, cluster.certificate_authority, cluster.certificate_authority_data)
     certificate = _material(by, user.client_certificate, user.client_certificate_data)
@@ -270,11 +250,12 @@ def from_files(
         token_file=token_file,
         client_cert=certificate,
         client_key=key,
-        exec_login=_exec_login(by, user.exec),
+        login=_login(user),
         acting=_acting(path, user),
         server_name=cluster.tls_server_name,
         proxy=_proxy(server, cluster.proxy_url, environ),
         context=name,
+        kubeconfig=path,
         files=(*map(str, files), *filter(None, named)),
     )
 
@@ -326,11 +307,12 @@ def _no_context(path: str, context: str | None, known: tuple[str, ...]) -> str:
     )
 
 
-def _exec_login(config: Path, login: ExecLogin | None) -> ExecLogin | None:
-    """A command with a folder is relative to the kubeconfig; any other is looked up in $PATH."""
-    if login is None or "/" not in login.command:
-        return login
-    return msgspec.structs.replace(login, command=_beside(config, login.command))
+def _login(user: _User) -> str:
+    if user.exec is not None:
+        return "an exec plugin"
+    if user.auth_provider is not None:
+        return "an auth provider"
+    return "a password" if user.username else ""
 
 
 def _acting(path: str, user: _User) -> Acting:
