@@ -29,8 +29,8 @@ from rules.catalog.why_not import Refusal
 from rules.drain.drain_plan import DrainPlan
 from rules.drain.node_room import untolerating
 from rules.session.decide import decide
+from rules.session.lost_sessions import STEP_CREATE_AGAIN
 from rules.session.observation import NodeObservation, Permit, observe
-from rules.session.people.lost import STEP_CREATE_AGAIN
 from rules.session.refused import saying
 from rules.session.status import named, steady
 

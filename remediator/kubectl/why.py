@@ -50,8 +50,7 @@ from rules.drain.fate import LeftBy
 from rules.policy.policy import Policy
 from rules.session.causes import EVIDENCE_GANGS, open_causes
 from rules.session.observation import is_open, opted_out
-from rules.session.people.said import word_in_force
-from rules.session.repair.ladder import rungs
+from rules.session.repair.ladder import request_in_force, rungs
 from rules.session.repeat_offenders import faults_said
 from rules.session.status import LET_GO, is_true
 from rules.text.printable import count, printable
@@ -324,7 +323,7 @@ def _done(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iter
         said = f": {text}" if text else ""
         yield f"{utc_of(step.at, seconds=True)} {step.step}{about} by {step.by or '?'}{said}"
     if (word := session.spec.repair) is not None and not _begun(timeline, word.step):
-        over = word_in_force(session, open_causes(session, look.sight)) is None
+        over = request_in_force(session, open_causes(session, look.sight)) is None
         yield f"{word.step}: {let_go_by(word)}{_WORD_OVER if over and is_open(session) else ''}"
     if session.spec.release is not None:
         asked = session.spec.release

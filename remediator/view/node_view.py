@@ -27,7 +27,7 @@ from rules.session.causes import DELETED_BY
 from rules.session.halts import opt_out_unheard
 from rules.session.observation import is_open, opted_out, pause_covers
 from rules.session.owners import failed_owner
-from rules.session.people.said import said_at
+from rules.session.repair.ladder import requested_at
 from rules.session.repeat_offenders import faults_said, is_repeat_offender
 from rules.session.status import BY_GPUWARD, BY_PERSON, LET_GO, PAUSED_BY, sentence
 
@@ -142,13 +142,13 @@ def _asked(session: QuarantineView, now: float) -> Iterator[TimelineItem]:
     for position, cause in enumerate(session.spec.causes):
         if cause.source == "Human":
             # Of a cause without a time: only the first was there when the session was opened.
-            at = said_at(cause.at, session, now)
+            at = requested_at(cause.at, session, now)
             when = session.metadata.creation_timestamp if at is None else format_time(at)
             what = f"quarantine asked for{' later' if position and at is None else ''}"
             by = cause.by or _A_PERSON
             yield _moment(Lane.PERSON, when, what, cause.message, session.name, by)
     asked = session.spec.release
-    at = said_at(asked.at, session, now) if asked is not None and is_open(session) else None
+    at = requested_at(asked.at, session, now) if asked is not None and is_open(session) else None
     if asked is not None and at is not None:
         by, when = asked.by or _A_PERSON, format_time(at)
         yield _moment(Lane.PERSON, when, "release asked for", asked.reason, session.name, by)

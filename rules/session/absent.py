@@ -42,8 +42,7 @@ from rules.session.causes import (
     level_of,
     session_name,
 )
-from rules.session.observation import NodeObservation, is_open
-from rules.session.people.lost import (
+from rules.session.lost_sessions import (
     acting,
     asks_for_a_session,
     ended_again,
@@ -52,7 +51,8 @@ from rules.session.people.lost import (
     opened_again,
     recorded_deletion,
 )
-from rules.session.people.lowered import EVIDENCE_LEVEL
+from rules.session.observation import NodeObservation, is_open
+from rules.session.override import EVIDENCE_LEVEL
 from rules.session.repair.endings import cleared, of_nobody
 from rules.session.reuse import NotOpened, Opening, opening
 

@@ -44,8 +44,7 @@ from rules.session.causes import (
 )
 from rules.session.external import SOURCE as EXTERNAL
 from rules.session.observation import NodeObservation, Staleness, is_open
-from rules.session.people.covered import said_evidence, since_word
-from rules.session.people.lowered import EVIDENCE_LEVEL, level_evidence
+from rules.session.override import EVIDENCE_LEVEL, level_evidence, since_override
 from rules.session.repair.ladder import lessons
 from rules.session.repeat_offenders import Lessons
 
@@ -87,8 +86,7 @@ class Case:
             return touched(stored, drain=self.seen.plan.status(stored.drain or DrainStatus()))
         if stored.phase:
             said = self.seen.external.incidents
-            evidence = level_evidence(self.session, self.seen.health, said)
-            return touched(stored, evidence={**evidence, **self._said()})
+            return touched(stored, evidence=level_evidence(self.session, self.seen.health, said))
         boot = self.seen.node.boot_id if self.seen.node else ""
         begun = QuarantineStatus(
             mode=str(session_mode(self.policy)),
@@ -100,22 +98,17 @@ class Case:
                     self.seen.health, self.session.spec.causes, self.seen.external.incidents
                 ),
                 EVIDENCE_LEVEL: self.session.spec.level,
-                **self._said(),
             },
         )
         return st.noted(begun, "Pending", self._opening(), self.now)
-
-    def _said(self) -> dict[str, object]:
-        seen = self.seen
-        return said_evidence(self.session, seen.health, seen.siblings, self.policy, self.now)
 
     def _opening(self) -> str:
         """That the session is opened, and what for where a person ended one for the same fault."""
         incidents = self.seen.health.status.incidents if self.seen.health is not None else ()
         ids = {cause.incident for cause in self.session.spec.causes}
         mine = (each for each in incidents if each.active and each.id in ids)
-        word = next(filter(None, (since_word(each, self.seen.siblings) for each in mine)), "")
-        return f"session opened: {word}" if word else "session opened"
+        new = next(filter(None, (since_override(each, self.seen.siblings) for each in mine)), "")
+        return f"session opened: {new}" if new else "session opened"
 
     @property
     def phase(self) -> Phase:

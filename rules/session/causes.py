@@ -8,7 +8,7 @@ stale it stays as it was. What others say on the Node needs no verdict.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,7 +24,6 @@ from rules.repair.parts import EVIDENCE_INVENTORY, inventory
 from rules.session.external import SOURCE as EXTERNAL
 from rules.session.external import holds, is_external, trigger_of
 from rules.session.observation import NodeObservation, is_open, staleness
-from rules.session.people.seen import SeenFault, beyond, in_force, read_seen
 from rules.session.snapshot import FleetSnapshot
 from rules.session.validation import verdicts
 
@@ -34,9 +33,6 @@ CRD_CAUSES: Final = 64
 """How many the definition of GPUQuarantine allows (`daemonset/crds`): people may write as many."""
 EVIDENCE_GANGS: Final = "gangs"
 """Key of the gang keys in a session's evidence, written when its drain begins."""
-EVIDENCE_SAID: Final = "saidBefore"
-"""In `status.evidence`: what a person had seen of the session's faults when they ended an earlier
-one: that much of them keeps no later session open, until their word is over."""
 DETECTOR: Final = "Detector"
 """`source` of a cause that an agent's verdict opens and closes."""
 DELETED_BY: Final = "deletion of the GPUQuarantine"
@@ -177,9 +173,7 @@ def _holding(session: QuarantineView, sight: CauseSight) -> tuple[Cause, ...]:
     so, a failed test until something was done about it.
     """
     blind = (bool(sight.stale) or sight.health is None) and not _closed_once(session, sight)
-    said = in_force(read_seen(session.status.evidence.get(EVIDENCE_SAID)), sight.now)
-    incidents = sight.health.status.incidents if sight.health is not None else ()
-    active = {i.id for i in incidents if i.active and not _as_left(said, i, sight.policy)}
+    active = active_ids(sight.health)
     uid = session.spec.node_uid
 
     def stands(cause: Cause) -> bool:
@@ -204,16 +198,6 @@ def _closed_once(session: QuarantineView, sight: CauseSight) -> bool:
     if health.status.node_uid not in {"", session.spec.node_uid}:
         return False
     return any(cause.source in {"Human", EXTERNAL} for cause in session.spec.causes)
-
-
-def _as_left(said: Sequence[SeenFault], incident: IncidentStatus, policy: Policy) -> bool:
-    """Whether the incident is what a person left on the node, and no more. One that is only
-    reported is not judged to its end: an agent that just started says so of every fault.
-    """
-    if not said or incident.severity == Severity.INFO:
-        return False
-    acting = level_rank(level_of(incident, policy)) > Level.REPORT.rank
-    return acting and not beyond(said, incident)
 
 
 def active_ids(

@@ -8,8 +8,10 @@ does I/O, never waits and never assumes that an earlier write arrived.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
+
+from msgspec import structs
 
 from rules.api.mark import MarkState
 from rules.api.nodes import QuarantineView
@@ -26,10 +28,8 @@ from rules.session.case import RECHECK_S, Case, is_fresh, touched
 from rules.session.causes import DELETED_BY, appended, believed, cause_of, is_taken, level_of
 from rules.session.ending import end
 from rules.session.observation import NodeObservation, is_open, opted_out
+from rules.session.override import known_when_lowered, overridden_until
 from rules.session.part_taken import NEW_BOOT, awaits_booking, boot_unbooked, restored
-from rules.session.people.covered import covered_until
-from rules.session.people.lowered import known_when_lowered
-from rules.session.people.said import dated
 from rules.session.phases import in_phase
 from rules.session.reuse import EVIDENCE_JOINED
 from rules.session.validation.counting import rebooted
@@ -147,9 +147,9 @@ def _append(case: Case) -> Decision | None:
     new = list(filter(None, [failed_cause(case.session)]))
     if not opted_out(case.node):
         acting = believed(case.seen, case.policy)
-        covered = covered_until(acting, case.seen.siblings, case.policy, case.now)
+        overridden = overridden_until(acting, case.seen.siblings, case.policy, case.now)
         for incident in acting:
-            if incident.id not in covered:
+            if incident.id not in overridden:
                 new.append(cause_of(incident))
                 if known_when_lowered(case.session, incident):
                     continue
@@ -158,7 +158,7 @@ def _append(case: Case) -> Decision | None:
         if is_open(other):
             wanted_level = max(wanted_level, other.spec.level, key=level_rank)
     said = case.seen.external.incidents
-    joining = dated([*joining, *new], case.now)
+    joining = _dated([*joining, *new], case.now)
     causes = appended(spec.causes, joining, case.seen.health, said)
     if causes == spec.causes and wanted_level == spec.level:
         return None
@@ -172,11 +172,17 @@ def _append(case: Case) -> Decision | None:
     return Decision(step="AppendCause", because="a new cause", writes=(patch,))
 
 
+def _dated(causes: Iterable[Cause], now: float) -> list[Cause]:
+    """Causes that join an open session now; one that names a time itself keeps it."""
+    at = format_time(now)
+    return [cause if cause.at else structs.replace(cause, at=at) for cause in causes]
+
+
 def _words_of(other: QuarantineView) -> list[Cause]:
     """The causes of a session that joins; people asked for theirs when they made it."""
     made_at = other.metadata.created_at
     return [
-        dated([cause], made_at)[0] if cause.source == "Human" else cause
+        _dated([cause], made_at)[0] if cause.source == "Human" else cause
         for cause in other.spec.causes
     ]
 

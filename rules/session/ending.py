@@ -13,8 +13,7 @@ from rules.api.sentences import ended
 from rules.api.writes import Decision, Write
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched, unmark
-from rules.session.people.covered import EVIDENCE_SEEN
-from rules.session.people.seen import seen_now
+from rules.session.override import EVIDENCE_SEEN, seen_when_ended
 from rules.session.repair.endings import closed_repair, last_requests, with_left
 from rules.session.validation.phase import closed_test, off_first
 
@@ -44,7 +43,7 @@ def end(
     lost = node is not None and case.phase is not Phase.PENDING and not case.shadow
     annotations = annotations_left(case.node) if lost and phase is not Phase.NODE_GONE else ()
     sentence = ended(str(phase), why, left, annotations)
-    begun = touched(case.status, evidence=evidence) if evidence else _with_word(case, by)
+    begun = touched(case.status, evidence=evidence) if evidence else _with_override(case, by)
     if carries and note is not None:
         # Whoever ended it came between the mark and its record.
         begun = st.with_mark_found(begun, note.at, case.session.metadata.created_at, case.now)
@@ -59,10 +58,9 @@ def end(
     return case.decision(str(phase), status, because=why, before=before, after=(*unmarks, *after))
 
 
-def _with_word(case: Case, by: str) -> QuarantineStatus:
-    """The status with what a person who ends the session saw: their word covers that, no more."""
+def _with_override(case: Case, by: str) -> QuarantineStatus:
+    """The status with the record of what a person who ends the session saw."""
     if by != st.BY_PERSON and case.session.spec.release is None:
         return case.status
-    ids = frozenset(cause.incident for cause in case.session.spec.causes)
-    seen = seen_now(case.seen.health, ids)
+    seen = seen_when_ended(case.session, case.seen.health)
     return touched(case.status, evidence={**case.status.evidence, EVIDENCE_SEEN: seen})

@@ -22,7 +22,7 @@ from rules.session.observation import (
     pause_singles_out,
     sessions_by_node,
 )
-from rules.session.people.covered import covered_until
+from rules.session.override import overridden_until
 
 KEEP_S: Final = 28 * 86_400.0
 """Seconds for which ended sessions, pauses and evidence are kept: four weekly reviews."""
@@ -154,8 +154,8 @@ def left_alone(
     acting = actionable(health, (), policy)
     if not acting:
         return Level.REPORT
-    covered = covered_until(acting, sessions, policy, now)
-    if all(one.id in covered for one in acting):
+    overridden = overridden_until(acting, sessions, policy, now)
+    if all(one.id in overridden for one in acting):
         return RELEASED
     paused = any(pause_singles_out(pause, node, now) for pause in pauses)
     return WhyNot.PAUSED if paused else ""

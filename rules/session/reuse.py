@@ -22,7 +22,7 @@ from rules.api.timestamps import parse_time
 from rules.policy.policy import Policy, session_mode
 from rules.session.causes import believed, ended_by_person, has_human
 from rules.session.observation import NodeObservation, is_open, opted_out
-from rules.session.people.covered import covered_until
+from rules.session.override import overridden_until
 
 REUSE_S: Final = 3600.0
 """A fault that comes back later is another story."""
@@ -145,12 +145,12 @@ def opening(seen: NodeObservation, now: float, policy: Policy) -> Opening:
     if not seen.selected or opted_out(seen.node):
         kept = NotOpened.OPTED_OUT if seen.selected else NotOpened.NOT_SELECTED
         return Opening(not_opened=kept)
-    covered = covered_until(acting, seen.siblings, policy, now)
-    incidents = tuple(i for i in acting if i.id not in covered)
+    overridden = overridden_until(acting, seen.siblings, policy, now)
+    incidents = tuple(i for i in acting if i.id not in overridden)
     if not incidents:
         # A fault that stays changes nothing that would wake anybody when the cancel expires.
         moments = [due_at] if due_at is not None else []
-        until = min([*moments, *covered.values()], default=None)
+        until = min([*moments, *overridden.values()], default=None)
         kept = NotOpened.ENDED_BY_PERSON if acting else NotOpened.REPORTED
         return Opening(not_opened=kept, until=until)
     following = next_session(seen.siblings, seen.node, policy, now)

@@ -41,8 +41,8 @@ from rules.repair.template import mentions
 from rules.session.causes import level_in_effect
 from rules.session.external import trigger_of
 from rules.session.observation import is_open
-from rules.session.people.said import word_in_force
 from rules.session.repeat_offenders import Lessons, lessons_of
+from rules.session.reuse import taken_up_at
 from rules.session.validation import verdicts
 
 _OPEN: Final = frozenset({"", RepairState.PLANNED, RepairState.HELD, RepairState.ASKED})
@@ -147,9 +147,40 @@ def let_go(session: QuarantineView, causes: Iterable[Cause], rung: Rung, policy:
     return policy.repair.mode == "Auto" or word_for(session, causes, rung.step) is not None
 
 
+def requested_at(at: str, session: QuarantineView, now: float) -> float | None:
+    """When a person asked for something: not before there was a session, and not after `now` or
+    the end of the session; None where it has no time that can be read.
+    """
+    asked_at = parse_time(at)
+    if asked_at is None:
+        return None
+    over = None if is_open(session) else parse_time(session.status.phase_since)
+    latest = now if over is None else min(now, over)
+    return max(min(asked_at, latest), session.metadata.created_at)
+
+
+def request_in_force(session: QuarantineView, causes: Iterable[Cause]) -> RepairRequest | None:
+    """The step that a person approved; None where nobody did, or where none of the faults that it
+    was approved for holds any more. `causes` are those that hold.
+
+    A session that people alone asked for has no faults: there it holds as long as the session.
+    """
+    asked = session.spec.repair
+    if asked is None or all(cause.source == "Human" for cause in session.spec.causes):
+        return asked
+    asked_at = parse_time(asked.at)
+    if asked_at is None:
+        return asked if any(cause.source != "Human" for cause in causes) else None
+    for cause in causes:
+        since = (parse_time(cause.at), taken_up_at(session))
+        if cause.source != "Human" and all(at is None or at <= asked_at for at in since):
+            return asked
+    return None
+
+
 def chosen(session: QuarantineView, causes: Iterable[Cause]) -> str:
     """The step that a person let go; "" where nobody did, or the faults it was for are over."""
-    asked = word_in_force(session, causes)
+    asked = request_in_force(session, causes)
     return asked.step if asked is not None else ""
 
 
@@ -157,7 +188,7 @@ def word_for(session: QuarantineView, causes: Iterable[Cause], step: str) -> Rep
     """The request of the person who let this very step go, as it holds for the causes that hold;
     None where nobody did.
     """
-    asked = word_in_force(session, causes)
+    asked = request_in_force(session, causes)
     return asked if asked is not None and asked.step == step else None
 
 

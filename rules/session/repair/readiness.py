@@ -27,11 +27,17 @@ from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.external import taken_back
 from rules.session.halts import unreachable
-from rules.session.people.said import said_at
 from rules.session.refused import entries_lost
 from rules.session.repair.endings import changed, reading, with_room
 from rules.session.repair.evidence import awaited_until, before_of, noted_without
-from rules.session.repair.ladder import asked_for, chosen, let_go, next_step, word_for
+from rules.session.repair.ladder import (
+    asked_for,
+    chosen,
+    let_go,
+    next_step,
+    requested_at,
+    word_for,
+)
 from rules.session.repair.request import Call, call_for, facts_of, request_name
 
 LISTS_FRESH_S: Final = 30.0
@@ -319,7 +325,7 @@ def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call:
     status = noted_without(case, status, Step(attempt.step))
     if (asked := word_for(case.session, case.causes, attempt.step)) is not None:
         # The session keeps the word on one step only; its timeline that on each.
-        at = said_at(asked.at, case.session, case.now)
+        at = requested_at(asked.at, case.session, case.now)
         when = case.now if at is None else at
         by = asked.by or st.BY_PERSON
         status = st.noted(status, st.LET_GO, asked.reason, when, by, subject=attempt.step)

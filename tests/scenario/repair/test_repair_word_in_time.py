@@ -7,7 +7,7 @@ from msgspec import structs
 
 from rules.api.quarantine import RepairRequest, TimelineEntry
 from rules.api.timestamps import format_time
-from rules.session.people.said import word_in_force
+from rules.session.repair.ladder import request_in_force
 from tests.support.scenario.repair_world import NODE, RepairWorld
 
 
@@ -119,5 +119,5 @@ def test_a_word_said_before_a_session_was_taken_up_again_is_no_word_for_it() -> 
     for said, holds in ((world.now - 60, False), (world.now + 60, True)):
         word = RepairRequest(step="RestartNode", by="olga", at=format_time(said))
         spec = structs.replace(session.spec, repair=word)
-        assert (word_in_force(structs.replace(again, spec=spec), faults) is not None) is holds
-        assert word_in_force(structs.replace(session, spec=spec), faults) is word
+        assert (request_in_force(structs.replace(again, spec=spec), faults) is not None) is holds
+        assert request_in_force(structs.replace(session, spec=spec), faults) is word

@@ -1,14 +1,13 @@
 """A person's word while time goes on: it expires, its length changes, a session is taken up again.
 
-The session that was opened for what came since outlives what the person said, or never was against
-it; what a session was before it was taken up again says nothing about it now.
+What a session was before it was taken up again says nothing about it now.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from rules.session.people.lowered import EVIDENCE_KNOWN, EVIDENCE_LEVEL
+from rules.session.override import EVIDENCE_KNOWN, EVIDENCE_LEVEL
 from tests.scenario.session.people.test_session_person_covers import end, fault, more_gpus
 from tests.support.scenario.session_phases_reached import NODE
 from tests.support.scenario.session_world import ROOMY, World, policy_of
@@ -24,18 +23,6 @@ def ended(expiry: str) -> World:
     return world
 
 
-def test_what_the_person_left_holds_again_when_their_word_is_over() -> None:
-    """Else the node is released with its fault, and taken again a moment later."""
-    world = ended("1h")
-    more_gpus(world, 1)
-    world.run_until(NODE, "Quarantined", limit=30)
-    world.run(3600, step=60)
-    fault(world)["gpus"] = [f"GPU-{NODE}-0"]
-    world.run(3600, step=60)
-    assert len(world.sessions(NODE)) == 2
-    assert world.phase(NODE) == "Quarantined"
-
-
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_word_that_is_made_to_last_longer_ends_nothing(restarts: bool) -> None:
     """The session was opened when it was over: it never was against it."""
@@ -48,25 +35,6 @@ def test_a_word_that_is_made_to_last_longer_ends_nothing(restarts: bool) -> None
     world.run(1800, step=20)
     assert len(world.sessions(NODE)) == 2
     assert world.phase(NODE) == "Quarantined"
-
-
-def test_of_many_words_those_about_its_own_faults_are_kept() -> None:
-    world = World(policy_of(budget=ROOMY))
-    world.add_nodes(5)
-    for number in range(3):
-        for gpu in range(30):
-            world.incident(NODE, gpu=f"GPU-{NODE}-{number}-{gpu}")
-        world.run_until(NODE, "Quarantined", limit=60)
-        end(world)
-        world.close_all(NODE)
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
-    end(world)
-    last = world.healths[NODE]["status"]["incidents"][0]
-    last["gpus"].append(f"GPU-{NODE}-1")
-    world.run_until(NODE, "Quarantined", limit=60)
-    last["gpus"].pop()
-    world.run_until(NODE, "Validating", limit=30)
 
 
 def test_a_session_that_goes_on_was_lowered_by_nobody() -> None:

@@ -17,7 +17,7 @@ from rules.catalog.reason import level_rank
 from rules.policy.policy import Policy
 from rules.session.causes import DELETED_BY, actionable, appended, cause_of, level_of
 from rules.session.observation import NodeObservation
-from rules.session.people.covered import covered_until, requests_until
+from rules.session.override import overridden_until, override_ends_at
 
 STEP_CREATE_AGAIN = "CreateAgain"
 """A session that nobody deleted is created again."""
@@ -34,10 +34,10 @@ def acting(seen: NodeObservation, policy: Policy) -> tuple[IncidentStatus, ...]:
 
 
 def asks_for_a_session(seen: NodeObservation, policy: Policy, now: float) -> bool:
-    """Whether a fault is active that no person's request covers."""
+    """Whether a fault is active that no person overrode."""
     faults = acting(seen, policy)
-    covered = covered_until(faults, seen.siblings, policy, now)
-    return any(i.id not in covered for i in faults)
+    overridden = overridden_until(faults, seen.siblings, policy, now)
+    return any(i.id not in overridden for i in faults)
 
 
 def ended_by_people(
@@ -50,7 +50,7 @@ def ended_by_people(
         for each in seen.vanished.ended
         if each.spec.node_uid in uids
         and not named(seen, each.name)
-        and requests_until(each, policy) > now
+        and override_ends_at(each, policy) > now
     )
 
 
