@@ -235,10 +235,11 @@ def validating(
     reported: Sequence[Cause] = (),
     closed_at: float | None = None,
     until_then: str = "",
+    also: Sequence[str] = (),
 ) -> str:
     """Nothing asks for the quarantine any more; proving it. `since` is when the healthy time began
     that counts, `closed_at` when the last cause closed: earlier where nobody saw the node then,
-    and `until_then` how it was before.
+    and `until_then` how it was before. `also` are further clauses.
     """
     clause = settled_clause(reported)
     settled = f"{clause[0].upper()}{clause[1:]}"
@@ -251,10 +252,9 @@ def validating(
     if later:
         why = f" (until then: {until_then})" if until_then else ""
         settled += f", its healthy time counts from {utc(since)} on{why}"
-    if blocked_by:
-        return bounded(f"{settled}; not released: {blocked_by}.")
     stays = "nothing else comes up" if reported else "the node stays healthy"
-    return bounded(f"{settled}; released at {utc(until)} if {stays}.")
+    then = f"not released: {blocked_by}" if blocked_by else f"released at {utc(until)} if {stays}"
+    return bounded(f"{'; '.join([settled, then, *also])}.")
 
 
 def ended(phase: str, why: str, left: str, annotations: tuple[str, ...] = ()) -> str:

@@ -352,7 +352,7 @@ def _failed_test(case: Case) -> Refusal | None:
     if failed is None:
         return None
     why = (
-        f"its test under load failed ({failed.message[:300].rstrip('.')}) and repair.mode is Off, "
+        f'its test under load failed ("{failed.message[:300]}") and repair.mode is Off, '
         "repair it by hand: after its next boot it is tested again"
     )
     return Refusal(reason=WhyNot.VALIDATION_FAILED, why=why, permanent=True)

@@ -45,11 +45,8 @@ class _Said(msgspec.Struct, frozen=True):
 
     @property
     def joined(self) -> str:
-        """The session's message with it."""
-        if not self.before:
-            return self.message
-        clause = f"{self.message[:1].lower()}{self.message[1:]}"
-        return bounded(f"{self.before.removesuffix('.')}; {clause}")
+        """The session's message with it, as its last sentence."""
+        return bounded(f"{self.before} {self.message}".strip())
 
 
 def kind_of(write: Write) -> NodeWrite | None:

@@ -28,10 +28,10 @@ def too_old(
     """Why no harm may rest on the view called `name`, a clause; "" when it may.
 
     `quiet_s` is since anything of it was heard, `unfollowed_s` since nobody follows it (0 while
-    somebody does); `problem` is what keeps that from working, a sentence, where it is known.
+    somebody does); `problem` is what keeps that from working, where it is known.
     `longest_quiet_s` is shorter for a view that is listed anew more often.
     """
     if quiet_s <= longest_quiet_s and unfollowed_s <= UNFOLLOWED_S:
         return ""
-    why = f": {problem.rstrip('.')}" if problem else ""
+    why = f" ({problem})" if problem else ""
     return f"what is known of {name} is too old to act on{why}"[:300]

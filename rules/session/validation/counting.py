@@ -19,10 +19,11 @@ EVIDENCE_ANEW: Final = "healthyTimeAnew"
 EVIDENCE_UNJUDGED: Final = "unjudgedBoot"
 """The node rebooted and no verdict of that boot was seen yet: which causes closed nobody knows."""
 EVIDENCE_UNSEEN: Final = "unseen"
-"""The node could not be seen at the last look: healthy time begins anew with sight."""
+"""Why the node could not be seen at the last look: healthy time begins anew with sight. An older
+release wrote `true`."""
 AWAY: Final = "no remediator led"
 _REBOOTED: Final = "the node ran another boot"
-_HELD: Final = "Not released: "
+_NOT_SEEN: Final = "the node could not be seen"
 
 
 def rebooted(status: QuarantineStatus) -> QuarantineStatus:
@@ -36,12 +37,11 @@ def first_counted(status: QuarantineStatus) -> QuarantineStatus:
 
 
 def anew(status: QuarantineStatus, stored: QuarantineStatus, now: float) -> QuarantineStatus:
-    """`status` whose healthy time begins now, with sight: what was in the way stands in what is
+    """`status` whose healthy time begins now, with sight: why not earlier is in the evidence of
     `stored`, or else nobody looked.
     """
-    blocked = st.condition(stored, "Blocked")
-    said = blocked.message if blocked is not None and st.is_true(stored, "Blocked") else ""
-    why = said.removeprefix(_HELD).rstrip(".") if said.startswith(_HELD) else AWAY
+    kept = stored.evidence.get(EVIDENCE_UNSEEN)
+    why = kept if isinstance(kept, str) else _NOT_SEEN if was_unseen(stored) else AWAY
     return touched(_kept(status, {EVIDENCE_ANEW: why[:200]}), phase_since=format_time(now))
 
 
@@ -65,9 +65,9 @@ def unseen(halt: Refusal | None, blind: str) -> Refusal:
     return Refusal(reason=WhyNot.VERDICT_STALE, why=blind)
 
 
-def in_sight(status: QuarantineStatus, seen: bool) -> QuarantineStatus:
-    """`status` that remembers whether the node could be seen, whatever it names first."""
-    return _kept(status, {EVIDENCE_UNSEEN: None if seen else True})
+def in_sight(status: QuarantineStatus, unseen: Refusal | None) -> QuarantineStatus:
+    """`status` that remembers why the node could not be seen; None: it can."""
+    return _kept(status, {EVIDENCE_UNSEEN: None if unseen is None else unseen.why[:200]})
 
 
 def was_unseen(stored: QuarantineStatus) -> bool:

@@ -65,7 +65,7 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
     tested_at = passed_at(status, case.node.boot_id)
     began = max(began, tested_at or began)
     until = began + case.policy.release.healthy_for_s
-    status = in_sight(status, not blind)
+    status = in_sight(status, refusal)
     if not blind:
         refusal = _forbidden(case, status, halt)
         if case.now >= until and refusal is None:
@@ -77,16 +77,16 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
             return end(case, Phase.RELEASED, why)
     why = refusal.why if refusal is not None else ""
     status = st.with_refusal(status, case.now, refusal, f"Not released: {why}.")
-    sentence = (
-        st.sentence(f"{known_clause(case, status)}: {why}")
-        if is_unjudged(case, status)
-        else validating_sentence(
-            began, until, why, case.reported, _closed_at(case), why_anew(status)
+    also = [] if tested_at is None else [f"its test under load passed at {utc(tested_at)}"]
+    also += _came_back(status)
+    if is_unjudged(case, status):
+        clauses = "; ".join([f"{known_clause(case, status)}: {why}", *also])
+        sentence = bounded(st.sentence(clauses))
+    else:
+        closed_at, until_then = _closed_at(case), why_anew(status)
+        sentence = validating_sentence(
+            began, until, why, case.reported, closed_at, until_then, also
         )
-    )
-    if tested_at is not None:
-        sentence = bounded(f"{sentence[:-1]}; its test under load passed at {utc(tested_at)}.")
-    sentence = bounded(f"{sentence[:-1]}{_came_back(status)}.")
     status = st.enter(status, Phase.VALIDATING, sentence, case.now)
     return case.decision(
         "Validate",
@@ -148,16 +148,16 @@ def _returned(case: Case) -> str:
     return faults[-1] if faults else _NONE_DID
 
 
-def _came_back(status: QuarantineStatus) -> str:
-    """Which cause came back last, and when: so its healthy time is another than the first; a
-    clause, "" where none did.
+def _came_back(status: QuarantineStatus) -> list[str]:
+    """Which cause came back last, and when: so its healthy time is another than the first; one
+    clause, none where none did.
     """
     returned = [e for e in status.timeline if e.step == "CauseReturned" and e.message != _NONE_DID]
     if not returned:
-        return ""
+        return []
     last = returned[-1]
     often = f", the last of {len(returned)} times" if len(returned) > 1 else ""
-    return f"; {last.message[:100]} came back at {utc_of(last.at)}{often}"
+    return [f"{last.message[:100]} came back at {utc_of(last.at)}{often}"]
 
 
 def _back(case: Case, status: QuarantineStatus) -> Decision:
