@@ -15,7 +15,7 @@ from remediator.kube.other_apis import ApiGroups
 from remediator.world import Edge, EdgePart
 from rules.api.nodes import LeaseView
 from rules.session.owners import MAINTENANCE_NAMESPACE, leases_by_node
-from rules.session.view_age import too_old
+from rules.session.snapshot import too_old
 
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{MAINTENANCE_NAMESPACE}/leases"
 _GROUP = ".medik8s.io"

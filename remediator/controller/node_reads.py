@@ -29,7 +29,7 @@ from rules.session.validation.jobs import (
     JobView,
     PodTemplateView,
 )
-from rules.session.validation.verdicts import under_way
+from rules.session.validation.result import under_way
 
 T = TypeVar("T")
 

@@ -28,6 +28,7 @@ from rules.fleet.node_health import HealthNow, health_now
 from rules.policy.policy import Policy, ShadowWords, shadow_of
 from rules.session.causes import CauseSight, actionable
 from rules.session.external import external_of
+from rules.session.history import Opening, opening
 from rules.session.observation import (
     NodeObservation,
     Staleness,
@@ -38,7 +39,6 @@ from rules.session.observation import (
 )
 from rules.session.owners import working_owner
 from rules.session.repeat_offenders import is_repeat_offender
-from rules.session.reuse import Opening, opening
 
 T = TypeVar("T")
 _MOST_GPUS = 16

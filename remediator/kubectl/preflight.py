@@ -36,8 +36,14 @@ from rules.policy.components import FORCE, VALIDATE, actions_in_use, asked_compo
 from rules.policy.policy import Policy
 from rules.policy.reader import unknown_reasons
 from rules.repair.adapter import NewObject, RepairAction, Replacement
-from rules.repair.component import MARK_POLICY, UNKNOWN_POLICY, component_key, folder_of
-from rules.repair.job_component import JOBS_POLICY, job_kinds
+from rules.repair.component import (
+    JOBS_POLICY,
+    MARK_POLICY,
+    UNKNOWN_POLICY,
+    component_key,
+    folder_of,
+    job_kinds,
+)
 from rules.repair.rights import conditions_of, needed, node_keys
 from rules.text.printable import printable
 

@@ -26,7 +26,7 @@ from rules.session.external import is_external
 from rules.session.repair.evidence import recorded as recorded_evidence
 from rules.session.repair.ladder import under_way
 from rules.session.status import condition
-from rules.session.validation import verdicts
+from rules.session.validation import result as verdicts
 from rules.text.printable import count, is_pasteable
 
 SHOWN_INCIDENTS = 5

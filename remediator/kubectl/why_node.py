@@ -22,9 +22,9 @@ from rules.catalog.why_not import WhyNot
 from rules.fleet.node_health import UNKNOWN
 from rules.session.causes import ended_by_person
 from rules.session.halts import opt_out_unheard
+from rules.session.history import NotOpened, Opening
 from rules.session.observation import OF_THE_AGENT, opted_out
 from rules.session.owners import failed_owner, working_owner
-from rules.session.reuse import NotOpened, Opening
 from rules.session.status import blocked_by
 
 OVERDUE_S: Final = 60.0

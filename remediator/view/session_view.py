@@ -15,9 +15,9 @@ from rules.api.quarantine import Condition, DrainStatus, Mode, Phase, gravest_re
 from rules.api.timestamps import format_time
 from rules.catalog.why_not import FLEET_WIDE
 from rules.session.causes import CauseSight, open_causes, sight_of, worst
+from rules.session.history import wanted_at
 from rules.session.observation import is_open
 from rules.session.repair.ladder import LadderRung, rungs
-from rules.session.reuse import wanted_at
 from rules.session.status import condition
 
 _MOST_INCIDENTS: Final = 8

@@ -18,7 +18,7 @@ from rules.fleet.budget import NodeCensus
 from rules.fleet.common_cause import shared_labels
 from rules.session.causes import has_human
 from rules.session.external import SOURCE as EXTERNAL
-from rules.session.reuse import joined, wanted_at
+from rules.session.history import joined, wanted_at
 
 T = TypeVar("T")
 

@@ -36,10 +36,9 @@ from rules.session.validation.jobs import (
     JobView,
     name_of_test,
     new_node_job_of,
+    told_on,
 )
-from rules.session.validation.requests import told_on
-from rules.session.validation.result import Result, Verdict, outcome_of
-from rules.session.validation.verdicts import REASON, SOURCE
+from rules.session.validation.result import REASON, SOURCE, Result, Verdict, outcome_of
 
 STARTS_S = 120.0
 """A Job whose pod does not run by then found its node busy."""

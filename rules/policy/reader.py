@@ -26,13 +26,14 @@ from rules.policy.schema import policy_schema, words_at
 from rules.policy.section import PositiveSeconds, Seconds, parse_duration
 from rules.repair.adapter import (
     ADAPTERS,
+    OWN_NAMESPACE,
     NodeCondition,
     NodeLabel,
     OwnAdapter,
     parse_condition,
+    template_problems,
 )
 from rules.repair.ladder import LADDER
-from rules.repair.template import OWN_NAMESPACE, template_problems
 
 _MAX_PROBLEMS: Final = 20
 _UNKNOWN_KEY: Final = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)

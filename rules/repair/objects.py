@@ -2,7 +2,7 @@
 
 What the edge read comes in as it is, refusals included; what is not there, or is something else
 than expected, does not match, and no shape of an object is an error. Whether a step happened is
-never decided here: `rules.repair.proof` does that, by the node.
+never decided here: `rules.repair.ladder` does that, by the node.
 """
 
 from __future__ import annotations
@@ -17,8 +17,15 @@ from rules.api.nodes import NodeView
 from rules.api.object_name import is_object_name
 from rules.api.quarantine import RepairTarget
 from rules.api.repair_writes import ObjectAddress, ObjectQuery
-from rules.repair.adapter import ConditionIs, NewObject, NodeLabel, Replacement
-from rules.repair.template import OWN_NAMESPACE, RequestFacts, filled_text
+from rules.repair.adapter import (
+    OWN_NAMESPACE,
+    ConditionIs,
+    NewObject,
+    NodeLabel,
+    Replacement,
+    RequestFacts,
+    filled_text,
+)
 from rules.text.printable import printable
 
 Json = Mapping[str, Any]

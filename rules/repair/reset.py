@@ -2,7 +2,7 @@
 
 Called by `gpuward-agent reset-gpu`. A reset ends every process that has the GPU open, or fails
 because of it, so nobody may; and where a single reset breaks switches that GPUs share, all are or
-none is. What the driver's tool says of a reset proves nothing (`rules.repair.proof` does).
+none is. What the driver's tool says of a reset proves nothing (`rules.repair.ladder` does).
 """
 
 from __future__ import annotations

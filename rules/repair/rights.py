@@ -13,13 +13,13 @@ from typing import Final
 
 from rules.api.names import ANNOTATION_MOVED, ANNOTATION_RELEASE_GPU
 from rules.repair.adapter import (
+    OWN_NAMESPACE,
     NewObject,
     NodeCondition,
     NodeLabel,
     RepairAction,
     Replacement,
 )
-from rules.repair.template import OWN_NAMESPACE
 
 _VERBS: Final = ("get", "list", "create", "patch", "delete")
 _Place = tuple[str, str, bool]

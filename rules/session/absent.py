@@ -42,6 +42,7 @@ from rules.session.causes import (
     level_of,
     session_name,
 )
+from rules.session.history import NotOpened, Opening, opening
 from rules.session.lost_sessions import (
     acting,
     asks_for_a_session,
@@ -54,7 +55,6 @@ from rules.session.lost_sessions import (
 from rules.session.observation import NodeObservation, is_open
 from rules.session.override import EVIDENCE_LEVEL
 from rules.session.repair.endings import cleared, of_nobody
-from rules.session.reuse import NotOpened, Opening, opening
 
 _AGENTS_REPORT_S = 300.0
 """An agent publishes within 60 s; its pod may have to be created and its image to be pulled."""

@@ -25,7 +25,7 @@ from rules.session.external import SOURCE as EXTERNAL
 from rules.session.external import holds, is_external, trigger_of
 from rules.session.observation import NodeObservation, is_open, staleness
 from rules.session.snapshot import FleetSnapshot
-from rules.session.validation import verdicts
+from rules.session.validation import result as verdicts
 
 MAX_CAUSES: Final = 32
 """How many causes we write into a session; the others are in the verdict."""

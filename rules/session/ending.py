@@ -15,7 +15,7 @@ from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched, unmark
 from rules.session.override import EVIDENCE_SEEN, seen_when_ended
 from rules.session.repair.endings import closed_repair, last_requests, with_left
-from rules.session.validation.phase import closed_test, off_first
+from rules.session.validation.load_test import closed_test, off_first
 
 
 def end(

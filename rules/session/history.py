@@ -1,20 +1,25 @@
-"""What ended sessions still say: what a person decided, repeat offenders, how long history is
-kept.
+"""What ended sessions still decide: which session a fault gets, replacement, how long they count.
+
+A fault that comes and goes is one session: one that was cancelled before anything was done to its
+node is taken up again, since a flapping fault would else leave an object per flap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
+from rules.api.health import IncidentStatus
 from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import parse_time
 from rules.api.writes import DeleteSession
 from rules.catalog.reason import Level
 from rules.catalog.why_not import WhyNot
-from rules.policy.policy import Policy
-from rules.session.causes import actionable
+from rules.policy.policy import Policy, session_mode
+from rules.session.causes import actionable, believed, ended_by_person, has_human
 from rules.session.observation import (
     NodeObservation,
     is_open,
@@ -159,3 +164,138 @@ def left_alone(
         return RELEASED
     paused = any(pause_singles_out(pause, node, now) for pause in pauses)
     return WhyNot.PAUSED if paused else ""
+
+
+REUSE_S: Final = 3600.0
+"""A fault that comes back later is another story."""
+EVIDENCE_JOINED: Final = "joined"
+"""Key in a session's evidence: the session that took its causes over."""
+_UNTOUCHED: Final = 6
+"""So many sessions that never touched the node may be opened for it within `REUSE_S`."""
+
+
+def joined(session: QuarantineView) -> bool:
+    """Whether the session ended because another of its node took its causes over."""
+    return EVIDENCE_JOINED in session.status.evidence
+
+
+def never_marked(session: QuarantineView) -> bool:
+    """Whether the session did nothing to its node (a mark in Shadow is none)."""
+    marked = any(entry.step == "Marked" for entry in session.status.timeline)
+    return not marked or session.status.mode == Mode.SHADOW
+
+
+def taken_up_at(session: QuarantineView) -> float | None:
+    """When the session was last taken up again after its end; None of one that never was."""
+    opened = [entry for entry in session.status.timeline if entry.step == Phase.PENDING]
+    return parse_time(opened[-1].at) if len(opened) > 1 else None
+
+
+def wanted_at(session: QuarantineView) -> float:
+    """Since when the session wants its node: its creation, or when it was taken up again."""
+    again = taken_up_at(session)
+    return session.metadata.created_at if again is None else again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextSession:
+    """What a fault of a node without an open session leads to: a new one where both are None."""
+
+    goes_on: QuarantineView | None = None
+    """The ended session that is taken up again."""
+    not_before: float | None = None
+    """Until when the node waits for another, in seconds of the epoch."""
+
+
+def next_session(
+    sessions: Sequence[QuarantineView], node: NodeView, policy: Policy, now: float
+) -> NextSession:
+    """Which session a fault gets now, of a node whose `sessions` have all ended."""
+    if (earlier := _reusable(sessions, node, policy, now)) is not None:
+        return NextSession(goes_on=earlier)
+    return NextSession(not_before=_too_many_until(sessions, node, now))
+
+
+def _reusable(
+    sessions: Iterable[QuarantineView], node: NodeView, policy: Policy, now: float
+) -> QuarantineView | None:
+    """The node's latest session, where it was cancelled untouched and not by a person."""
+    latest = max(sessions, key=lambda s: (s.metadata.created_at, s.name), default=None)
+    if latest is None or is_open(latest) or latest.status.phase != Phase.CANCELLED:
+        return None
+    if latest.spec.node_uid != node.uid or latest.status.mode != session_mode(policy):
+        return None
+    if any(entry.step == "Marked" for entry in latest.status.timeline):
+        return None
+    if has_human(latest) or ended_by_person(latest) or joined(latest):
+        return None
+    ended_at = parse_time(latest.status.phase_since)
+    return latest if ended_at is not None and now - ended_at <= REUSE_S else None
+
+
+def _too_many_until(
+    sessions: Iterable[QuarantineView], node: NodeView, now: float
+) -> float | None:
+    """Until when a node waits for another session, having left so many without effect; None when
+    it may have one. What an earlier machine of that name left says nothing about this one.
+    """
+    recent = sorted(
+        session.metadata.created_at
+        for session in sessions
+        if session.spec.node_uid in {"", node.uid}
+        and never_marked(session)
+        and not has_human(session)
+        # What a person ends is no fault that comes and goes by itself.
+        and not ended_by_person(session)
+        and now - session.metadata.created_at < REUSE_S
+    )
+    return None if len(recent) < _UNTOUCHED else recent[-_UNTOUCHED] + REUSE_S
+
+
+class NotOpened(StrEnum):
+    """Why no session is opened, the first that applies."""
+
+    STALE = "the verdict cannot be believed"
+    OPTED_OUT = "the node is opted out"
+    NOT_SELECTED = "the policy does not select the node"
+    REPORTED = "nothing asks for more than a report"
+    ENDED_BY_PERSON = "a person ended its session"
+    COMES_AND_GOES = "its fault comes and goes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What would be opened, or why nothing is."""
+
+    not_opened: NotOpened | None = None
+    """None where a session opens, or goes on, now."""
+    until: float | None = None
+    """When time alone changes that; None where it does not."""
+    incidents: tuple[IncidentStatus, ...] = ()
+    """What the session would rest on, the gravest first; empty where none is opened."""
+    earlier: QuarantineView | None = None
+    """The ended session that would go on instead of a new one."""
+
+
+def opening(seen: NodeObservation, now: float, policy: Policy) -> Opening:
+    """For a node that is there, and has no open session."""
+    assert seen.node is not None
+    acting = believed(seen, policy)
+    due_at = seen.external.due_at
+    if seen.stale and not acting:
+        return Opening(not_opened=NotOpened.STALE, until=due_at)
+    if not seen.selected or opted_out(seen.node):
+        kept = NotOpened.OPTED_OUT if seen.selected else NotOpened.NOT_SELECTED
+        return Opening(not_opened=kept)
+    overridden = overridden_until(acting, seen.siblings, policy, now)
+    incidents = tuple(i for i in acting if i.id not in overridden)
+    if not incidents:
+        # A fault that stays changes nothing that would wake anybody when the cancel expires.
+        moments = [due_at] if due_at is not None else []
+        until = min([*moments, *overridden.values()], default=None)
+        kept = NotOpened.ENDED_BY_PERSON if acting else NotOpened.REPORTED
+        return Opening(not_opened=kept, until=until)
+    following = next_session(seen.siblings, seen.node, policy, now)
+    if following.not_before is not None:
+        return Opening(not_opened=NotOpened.COMES_AND_GOES, until=following.not_before)
+    return Opening(incidents=incidents, earlier=following.goes_on)

@@ -32,8 +32,7 @@ from rules.session.observation import Unjudged, is_open
 from rules.session.repair.evidence import with_evidence, with_parts
 from rules.session.repair.progress import follow_step
 from rules.session.repair.readiness import Outlook, awaited, begin_step, led_to, would_repair
-from rules.session.validation import verdicts
-from rules.session.validation.phase import would_test
+from rules.session.validation import result as verdicts
 from rules.session.validation.validating import begin_validation, validating
 
 
@@ -217,7 +216,9 @@ def _sentence(
         would = f"asks that the node be marked ({case.policy.mark})"
         would += " and drained" if drain else ""
         would += f" ({would_drain(probed)})" if probed is not None else ""
-        would += would_repair(case) + would_test(case) if drain else ""
+        tests = case.policy.validate
+        tested = f", and tested under load ({tests.template}) in the end" if tests.tests else ""
+        would += would_repair(case) + tested if drain else ""
         words = shadow_of(case.policy)
         return shadowed_sentence(case.causes, since, would, words.nobody if words else "")
     if not drain:

@@ -21,7 +21,7 @@ from rules.session.observation import is_open, opted_out, pause_covers, selects_
 from rules.session.owners import working_owner
 from rules.session.repair.ladder import under_way
 from rules.session.snapshot import FleetSnapshot
-from rules.session.validation import verdicts
+from rules.session.validation import result as verdicts
 
 
 def recheck(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:

@@ -1,10 +1,10 @@
-"""The whole fleet at one moment: all that the deciding rules may look at."""
+"""The whole fleet at one moment, and how old a view of it may be before disruption rests on it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from rules.api.gpu_record import RecordView
 from rules.api.nodes import (
@@ -53,7 +53,7 @@ class FleetSnapshot:
     """When this process took over: waits for what a leader has to find out count from here."""
     doubt: str = ""
     """Why no harm may rest on this snapshot, a clause: a view that is too old
-    (`rules.session.view_age`), a time that is not known; "" when it may."""
+    (`rules.session.snapshot`), a time that is not known; "" when it may."""
     own_node: str = ""
     """The node this process runs on; "" outside the cluster."""
     own_namespace: str = "gpuward"
@@ -79,3 +79,30 @@ class FleetSnapshot:
     def counted(self) -> Mapping[str, QuarantineView]:
         """The sessions that the fleet rules look at."""
         return self.quarantines if self.counting is None else self.counting
+
+
+QUIET_S: Final = 100.0
+"""An API server sends each watch a bookmark about once a minute (kube-apiserver's
+`bookmarkFrequency` is 60 s), so a view that heard nothing for this long is not merely quiet."""
+UNFOLLOWED_S: Final = 20.0
+"""A watch that ends is resumed within milliseconds, after some failures within seconds."""
+
+
+def too_old(
+    name: str,
+    *,
+    quiet_s: float,
+    unfollowed_s: float,
+    problem: str,
+    longest_quiet_s: float = QUIET_S,
+) -> str:
+    """Why no harm may rest on the view called `name`, a clause; "" when it may.
+
+    `quiet_s` is since anything of it was heard, `unfollowed_s` since nobody follows it (0 while
+    somebody does); `problem` is what keeps that from working, where it is known.
+    `longest_quiet_s` is shorter for a view that is listed anew more often.
+    """
+    if quiet_s <= longest_quiet_s and unfollowed_s <= UNFOLLOWED_S:
+        return ""
+    why = f" ({problem})" if problem else ""
+    return f"what is known of {name} is too old to act on{why}"[:300]

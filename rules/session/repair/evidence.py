@@ -1,6 +1,6 @@
 """What is kept of a node: the evidence of its agent before a boot ends, the node before a step.
 
-The proof of a step compares what was recorded with what is seen (`rules.repair.proof`), and parts
+The proof of a step compares what was recorded with what is seen (`rules.repair.ladder`), and parts
 that were replaced are known by the inventory of the session.
 """
 
@@ -24,7 +24,7 @@ from rules.api.quarantine import (
 )
 from rules.api.timestamps import format_time, parse_time
 from rules.api.writes import DeleteEvidence
-from rules.repair.ladder import ENDS_BOOT, Step
+from rules.repair.ladder import ENDS_BOOT, Seen, Step
 from rules.repair.parts import (
     EVIDENCE_REPLACED,
     GPU_REPLACED,
@@ -35,7 +35,6 @@ from rules.repair.parts import (
     kept_replacements,
     there_by_now,
 )
-from rules.repair.proof import Seen
 from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.history import KEEP_S

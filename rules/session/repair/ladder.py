@@ -26,7 +26,7 @@ from rules.api.timestamps import parse_time
 from rules.catalog.reason import Level
 from rules.catalog.reasons import REASONS
 from rules.policy.policy import Policy
-from rules.repair.adapter import NewObject, RepairAction
+from rules.repair.adapter import NewObject, RepairAction, mentions
 from rules.repair.ladder import (
     AFTER_A_FAILED_TEST,
     LADDER,
@@ -37,13 +37,12 @@ from rules.repair.ladder import (
     begins_at,
     climb,
 )
-from rules.repair.template import mentions
 from rules.session.causes import level_in_effect
 from rules.session.external import trigger_of
+from rules.session.history import taken_up_at
 from rules.session.observation import is_open
 from rules.session.repeat_offenders import Lessons, lessons_of
-from rules.session.reuse import taken_up_at
-from rules.session.validation import verdicts
+from rules.session.validation import result as verdicts
 
 _OPEN: Final = frozenset({"", RepairState.PLANNED, RepairState.HELD, RepairState.ASKED})
 """Without a state: the definition in the cluster did not keep it."""

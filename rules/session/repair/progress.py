@@ -2,7 +2,7 @@
 
 One rule that reads `status.repair[]` and what is seen now, and nothing else: a restart, a crash
 between two writes and a change of leader all continue here. Whether the step happened,
-`rules.repair.proof` says.
+`rules.repair.ladder` says.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from rules.api.writes import Decision, Evicting
 from rules.catalog.why_not import Refusal
 from rules.drain.drain_plan import was_away
 from rules.repair.adapter import NewObject, Replacement, recorded
-from rules.repair.ladder import Step
+from rules.repair.ladder import Step, prove
 from rules.repair.objects import address_of
-from rules.repair.proof import prove
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
 from rules.session.refused import NotKept, entries_lost

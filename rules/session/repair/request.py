@@ -31,6 +31,8 @@ from rules.repair.adapter import (
     NodeLabel,
     RepairAction,
     Replacement,
+    RequestFacts,
+    filled,
     recorded,
 )
 from rules.repair.ladder import Step
@@ -52,7 +54,6 @@ from rules.repair.objects import (
     uid_of,
     version_of,
 )
-from rules.repair.template import RequestFacts, filled
 from rules.session.case import Case
 from rules.session.repair.ladder import NOBODY_ACCUSED, must_name
 

@@ -19,6 +19,7 @@ from rules.api.names import (
 from rules.api.nodes import NodeView
 from rules.api.object_name import name_from
 from rules.api.pods import LABEL_COMPONENT, LABEL_NAME, PodView
+from rules.api.repair_writes import SetValidated
 
 LABEL_JOB: Final = "batch.kubernetes.io/job-name"
 """Set by the Job controller on the pods of a Job."""
@@ -168,6 +169,17 @@ def new_node_job_of(
     }
     meta = {"annotations": notes, "labels": {LABEL_NEW_NODE: "true"}}
     return _job(template, name, meta, spec, tolerations, timeout_s)
+
+
+def told_on(node: NodeView, job: str, *, passed: bool, message: str, now: float) -> SetValidated:
+    """The condition that says what the last test of the node came to, by the Job's name."""
+    return SetValidated(
+        node=node.name,
+        node_uid=node.uid,
+        passed=passed,
+        message=f"{job}: {message}"[:1024],
+        at=now,
+    )
 
 
 def _job(

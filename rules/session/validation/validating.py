@@ -1,4 +1,7 @@
-"""Validating: every cause is closed; `healthyFor` runs with fresh verdicts, then release."""
+"""Validating: every cause is closed; `healthyFor` runs with fresh verdicts, then release.
+
+From when healthy time counts, and why not earlier, is kept in `status.evidence`.
+"""
 
 from __future__ import annotations
 
@@ -10,28 +13,25 @@ from rules.api.nodes import NodeView
 from rules.api.quarantine import Phase, QuarantineStatus
 from rules.api.sentences import bounded, marked, settled_clause
 from rules.api.sentences import validating as validating_sentence
-from rules.api.timestamps import parse_time, utc, utc_of
+from rules.api.timestamps import format_time, parse_time, utc, utc_of
 from rules.api.writes import Decision
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.drain_plan import was_away
 from rules.policy.policy import by_accident
 from rules.session import status as st
-from rules.session.case import Case
+from rules.session.case import Case, touched
 from rules.session.causes import needs_no_verdict
 from rules.session.ending import end
-from rules.session.validation.counting import (
-    anew,
-    first_counted,
-    in_sight,
+from rules.session.validation.load_test import (
+    EVIDENCE_UNJUDGED,
+    closed_test,
     is_unjudged,
-    judged,
     known_clause,
-    unseen,
-    was_unseen,
-    why_anew,
+    off_first,
+    tested_first,
+    wanted,
 )
-from rules.session.validation.phase import closed_test, off_first, tested_first, wanted
-from rules.session.validation.verdicts import outdated, passed_at
+from rules.session.validation.result import outdated, passed_at
 
 
 def begin_validation(case: Case, status: QuarantineStatus) -> Decision:
@@ -179,3 +179,70 @@ def _back(case: Case, status: QuarantineStatus) -> Decision:
         after=after,
         wake_at=case.now,
     )
+
+
+EVIDENCE_ANEW: Final = "healthyTimeAnew"
+"""Why healthy time began anew, of the beginning that counts now: how it was until then."""
+EVIDENCE_UNSEEN: Final = "unseen"
+"""Why the node could not be seen at the last look: healthy time begins anew with sight. An older
+release wrote `true`."""
+AWAY: Final = "no remediator led"
+_REBOOTED: Final = "the node ran another boot"
+_NOT_SEEN: Final = "the node could not be seen"
+
+
+def rebooted(status: QuarantineStatus) -> QuarantineStatus:
+    """`status` of a node that booted a moment ago."""
+    return _kept(status, {EVIDENCE_ANEW: _REBOOTED, EVIDENCE_UNJUDGED: True})
+
+
+def first_counted(status: QuarantineStatus) -> QuarantineStatus:
+    """`status` whose causes closed a moment ago, by a verdict or the policy."""
+    return _kept(status, dict.fromkeys((EVIDENCE_ANEW, EVIDENCE_UNJUDGED, EVIDENCE_UNSEEN)))
+
+
+def anew(status: QuarantineStatus, stored: QuarantineStatus, now: float) -> QuarantineStatus:
+    """`status` whose healthy time begins now, with sight: why not earlier is in the evidence of
+    `stored`, or else nobody looked.
+    """
+    kept = stored.evidence.get(EVIDENCE_UNSEEN)
+    why = kept if isinstance(kept, str) else _NOT_SEEN if was_unseen(stored) else AWAY
+    return touched(_kept(status, {EVIDENCE_ANEW: why[:200]}), phase_since=format_time(now))
+
+
+def judged(status: QuarantineStatus) -> QuarantineStatus:
+    """`status` of a node whose verdict of this boot was seen."""
+    return _kept(status, {EVIDENCE_UNJUDGED: None})
+
+
+def why_anew(status: QuarantineStatus) -> str:
+    """How it was until its healthy time began; "" where it began with the last cause's end."""
+    said = status.evidence.get(EVIDENCE_ANEW)
+    return said[:200] if isinstance(said, str) else ""
+
+
+def unseen(halt: Refusal | None, blind: str) -> Refusal:
+    """Why a node that cannot be seen is not released. An owner at work comes first: its agent lets
+    go of the driver for it, so waiting helps, and what is to be seen to is the owner's work.
+    """
+    if halt is not None and halt.reason is WhyNot.STAND_DOWN:
+        return replace(halt, why=f"{halt.why}; meanwhile {blind}")
+    return Refusal(reason=WhyNot.VERDICT_STALE, why=blind)
+
+
+def in_sight(status: QuarantineStatus, unseen: Refusal | None) -> QuarantineStatus:
+    """`status` that remembers why the node could not be seen; None: it can."""
+    return _kept(status, {EVIDENCE_UNSEEN: None if unseen is None else unseen.why[:200]})
+
+
+def was_unseen(stored: QuarantineStatus) -> bool:
+    """Whether nobody could see the node at the last look."""
+    return bool(stored.evidence.get(EVIDENCE_UNSEEN)) or (
+        st.blocked_by(stored) == WhyNot.VERDICT_STALE
+    )
+
+
+def _kept(status: QuarantineStatus, said: dict[str, object]) -> QuarantineStatus:
+    # None and not left out: the status is written as a merge patch.
+    changed = {key: value for key, value in said.items() if status.evidence.get(key) != value}
+    return touched(status, evidence={**status.evidence, **changed}) if changed else status

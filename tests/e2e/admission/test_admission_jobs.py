@@ -17,9 +17,8 @@ from hack.sim.cluster.resource import JOBS, NODES, POD_TEMPLATES
 from hack.sim.control_plane import ASSETS
 from hack.sim.manifests import post_manifests
 from rules.api import names
-from rules.repair.adapter import ADAPTERS, NewObject
+from rules.repair.adapter import ADAPTERS, NewObject, RequestFacts, filled
 from rules.repair.objects import merged
-from rules.repair.template import RequestFacts, filled
 from tests.e2e.admission.test_admission_policies import NODE, Installed, answer
 from tests.support.cluster.either_cluster import a_cluster
 from tests.support.cluster.manifest_builds import build

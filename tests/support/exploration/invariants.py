@@ -13,8 +13,8 @@ from rules.api.names import ANNOTATION_SESSION, TAINT_QUARANTINE
 from rules.api.quarantine import Phase
 from rules.drain.memory import DrainMemory
 from rules.fleet.budget import limit_of
+from rules.session.history import EVIDENCE_JOINED
 from rules.session.observation import is_open
-from rules.session.reuse import EVIDENCE_JOINED
 from tests.support.exploration.machine import Machine
 from tests.support.exploration.packing import NODES, pack, unpack
 from tests.support.exploration.state import (

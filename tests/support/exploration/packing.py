@@ -23,7 +23,7 @@ from rules.api.quarantine import Pods, QuarantineStatus
 from rules.api.timestamps import format_time, parse_time
 from rules.session.causes import EVIDENCE_GANGS, session_name
 from rules.session.halts import EVIDENCE_PART_TAKEN
-from rules.session.reuse import EVIDENCE_JOINED
+from rules.session.history import EVIDENCE_JOINED
 
 NOW = 1_790_000_000
 OLDEST_S = 260

@@ -11,8 +11,7 @@ pytest.importorskip("celpy", reason="cel-python is not installed")
 
 from agent.commands import reset_gpu, restart_node
 from rules.api import names
-from rules.repair.adapter import ADAPTERS
-from rules.repair.template import RequestFacts, filled
+from rules.repair.adapter import ADAPTERS, RequestFacts, filled
 from tests.support.cluster.admission_cel import Write, refusals
 from tests.support.cluster.admission_nodes import REMEDIATOR, node
 from tests.support.cluster.manifest_builds import build, one

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from rules.api.quarantine import RepairBefore, RepairGpu
-from rules.repair.ladder import LADDER, Step
-from rules.repair.proof import Seen, prove
+from rules.repair.ladder import LADDER, Seen, Step, prove
 
 BEFORE = RepairBefore(
     boot_id="b1",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.repair.template import NAMES, RequestFacts, filled, template_problems
+from rules.repair.adapter import NAMES, RequestFacts, filled, template_problems
 
 HOSTILE = st.text(max_size=200) | st.sampled_from(
     ['"}', '","force":true,"x":"', "{node}", "{gpuUUIDs}", "\x00", "a\nb", "../../x", "\ud800"]

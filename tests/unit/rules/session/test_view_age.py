@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rules.session.view_age import too_old
+from rules.session.snapshot import too_old
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,7 @@
 """The test under load that stands between closed causes and `healthyFor`.
 
-One rule that reads `status.validation[]`, what was read of the Job, and nothing else: a restart, a
-crash between two writes and a change of leader all continue here. The entry is written before the
-Job is made; what the Job's word is worth, `rules.session.validation.result` says. Called by
-`rules.session.validation.validating` at every decision of that phase.
+One rule that reads `status.validation[]` and what was read of the Job: a restart, a crash between
+two writes and a change of leader continue here. The entry is written before the Job is made.
 """
 
 from __future__ import annotations
@@ -21,8 +19,8 @@ from rules.api.quarantine import (
     ValidationCheck,
     ValidationState,
 )
-from rules.api.repair_writes import DeleteTestJob
-from rules.api.sentences import bounded, shortened
+from rules.api.repair_writes import CreateTestJob, DeleteTestJob
+from rules.api.sentences import bounded, settled_clause, shortened
 from rules.api.timestamps import format_time, parse_time, utc
 from rules.api.writes import Decision, Evicting
 from rules.catalog.reason import Level, level_rank
@@ -37,20 +35,25 @@ from rules.session.repair.readiness import (
     is_certain,
     pods_in_the_way,
 )
-from rules.session.validation.counting import known_clause
-from rules.session.validation.jobs import name_of_test
-from rules.session.validation.requests import making, taking_away, told_on
-from rules.session.validation.result import Check, Result, Verdict, by_gravity, outcome_of
-from rules.session.validation.verdicts import (
+from rules.session.validation.jobs import job_of, name_of_test, told_on
+from rules.session.validation.result import (
     REASON,
+    Check,
+    Result,
+    Verdict,
+    by_gravity,
     changed,
     failed_cause,
+    is_ours,
     latest,
+    outcome_of,
     passed_at,
     under_way,
     unknown_in_a_row,
 )
 
+EVIDENCE_UNJUDGED: Final = "unjudgedBoot"
+"""The node rebooted and no verdict of that boot was seen yet: which causes closed nobody knows."""
 TRIES: Final = 2
 """So often a test may come to nothing before a person has to look."""
 SLACK_S: Final = 60.0
@@ -113,12 +116,6 @@ def wanted(case: Case) -> Validation | None:
     return tests if tests.tests and drained and not case.shadow else None
 
 
-def would_test(case: Case) -> str:
-    """What Shadow says of the test before the release, to go on with its sentence."""
-    tests = case.policy.validate
-    return f", and tested under load ({tests.template}) in the end" if tests.tests else ""
-
-
 def closed_test(case: Case, status: QuarantineStatus, why: str) -> QuarantineStatus:
     """`status` whose test under way is over: nobody needs its word any more."""
     test = under_way(status)
@@ -133,12 +130,21 @@ def off_first(case: Case) -> tuple[tuple[DeleteTestJob, ...], tuple[DeleteTestJo
     Whatever forgets a test that runs lets it load the GPUs beside the pods that come next. Once
     the Job's own deadline has passed it is over, and who may not delete it keeps nobody waiting.
     """
-    test, away = under_way(case.session.status), taking_away(case)
-    if test is None or case.seen.node is None:
-        return (), away
+    test = under_way(case.session.status)
+    if test is None or case.shadow:
+        return (), ()
+    uid, seen = test.job_uid, case.seen.job
+    if not uid and seen is not None and seen.name == test.object and seen.job is not None:
+        uid = seen.job.metadata.uid if is_ours(seen.job, case.session.metadata.uid) else ""
+    if not uid:
+        # It ends by its own deadline: nothing is deleted by its name alone.
+        return (), ()
+    away = DeleteTestJob(
+        node=case.seen.name, namespace=case.seen.own_namespace, name=test.object, uid=uid
+    )
     started = parse_time(test.started_at) or case.now
-    late = case.now - started > case.policy.validate.timeout_s + SLACK_S
-    return ((), away) if late else (away, ())
+    late = case.seen.node is None or case.now - started > case.policy.validate.timeout_s + SLACK_S
+    return ((), (away,)) if late else ((away,), ())
 
 
 def _not_now(case: Case, halt: Refusal | None, blind: str) -> Refusal | None:
@@ -271,7 +277,25 @@ def _make(
 ) -> Decision:
     if not is_fresh(case.node):
         return Decision(step="ReadNode", because="a test is due", needs_fresh_node=True)
-    write = making(case, test, timeout_s)
+    template = case.seen.job.template if case.seen.job is not None else None
+    write = None
+    if template is not None:
+        body = job_of(
+            template.template,
+            name=test.object,
+            node=case.node.name,
+            session=case.session.name,
+            session_uid=case.session.metadata.uid,
+            timeout_s=timeout_s,
+        )
+        write = CreateTestJob(
+            node=case.node.name,
+            node_uid=case.node.uid,
+            session=case.session.name,
+            namespace=case.seen.own_namespace,
+            name=test.object,
+            body=body,
+        )
     missing = f"there is no PodTemplate {test.template} in {case.seen.own_namespace}"
     refused = case.refusal(write) if write is not None else None
     if write is None or refused is not None:
@@ -364,3 +388,16 @@ def _ended(
         evicting=Evicting.WATCH,
         wake_at=case.now,
     )
+
+
+def is_unjudged(case: Case, status: QuarantineStatus) -> bool:
+    """Whether nobody knows which of its causes closed: it booted, and no verdict came since."""
+    return bool(case.blind and case.causes and status.evidence.get(EVIDENCE_UNJUDGED))
+
+
+def known_clause(case: Case, status: QuarantineStatus) -> str:
+    """What is known of its causes."""
+    if is_unjudged(case, status):
+        closed = "whether its causes closed is not known before a verdict of that boot"
+        return f"the node rebooted at {utc(case.phase_since)}, and {closed}"
+    return settled_clause(case.reported)
