@@ -129,7 +129,7 @@ def _repair(snapshot: FleetSnapshot, session: QuarantineView) -> str:
         if other.spec.node_name == node.name and other.name != session.name
     )
     health = snapshot.healths.get(node.name)
-    found = rungs(session, others, causes, health, snapshot.policy, snapshot.now, snapshot.records)
+    found = rungs(session, others, causes, health, snapshot.policy, snapshot.now)
     first = next((rung for rung in found if rung.state == NEXT), None)
     if first is None:
         return "repair: no step of the ladder is left for it" if found else ""

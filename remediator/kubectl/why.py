@@ -344,7 +344,7 @@ def _ladder(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
     policy = look.policy or Policy()
     others = (other for other in look.sessions if other.name != session.name)
     causes = open_causes(session, look.sight) or session.spec.causes
-    for rung in rungs(session, others, causes, look.health, policy, look.now, {}):
+    for rung in rungs(session, others, causes, look.health, policy, look.now):
         at = rung.ended_at or rung.started_at
         yield f"{rung.clause}{f', {age(at, look.now)} ago' if at else ''}"
 

@@ -96,8 +96,7 @@ def _ladder(session: QuarantineView, state: PageState) -> tuple[LadderRung, ...]
     causes = open_causes(session, _sight(session, state)) or session.spec.causes
     others = [other for other in state.by_node.get(name, ()) if other.name != session.name]
     health = snapshot.healths.get(name)
-    records = snapshot.records
-    return rungs(session, others, causes, health, snapshot.policy, snapshot.now, records)
+    return rungs(session, others, causes, health, snapshot.policy, snapshot.now)
 
 
 def _evidence(session: QuarantineView, state: PageState) -> tuple[shapes.IncidentEvidence, ...]:

@@ -17,7 +17,7 @@ from rules.fleet.budget import control_plane
 from rules.session.causes import causes_now, worst
 from rules.session.observation import Permit, opted_out, pause_covers, sessions_by_node
 from rules.session.owners import working_owner
-from rules.session.repair.ladder import lessons, let_go, next_step, under_way
+from rules.session.repair.ladder import let_go, next_step, under_way
 from rules.session.snapshot import FleetSnapshot
 from rules.text.printable import count
 
@@ -76,8 +76,7 @@ def _wants(
     health = snapshot.healths.get(node.name)
     causes = causes_now(session, node, snapshot)
     others = [s for s in siblings if s.name != session.name]
-    learnt = lessons(session, health, snapshot.records, snapshot.now)
-    led = next_step(session, others, causes, health, snapshot.policy, snapshot.now, learnt)
+    led = next_step(session, others, causes, health, snapshot.policy, snapshot.now)
     return led.rung is not None and let_go(session, causes, led.rung, snapshot.policy)
 
 

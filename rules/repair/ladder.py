@@ -77,8 +77,6 @@ class Climb:
     """None: no cause recommends a repair that the ladder knows."""
     rung: Rung | None = None
     passed: tuple[tuple[Step, str], ...] = ()
-    in_vain: bool = False
-    """No rung is left because what could be tried has failed on this part before."""
 
     @property
     def clause(self) -> str:
@@ -120,7 +118,6 @@ def climb(
     tried: Mapping[str, int],
     attempts: int,
     chosen: str = "",
-    failed: Collection[str] = (),
     named: Mapping[str, int] = MappingProxyType({}),
     unfit: Mapping[str, str] = MappingProxyType({}),
 ) -> Climb:
@@ -129,8 +126,7 @@ def climb(
     What a person chose needs an adapter and is taken once, however often it was tried before.
 
     `adapters` names who takes a step; `taken` are the steps of this session, `tried` counts each
-    step of this node in the window, this session's included, `attempts` bounds them. `failed` are
-    steps that did not hold on this very part before: the ladder begins above them. `named` are
+    step of this node in the window, this session's included, `attempts` bounds them. `named` are
     the highest numbers that requests of this session have, so that no name comes twice.
     `unfit` says of steps why nobody can be asked for them here, whoever chose them.
     """
@@ -152,15 +148,12 @@ def climb(
             passed.append((step, "has no adapter"))
         elif step in unfit:
             passed.append((step, unfit[step]))
-        elif step in failed:
-            passed.append((step, "did not hold before"))
         elif tried.get(step, 0) >= attempts:
             times = "once" if attempts == 1 else f"{attempts} times"
             passed.append((step, f"was tried {times} lately"))
         else:
             return Climb(begins=begins, rung=rung_of(step), passed=tuple(passed))
-    vain = any(step in failed and step in adapters for step, _ in passed)
-    return Climb(begins=begins, passed=tuple(passed), in_vain=vain)
+    return Climb(begins=begins, passed=tuple(passed))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,8 +45,6 @@ from rules.session.causes import (
 from rules.session.external import SOURCE as EXTERNAL
 from rules.session.observation import NodeObservation, Staleness, is_open
 from rules.session.override import EVIDENCE_LEVEL, level_evidence, since_override
-from rules.session.repair.ladder import lessons
-from rules.session.repeat_offenders import Lessons
 
 RECHECK_S: Final = 60.0
 """Every open session is decided at least this often, whatever the watches say."""
@@ -153,11 +151,6 @@ class Case:
     def reported(self) -> tuple[Cause, ...]:
         """The causes that hold and that the policy only reports by now."""
         return reported_causes(self.session, self._sight)
-
-    @cached_property
-    def learnt(self) -> Lessons:
-        """What the records of the parts that the session accuses have taught."""
-        return lessons(self.session, self.seen.health, self.seen.records, self.now)
 
     @property
     def _sight(self) -> CauseSight:

@@ -30,7 +30,6 @@ from rules.session.owners import working_owner
 
 if TYPE_CHECKING:  # what stands in annotations alone, no command has to wait for
     from rules.api.evidence import EvidenceView
-    from rules.api.gpu_record import RecordView
     from rules.api.refusal import NodeWrite
     from rules.api.repair_writes import ObjectQuery
     from rules.drain.drain_plan import DrainPlan
@@ -121,8 +120,6 @@ class NodeObservation:
     owner: str = ""
     """Who else works on the node (`rules.session.owners`)."""
     permit: Permit = Permit()
-    records: Mapping[str, RecordView] = field(default_factory=dict)
-    """Every record of a GPU or node, by object name."""
     siblings: tuple[QuarantineView, ...] = ()
     """Other sessions on this node, open and ended."""
     deleted: tuple[QuarantineView, ...] = ()
@@ -367,7 +364,6 @@ def observe(
         doubt=snapshot.doubt,
         owner=_owner(snapshot, seen),
         permit=permit,
-        records=snapshot.records,
         siblings=siblings,
         deleted=deleted,
         vanished=vanished or Vanished(),

@@ -31,7 +31,7 @@ from rules.session.history import needs_replacement
 from rules.session.observation import Unjudged, is_open
 from rules.session.repair.evidence import with_evidence, with_parts
 from rules.session.repair.progress import follow_step
-from rules.session.repair.readiness import Outlook, awaited, begin_step, led_to, would_repair
+from rules.session.repair.readiness import Outlook, awaited, begin_step, would_repair
 from rules.session.validation import result as verdicts
 from rules.session.validation.validating import begin_validation, validating
 
@@ -65,8 +65,6 @@ def in_phase(case: Case, halt: Refusal | None = None) -> Decision:
 
 
 def _with_replace(case: Case, status: QuarantineStatus) -> QuarantineStatus:
-    if (vain := _repaired_in_vain(case)) is not None:
-        return st.with_condition(status, "Replace", case.now, "NoStepHeld", vain)
     if not needs_replacement(case.session, case.seen, case.policy, case.now):
         return status
     return st.with_condition(
@@ -77,19 +75,6 @@ def _with_replace(case: Case, status: QuarantineStatus) -> QuarantineStatus:
         f"This is session {case.policy.release.replace_after} or later of the node within 7d; "
         "replace the hardware, then release it: "
         f'kubectl gpuward release {case.node.name} --reason "..."',
-    )
-
-
-def _repaired_in_vain(case: Case) -> str | None:
-    """What to say of a repeat offender that every repair there is was tried on; None where that
-    is not so.
-    """
-    if not case.learnt.offenders or not (led := led_to(case)).in_vain:
-        return None
-    return (
-        f"{some(case.learnt.offenders)} came back after every repair there is ({led.clause}); "
-        f"replace the hardware, then release it: "
-        f'kubectl gpuward release {case.node.name} --reason "..."'
     )
 
 

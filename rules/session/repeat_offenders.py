@@ -1,18 +1,14 @@
-"""Whether a part on record is a repeat offender, and what its repairs have taught. Pure.
+"""Whether a GPU or node on record is a repeat offender. Pure.
 
 A repeat offender (Meta's paper calls such a node a lemon) is never a cause: nothing is taken out
-of service for it. It changes how a fault that comes anyway is repaired
-(`rules.session.repair.ladder`), and people see it.
+of service for it. The record, the page and `kubectl gpuward why` show it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
-
-import msgspec
 
 from rules.api.gpu_record import DAY_S, FaultOutcome, RecordEvent, RecordStatus, RecordWord
 from rules.api.timestamps import parse_time
@@ -22,23 +18,9 @@ REPEAT_DAYS: Final = 90
 """So many faults in so many days make a repeat offender. In the trace of 400 eight-GPU servers
 (SIGCOMM 2025, InfiniteHBD) 30 % of the faults come back within a week, so a shorter series is one
 bad repair; a record is kept for 90 days."""
-RETURNS: Final = 2
-RELAPSE_DAYS: Final = 28
-"""After so many returns within a week of a repair, in so many days, its steps have taught
-something: in the same trace 30 % return once, and 2.9 % would by chance."""
 WEEK_S: Final = 7 * DAY_S
 FATAL: Final = "Fatal"
 REPAIRED: Final = "repaired"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lessons:
-    """What the repairs of the parts that a session accuses have taught."""
-
-    offenders: tuple[str, ...] = ()
-    """Repeat offenders, by name."""
-    failed: frozenset[str] = frozenset()
-    """Steps after which the fault was back within a week, and that have not held since."""
 
 
 def counted(status: RecordStatus) -> list[RecordEvent]:
@@ -98,46 +80,6 @@ def faults_said(status: RecordStatus, now: float) -> str:
         f"{status.called}: {repeat}{faults} {'fault' if faults == 1 else 'faults'} "
         f"in {REPEAT_DAYS} days ({', '.join(reasons)}){returned}{gone}."
     )[:1024]
-
-
-def lessons_of(records: Iterable[RecordStatus], node: str, now: float) -> Lessons:
-    """What is known of the parts that a session on `node` accuses; repeat offenders teach, and
-    what relapses.
-
-    Faults and repairs teach only where they were: that a GPU was elsewhere before is the word of
-    whoever publishes its UUID there, and nobody's word may cost another node its gentler repairs.
-    """
-    offenders: list[str] = []
-    failed: set[str] = set()
-    for record in records:
-        events = tuple(event for event in record.events if event.node == node)
-        here = counted(msgspec.structs.replace(record, events=events))
-        repeated = _is_repeated(_within(here, REPEAT_DAYS, now))
-        if repeated:
-            offenders.append(record.called)
-        if repeated or sum(map(_returned, _within(here, RELAPSE_DAYS, now))) >= RETURNS:
-            failed |= failed_steps(here, now)
-    return Lessons(offenders=tuple(offenders), failed=frozenset(failed))
-
-
-def failed_steps(events: Iterable[RecordEvent], now: float) -> frozenset[str]:
-    """Steps that did not hold the last time they were tried.
-
-    Of several steps for one fault only the last brought it back to service; the others failed. The
-    last one failed when the fault was back within a week, and held when a week went by without.
-    """
-    failed: set[str] = set()
-    for event in events:
-        *vain, last = event.steps or ("",)
-        failed |= set(vain)
-        if not last:
-            continue
-        ended = parse_time(event.ended_at)
-        if _returned(event):
-            failed.add(last)
-        elif event.outcome == FaultOutcome.RELEASED and ended is not None and now - ended > WEEK_S:
-            failed.discard(last)
-    return frozenset(failed)
 
 
 def _within(events: Iterable[RecordEvent], days: float, now: float) -> list[RecordEvent]:

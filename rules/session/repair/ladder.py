@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from typing import Any, Final
 
-from rules.api.gpu_record import RecordView, record_names
 from rules.api.health import Wire
 from rules.api.nodes import HealthView, QuarantineView
 from rules.api.quarantine import (
@@ -41,7 +39,6 @@ from rules.session.causes import level_in_effect
 from rules.session.external import trigger_of
 from rules.session.history import taken_up_at
 from rules.session.observation import is_open
-from rules.session.repeat_offenders import Lessons, lessons_of
 from rules.session.validation import result as verdicts
 
 _OPEN: Final = frozenset({"", RepairState.PLANNED, RepairState.HELD, RepairState.ASKED})
@@ -60,19 +57,14 @@ def next_step(
     health: HealthView | None,
     policy: Policy,
     now: float,
-    learnt: Lessons,
 ) -> Climb:
-    """Where the ladder leads now for the causes that hold; it passes over steps that did not hold.
-
-    Of what is no repeat offender they are taken all the same where nothing else is left.
-    """
+    """Where the ladder leads now for the causes that hold."""
     repair = policy.repair
     causes = tuple(causes)
     begins = begins_at(asked_for(session, causes, health, policy))
     if any(cause.source == verdicts.SOURCE for cause in causes):
         begins = above(begins, taken_in(session))
-    led = partial(
-        climb,
+    return climb(
         begins,
         adapters={step: wanted.adapter for step, wanted in repair.steps.items()},
         taken=taken_in(session),
@@ -82,8 +74,6 @@ def next_step(
         chosen=chosen(session, causes),
         unfit=unfit(session, health, policy),
     )
-    found = led(failed=learnt.failed)
-    return led() if found.in_vain and not learnt.offenders else found
 
 
 NOBODY_ACCUSED: Final = "would have to name its GPUs, and no cause accuses one that is there"
@@ -110,24 +100,6 @@ def must_name(step: str, action: RepairAction) -> bool:
     if step != Step.RESET_GPU or not isinstance(action, NewObject):
         return False
     return mentions(action.object, "gpuUUIDs")
-
-
-def lessons(
-    session: QuarantineView,
-    health: HealthView | None,
-    records: Mapping[str, RecordView],
-    now: float,
-) -> Lessons:
-    """What the records of the parts that the session accuses have taught."""
-    if not records:
-        return Lessons()
-    uuids = accused_by(session, health)
-    names = record_names(session.spec.node_name, uuids)
-    # A fault of a GPU teaches nothing about its node, and the other way round.
-    its = names[1:] if uuids else names[:1]
-    known = (records[name] for name in its if name in records)
-    sound = (one.status for one in known if not one.doubt)
-    return lessons_of(sound, session.spec.node_name, now)
 
 
 def accused_by(session: QuarantineView, health: HealthView | None) -> list[str]:
@@ -286,7 +258,6 @@ def rungs(
     health: HealthView | None,
     policy: Policy,
     now: float,
-    records: Mapping[str, RecordView],
 ) -> tuple[LadderRung, ...]:
     """From where it begins to its end; what this session tried always. () where nothing is asked
     for, as at a level that leaves the pods alone or once the causes are closed, and nothing was
@@ -298,8 +269,7 @@ def rungs(
     over = session.status.phase == Phase.VALIDATING or not is_open(session)
     if policy.repair.mode == "Off" or not drains or over:
         return tuple(map(_tried, attempts))
-    learnt = lessons(session, health, records, now)
-    led = next_step(session, siblings, causes, health, policy, now, learnt)
+    led = next_step(session, siblings, causes, health, policy, now)
     return tuple(_all(attempts, led, policy))
 
 

@@ -309,7 +309,6 @@ def led_to(case: Case) -> Climb:
         case.seen.health,
         case.policy,
         case.now,
-        case.learnt,
     )
 
 
@@ -332,7 +331,7 @@ def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call:
     status = st.with_condition(status, st.PROPOSED, case.now)
     sentence = (
         f"{attempt.step} is to be asked of {attempt.adapter} for {causes_clause(case.causes)} "
-        f"(attempt {attempt.attempt} on this node{_skipped(case)}){_by_person(case, attempt)}."
+        f"(attempt {attempt.attempt} on this node){_by_person(case, attempt)}."
     )
     status = st.with_refusal(status, case.now, None)
     status = st.enter(status, Phase.REPAIRING, bounded(sentence), case.now)
@@ -347,9 +346,3 @@ def _by_person(case: Case, attempt: RepairAttempt) -> str:
     """
     asked = word_for(case.session, case.causes, attempt.step)
     return f"; {let_go_by(asked)}" if asked is not None else ""
-
-
-def _skipped(case: Case) -> str:
-    """What history made the ladder begin above."""
-    skipped = [step for step, _ in led_to(case).passed if step in case.learnt.failed]
-    return f"; {', '.join(skipped)} did not hold before" if skipped else ""

@@ -47,7 +47,7 @@ def test_with_nobody_to_name_no_gpu_is_reset(
     world.run_until(NODE, "Repairing", step=5)
     session = world.session(NODE)
     health = world.snapshot().healths[NODE]
-    shown = rungs(session, (), session.spec.causes, health, world.policy, world.now, {})
+    shown = rungs(session, (), session.spec.causes, health, world.policy, world.now)
     said = {rung.step: rung.said for rung in shown if rung.state == "Passed"}
     assert said["ResetGPU"] == NOBODY_ACCUSED
     world.run(200, step=5)

@@ -40,21 +40,6 @@ def test_a_fault_that_comes_back_says_after_how_long() -> None:
     assert second.came_back_after is None
 
 
-def test_the_ladder_begins_above_what_did_not_hold() -> None:
-    world = RecordWorld()
-    for _ in range(3):
-        world.fault(days_later=1)
-    record = world.record()
-    assert "3 faults in 90 days" in record.message
-    assert not repeats(world), "a bad repair is not yet a bad part"
-    world.now += DAY
-    world.incident(NODE)
-    world.run_until(NODE, "Repairing", limit=600, step=5)
-    (attempt,) = world.session(NODE).status.repair
-    assert attempt.step == "ReplaceNode"
-    assert any("RestartNode did not hold before" in said.message for said in world.said)
-
-
 def test_a_repeat_offender_is_never_a_cause() -> None:
     world = RecordWorld()
     world.fail_five_times()
@@ -64,36 +49,6 @@ def test_a_repeat_offender_is_never_a_cause() -> None:
     assert repeats(world)
     assert len(world.sessions(NODE)) == ended
     assert not world.is_marked(NODE)
-
-
-def test_what_another_node_says_of_a_gpu_costs_this_one_nothing() -> None:
-    world = RecordWorld()
-    for _ in range(3):
-        world.fault(days_later=1)
-    world.now += DAY
-    world.incident("n1", gpu=GPU)
-    world.run_until("n1", "Repairing", limit=600, step=10)
-    (attempt,) = world.session("n1").status.repair
-    assert attempt.step == "RestartNode"
-
-
-def test_what_is_no_repeat_offender_is_repaired_all_the_same_where_nothing_else_is_left() -> None:
-    world = RecordWorld("RestartNode")
-    for _ in range(4):
-        world.fault(days_later=1)
-    assert not repeats(world)
-    assert [event.steps for event in world.record().events] == [("RestartNode",)] * 4
-
-
-def test_where_no_step_held_it_asks_for_a_replacement() -> None:
-    world = RecordWorld("ResetGPU", "RestartNode")
-    world.fail_five_times()
-    world.now += DAY
-    world.incident(NODE)
-    world.run(1200, step=10)
-    assert world.condition(NODE, "Replace") == "NoStepHeld"
-    assert world.condition(NODE, "Blocked") == "NoStepLeft"
-    assert world.session(NODE).status.repair == ()
 
 
 def test_a_persons_word_ends_it() -> None:

@@ -1,4 +1,4 @@
-"""A part is a repeat offender to a session only by what happened on the session's own node."""
+"""What a person says of a repeat offender, and what counts after it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from rules.api.gpu_record import DAY_S, FaultOutcome, RecordEvent, RecordStatus, RecordWord
 from rules.api.timestamps import format_time
-from rules.session.repeat_offenders import counted, is_repeat_offender, lessons_of
+from rules.session.repeat_offenders import counted, is_repeat_offender
 
 T0 = 1_750_000_000.0
 
@@ -26,23 +26,6 @@ def events(node: str, *days_ago: float) -> tuple[RecordEvent, ...]:
         )
         for days in days_ago
     )
-
-
-def test_what_another_node_says_makes_no_repeat_offender_here() -> None:
-    told = (*events("b", 9), *events("evil", 5, 4, 3, 2, 1))
-    record = RecordStatus(uuid="GPU-victim", events=told)
-    assert is_repeat_offender(record, T0)
-    found = lessons_of([record], "b", T0)
-    assert (found.offenders, found.failed) == ((), frozenset())
-    assert lessons_of([record], "evil", T0).offenders == ("GPU-victim",)
-
-
-@pytest.mark.parametrize("later", [0, 30])
-def test_a_repeat_offender_is_one_while_its_faults_count(later: int) -> None:
-    record = RecordStatus(uuid="GPU-1", events=events("b", 9, 7, 5, 3, 1))
-    found = lessons_of([record], "b", T0 + later * DAY_S)
-    assert found.offenders == ("GPU-1",)
-    assert "ResetGPU" in found.failed
 
 
 def with_word(word: str, days_ago: float, *told: RecordEvent) -> RecordStatus:

@@ -14,7 +14,7 @@ def shown(world: RepairWorld, policy: Policy | None = None) -> tuple[LadderRung,
     session = world.session(NODE)
     causes = open_causes(session, sight_of(world.node(NODE), snapshot)) or session.spec.causes
     health = snapshot.healths[NODE]
-    return rungs(session, (), causes, health, policy or world.policy, world.now, {})
+    return rungs(session, (), causes, health, policy or world.policy, world.now)
 
 
 def states(found: tuple[LadderRung, ...]) -> list[tuple[str, str]]:
