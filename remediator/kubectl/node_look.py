@@ -20,7 +20,7 @@ from remediator.kubectl.in_force import (
     unusable,
 )
 from remediator.view.people import part_of_people
-from rules.api.gpu_record import RecordStatus, RecordView, record_names
+from rules.api.gpu_record import RecordStatus, RecordView, is_repeat_offender, record_names
 from rules.api.health import IncidentStatus
 from rules.api.nodes import AgentPod, FreshNode, HealthView, NodeView, PauseView, QuarantineView
 from rules.api.quarantine import Mode, gravest_reason
@@ -38,7 +38,6 @@ from rules.session.observation import (
     selects_node,
 )
 from rules.session.owners import working_owner
-from rules.session.repeat_offenders import is_repeat_offender
 
 T = TypeVar("T")
 _MOST_GPUS = 16

@@ -36,6 +36,7 @@ from remediator.view.explanation import blockers, next_step
 from remediator.view.people import MUSTS, node_acts, taking_out
 from remediator.view.shapes import Blocker
 from remediator.view.times import age
+from rules.api.gpu_record import faults_said
 from rules.api.health import plain
 from rules.api.mark import marked, read_note
 from rules.api.names import ANNOTATION_HOLD, API_VERSION
@@ -51,7 +52,6 @@ from rules.policy.policy import Policy
 from rules.session.causes import EVIDENCE_GANGS, open_causes
 from rules.session.observation import is_open, opted_out
 from rules.session.repair.ladder import request_in_force, rungs
-from rules.session.repeat_offenders import faults_said
 from rules.session.status import LET_GO, is_true
 from rules.text.printable import count, printable
 

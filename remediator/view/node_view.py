@@ -14,6 +14,7 @@ from remediator.view.session_view import session_detail
 from remediator.view.shapes import NodeMark, NodePage, TimelineItem
 from remediator.view.state import PageState
 from remediator.view.times import span
+from rules.api.gpu_record import faults_said, is_repeat_offender
 from rules.api.health import HealthStatus
 from rules.api.mark import read_note
 from rules.api.names import ANNOTATION_HOLD, TAINT_QUARANTINE
@@ -28,7 +29,6 @@ from rules.session.halts import opt_out_unheard
 from rules.session.observation import is_open, opted_out, pause_covers
 from rules.session.owners import failed_owner
 from rules.session.repair.ladder import requested_at
-from rules.session.repeat_offenders import faults_said, is_repeat_offender
 from rules.session.status import BY_GPUWARD, BY_PERSON, LET_GO, PAUSED_BY, sentence
 
 SHOWN_ITEMS: Final = 80

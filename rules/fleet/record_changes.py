@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from rules.api.gpu_record import (
     GPU_SCOPE,
     NODE_SCOPE,
+    REPAIRED,
     FaultOutcome,
     RecordEvent,
     RecordReplaced,
@@ -41,7 +42,6 @@ from rules.repair.ladder import Step
 from rules.repair.parts import GPU_REPLACED, began_by, kept_inventory, replaced_in
 from rules.session.causes import ended_by_person
 from rules.session.history import ended_at
-from rules.session.repeat_offenders import REPAIRED
 
 MOST_GPUS: Final = 64
 """Records that one node's verdict may open: as many GPUs as it may list."""

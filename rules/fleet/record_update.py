@@ -14,11 +14,13 @@ from msgspec.structs import replace
 
 from rules.api.gpu_record import (
     DAY_S,
+    FATAL,
     GPU_SCOPE,
     MAX_EVENTS,
     MAX_PLACES,
     MAX_SAID,
     MAX_STEPS,
+    REPEAT_DAYS,
     FaultOutcome,
     RecordEvent,
     RecordPlace,
@@ -26,9 +28,9 @@ from rules.api.gpu_record import (
     RecordStatus,
     RecordView,
     RecordWord,
+    faults_said,
 )
 from rules.api.timestamps import format_micro_time, format_time, parse_time
-from rules.session.repeat_offenders import FATAL, REPEAT_DAYS, faults_said
 
 KEPT_S: Final = REPEAT_DAYS * DAY_S
 """How long a record outlives its last event."""

@@ -18,6 +18,7 @@ from rules.api.gpu_record import (
     RecordView,
     RecordWord,
     gpu_record_name,
+    is_repeat_offender,
     node_record_name,
     record_patch,
 )
@@ -25,7 +26,6 @@ from rules.api.metadata import ObjectMeta
 from rules.api.object_name import is_object_name
 from rules.api.timestamps import format_time
 from rules.fleet.record_update import RecordIdentity, outlived_record, updated
-from rules.session.repeat_offenders import is_repeat_offender
 
 T0 = 1_750_000_000.0
 WHO = RecordIdentity(uuid="GPU-1", serial="S", product="H100", node="n1", slot="0000:01:00.0",

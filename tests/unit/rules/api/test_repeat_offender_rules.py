@@ -5,9 +5,16 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rules.api.gpu_record import DAY_S, FaultOutcome, RecordEvent, RecordStatus, RecordWord
+from rules.api.gpu_record import (
+    DAY_S,
+    FaultOutcome,
+    RecordEvent,
+    RecordStatus,
+    RecordWord,
+    counted,
+    is_repeat_offender,
+)
 from rules.api.timestamps import format_time
-from rules.session.repeat_offenders import counted, is_repeat_offender
 
 T0 = 1_750_000_000.0
 
