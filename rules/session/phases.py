@@ -1,5 +1,16 @@
-"""What each phase of a session does while nothing ends it. Called by `rules.session.decide`
-only.
+"""What each phase of a session does while nothing ends it, and how it leaves.
+
+| phase | what happens | goes to |
+|---|---|---|
+| Pending | waits for its turn | Marked; Cancelled when its causes went away |
+| Marked | taint and cordon are on; waits for its turn to drain | Draining |
+| Draining | pods are evicted (`draining`) | Quarantined; Marked when no drain is wanted |
+| Quarantined | the next repair step waits or begins (`repair.readiness`) | Repairing |
+| Repairing | a step is followed to its proof (`repair.progress`) | Quarantined |
+| Validating | load test, then healthy time (`validation`) | Released; Marked: a cause is back |
+
+From Marked to Repairing, causes that closed lead to Validating. What ends a session in any phase
+(release, uncordon, node gone) is in `rules.session.decide`, the only caller.
 """
 
 from __future__ import annotations

@@ -71,14 +71,6 @@ def wanted_of(session: QuarantineView, now: float) -> bool:
     return any(at is not None and now - at <= _EARLY_S for at in starts)
 
 
-def may_come(session: QuarantineView, now: float) -> bool:
-    """Whether its agent may keep evidence still: the mark is to come, or came lately."""
-    status = session.status
-    if status.mode == "Shadow" or recorded(status):
-        return False
-    return status.phase in {"", Phase.PENDING} or wanted_of(session, now)
-
-
 def look_again_s(session: QuarantineView, now: float) -> float | None:
     """In how many seconds the edge should look again for evidence that is wanted: soon after the
     mark, then after ever twice as long, so that it is on record when it is about as old again, and

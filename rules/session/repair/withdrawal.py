@@ -14,10 +14,7 @@ from typing import Any, Final
 
 from rules.api.mark import stray_label, stray_label_patch, stray_marks
 from rules.api.names import (
-    ANNOTATION_MOVED,
-    ANNOTATION_RELEASE_GPU,
     ANNOTATION_REPAIR,
-    LABEL_QUARANTINE,
 )
 from rules.api.node_managers import annotated_by_us
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
@@ -28,7 +25,6 @@ from rules.api.repair_writes import (
     Verb,
     WriteRepairObject,
     cleared_in,
-    moved_labels,
     node_patch,
     restoring,
     unexplained_labels,
@@ -286,7 +282,7 @@ def told(
 ) -> tuple[EmitEvent, ...]:
     """What becomes of it, for people: what goes with `writes`, and what stays."""
     events = []
-    if writes and (gone := _going(node, known, writes)):
+    if gone := _going(writes):
         said = f"A session that is over or gone left {_named(gone)} on this node; it is taken off."
         events.append(_event(node, "Normal", "QuarantineLeftover", said, now))
     if stays := (*_strays(node, known), *_staying(node, known)):
@@ -300,24 +296,16 @@ def _named(parts: tuple[str, ...]) -> str:
     return ", ".join(parts[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _going(
-    node: NodeView, known: tuple[QuarantineView, ...], writes: NodeWrites
-) -> tuple[str, ...]:
-    recorded = cleared_in(known)
-    found = [f"condition {each.kind}" for each in writes if isinstance(each, SetRepairCondition)]
-    if len(found) == len(writes):
-        return tuple(found)
-    found += [f"label {key}" for key in moved_labels(node, recorded)]
-    for key in (ANNOTATION_RELEASE_GPU, ANNOTATION_MOVED):
-        found += [f"annotation {key}"] if _takes_off(writes, key) else []
-    found += [f"annotation {ANNOTATION_REPAIR}"] if _takes_off(writes, ANNOTATION_REPAIR) else []
-    return tuple(found) or (f"label {LABEL_QUARANTINE}",)
-
-
-def _takes_off(writes: NodeWrites, key: str) -> bool:
-    bodies = (each.body for each in writes if isinstance(each, WriteRepairObject))
-    notes = (body.get("metadata", {}).get("annotations") or {} for body in bodies)
-    return any(key in each and each[key] is None for each in notes)
+def _going(writes: NodeWrites) -> tuple[str, ...]:
+    found: list[str] = []
+    for write in writes:
+        if isinstance(write, SetRepairCondition):
+            found.append(f"condition {write.kind}")
+            continue
+        meta = write.body.get("metadata", {})
+        found += [f"label {key}" for key in meta.get("labels") or {}]
+        found += [f"annotation {key}" for key in meta.get("annotations") or {}]
+    return tuple(found)
 
 
 def _staying(node: NodeView, known: tuple[QuarantineView, ...]) -> tuple[str, ...]:
