@@ -42,9 +42,7 @@ RECORD_FIELDS: Final[dict[str, Field]] = {
     "RecordEvent.severity": Field("Degraded or Fatal.", 32),
     "RecordEvent.driver": Field("The driver's version then.", 64),
     "RecordEvent.session": Field("The quarantine session that took its node out.", 253),
-    "RecordEvent.steps": Field(
-        "Repair steps taken; the last one, or GPUReplaced, brought it back.", 32, 5
-    ),
+    "RecordEvent.steps": Field("Repair steps taken; the last one brought it back.", 32, 5),
     "RecordEvent.endedAt": Field("Since when it was back in service.", 40),
     "RecordEvent.outcome": Field(
         "Active, Closed, Released, Undone (by a person) or NodeGone.", 16
@@ -59,14 +57,6 @@ RECORD_FIELDS: Final[dict[str, Field]] = {
     "RecordWord.at": Field("When.", 40),
     "RecordWord.word": Field("repaired: what was before it counts no more.", 16),
     "RecordWord.reason": Field("Why.", 1024),
-    "RecordStatus.replaced": Field("What came in its place, as a session of its node saw it."),
-    "RecordReplaced.at": Field("When it was seen.", 40),
-    "RecordReplaced.node": Field("The node.", 253),
-    "RecordReplaced.slot": Field("PCI address there.", 32),
-    "RecordReplaced.uuid": Field("UUID of the GPU that came.", 96),
-    "RecordReplaced.serial": Field("Its serial number where there is one.", 64),
-    "RecordReplaced.session": Field("The quarantine session that saw it.", 253),
-    "RecordReplaced.step": Field("The repair step under way; empty for one by hand.", 32),
     "RecordStatus.message": Field(
         "Its faults in 90 days, and whether that makes it a repeat offender.", 1024
     ),

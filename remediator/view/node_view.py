@@ -23,7 +23,6 @@ from rules.api.quarantine import Phase, TimelineEntry
 from rules.api.timestamps import format_time, parse_time
 from rules.catalog.explanations import places
 from rules.fleet.node_health import UNKNOWN
-from rules.repair.parts import GPU_REPLACED, kept_replacements
 from rules.session.causes import DELETED_BY
 from rules.session.halts import opt_out_unheard
 from rules.session.observation import is_open, opted_out, pause_covers
@@ -33,7 +32,7 @@ from rules.session.status import BY_GPUWARD, BY_PERSON, LET_GO, PAUSED_BY, sente
 
 SHOWN_ITEMS: Final = 80
 _A_PERSON: Final = "a person"
-_ELSEWHERE: Final = ("Repair", "Test", GPU_REPLACED)
+_ELSEWHERE: Final = ("Repair", "Test")
 """Steps of a session's timeline that `status.repair`, `status.validation` and the evidence hold
 with more detail."""
 _CORDON_TAINT = "node.kubernetes.io/unschedulable"
@@ -123,8 +122,6 @@ def _repairs_and_tests(session: QuarantineView) -> Iterator[TimelineItem]:
             said=": ".join(filter(None, (" ".join(filter(None, (by, numbered))), attempt.proof))),
             session=session.name,
         )
-    for swap in kept_replacements(session.status.evidence):
-        yield _moment(Lane.REPAIR, swap.at, swap.short, swap.clause, session.name)
     for test in session.status.validation:
         yield TimelineItem(
             lane=Lane.TEST,

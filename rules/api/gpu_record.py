@@ -78,26 +78,6 @@ class RecordWord(Wire, frozen=True):
     reason: str = ""
 
 
-class RecordReplaced(Wire, frozen=True):
-    """Another GPU came in its place: when and where, which, and during which repair step."""
-
-    at: str
-    node: str = ""
-    slot: str = ""
-    uuid: str = ""
-    serial: str = ""
-    session: str = ""
-    step: str = ""
-
-    @property
-    def clause(self) -> str:
-        """`replaced by serial 165 (GPU-...) in gpu-1 0000:3b:00.0 on 2026-11-23, during ...`."""
-        by = f"serial {self.serial} ({self.uuid})" if self.serial else self.uuid
-        where = " ".join(filter(None, (self.node, self.slot)))
-        during = f", during {self.step}" if self.step else ""
-        return f"replaced by {by} in {where} on {self.at[:10]}{during}"
-
-
 class RecordCounters(Wire, frozen=True):
     """Over the whole life of the record, also of events that it no longer lists."""
 
@@ -116,20 +96,12 @@ class RecordStatus(Wire, frozen=True):
     forgotten_until: str = ""
     counters: RecordCounters = RecordCounters()
     said: tuple[RecordWord, ...] = ()
-    replaced: RecordReplaced | None = None
     message: str = ""
 
     @property
     def node(self) -> str:
         """Where it was seen last; "" where nobody knows."""
         return self.places[-1].node if self.places else ""
-
-    @property
-    def gone_for(self) -> RecordReplaced | None:
-        """What came in its place, while it was not seen anywhere since."""
-        seen = parse_time(self.places[-1].since) if self.places else None
-        out = parse_time(self.replaced.at) if self.replaced is not None else None
-        return self.replaced if out is not None and (seen or 0.0) <= out else None
 
     @property
     def called(self) -> str:
@@ -237,17 +209,15 @@ def is_repeat_offender(status: RecordStatus, now: float) -> bool:
 def faults_said(status: RecordStatus, now: float) -> str:
     """`GPU-1: repeat offender: 6 faults in 90 days (GPULost), back within a week after 2.`"""
     recent = _within(counted(status), REPEAT_DAYS, now)
-    out = status.gone_for
-    gone = f"; {out.clause}" if out is not None else ""
     if not recent:
-        return f"{status.called}: no fault in {REPEAT_DAYS} days counts against it{gone}."[:1024]
+        return f"{status.called}: no fault in {REPEAT_DAYS} days counts against it."[:1024]
     reasons = [reason for reason, _ in Counter(event.reason for event in recent).most_common(3)]
     faults, back = _faults(recent), sum(map(_returned, recent))
     returned = f", back within a week after {back} of them" if back else ""
     repeat = "repeat offender: " if _is_repeated(recent) else ""
     return (
         f"{status.called}: {repeat}{faults} {'fault' if faults == 1 else 'faults'} "
-        f"in {REPEAT_DAYS} days ({', '.join(reasons)}){returned}{gone}."
+        f"in {REPEAT_DAYS} days ({', '.join(reasons)}){returned}."
     )[:1024]
 
 

@@ -13,15 +13,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from rules.api.gpu_record import (
     GPU_SCOPE,
     NODE_SCOPE,
     REPAIRED,
     FaultOutcome,
     RecordEvent,
-    RecordReplaced,
     RecordStatus,
     RecordView,
     RecordWord,
@@ -32,15 +29,13 @@ from rules.api.gpu_record import (
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.names import ANNOTATION_REPAIRED
 from rules.api.nodes import HealthView, NodeView, QuarantineView
-from rules.api.quarantine import Mode, Phase, RepairAttempt, RepairState
+from rules.api.quarantine import Mode, Phase, RepairState
 from rules.api.sentences import shortened
 from rules.api.timestamps import format_time, parse_time
 from rules.api.writes import CreateRecord, DeleteRecord, WriteRecord
 from rules.catalog.reason import Severity, severity_rank
 from rules.fleet.record_update import RecordIdentity, outlived_record, told, updated
-from rules.repair.ladder import Step
-from rules.repair.parts import GPU_REPLACED, began_by, kept_inventory, replaced_in
-from rules.session.causes import ended_by_person
+from rules.session.causes import ended_by_person, kept_inventory
 from rules.session.history import ended_at
 
 MOST_GPUS: Final = 64
@@ -97,9 +92,8 @@ def record_changes(
         before = known.status if known is not None else None
         words: list[RecordWord] = []
         if before is None or before.node in {"", name}:
-            out = one.identity.replaced or (before.replaced if before is not None else None)
-            out = None if one.identity.node == name else out  # it is plugged in there
-            words = [word for word in _words_on(node) if not _of_its_successor(word, out)]
+            # Said of the GPUs that are there: one that was taken out keeps its past.
+            words = _words_on(node) if one.identity.node == name else []
         after = updated(before, one.identity, one.faults, words, now)
         if after is not None and after != before:
             changes.append(RecordChange(name=record, node=name, status=after, known=known))
@@ -154,15 +148,14 @@ def _found(
             continue
         seen.add(incident.id)
         fault = _fault_of(name, incident, by_incident.get(incident.id))
-        session = by_incident.get(incident.id)
         for uuid in incident.gpus[:MOST_GPUS] or ("",):
-            faults[uuid].append(_credited(fault, session, uuid))
+            faults[uuid].append(fault)
     for session in sessions:
         for uuid, fault in _kept_by(name, session, by_incident, seen):
-            faults[uuid].append(_credited(fault, session, uuid))
+            faults[uuid].append(fault)
     published = health is not None and not health.doubt
     whole = published and len(gpus) >= status.expected_gpus.count
-    listed = {part.uuid: part for s in sessions for part in kept_inventory(s.status.evidence)}
+    listed = {gpu.uuid: gpu for s in sessions for gpu in kept_inventory(s.status.evidence)}
     own = [
         uuid
         for uuid in faults
@@ -172,8 +165,7 @@ def _found(
     ]
     for uuid in own[:MOST_GPUS]:
         its = faults[uuid]
-        replaced = _replaced(name, uuid, sessions)
-        identity = _identity(name, uuid, gpus.get(uuid), status, replaced)
+        identity = _identity(name, uuid, gpus.get(uuid), status)
         if uuid in listed and not identity.serial:
             identity = dataclasses.replace(identity, serial=listed[uuid].serial)
         record = gpu_record_name(uuid) if uuid else node_record_name(name)
@@ -198,45 +190,11 @@ def _may_tell(name: str, uuid: str, records: Mapping[str, RecordView], *, whole:
     return any(event.node == name for event in known.status.events)
 
 
-def _replaced(name: str, uuid: str, sessions: list[QuarantineView]) -> RecordReplaced | None:
-    """What came in a GPU's place on this node, as its sessions saw it; the latest."""
-    seen = [
-        (one, session.name)
-        for session in sessions
-        if (one := replaced_in(session.status.evidence, uuid)) is not None
-    ]
-    if not uuid or not seen:
-        return None
-    one, session_name = max(seen, key=lambda each: parse_time(each[0].at) or 0.0)
-    return RecordReplaced(
-        at=one.at,
-        node=name,
-        slot=one.by.slot,
-        uuid=one.by.uuid,
-        serial=one.by.serial,
-        session=session_name,
-        step=one.step,
-    )
-
-
-def _credited(fault: RecordEvent, session: QuarantineView | None, uuid: str) -> RecordEvent:
-    """The fault with the steps that mended it: where its GPU was replaced, that did, and not the
-    step under way nor one that came after it. Replacing the node is that very step.
-    """
-    out = replaced_in(session.status.evidence, uuid) if session is not None else None
-    if session is None or out is None or out.step == Step.REPLACE_NODE:
-        return fault
-    before = [a for a in session.status.repair if began_by(a.started_at, out)]
-    vain = [step for step in _taken(before) if step != out.step]
-    return replace(fault, steps=(*vain, GPU_REPLACED))
-
-
 def _identity(
     name: str,
     uuid: str,
     gpu: GpuStatus | None,
     status: HealthStatus,
-    replaced: RecordReplaced | None,
 ) -> RecordIdentity:
     if not uuid:
         return RecordIdentity(
@@ -253,7 +211,6 @@ def _identity(
         node=name if gpu is not None else "",
         slot=gpu.pci if gpu is not None else "",
         driver=status.driver_version[:64],
-        replaced=replaced,
     )
 
 
@@ -342,10 +299,7 @@ def steps_of(session: QuarantineView) -> tuple[str, ...]:
     """The repair steps that were really taken, in order: what nobody was asked for teaches
     nothing.
     """
-    return _taken(session.status.repair)
-
-
-def _taken(attempts: Iterable[RepairAttempt]) -> tuple[str, ...]:
+    attempts = session.status.repair
     return tuple(a.step for a in attempts if a.state == RepairState.PROVEN or a.in_vain)
 
 
@@ -357,9 +311,3 @@ def _words_on(node: NodeView | None) -> list[RecordWord]:
         return []
     why = shortened(" ".join(reason.split()), 256)
     return [RecordWord(at=format_time(at), word=REPAIRED, reason=why)]
-
-
-def _of_its_successor(word: RecordWord, out: RecordReplaced | None) -> bool:
-    """Whether it was said of the part in its place: one that was taken out keeps its past."""
-    said, went = parse_time(word.at), parse_time(out.at) if out is not None else None
-    return said is not None and went is not None and said >= went

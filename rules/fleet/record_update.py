@@ -24,7 +24,6 @@ from rules.api.gpu_record import (
     FaultOutcome,
     RecordEvent,
     RecordPlace,
-    RecordReplaced,
     RecordStatus,
     RecordView,
     RecordWord,
@@ -54,8 +53,6 @@ class RecordIdentity:
     node: str = ""
     slot: str = ""
     driver: str = ""
-    replaced: RecordReplaced | None = None
-    """What came in its place, where a session of its node saw that."""
 
 
 def updated(
@@ -100,29 +97,17 @@ def _identified(status: RecordStatus, identity: RecordIdentity, now: float) -> R
         serial=identity.serial or status.serial,
         product=identity.product or status.product,
         places=_placed(status, identity, now),
-        replaced=_replaced(status, identity),
     )
 
 
-def _replaced(status: RecordStatus, identity: RecordIdentity) -> RecordReplaced | None:
-    """The latest that is known; only the node where it was last may say what came in its place."""
-    told, known = identity.replaced, status.replaced
-    if told is None or status.node not in {"", told.node}:
-        return known
-    earlier = known is not None and (parse_time(told.at) or 0.0) < (parse_time(known.at) or 0.0)
-    return known if earlier else told
-
-
 def _placed(status: RecordStatus, identity: RecordIdentity, now: float) -> tuple[RecordPlace, ...]:
-    """Where it was and is; one that was replaced and put back is there anew."""
+    """Where it was and is."""
     places = status.places
     if not identity.node:
         return places
     last = places[-1] if places else None
     here = RecordPlace(node=identity.node, slot=identity.slot, since=format_time(now))
     if last is not None and last.node == identity.node:
-        if status.gone_for is not None:
-            return (*places, here)[-MAX_PLACES:]
         if not identity.slot or last.slot == identity.slot:
             return places
         if not last.slot:

@@ -31,7 +31,6 @@ from rules.api.writes import (
 from rules.catalog.reason import level_rank
 from rules.catalog.why_not import Refusal
 from rules.policy.policy import Policy, session_mode
-from rules.repair.parts import EVIDENCE_REPLACED
 from rules.session import refused as session_refused
 from rules.session import status as st
 from rules.session.case import is_fresh, unmark
@@ -200,7 +199,6 @@ def _reopened(
         # What it had been is over; a merge patch would keep what is only left out.
         evidence={
             **dict.fromkeys(session.status.evidence),
-            EVIDENCE_REPLACED: session.status.evidence.get(EVIDENCE_REPLACED),
             **evidence_of(seen.health, causes, seen.external.incidents),
             EVIDENCE_LEVEL: level,
         },

@@ -8,19 +8,18 @@ stale it stays as it was. What others say on the Node needs no verdict.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from rules.api.health import HealthStatus, IncidentStatus
+from rules.api.health import HealthStatus, IncidentStatus, plain
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.object_name import name_from
-from rules.api.quarantine import Cause
+from rules.api.quarantine import Cause, RepairGpu
 from rules.catalog.reason import Level, Severity, level_rank, severity_rank
 from rules.policy.policy import Policy
-from rules.repair.parts import EVIDENCE_INVENTORY, inventory
 from rules.session.external import SOURCE as EXTERNAL
 from rules.session.external import holds, is_external, trigger_of
 from rules.session.observation import NodeObservation, is_open, staleness
@@ -31,6 +30,9 @@ MAX_CAUSES: Final = 32
 """How many causes we write into a session; the others are in the verdict."""
 CRD_CAUSES: Final = 64
 """How many the definition of GPUQuarantine allows (`daemonset/crds`): people may write as many."""
+EVIDENCE_INVENTORY: Final = "inventory"
+"""In `status.evidence`: the GPUs that there were when the session opened."""
+_MAX_GPUS: Final = 64
 EVIDENCE_GANGS: Final = "gangs"
 """Key of the gang keys in a session's evidence, written when its drain begins."""
 DETECTOR: Final = "Detector"
@@ -362,5 +364,18 @@ def evidence_of(
             }
             for incident in incidents
         ],
-        EVIDENCE_INVENTORY: inventory(status),
+        EVIDENCE_INVENTORY: [
+            plain(RepairGpu(uuid=gpu.uuid[:96], serial=gpu.serial[:64]))
+            for gpu in status.gpus[:_MAX_GPUS]
+            if gpu.uuid
+        ],
     }
+
+
+def kept_inventory(evidence: Mapping[str, object]) -> tuple[RepairGpu, ...]:
+    """The GPUs that there were when the session opened; () where it does not say."""
+    try:
+        found = msgspec.convert(evidence.get(EVIDENCE_INVENTORY) or (), tuple[RepairGpu, ...])
+    except (msgspec.ValidationError, RecursionError):
+        return ()
+    return found[:_MAX_GPUS]

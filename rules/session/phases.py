@@ -40,7 +40,7 @@ from rules.session.ending import end
 from rules.session.halts import halt_of, unreachable, with_halts
 from rules.session.history import needs_replacement
 from rules.session.observation import Unjudged, is_open
-from rules.session.repair.evidence import with_evidence, with_parts
+from rules.session.repair.evidence import with_evidence
 from rules.session.repair.progress import follow_step
 from rules.session.repair.readiness import Outlook, awaited, begin_step, would_repair
 from rules.session.validation import result as verdicts
@@ -52,7 +52,7 @@ def in_phase(case: Case, halt: Refusal | None = None) -> Decision:
     stops harm has more to say than `halt_of` knows.
     """
     halt = halt or halt_of(case)
-    status = with_parts(case, with_evidence(case, with_halts(case, halt)))
+    status = with_evidence(case, with_halts(case, halt))
     if case.phase is not Phase.QUARANTINED:
         status = st.with_condition(status, st.PROPOSED, case.now)
     if case.phase is not Phase.PENDING and not case.shadow:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from rules.api.evidence import EvidenceView
-from rules.api.health import GpuStatus, plain
+from rules.api.health import GpuStatus
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import (
@@ -20,21 +20,10 @@ from rules.api.quarantine import (
     RepairAttempt,
     RepairBefore,
     RepairGpu,
-    RepairState,
 )
-from rules.api.timestamps import format_time, parse_time
+from rules.api.timestamps import parse_time
 from rules.api.writes import DeleteEvidence
 from rules.repair.ladder import ENDS_BOOT, Seen, Step
-from rules.repair.parts import (
-    EVIDENCE_REPLACED,
-    GPU_REPLACED,
-    MAX_REPLACED,
-    Replacement,
-    exchanged,
-    kept_inventory,
-    kept_replacements,
-    there_by_now,
-)
 from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.history import KEEP_S
@@ -157,11 +146,6 @@ def outlived_evidence(
 MAX_GPUS: Final = 32
 """GPUs kept of one node; the CRD allows as many."""
 _NO_ACTION: Final = frozenset({"", "None"})
-_NAMED: Final = 4
-"""So many at once have a timeline entry each; of more the others are counted."""
-LATE_S: Final = 900.0
-"""How long after the proof of a step its new GPU may show: an agent that starts sees its GPUs
-late."""
 
 
 def before_of(case: Case) -> RepairBefore:
@@ -221,33 +205,3 @@ def _pending(case: Case) -> bool:
         for gpu in _gpus(case)
         if not accused or gpu.uuid in accused
     )
-
-
-def with_parts(case: Case, status: QuarantineStatus) -> QuarantineStatus:
-    """`status` that says what was replaced since the last look: the inventory that it keeps, with
-    what it has said so far, against the verdict of now, at every look, no matter who did it.
-    """
-    health, before = case.seen.health, kept_inventory(status.evidence)
-    if health is None or health.doubt or case.seen.stale or not before:
-        return status
-    known = kept_replacements(status.evidence)
-    pairs = exchanged(there_by_now(before, known), health.status)[: MAX_REPLACED - len(known)]
-    if not pairs:
-        return status
-    at, step = format_time(case.now), _under_way(status, case.now)
-    new = [Replacement(at=at, part=part, by=by, step=step) for part, by in pairs]
-    for one in new[:_NAMED]:
-        status = st.noted(status, GPU_REPLACED, one.clause, case.now)
-    if len(new) > _NAMED:
-        more = f"{len(new) - _NAMED} more GPUs were replaced with it, status.evidence names them"
-        status = st.noted(status, GPU_REPLACED, more, case.now)
-    return touched(status, evidence={**status.evidence, EVIDENCE_REPLACED: plain((*known, *new))})
-
-
-def _under_way(status: QuarantineStatus, now: float) -> str:
-    """The step that was under way, or proven a moment ago; "" where nobody was asked."""
-    last = status.repair[-1] if status.repair else None
-    if last is None or last.state not in {RepairState.ASKED, RepairState.PROVEN}:
-        return ""
-    ended = parse_time(last.ended_at)
-    return last.step if ended is None or now - ended <= LATE_S else ""
