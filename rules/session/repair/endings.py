@@ -61,8 +61,10 @@ def is_whole(case: Case, attempt: RepairAttempt) -> bool:
 
 
 def started_at(case: Case, attempt: RepairAttempt) -> float:
-    """When the time of the step began, in seconds since the epoch."""
-    return parse_time(attempt.started_at) or case.now
+    """When the time of the step began, in seconds since the epoch. Where an older definition of
+    GPUQuarantine dropped it, when it was asked for, or when its phase began.
+    """
+    return parse_time(attempt.started_at) or parse_time(attempt.asked_at) or case.phase_since
 
 
 def with_room(attempts: tuple[RepairAttempt, ...]) -> tuple[RepairAttempt, ...]:

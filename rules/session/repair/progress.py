@@ -20,7 +20,7 @@ from rules.repair.ladder import Step, prove
 from rules.repair.objects import address_of
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
-from rules.session.refused import NotKept, entries_lost
+from rules.session.refused import entries_lost
 from rules.session.repair.endings import (
     changed,
     ended_as,
@@ -63,8 +63,6 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
         return _unrecorded(case, status, attempt, lost.refusal)
     if not asked:
         return go_on(case, status, attempt, halt)
-    if not attempt.started_at:
-        return _undated(case, status, attempt, lost)
     if case.now - started_at(case, attempt) >= (timeout_s := _timeout_s(case, attempt)):
         why = f"not proven within {_spelled(timeout_s)}: {proof.clause}"
         return ended_as(case, status, attempt, RepairState.FAILED, why)
@@ -109,31 +107,6 @@ def _unrecorded(
         blocked_by=refusal.reason,
         evicting=Evicting.WATCH,
         wake_at=case.now,
-    )
-
-
-def _undated(
-    case: Case, status: QuarantineStatus, attempt: RepairAttempt, lost: NotKept | None
-) -> Decision:
-    """A step that was asked for and whose beginning was lost: dated again where that is kept. Its
-    proof ends it whatever is kept.
-    """
-    if lost is None or case.now >= lost.again_at:
-        status = with_entry(status, changed(attempt, started_at=format_time(case.now)))
-        why = "when it began was not kept"
-        return case.decision(
-            "DateRepair", status, because=why, evicting=Evicting.WATCH, wake_at=case.now
-        )
-    why = f"{attempt.step} cannot time out: {lost.refusal.why}"
-    status = st.with_refusal(status, case.now, lost.refusal, st.sentence(why))
-    status = st.enter(status, Phase.REPAIRING, bounded(st.sentence(why)), case.now)
-    return case.decision(
-        "AwaitRepair",
-        status,
-        because=why,
-        blocked_by=lost.refusal.reason,
-        evicting=Evicting.WATCH,
-        wake_at=lost.again_at,
     )
 
 
