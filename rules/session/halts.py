@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from rules.api.names import LABEL_OPT_OUT
+from rules.api.names import ANNOTATION_HOLD, LABEL_OPT_OUT
 from rules.api.nodes import NodeView, PauseView
 from rules.api.quarantine import Phase, QuarantineStatus, RepairState
 from rules.catalog.why_not import Refusal, WhyNot
@@ -65,6 +65,15 @@ def halt_of(case: Case) -> Refusal | None:
     if (words := shadow_of(case.policy)) is not None and not case.shadow:
         return Refusal(reason=words.reason, why=words.halts)
     return None
+
+
+def hold_of(case: Case) -> Refusal | None:
+    """A hold by a person: no repair step, no test and no release begins."""
+    held = case.node.annotations.get(ANNOTATION_HOLD)
+    if not case.session.spec.hold and held is None:
+        return None
+    why = f" ({held[:200]})" if held else ""
+    return Refusal(reason=WhyNot.HOLD, why=f"a person holds it{why}, unhold it to go on")
 
 
 def pause_clause(pauses: tuple[PauseView, ...]) -> str:

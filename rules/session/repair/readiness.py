@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from rules.api.names import ANNOTATION_HOLD
 from rules.api.quarantine import (
     Phase,
     QuarantineStatus,
@@ -26,7 +25,7 @@ from rules.repair.ladder import Climb, Rung, Step
 from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.external import taken_back
-from rules.session.halts import unreachable
+from rules.session.halts import hold_of, unreachable
 from rules.session.refused import entries_lost
 from rules.session.repair.endings import changed, reading, with_room
 from rules.session.repair.evidence import awaited_until, before_of, noted_without
@@ -132,7 +131,7 @@ def not_now(
     def no(reason: WhyNot, why: str) -> Outlook:
         return waits(Refusal(reason=reason, why=why))
 
-    if (held := halt or _hold(case)) is not None:
+    if (held := halt or hold_of(case)) is not None:
         return waits(held)
     unrecorded = _unrecorded(case, next_clause)
     if unrecorded is not None and not unrecorded.looks:
@@ -179,14 +178,6 @@ def _unrecorded(case: Case, next_clause: str) -> Outlook | None:
         looks=again,
         wake_at=case.now + 1.0 if again else lost.again_at,
     )
-
-
-def _hold(case: Case) -> Refusal | None:
-    held = case.node.annotations.get(ANNOTATION_HOLD)
-    if not case.session.spec.hold and held is None:
-        return None
-    why = f" ({held[:200]})" if held else ""
-    return Refusal(reason=WhyNot.HOLD, why=f"a person holds the node{why}")
 
 
 def object_waits(case: Case, call: Call, next_clause: str) -> Outlook | None:

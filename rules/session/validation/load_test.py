@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 
-from rules.api.names import ANNOTATION_HOLD
 from rules.api.quarantine import (
     Phase,
     QuarantineStatus,
@@ -28,6 +27,7 @@ from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.policy import Validation
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
+from rules.session.halts import hold_of
 from rules.session.refused import entries_lost
 from rules.session.repair.readiness import (
     LISTS_FRESH_S,
@@ -151,10 +151,8 @@ def _not_now(case: Case, halt: Refusal | None, blind: str) -> Refusal | None:
     """What forbids to begin a test now, read afresh; None where nothing does."""
     if halt is not None:
         return halt
-    held = case.node.annotations.get(ANNOTATION_HOLD)
-    if case.session.spec.hold or held is not None:
-        why = f" ({held[:200]})" if held else ""
-        return Refusal(reason=WhyNot.HOLD, why=f"a person holds it{why}, unhold it to go on")
+    if (held := hold_of(case)) is not None:
+        return held
     if blind:
         return Refusal(reason=WhyNot.VERDICT_STALE, why=blind)
     return pods_in_the_way(case)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from rules.api.names import ANNOTATION_HOLD
 from rules.api.nodes import NodeView
 from rules.api.quarantine import Phase, QuarantineStatus
 from rules.api.sentences import bounded, marked, settled_clause
@@ -22,6 +21,7 @@ from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.causes import needs_no_verdict
 from rules.session.ending import end
+from rules.session.halts import hold_of
 from rules.session.validation.load_test import (
     EVIDENCE_UNJUDGED,
     closed_test,
@@ -126,10 +126,8 @@ def _forbidden(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Re
             "no policy could be read since the remediator started, and it may want a person's word"
         )
         return Refusal(reason=WhyNot.POLICY_UNREAD, why=why)
-    held = case.node.annotations.get(ANNOTATION_HOLD)
-    if case.session.spec.hold or held is not None:
-        why = f" ({held[:200]})" if held else ""
-        return Refusal(reason=WhyNot.HOLD, why=f"a person holds it{why}, unhold it to release")
+    if (held := hold_of(case)) is not None:
+        return held
     if st.is_true(status, "Replace"):
         why = "it is a repeat offender, a person releases it after the replacement"
         return Refusal(reason=WhyNot.REPLACE, why=why, permanent=True)
