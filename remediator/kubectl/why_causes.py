@@ -26,7 +26,7 @@ from rules.session.external import is_external
 from rules.session.repair.evidence import recorded as recorded_evidence
 from rules.session.repair.ladder import under_way
 from rules.session.status import condition
-from rules.session.validation import result as verdicts
+from rules.session.validation import result as test_result
 from rules.text.printable import count, is_pasteable
 
 SHOWN_INCIDENTS = 5
@@ -64,7 +64,7 @@ def cause_lines(look: NodeLook, session: QuarantineView | None, *, wide: bool) -
         if cause.source == EXTERNAL and cause in holding and cause.incident not in ids:
             yield f"{cause.reason} ({cause.severity}), said by others and not taken back"
             yield f"  {quoted(cause.message)}"
-        elif cause.source == verdicts.SOURCE and cause in holding:
+        elif cause.source == test_result.SOURCE and cause in holding:
             yield f"{cause.reason} ({cause.severity}), holds until something is done about it"
             yield f"  {quoted(cause.message)}"
         elif cause.source != "Human" and cause.incident not in ids:

@@ -24,7 +24,7 @@ from rules.session.external import SOURCE as EXTERNAL
 from rules.session.external import holds, is_external, trigger_of
 from rules.session.observation import NodeObservation, is_open, staleness
 from rules.session.snapshot import FleetSnapshot
-from rules.session.validation import result as verdicts
+from rules.session.validation import result as test_result
 
 MAX_CAUSES: Final = 32
 """How many causes we write into a session; the others are in the verdict."""
@@ -181,8 +181,8 @@ def _holding(session: QuarantineView, sight: CauseSight) -> tuple[Cause, ...]:
     def stands(cause: Cause) -> bool:
         if cause.source == EXTERNAL:
             return holds(cause, uid, sight.node, sight.policy, sight.now)
-        if cause.source == verdicts.SOURCE:
-            return verdicts.holds(cause, session)
+        if cause.source == test_result.SOURCE:
+            return test_result.holds(cause, session)
         return blind or cause.source == "Human" or cause.incident in active
 
     return tuple(cause for cause in session.spec.causes if stands(cause))
@@ -214,7 +214,7 @@ def needs_no_verdict(causes: Iterable[Cause]) -> bool:
     """Whether any of the causes stands without an agent's verdict: a person's, of others, a
     test's.
     """
-    return any(cause.source in {"Human", EXTERNAL, verdicts.SOURCE} for cause in causes)
+    return any(cause.source in {"Human", EXTERNAL, test_result.SOURCE} for cause in causes)
 
 
 def _allowed(cause: Cause, session: QuarantineView, policy: Policy) -> str:

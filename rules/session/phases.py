@@ -43,7 +43,7 @@ from rules.session.observation import Unjudged, is_open
 from rules.session.repair.evidence import with_evidence
 from rules.session.repair.progress import follow_step
 from rules.session.repair.readiness import Outlook, awaited, begin_step, would_repair
-from rules.session.validation import result as verdicts
+from rules.session.validation import result as test_result
 from rules.session.validation.validating import begin_validation, validating
 
 
@@ -345,7 +345,7 @@ def _failed_test(case: Case) -> Refusal | None:
     """
     if case.policy.repair.mode != "Off":
         return None
-    failed = next((c for c in case.causes if c.source == verdicts.SOURCE), None)
+    failed = next((c for c in case.causes if c.source == test_result.SOURCE), None)
     if failed is None:
         return None
     why = (

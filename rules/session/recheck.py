@@ -21,7 +21,7 @@ from rules.session.observation import is_open, opted_out, pause_covers, selects_
 from rules.session.owners import working_owner
 from rules.session.repair.ladder import under_way
 from rules.session.snapshot import FleetSnapshot
-from rules.session.validation import result as verdicts
+from rules.session.validation import result as test_result
 
 
 def recheck(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
@@ -104,7 +104,7 @@ def _tests(write: CreateTestJob, node: NodeView, snapshot: FleetSnapshot) -> str
         return refusal
     if mark_state(node, session.name) is not MarkState.WHOLE:
         return "the mark on the node is not whole"
-    test = verdicts.under_way(session.status)
+    test = test_result.under_way(session.status)
     if session.status.phase != Phase.VALIDATING or test is None or test.object != write.name:
         return "the test is not on record"
     if test.boot_id != node.boot_id:

@@ -39,7 +39,7 @@ from rules.session.causes import level_in_effect
 from rules.session.external import trigger_of
 from rules.session.history import taken_up_at
 from rules.session.observation import is_open
-from rules.session.validation import result as verdicts
+from rules.session.validation import result as test_result
 
 _OPEN: Final = frozenset({"", RepairState.PLANNED, RepairState.HELD, RepairState.ASKED})
 """Without a state: the definition in the cluster did not keep it."""
@@ -62,7 +62,7 @@ def next_step(
     repair = policy.repair
     causes = tuple(causes)
     begins = begins_at(asked_for(session, causes, health, policy))
-    if any(cause.source == verdicts.SOURCE for cause in causes):
+    if any(cause.source == test_result.SOURCE for cause in causes):
         begins = above(begins, taken_in(session))
     return climb(
         begins,
@@ -212,7 +212,7 @@ def asked_for(
     for cause in causes:
         row = REASONS.get(cause.reason)
         default = str(row.action) if row is not None else ""
-        if cause.source == verdicts.SOURCE:
+        if cause.source == test_result.SOURCE:
             default = str(AFTER_A_FAILED_TEST)
         trigger = trigger_of(cause, session.spec.node_uid, policy)
         if trigger is not None:
