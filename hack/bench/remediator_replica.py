@@ -22,10 +22,12 @@ from hack.bench.agent_processes import cpu_ns, memory
 from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.controllers.suite import Parts
 from hack.sim.cluster.fleet.fleet import Fleet
-from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS, facts_of, health_object
-from hack.sim.cluster.fleet.fleet_health_objects import (
+from hack.sim.cluster.fleet.fleet_health import (
+    GPU_NODE_HEALTHS,
     XID_79,
     NodeFacts,
+    facts_of,
+    health_object,
     health_status,
     incident_of,
 )

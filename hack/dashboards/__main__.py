@@ -11,9 +11,7 @@ from typing import Any, Final
 
 import yaml
 
-from hack.dashboards.fleet import fleet
-from hack.dashboards.node import node
-from hack.dashboards.remediator import remediator
+from hack.dashboards.boards import fleet, node, remediator
 from hack.generated import write_or_check
 
 ALERTS: Final = Path(__file__).resolve().parents[2] / "rules" / "alerts"

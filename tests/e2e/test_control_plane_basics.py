@@ -9,8 +9,7 @@ import pytest
 from hack.sim.cluster.clients.client import ApiError
 from hack.sim.cluster.controllers.pods import condition, node_of
 from hack.sim.cluster.fleet.fleet import DCGM_EXPORTER, Budget, Gang, Pool, Serving
-from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
-from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS, XID_79
 from hack.sim.cluster.resource import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from hack.sim.cluster.controllers.pods import is_ready
-from hack.sim.cluster.fleet.fleet_health_objects import Fault
+from hack.sim.cluster.fleet.fleet_health import Fault
 from hack.sim.demo.ledger import until
 from hack.sim.demo.outcome import (
     DWELL_S,

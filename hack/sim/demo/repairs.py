@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from hack.sim.cluster.fleet.fleet_health_objects import Fault
+from hack.sim.cluster.fleet.fleet_health import Fault
 from hack.sim.demo.ledger import until
 from hack.sim.demo.outcome import DWELL_S, PATIENCE_S, Outcome, phase
 from hack.sim.demo.stage import Stage

@@ -17,8 +17,6 @@ from hack.sim.driver import (  # noqa: F401 - importing registers the calls
     calls_device,
     calls_events,
     calls_fields,
-    calls_nvlink,
-    calls_system,
 )
 from hack.sim.driver.library import SimulatedLibrary
 from hack.sim.driver.node import Node

@@ -15,8 +15,7 @@ import pytest
 from hack.sim.cluster.clients.client import ApiError, Object
 from hack.sim.cluster.controllers.pods import is_ready, is_terminating, node_of
 from hack.sim.cluster.fleet.fleet import Budget, Pool, Serving
-from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
-from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS, XID_79
 from hack.sim.cluster.resource import CLUSTER_ROLES, PODS, ROLES
 from hack.sim.driver import NODES as DESCRIPTIONS
 from hack.sim.manifests import post_manifests, read_manifests

@@ -12,7 +12,7 @@ import pytest
 
 from hack.sim.cluster.clients.client import ApiError, Object
 from hack.sim.cluster.fleet.fleet import Pool
-from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from hack.sim.cluster.fleet.fleet_health import XID_79
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES
 from hack.sim.driver import NODES as DESCRIPTIONS
 from hack.sim.manifests import known_resources, post_manifests, read_manifests

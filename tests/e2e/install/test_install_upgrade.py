@@ -16,7 +16,7 @@ import pytest
 from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.controllers.pods import node_of
 from hack.sim.cluster.fleet.fleet import Budget, Pool, Serving
-from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from hack.sim.cluster.fleet.fleet_health import XID_79
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, POD_DISRUPTION_BUDGETS
 from hack.sim.manifests import read_manifests
 from tests.support.cluster.either_cluster import Cluster

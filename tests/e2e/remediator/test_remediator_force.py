@@ -8,7 +8,7 @@ import pytest
 
 from hack.sim.cluster.clients.client import ApiError
 from hack.sim.cluster.fleet.fleet import Pool
-from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from hack.sim.cluster.fleet.fleet_health import XID_79
 from hack.sim.cluster.resource import PODS
 from rules.api.timestamps import parse_time
 from tests.support.cluster.either_cluster import Cluster

@@ -21,8 +21,7 @@ import pytest
 from hack.sim.cluster.clients.client import ApiError
 from hack.sim.cluster.clients.http_client import kubeconfig_text
 from hack.sim.cluster.fleet.fleet import Budget, Pool, Serving
-from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
-from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS, XID_79
 from hack.sim.cluster.resource import (
     DAEMON_SETS,
     NODES,

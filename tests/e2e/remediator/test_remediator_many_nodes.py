@@ -12,7 +12,7 @@ import pytest
 
 from hack.sim.cluster.controllers.pods import node_of
 from hack.sim.cluster.fleet.fleet import Budget, Pool, Serving
-from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from hack.sim.cluster.fleet.fleet_health import XID_79
 from hack.sim.cluster.resource import NODES
 from tests.support.remediator.remediator_process import (
     QUICK,

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from hack.sim.cluster.fleet.fleet import Pool
-from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
-from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS, XID_79
 from hack.sim.cluster.resource import LEASES, PODS
 from hack.sim.proxy.faults import Fault
 from tests.support.cluster.either_cluster import Cluster

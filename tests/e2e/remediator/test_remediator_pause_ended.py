@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from hack.sim.cluster.fleet.fleet_health import XID_79
 from rules.api.timestamps import parse_time
 from tests.support.cluster.either_cluster import Cluster
 from tests.support.remediator.kubectl_cluster import run_command

@@ -9,7 +9,7 @@ import pytest
 
 from hack.sim.cluster.controllers.pods import node_of
 from hack.sim.cluster.fleet.fleet import Pool, Serving
-from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from hack.sim.cluster.fleet.fleet_health import XID_79
 from hack.sim.cluster.resource import NODES, POD_DISRUPTION_BUDGETS
 from hack.sim.proxy.layer import Request
 from tests.support.remediator.remediator_process import (

@@ -9,7 +9,7 @@ import pytest
 from hack.sim.cluster.clients.client import ApiError
 from hack.sim.cluster.controllers.pods import node_of
 from hack.sim.cluster.fleet.fleet import Pool, Serving
-from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from hack.sim.cluster.fleet.fleet_health import XID_79
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, LEASES, NAMESPACES
 from tests.support.remediator.remediator_process import (
     QUARANTINES,

@@ -10,7 +10,7 @@ import pytest
 
 from hack.sim.cluster.clients.client import ApiError
 from hack.sim.cluster.fleet.fleet import Pool
-from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from hack.sim.cluster.fleet.fleet_health import XID_79
 from tests.support.remediator.remediator_process import (
     QUICK,
     RemediatorProcess,

@@ -8,7 +8,7 @@ import pytest
 
 from hack.sim.cluster.controllers.pods import node_of
 from hack.sim.cluster.fleet.fleet import Budget, Pool, Serving
-from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from hack.sim.cluster.fleet.fleet_health import XID_79
 from hack.sim.cluster.resource import EVENTS, NODES
 from tests.support.remediator.remediator_process import (
     PAUSES,

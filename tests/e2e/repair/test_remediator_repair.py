@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 
 from hack.sim.cluster.fleet.fleet import Pool
-from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from hack.sim.cluster.fleet.fleet_health import XID_79
 from tests.support.remediator.remediator_process import (
     QUICK,
     RemediatorProcess,

@@ -15,7 +15,7 @@ import yaml
 
 from hack.sim.cluster.clients.client import ApiError, Object
 from hack.sim.cluster.fleet.fleet import Pool
-from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from hack.sim.cluster.fleet.fleet_health import XID_79
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NODES, Resource
 from hack.sim.manifests import post_manifests
 from rules.policy.components import repair_needs

@@ -10,7 +10,7 @@ import pytest
 
 from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.fleet.fleet import Pool
-from hack.sim.cluster.fleet.fleet_health_objects import XID_79, Fault
+from hack.sim.cluster.fleet.fleet_health import XID_79, Fault
 from hack.sim.cluster.resource import JOBS, NODES, RUNTIME_CLASSES
 from hack.sim.manifests import post_manifests
 from rules.api.names import ANNOTATION_RELEASE_GPU, PAUSED_BY_US, PREFIX_GPU_DEPLOY

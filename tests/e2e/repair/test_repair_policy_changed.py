@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hack.sim.cluster.fleet.fleet import Pool
-from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from hack.sim.cluster.fleet.fleet_health import XID_79
 from tests.e2e.repair.test_repair_by_objects import NODE, REBOOT, REBOOTS, define
 from tests.support.cluster.either_cluster import Cluster
 from tests.support.remediator.remediator_process import (

@@ -16,7 +16,7 @@ import pytest
 
 from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.fleet.fleet import Pool
-from hack.sim.cluster.fleet.fleet_health_objects import Fault
+from hack.sim.cluster.fleet.fleet_health import Fault
 from hack.sim.cluster.resource import JOBS
 from rules.catalog.reason import Action
 from tests.e2e.remediator.test_remediator_stopped_at_writes import AGENT, AT_ONCE, NO_LEASE

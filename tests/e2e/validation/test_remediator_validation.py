@@ -9,7 +9,7 @@ import pytest
 
 from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.fleet.fleet import Pool
-from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from hack.sim.cluster.fleet.fleet_health import XID_79
 from hack.sim.cluster.resource import JOBS, POD_TEMPLATES, PODS, PRIORITY_CLASSES
 from tests.support.remediator.remediator_process import (
     QUICK,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from hack.sim.cluster.fleet.fleet import Pool
-from hack.sim.cluster.fleet.fleet_health_objects import XID_79
+from hack.sim.cluster.fleet.fleet_health import XID_79
 from hack.sim.cluster.resource import JOBS, RUNTIME_CLASSES
 from hack.sim.manifests import post_manifests
 from tests.support.cluster.either_cluster import a_cluster

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack.image.requirements import canonical, pins
+from hack.image.__main__ import canonical, pins
 
 REPOSITORY = Path(__file__).parents[3]
 DAEMONSET = REPOSITORY / "daemonset"

@@ -29,8 +29,7 @@ from hack.sim.cluster.errors import (
 from hack.sim.cluster.resource import Resource, WriteOptions
 from hack.sim.cluster.store import defaults
 from hack.sim.cluster.store.kinds import Kind, Registry
-from hack.sim.cluster.store.managed_fields import update_managed_fields
-from hack.sim.cluster.store.patching import merge_patch, strategic_merge
+from hack.sim.cluster.store.patching import merge_patch, strategic_merge, update_managed_fields
 from hack.sim.cluster.store.selectors import is_label_key, is_label_value, is_name
 from hack.sim.cluster.store.store import Collection, Key, Object, Store, Stored
 from hack.sim.cluster.store.tables import rfc3339

@@ -11,9 +11,10 @@ import pytest
 
 from hack.sim.cluster.controllers.nodes.node_objects import node_object
 from hack.sim.cluster.controllers.pods import condition
-from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS, FleetHealth
-from hack.sim.cluster.fleet.fleet_health_objects import (
+from hack.sim.cluster.fleet.fleet_health import (
+    GPU_NODE_HEALTHS,
     XID_79,
+    FleetHealth,
 )
 from hack.sim.cluster.fleet.fleet_load import create_node
 from hack.sim.cluster.http.resource_calls import InProcessClient
