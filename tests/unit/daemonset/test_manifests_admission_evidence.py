@@ -1,4 +1,6 @@
-"""The admission policy on GPUEvidence as a table: an agent writes that of its own node, once."""
+"""The admission policies on GPUEvidence and GPURecord as tables: an agent writes evidence of its
+own node, once; the remediator makes empty records.
+"""
 
 from __future__ import annotations
 
@@ -90,5 +92,50 @@ def test_the_name_that_a_session_gets_passes(node: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_refused(write: Write, why: str) -> None:
+    (said,) = refusals(write)
+    assert why in said
+
+
+pytest.importorskip("celpy", reason="cel-python is not installed")
+
+
+REMEDIATOR = "system:serviceaccount:gpuward:gpuward-remediator"
+RECORD = {"metadata": {"name": "gpu-0badcafe"}}
+
+
+def made(changes: dict[str, Any] | None = None, **more: Any) -> Write:
+    given = {"user": REMEDIATOR, "operation": "CREATE", **more}
+    new = edited(RECORD, changes or {})
+    return Write(group="gpuward.io", resource="gpurecords", new=new, **given)
+
+
+NOTED = {"metadata__annotations": {"example.com/ticket": "4711"}}
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(made(), id="of a GPU"),
+        pytest.param(made({"metadata__name": "node-gpu-7"}), id="of a node"),
+        pytest.param(made(NOTED, user="ada"), id="a person"),
+    ],
+)
+def test_a_record_that_passes(write: Write) -> None:
+    assert refusals(write) == []
+
+
+@pytest.mark.parametrize(
+    ("write", "why"),
+    [
+        pytest.param(made(NOTED), "no annotation", id="annotation"),
+        pytest.param(made({"metadata__name": "kept"}), "after a GPU", id="another name"),
+        pytest.param(made({"metadata__finalizers": ["x.example/y"]}), "no owner", id="finalizer"),
+        pytest.param(
+            made({"metadata__ownerReferences": [{"kind": "Node", "name": "n"}]}), "no owner",
+            id="owned",
+        ),
+    ],
+)  # fmt: skip
+def test_a_record_that_is_refused(write: Write, why: str) -> None:
     (said,) = refusals(write)
     assert why in said

@@ -28,13 +28,8 @@ from hack.sim.cluster.controllers.writes import (
 from hack.sim.cluster.resource import NODES, PODS
 
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
-_PRESSURE_TAINTS = {
-    "MemoryPressure": "node.kubernetes.io/memory-pressure",
-    "DiskPressure": "node.kubernetes.io/disk-pressure",
-    "PIDPressure": "node.kubernetes.io/pid-pressure",
-}
 ORPHANED_S = 2.0
-OWNED_KEYS = {UNSCHEDULABLE_TAINT, NOT_READY, UNREACHABLE, *_PRESSURE_TAINTS.values()}
+OWNED_KEYS = {UNSCHEDULABLE_TAINT, NOT_READY, UNREACHABLE}
 
 
 def wanted_taints(node: Object) -> list[tuple[str, str]]:
@@ -46,9 +41,6 @@ def wanted_taints(node: Object) -> list[tuple[str, str]]:
     if ready is not None and ready["status"] != "True":
         key = UNREACHABLE if ready["status"] == "Unknown" else NOT_READY
         taints += [(key, "NoSchedule"), (key, "NoExecute")]
-    for kind, key in _PRESSURE_TAINTS.items():
-        if pod_state.is_true(node, kind):
-            taints.append((key, "NoSchedule"))
     return taints
 
 

@@ -44,21 +44,14 @@ ADDED_TOLERATIONS: tuple[Object, ...] = (
     {"key": UNSCHEDULABLE_TAINT, "operator": "Exists", "effect": "NoSchedule"},
 )
 _SETTLE_S = {NODES: 0.2, PODS: 0.02}
-HOST_NETWORK_TOLERATION: Object = {
-    "key": "node.kubernetes.io/network-unavailable",
-    "operator": "Exists",
-    "effect": "NoSchedule",
-}
 
 
 def pod_spec(daemon_set: Object) -> Object:
     """The pod spec of the template with the tolerations that the controller adds."""
     spec = daemon_set["spec"]["template"]["spec"]
-    added = list(ADDED_TOLERATIONS)
-    if spec.get("hostNetwork"):
-        added.append(HOST_NETWORK_TOLERATION)
     own = spec.get("tolerations") or []
-    return {**spec, "tolerations": [*own, *(entry for entry in added if entry not in own)]}
+    added = [entry for entry in ADDED_TOLERATIONS if entry not in own]
+    return {**spec, "tolerations": [*own, *added]}
 
 
 def should_run(spec: Object, node: Object) -> tuple[bool, bool]:
