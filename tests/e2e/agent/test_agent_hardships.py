@@ -157,7 +157,7 @@ def test_ordinary_answers_of_the_api_server_are_waited_out_in_every_part(
     hosted: HostedServer, tmp_path: Path
 ) -> None:
     server = hosted.server
-    with running(agent_of(hosted, tmp_path, workloads="api")) as agent:
+    with running(agent_of(hosted, tmp_path)) as agent:
         until(lambda: healthy(hosted) == "Unknown", "the first verdict")
         for number, (name, fault) in enumerate(ORDINARY.items(), 1):
             if fault is not None:
