@@ -27,8 +27,8 @@ class Node:
     world: World = field(
         default_factory=lambda: World(policy_of(budget=ROOMY, release={"healthyFor": "30s"}))
     )
-    heard_gpus: set[str] = field(default_factory=set)
-    heard_severity: int = -1
+    heard: list[tuple[frozenset[str], int]] = field(default_factory=list)
+    """GPUs and severity of the fault each time that the person ended a session for it."""
 
     @property
     def fault(self) -> dict[str, Any]:
@@ -37,9 +37,9 @@ class Node:
 
     @property
     def beyond(self) -> bool:
-        """Whether there is more of the fault than the person has spoken of."""
-        graver = SEVERITIES.index(self.fault["severity"]) > self.heard_severity
-        return graver or not set(self.fault["gpus"]) <= self.heard_gpus
+        """Whether no request covers the fault as it is now."""
+        severity, gpus = SEVERITIES.index(self.fault["severity"]), set(self.fault["gpus"])
+        return not any(gpus <= known and severity <= worst for known, worst in self.heard)
 
     @property
     def opened(self) -> int:
@@ -99,8 +99,7 @@ class Node:
             return
         severity = max(SEVERITIES.index(self.fault["severity"]), self._as_it_came())
         say()
-        self.heard_gpus |= set(self.fault["gpus"])
-        self.heard_severity = max(self.heard_severity, severity)
+        self.heard.append((frozenset(self.fault["gpus"]), severity))
 
     def _as_it_came(self) -> int:
         """What the session said at its opening the person has seen as well."""

@@ -100,7 +100,7 @@ async def test_shadow_by_accident_is_told_of_and_ends_with_a_policy(fleet, tmp_p
         await lease_says(fleet, "gpuward.io/policy-unread", "budgit is not a known key")
         why = await kubectl(fleet, "why", "gpu-0001")
         assert "blocked PolicyUnread" in why
-        assert "once the policy can be read again, taint and cordon" in why
+        assert "once nothing blocks it: taint and cordon" in why
         assert "mode Enforce" not in why
         asked = await kubectl(fleet, "quarantine", "gpu-0002", "--reason", "fan", "--yes")
         assert "nothing is touched before it can, and until then kubectl cordon gpu-0002" in asked
