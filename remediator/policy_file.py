@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import yaml
 from msgspec.structs import fields
 
@@ -53,9 +52,14 @@ def given_policy(name: str) -> Policy | list[str]:
 
 POLICY_KEY: Final = "policy.yaml"
 """Where a ConfigMap holds the policy."""
+_INT64: Final = 2**63
 _POLICY: Final = "QuarantinePolicy"
 _KEYS: Final = frozenset(f.encode_name for f in fields(Policy)) - {"apiVersion", "kind"}
-_KUSTOMIZE: Final = "kubectl kustomize DIR | gpuward-remediator policy check -"
+_CHECK: Final = "gpuward-remediator policy check -"
+_KUSTOMIZE: Final = f"kubectl kustomize DIR | {_CHECK}"
+_HELM: Final = f"helm template NAME CHART -f FILE | {_CHECK}"
+_OF_HELM: Final = frozenset({"profile", "policy", "images"})
+_OF_KUSTOMIZE: Final = frozenset({"resources", "components", "patches", "configMapGenerator"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,50 @@ class _Document:
 
     value: Any
     twice: tuple[str, ...]
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses what would be read as something else than it looks like.
+
+    Text without UTF-8 (`"\\ud83d"` alone), numbers of YAML 1.1 in base 60 (`1:30` is 90) and in
+    base 8 (`010` is 8), and integers beyond 64 bits, which no object of Kubernetes can hold.
+    """
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        """The text of a node; ConstructorError with its place where it is none."""
+        text = super().construct_scalar(node)
+        try:
+            str(text).encode()
+        except UnicodeEncodeError:
+            said = "found one half of a character"
+            raise yaml.constructor.ConstructorError(
+                problem=said, problem_mark=node.start_mark
+            ) from None
+        return text
+
+
+def _number(loader: _Loader, node: yaml.ScalarNode) -> int | float:
+    """The number that a person reads there; ConstructorError where YAML 1.1 reads another."""
+    text = str(loader.construct_scalar(node))
+    digits = text.lstrip("+-").replace("_", "")
+    said = ""
+    if ":" in text:
+        said = f"found {text[:40]}, which YAML reads in base 60; quote a text"
+    elif len(digits) > 1 and digits.startswith("0") and digits.isdigit():
+        said = f"found {text[:40]}, which YAML reads in base 8; leave the first zero out"
+    is_int = node.tag.endswith(":int")
+    number: int | float = 0
+    if not said:
+        number = loader.construct_yaml_int(node) if is_int else loader.construct_yaml_float(node)
+        if is_int and not -_INT64 <= number < _INT64:
+            said = "found an integer that does not fit into 64 bits"
+    if said:
+        raise yaml.constructor.ConstructorError(problem=said, problem_mark=node.start_mark)
+    return number
+
+
+for _tag in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _number)
 
 
 def decode_policy(
@@ -88,28 +136,29 @@ def decode_policy(
         return _held(documents, source)
     if len(documents) > 1:
         return [f"{source}: holds {len(documents)} documents; a policy is one"]
-    return _read(documents[0], source)
+    return _read(documents[0], source, guess=config_map)
 
 
-def _read(document: _Document, source: str) -> Policy | list[str]:
+def _read(document: _Document, source: str, *, guess: bool) -> Policy | list[str]:
     if document.twice:
         return [f"{source}: {found}" for found in document.twice]
     found = load_policy(document.value)
     if isinstance(found, Policy):
         return found
+    if guess and (hint := _taken_for(document.value)):
+        return [f"{source}: {hint}"]
     return [problem.sentence(source) for problem in found]
 
 
 def _documents(text: bytes | str) -> list[_Document]:
     """All that are not empty."""
-    loader = yaml.SafeLoader(text)
+    loader = _Loader(text)
     found = []
     try:
         while loader.check_node():
             root = loader.get_node()
             twice = tuple(one.sentence for one in duplicate_keys(root))
             value = None if twice else loader.construct_document(root)
-            msgspec.json.encode(value)  # ValueError for one half of a character
             if twice or value is not None:
                 found.append(_Document(value, twice))
     finally:
@@ -142,7 +191,7 @@ def _held(documents: list[_Document], source: str) -> Policy | list[str]:
     if len(found) == 1 and not plain:
         return decode_policy(found[0], f"{source}, {POLICY_KEY}")
     if len(plain) == 1 and not found:
-        return _read(plain[0], source)
+        return _read(plain[0], source, guess=False)
     if found or plain:
         several = len(found) + len(plain)
         return [f"{source}: holds {several} policies; give it one of them"]
@@ -151,12 +200,13 @@ def _held(documents: list[_Document], source: str) -> Policy | list[str]:
     if len(objects) == 1 and maps:
         return [f"{source}: is a ConfigMap without data.{POLICY_KEY}; name the one of gpuward"]
     kinds = {_kind(one) or "something without a kind" for one in objects}
-    then = f"name the file of the policy, or give it the whole overlay: {_KUSTOMIZE}"
     if len(objects) == 1:
-        return [f"{source}: is a {min(kinds)}, no policy and not its ConfigMap; {then}"]
+        hint = _taken_for(objects[0]) or f"is a {min(kinds)}, no policy and not its ConfigMap"
+        return [f"{source}: {hint}"]
     instead = (
         f"holds no policy and no ConfigMap with {POLICY_KEY}, but {some(kinds) or 'no object'}"
     )
+    then = f"name the file of the policy, or give it the whole overlay: {_KUSTOMIZE}"
     return [f"{source}: {instead}; {then}"]
 
 
@@ -169,3 +219,15 @@ def _listed(value: Any) -> list[Any]:
     """The objects of a List, as kubectl prints several; else the one."""
     items = value.get("items") if isinstance(value, dict) and value.get("kind") == "List" else None
     return items if isinstance(items, list) else [value]
+
+
+def _taken_for(value: Any) -> str:
+    """What a file beside the policy is, and how to check what it makes; "" of any other."""
+    if not isinstance(value, dict):
+        return ""
+    kind, keys = _kind(value), value.keys()
+    if not kind and keys & _OF_HELM:
+        return f"is a values file of the chart, not a policy; check what it makes: {_HELM}"
+    if kind in {"Kustomization", "Component"} or (not kind and keys & _OF_KUSTOMIZE):
+        return f"is a kustomization, not a policy; check the policy that it makes: {_KUSTOMIZE}"
+    return ""

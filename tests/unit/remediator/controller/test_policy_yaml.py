@@ -29,10 +29,10 @@ from rules.policy.policy import Policy
         pytest.param("a: 1\n---\nb: 2\n", "p: holds 2 documents; a policy is one",
                      id="two documents"),
         pytest.param("\x00", "p: is not YAML", id="no text"),
-        pytest.param('budget:\n  minimum: "\\ud83d"\n', "p: is not YAML: 'utf-8' codec",
-                     id="half of a value"),
-        pytest.param('repair: {mode: "Off", steps: {"\\ud800": {}}}\n',
-                     "p: is not YAML: 'utf-8' codec", id="half of a key"),
+        pytest.param('budget:\n  minimum: "\\ud83d"\n', "p: is not YAML: found one half of a "
+                     "character (line 2, column 12)", id="half of a value"),
+        pytest.param('repair: {mode: "Off", steps: {"\\ud800": {}}}\n', "p: is not YAML: found",
+                     id="half of a key"),
         pytest.param("budgets: {}\n", "p: budgets is not a known key; did you mean budget?",
                      id="unknown"),
     ],
@@ -90,7 +90,9 @@ def test_walk_the_policy_is_found_in_what_kustomize_prints() -> None:
     assert wrong[0].startswith("p, policy.yaml: mode is wrong")
 
 
-KUSTOMIZE = "whole overlay: kubectl kustomize DIR | gpuward-remediator policy check -"
+KUSTOMIZE = (
+    "check the policy that it makes: kubectl kustomize DIR | gpuward-remediator policy check -"
+)
 SERVICE = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n"
 
 
@@ -107,6 +109,9 @@ SERVICE = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n"
         pytest.param("a: [\n---\n", "is not YAML: while parsing", id="torn"),
         pytest.param(SERVICE, "is a Service, no policy and not its ConfigMap", id="an object"),
         pytest.param("kind: Kustomization\nresources: [a]\n", KUSTOMIZE, id="an overlay"),
+        pytest.param("resources: [a]\ncomponents: [b]\n", KUSTOMIZE, id="an overlay without kind"),
+        pytest.param("kind: Component\n", KUSTOMIZE, id="a component"),
+        pytest.param("profile: nvml\npolicy: {mode: Enforce}\n", "helm template", id="values"),
         pytest.param("kind: List\nitems: []\n", "holds no policy and", id="an empty list"),
     ],
 )
@@ -132,3 +137,18 @@ def test_the_one_policy_is_found_wherever_it_stands(text: str) -> None:
     found = decode_policy(text, "p", config_map=True)
     assert isinstance(found, Policy)
     assert found.mode == "Enforce"
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        ("1:30", "base 60"),
+        ("1:30.5", "base 60"),
+        ("010", "base 8"),
+        (str(2**63), "64 bits"),
+        (str(-(2**63) - 1), "64 bits"),
+    ],
+)
+def test_a_number_that_yaml_reads_as_another_is_refused(number: str, said: str) -> None:
+    problem = str(decode_policy(f"budget: {{minimum: {number}}}", "p.yaml"))
+    assert said in problem
