@@ -29,11 +29,13 @@ from rules.judge.facts.presence import (
 from rules.judge.facts.readings import judge_readings, take_aer
 from rules.judge.facts.sources import (
     LONGEST_STAND_DOWN_S,
+    PRINTED_WITHIN_S,
     change_source,
     expire_restored,
     expire_stand_down,
     judge_event,
     judge_failed_call,
+    judge_unprinted,
     reset_required,
     settle_driver,
     take_host,
@@ -152,6 +154,7 @@ def next_deadline(state: NodeState) -> float | None:
         for incident in state.incidents
         if incident.active and (at := _deadline(state, incident)) is not None
     ]
+    deadlines += [finding.at + PRINTED_WITHIN_S for finding in state.unprinted]
     if state.restored_sources:
         deadlines.append(state.started_at + START_GRACE_S)
     if state.stand_down is not None and not state.stand_down.expired:
@@ -251,7 +254,7 @@ def _built_anew(state: NodeState, seen: facts.TopologySeen) -> bool:
 
 
 def _let_time_pass(on: Judging) -> Judging:
-    on = judge_repeats(on)
+    on = judge_unprinted(judge_repeats(on))
     on = expire_restored(on)
     on = expire_stand_down(on)
     return close_what_ended(on)

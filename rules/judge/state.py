@@ -19,7 +19,7 @@ from rules.api.timestamps import parse_time
 from rules.catalog.signals import Signal, driver_branch
 from rules.catalog.thresholds import Thresholds
 from rules.judge.expected_gpus import Learned, expected_gpus
-from rules.judge.incident import Incident, Named
+from rules.judge.incident import Finding, Incident, Named
 from rules.judge.memory import NODE, Gauge, Ledger, Memory, noted, total, whose
 from rules.judge.observation import (
     AerCounters,
@@ -213,6 +213,8 @@ class NodeState(Struct, frozen=True, kw_only=True):
     ports: Mapping[str, PortView] = kept(default_factory=dict)
     records_lost_at: float | None = None
     """When kernel records were last found overwritten before they were read."""
+    unprinted: tuple[Finding, ...] = ()
+    """Xids of NVML events whose lines the kernel log has not shown yet."""
     dcgm_xids: Mapping[tuple[str, int | None], int] = kept(default_factory=dict)
     dcgm_page: DcgmSeen | None = None
     dcgm_changed_at: float | None = None

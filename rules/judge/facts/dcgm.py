@@ -16,7 +16,7 @@ from rules.catalog.signals import Signal
 from rules.catalog.xid import reason_for_xid
 from rules.judge import observation as facts
 from rules.judge.facts.readings import judge_readings
-from rules.judge.facts.sources import RECORDS_LOST_S, change_source, log_is_complete
+from rules.judge.facts.sources import RECORDS_LOST_S, change_source, is_reported, log_is_complete
 from rules.judge.incident import Finding
 from rules.judge.recording import record
 from rules.judge.state import (
@@ -160,7 +160,7 @@ def _judge_xids(on: Judging, seen: facts.DcgmSeen) -> Judging:
             evidence=f"dcgm-exporter: last Xid changed from {was} to {xid}",
             mig=MigInstance(gi=instance) if instance is not None else None,
         )
-        if not _is_told(on.state, finding):
+        if not is_reported(on.state, finding):
             on = record(on, finding)
     return on
 
@@ -170,17 +170,6 @@ def _nvml_tells(on: Judging) -> bool:
     nvml = on.state.sources.get(facts.SourceName.NVML)
     up = nvml is not None and nvml.state is facts.SourceState.UP
     return up and nvml is not None and on.now - nvml.since > RECORDS_LOST_S
-
-
-def _is_told(state: NodeState, finding: Finding) -> bool:
-    """Whether another source told of the same Xid already."""
-    return any(
-        incident.active
-        and incident.concerns(finding.who)
-        and finding.xid in incident.xids
-        and abs(finding.at - incident.last_seen) <= RECORDS_LOST_S
-        for incident in state.incidents
-    )
 
 
 def _say(on: Judging, seen: facts.DcgmSeen, told: facts.SourceState, reason: str) -> Judging:

@@ -38,12 +38,16 @@ from rules.judge.recording import record
 from rules.judge.state import (
     START_GRACE_S,
     Judging,
+    NodeState,
     SourceView,
     StandDown,
     find_gpu,
     identify,
 )
 
+PRINTED_WITHIN_S: Final = 30.0
+"""The line of an event is read by then: syslog(2) is read every 15 s. Source: gpuward."""
+_MAX_UNPRINTED: Final = 64
 RECORDS_LOST_S: Final = 120.0
 """How long after a loss of kernel records other sources of Xids count: an exporter's page is as
 late as its collection interval, 30 s by default, and two polls. Source: dcgm-exporter."""
@@ -189,7 +193,8 @@ _XID_OF_EVENT: Final = {
 def judge_event(on: Judging, event: facts.GpuEvent) -> Judging:
     """Take one event that the driver pushed: a hint to read the GPU now, or an Xid's number.
 
-    The number counts only where the kernel log is not read: its line says the same, and more.
+    Where the kernel log is read, its line says the same and more: the number counts only if no
+    line came within `PRINTED_WITHIN_S`.
     """
     who = identify(on.state, event.gpu, event.pci)
     if event.kind is facts.EventKind.RECOVERY_ACTION:
@@ -202,8 +207,6 @@ def judge_event(on: Judging, event: facts.GpuEvent) -> Judging:
         return on
     if xid == RECOVERY_ACTION_XID:
         on = hint_to_look(on, who)
-    if log_is_complete(on):
-        return on
     named = event.gi is not None or event.ci is not None
     finding = Finding(
         at=event.at,
@@ -216,7 +219,36 @@ def judge_event(on: Judging, event: facts.GpuEvent) -> Judging:
         mig=MigInstance(gi=event.gi, ci=event.ci) if named else None,
         counts=of_kind is None,  # the driver pushes the Xid, too
     )
-    return record(on, finding)
+    if not log_is_complete(on):
+        return record(on, finding)
+    unprinted = (*on.state.unprinted, finding)[-_MAX_UNPRINTED:]
+    return on.then(replace(on.state, unprinted=unprinted))
+
+
+def judge_unprinted(on: Judging) -> Judging:
+    """Judge the Xids of events whose kernel line did not come in time: a rate limit may have
+    dropped it.
+    """
+    # An event of the future came before a step of the clock.
+    due = [f for f in on.state.unprinted if not f.at <= on.now < f.at + PRINTED_WITHIN_S]
+    if not due:
+        return on
+    left = tuple(f for f in on.state.unprinted if f not in due)
+    on = on.then(replace(on.state, unprinted=left))
+    for finding in due:
+        if not is_reported(on.state, finding):
+            on = record(on, finding)
+    return on
+
+
+def is_reported(state: NodeState, finding: Finding) -> bool:
+    """Whether an incident holds the same Xid of the same GPU already."""
+    return any(
+        incident.concerns(finding.who)
+        and finding.xid in incident.xids
+        and abs(finding.at - incident.last_seen) <= RECORDS_LOST_S
+        for incident in state.incidents
+    )
 
 
 def log_is_complete(on: Judging) -> bool:

@@ -229,9 +229,18 @@ def test_an_xid_that_the_log_prints_is_not_taken_from_the_drivers_event(
     assert not world.incidents
     world.xid(xid)
     world.event(EventKind.XID, xid)
-    world.advance(3)
+    world.advance(40)
     assert world.only().count == 1
     assert world.only().sources == ("kernel-log",)
+
+
+def test_an_event_whose_line_does_not_come_counts_by_itself(world: World) -> None:
+    world.event(EventKind.XID, 79)
+    world.advance(20)
+    assert not world.incidents
+    world.advance(15)
+    assert world.says() == "Fatal Drain RestartNode"
+    assert world.only().sources == ("nvml",)
 
 
 @pytest.mark.parametrize("why", [SourceState.ABSENT, SourceState.DOWN])
