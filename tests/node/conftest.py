@@ -30,14 +30,16 @@ def pytest_runtest_makereport(
     report = yield
     if report.when == "call" or report.skipped:
         step = (item.function.__doc__ or item.name).strip().splitlines()[0]
-        measured = ", ".join(f"{name} {value:.1f} s" for name, value in item.user_properties)
+        if (bracket := item.name.find("[")) > 0:
+            step += f" ({item.name[bracket + 1 : -1]})"
+        measured = ", ".join(f"{name} {value:.1f}" for name, value in item.user_properties)
         _rows.append(f"| {step} | {report.duration:.0f} | {measured} | {report.outcome} |")
     return report
 
 
 def pytest_sessionfinish() -> None:
     if _TABLE and _rows:
-        head = "| step | seconds | measured | result |\n|---|---|---|---|\n"
+        head = "| step | seconds | measured (s, memory in MiB) | result |\n|---|---|---|---|\n"
         Path(_TABLE).write_text(head + "\n".join(_rows) + "\n", encoding="utf-8")
 
 

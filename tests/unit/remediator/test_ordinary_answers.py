@@ -140,6 +140,7 @@ async def meet(folder, fault: Fault) -> tuple[list[str], set[str], set[str]]:
         faults.add(replace(fault, agent="gpuward-remediator.*"))
         faults.drop_watches()
         await asyncio.sleep(BAD_S / SPEED)
+        await until(lambda: {r.resource for r in islice(log.all, before, None)} >= ASKED)
         faults.clear()
         await until(replica.may_act)
         parts = samples(replica.metrics.unexpected_errors)
