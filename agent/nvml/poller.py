@@ -3,6 +3,11 @@ child.
 
 Fields go in one batch, calls one by one. What a GPU does not have is not asked again for an hour;
 a GPU that is lost or must be reset is not asked on in that round.
+
+A driver may leave fields of a batch unanswered: it reports success, but the answer has no
+timestamp. Driver 580.159 on an H100 does so with both power limits, two slowdown times and the
+slowdown margin when the batch also holds the C2C field, which that GPU does not have. Such fields
+are asked again without the rest of their batch.
 """
 
 from __future__ import annotations
@@ -30,6 +35,7 @@ _UINT_NONE, _ULONG_NONE = (1 << 32) - 1, (1 << 64) - 1
 """NVML_VALUE_NOT_AVAILABLE."""
 _code_of = nvml.c_nvmlFieldValue_t.nvmlReturn.__get__
 _kind_of = nvml.c_nvmlFieldValue_t.valueType.__get__
+_time_of = nvml.c_nvmlFieldValue_t.timestamp.__get__
 _union_of = nvml.c_nvmlFieldValue_t.value.__get__
 """Straight from ctypes: pynvml's own way looks at each number for text to decode, and a node of
 eight GPUs has thousands a minute."""
@@ -80,30 +86,50 @@ class Poller:
     ) -> Failed | None:
         queries = self._queries(gpu, tier, now, values)
         answers: dict[FieldRow, list[Value]] = {}
+        skipped: list[Query] = []
         for start in range(0, len(queries), BATCH):
-            batch = queries[start : start + BATCH]
-            result = self._call(
-                "nvmlDeviceGetFieldValues",
-                nvml.nvmlDeviceGetFieldValues,
-                gpu.handle,
-                [(query.field, query.scope) for query in batch],
-                gpu=gpu.key,
-            )
-            if isinstance(result, Failed):
-                if result.meaning in BROKEN:
-                    return result
-                for query in batch:
-                    answers.setdefault(query.row, []).append(result.absent)
-                continue
-            for query, answer in zip(batch, result, strict=True):
-                code = _code_of(answer)
-                if code and meaning(code) in BROKEN:
-                    return Failed("nvmlDeviceGetFieldValues", code)
-                answers.setdefault(query.row, []).append(_value(answer))
+            broken, unanswered = self._ask(gpu, queries[start : start + BATCH], answers)
+            if broken is not None:
+                return broken
+            skipped += unanswered
+        if skipped:
+            broken, unanswered = self._ask(gpu, skipped, answers)
+            if broken is not None:
+                return broken
+            for query in unanswered:
+                answers.setdefault(query.row, []).append(NO_DATA)
         for row, found in answers.items():
             values[row.signal] = _combine(row, found)
             self._remember(gpu, row.constant, values[row.signal], now)
         return None
+
+    def _ask(
+        self, gpu: Gpu, batch: list[Query], answers: dict[FieldRow, list[Value]]
+    ) -> tuple[Failed | None, list[Query]]:
+        """One call: its answers into `answers`; what broke, and what was left unanswered."""
+        result = self._call(
+            "nvmlDeviceGetFieldValues",
+            nvml.nvmlDeviceGetFieldValues,
+            gpu.handle,
+            [(query.field, query.scope) for query in batch],
+            gpu=gpu.key,
+        )
+        if isinstance(result, Failed):
+            if result.meaning in BROKEN:
+                return result, []
+            for query in batch:
+                answers.setdefault(query.row, []).append(result.absent)
+            return None, []
+        unanswered = []
+        for query, answer in zip(batch, result, strict=True):
+            code = _code_of(answer)
+            if code and meaning(code) in BROKEN:
+                return Failed("nvmlDeviceGetFieldValues", code), []
+            if not code and not _time_of(answer):
+                unanswered.append(query)
+            else:
+                answers.setdefault(query.row, []).append(_value(answer))
+        return None, unanswered
 
     def _queries(
         self, gpu: Gpu, tier: Tier, now: float, values: dict[Signal, Value]

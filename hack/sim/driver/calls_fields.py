@@ -187,6 +187,17 @@ FIELDS: dict[str, Field] = {
     "CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN": lambda gpu, _: _nanoseconds(gpu, "hw_thermal"),
     "CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN": lambda gpu, _: _nanoseconds(gpu, "power_brake"),
 }
+SKIPPED_WITHOUT_C2C = frozenset(
+    (
+        "POWER_CURRENT_LIMIT",
+        "POWER_DEFAULT_LIMIT",
+        "CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN",
+        "CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN",
+        "TEMPERATURE_SLOWDOWN_TLIMIT",
+    )
+)
+"""Left unanswered, with success and no timestamp, in a batch that also asks for C2C errors that
+the GPU does not have: seen on an H100 with driver 580.159."""
 SIGNED = frozenset(("TEMPERATURE_SLOWDOWN_TLIMIT", "TEMPERATURE_SHUTDOWN_TLIMIT"))
 
 
@@ -197,7 +208,7 @@ def _nanoseconds(gpu: Gpu, reason: str) -> int:
 _BY_NUMBER = {getattr(pynvml, f"NVML_FI_DEV_{name}"): name for name in FIELDS}
 _STRUCT = pynvml.c_nvmlFieldValue_t
 _FIELD, _SCOPE, _RETURN = _STRUCT.fieldId, _STRUCT.scopeId, _STRUCT.nvmlReturn
-_KIND, _UNION = _STRUCT.valueType, _STRUCT.value
+_KIND, _UNION, _TIME = _STRUCT.valueType, _STRUCT.value, _STRUCT.timestamp
 """Parts of an answer as ctypes has them: pynvml's own way costs four times as much."""
 _BRANCHES = [(getattr(pynvml, name), branch) for name, branch in FIELD_BRANCHES]
 
@@ -212,8 +223,14 @@ def field_branch(number: int) -> int:
 def field_values(library: SimulatedLibrary, gpu: Gpu, count: Any, values: Any) -> int:
     # Asked once: the description may change, but not within one call.
     branch = library.node.driver.branch
-    for value in referenced(values)[: number_of(count)]:
+    asked = referenced(values)[: number_of(count)]
+    names = [_BY_NUMBER.get(_FIELD.__get__(value)) for value in asked]
+    skips = "C2C_LINK_ERROR_INTR" in names and gpu.c2c is None
+    for value, name in zip(asked, names, strict=True):
+        if skips and name in SKIPPED_WITHOUT_C2C:
+            continue
         _RETURN.__set__(value, _read(branch, gpu, value))
+        _TIME.__set__(value, 1)
     return SUCCESS
 
 

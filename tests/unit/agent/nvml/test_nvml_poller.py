@@ -223,3 +223,11 @@ def test_whatever_calls_fail_the_rest_is_read_and_nothing_is_made_up(errors, nod
         assert set(errors.values()) & {15, 16}
     read = {signal: value for signal, value in values.items() if not isinstance(value, Absent)}
     assert read == {signal: healthy[signal] for signal in read}
+
+
+@on("h200-1")
+def test_fields_that_the_driver_skips_in_a_batch_are_asked_again(sense):
+    values = sense.poll(tier=Tier.MEDIUM)
+    assert values[Signal.C2C_ERRORS] == Absent(3)
+    assert values[Signal.POWER_LIMIT] == values[Signal.POWER_LIMIT_DEFAULT] == 700.0
+    assert sense.poll(tier=Tier.MEDIUM, now=1.0)[Signal.POWER_LIMIT] == 700.0
