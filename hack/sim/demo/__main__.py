@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import signal
 import sys
 import time
@@ -17,11 +16,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from rich.console import Console
-from rich.live import Live
 
-from hack.sim.demo import screen
 from hack.sim.demo.acts import ACTS, NEEDS
 from hack.sim.demo.outcome import Act, Outcome
+from hack.sim.demo.screen import Changes, summary
 from hack.sim.demo.stage import MINIMUM_NODES, MOST_NODES, POLICY_FILE, Stage, sweep
 from rules.text.user_input import CommandParser
 
@@ -138,100 +136,67 @@ async def _run(console: Console, acts: list[Act], *, nodes: int, once: bool) -> 
         console.print(f"review page: {stage.page_url}/", style="bold", soft_wrap=True)
         _print_plugin(console, stage)
         done: dict[str, Outcome] = {}
-        began = time.monotonic()
-        view = Live(console=console, refresh_per_second=4) if console.is_terminal else None
-        with view or contextlib.nullcontext():
-            await _play(stage, acts, done, began, view, console)
-            came_true = all(act.name in done and done[act.name].true for act in acts)
-            if not once:
-                _tell(console, stage, acts, done, came_true=came_true)
-                console.print("the fleet stays up; look around with kubectl, end with Ctrl-C")
-                for later in _unplayed(acts):
-                    console.print(
-                        f"nobody mends what was broken here, so its repair runs out of steps: "
-                        f"hack/demo --scenario {later} plays that, too",
-                        soft_wrap=whole,
-                    )
-                _print_plugin(console, stage)
-                await _stay(stage, acts, done, began, view, console)
-                _tell_logs(console, stage)
-                raise RuntimeError("a program of the demo ended by itself; its log says why")
-            if view is not None:
-                # The last frame and the table say the same.
-                view.update(screen.live(stage, acts, done, began, console), refresh=True)
-        # Below the last frame: whoever comes back to the terminal sees the end of it.
-        _tell(console, stage, acts, done, came_true=came_true)
-        return 0 if came_true else 1
-
-
-def _plugin(stage: Stage) -> str:
-    """What another terminal looks around with. The plugin is installed beside the interpreter, and
-    nowhere else on a first visit.
-    """
-    return (
-        f"export KUBECONFIG={stage.kubeconfig} PATH={Path(sys.executable).parent}:$PATH; "
-        "kubectl gpuward fleet"
-    )
+        changes = Changes(console, stage, time.monotonic())
+        await _play(stage, acts, done, changes, console)
+        came_true = all(act.name in done and done[act.name].true for act in acts)
+        if not came_true:
+            _print_logs(console, stage)
+        summary(console, acts, done)
+        if once:
+            return 0 if came_true else 1
+        console.print("the fleet stays up; look around with kubectl, end with Ctrl-C")
+        for later in _unplayed(acts):
+            console.print(
+                f"nobody mends what was broken here, so its repair runs out of steps: "
+                f"hack/demo --scenario {later} plays that, too",
+                soft_wrap=whole,
+            )
+        _print_plugin(console, stage)
+        await _stay(stage, changes)
+        _print_logs(console, stage)
+        raise RuntimeError("a program of the demo ended by itself; its log says why")
 
 
 def _print_plugin(console: Console, stage: Stage) -> None:
-    """The last line before the view: it stays in sight above that, to be copied."""
-    console.print(_plugin(stage), style="bold", highlight=False, soft_wrap=True)
-
-
-def _tell(
-    console: Console, stage: Stage, acts: list[Act], done: dict[str, Outcome], *, came_true: bool
-) -> None:
-    """The table, at the end also of what explains it."""
-    if not came_true:
-        _tell_logs(console, stage)
-    screen.summary(console, acts, done)
+    """How another terminal looks around. On a first visit the plugin is installed only beside
+    this interpreter.
+    """
+    console.print(
+        f"export KUBECONFIG={stage.kubeconfig} PATH={Path(sys.executable).parent}:$PATH; "
+        "kubectl gpuward fleet",
+        style="bold",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 async def _play(
-    stage: Stage,
-    acts: list[Act],
-    done: dict[str, Outcome],
-    began: float,
-    view: Live | None,
-    console: Console,
+    stage: Stage, acts: list[Act], done: dict[str, Outcome], changes: Changes, console: Console
 ) -> None:
     first = min(act.at_s for act in acts)
 
     async def one(act: Act) -> None:
         await asyncio.sleep(act.at_s - first)
-        if view is None:
-            console.print(f"{time.monotonic() - began:4.0f} s  {act.title}")
+        console.print(f"act: {act.title}", style="bold")
         done[act.name] = await act.play(stage)
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(act)) for act in acts]
         while not all(task.done() for task in tasks):
-            if view is not None:
-                above = _plugin(stage)
-                view.update(screen.live(stage, acts, done, began, console, above=above))
+            changes.print_new()
             await asyncio.sleep(0.25)
 
 
-async def _stay(
-    stage: Stage,
-    acts: list[Act],
-    done: dict[str, Outcome],
-    began: float,
-    view: Live | None,
-    console: Console,
-) -> None:
-    """Until a program ends: people go on with kubectl, and the view shows what comes of it."""
+async def _stay(stage: Stage, changes: Changes) -> None:
+    """Until a program ends: people go on with kubectl and see here what comes of it."""
     programs = [stage.remediator, *(agent.program for agent in stage.agents.values())]
     # A process that ends tells nobody; looking once a second is soon enough.
     while all(program.ended is None for program in programs):
-        if view is not None:
-            above = _plugin(stage)
-            view.update(screen.live(stage, acts, done, began, console, ended=True, above=above))
+        changes.print_new()
         await asyncio.sleep(1.0)
 
 
-def _tell_logs(console: Console, stage: Stage) -> None:
+def _print_logs(console: Console, stage: Stage) -> None:
     console.print("the last lines of the programs' logs:", style="bold")
     programs = [stage.remediator, *(agent.program for agent in stage.agents.values())]
     for program in programs:

@@ -12,18 +12,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
-from rich.console import Console
 
 from hack.sim.demo import stage
 from hack.sim.demo.__main__ import _parser, main
 from hack.sim.demo.acts import ACTS, NEEDS
-from hack.sim.demo.outcome import Outcome
-from hack.sim.demo.screen import live, summary
-from hack.sim.demo.stage import Stage
 from remediator.kubectl.preflight import ADMISSION_POLICIES
 from rules.repair.component import UNKNOWN_POLICY
 
@@ -103,21 +97,6 @@ def test_a_program_ends_with_a_demo_that_is_killed(tmp_path):
         assert parent.stdout.read() == ""
 
 
-def test_walk_the_end_of_all_acts_fits_a_terminal_of_80x24():
-    done = {act.name: Outcome(true=True, text="as promised " * 9, path="here") for act in ACTS}
-    done[ACTS[3].name] = Outcome(true=False, text="it was drained", path="here")
-    terminal = Console(width=80, height=24, force_terminal=True, color_system=None)
-    with terminal.capture() as captured:
-        summary(terminal, list(ACTS), done)
-    lines = captured.get().splitlines()
-    assert len(lines) <= 22
-    assert max(map(len, lines)) <= 80
-    assert sum(line.startswith("ok ") for line in lines) == len(ACTS) - 1
-    at = next(at for at, line in enumerate(lines) if line.startswith("NO "))
-    assert lines[at + 1].startswith("      expected: "), "what failed is told in full"
-    assert "it was drained" in lines[at + 2]
-
-
 @pytest.mark.parametrize("nodes", [stage.MINIMUM_NODES, 24, stage.MOST_NODES])
 def test_no_node_plays_in_two_acts(nodes):
     """What one act breaks must not show in another one's outcome."""
@@ -186,55 +165,3 @@ def test_the_first_start_says_what_it_is_at(tmp_path, code):
     assert "Obtaining file:///somewhere" in done.stderr
     assert (done.returncode, done.stdout) == (1, "")
     assert not (tmp_path / ".venv" / "gpuward.stamp").exists()
-
-
-class _Stage:
-    """What the live view reads of a stage: 24 nodes, some of them in trouble."""
-
-    kubeconfig = "/tmp/gpuward-demo-abcdefgh/kubeconfig"
-
-    def __init__(self, *, said: str) -> None:
-        names = [f"train-{number:04d}" for number in range(24)]
-        self.page_url = "http://127.0.0.1:39413"
-        self.cast = SimpleNamespace(with_agents=tuple(names[:7]))
-        labels = {name: {"gpuward.io/health": "healthy"} for name in names}
-        labels["train-0003"] = {"gpuward.io/health": "unhealthy"}
-        nodes = {
-            name: {"metadata": {"labels": labels[name]}, "spec": {"unschedulable": False}}
-            for name in names
-        }
-        sessions = {
-            name: {"spec": {"nodeName": name}, "status": {"phase": phase, "message": said}}
-            for name, phase in ((names[20], "Draining"), *((n, "Released") for n in names[8:20]))
-        }
-
-        def status(name: str) -> dict[str, str]:
-            found: dict[str, str] = sessions.get(name, {}).get("status", {})
-            return found
-
-        self.ledger = SimpleNamespace(nodes=nodes, sessions=sessions, healths={}, status=status)
-
-
-@pytest.mark.parametrize("ended", [False, True])
-@pytest.mark.parametrize("height", [24, 40, 12])
-def test_walk_the_live_view_fits_the_terminal_with_acts_and_address(
-    height: int, ended: bool
-) -> None:
-    """What did not fit was cut off at the end: the acts, and the line to look around with; after
-    the last act, that it is over and how to end it.
-    """
-    console = Console(width=80, height=height, force_terminal=True)
-    stage = cast("Stage", _Stage(said="Draining since 03:12: blocked by a budget " * 5))
-    done = {ACTS[0].name: Outcome(true=True, text="as promised", path="here")}
-    view = live(stage, list(ACTS), done, 0.0, console, ended=ended)
-    with console.capture() as shown:
-        console.print(view)
-    lines = shown.get().splitlines()
-    assert len(lines) <= height
-    assert "kubectl --kubeconfig" in lines[-1]
-    said = "\n".join(lines)
-    assert "train-0020" in said  # its session is open
-    assert "train-0003" in said  # it is sick
-    assert all(act.name in said for act in ACTS)
-    over = f"1 of {len(ACTS)} acts as expected; the fleet stays up to look around, Ctrl-C ends it"
-    assert (over in said) is ended
