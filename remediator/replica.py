@@ -34,7 +34,6 @@ from remediator.kube.other_apis import ApiGroups, RepairObjects
 from remediator.metrics import Metrics
 from remediator.settings import RemediatorSettings
 from remediator.version import release_version
-from remediator.view.live import HealthReader, LiveSource, reading
 from remediator.view.session_gauges import (
     set_left_alone_gauge,
     set_record_gauges,
@@ -42,7 +41,7 @@ from remediator.view.session_gauges import (
     set_word_gauges,
 )
 from remediator.view.shapes import ReplicaShown
-from remediator.view.state import GroupKeys
+from remediator.view.state import GroupKeys, HealthReader, LiveSource, reading
 from remediator.world import Edge, World
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.quarantine import NOT_MARKED_YET

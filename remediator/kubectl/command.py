@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
-from remediator.view.times import NONE
+from rules.api.timestamps import NONE
 from rules.catalog.data_file import data_file
 from rules.text.printable import padded, printable, width_of
 

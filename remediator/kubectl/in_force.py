@@ -15,14 +15,13 @@ from remediator.kube.resources import REMEDIATOR_SELECTOR
 from remediator.kubectl.cluster import NOT_ENDED, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.view.people import resume_command
-from remediator.view.times import age, span
 from rules.api.names import COMPONENT_REMEDIATOR, LABEL_OPT_OUT
 from rules.api.nodes import WELL, LeaderStatus, LeaseView, NodeView, leader_status
 from rules.api.object_name import api_path, is_object_name
 from rules.api.quarantine import Mode
 from rules.api.selectors import parse_selector
 from rules.api.sentences import some
-from rules.api.timestamps import parse_time, utc
+from rules.api.timestamps import age, parse_time, span, utc
 from rules.policy.policy import Policy, UnreadPolicy, by_accident, shadow_of
 from rules.session.observation import opted_out, pause_covers
 from rules.session.owners import working_owner

@@ -14,11 +14,11 @@ from remediator.kubectl.in_force import policy_of
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why_causes import named_faults
 from remediator.view.people import HELD
-from remediator.view.times import span
 from rules.api.health import plain
 from rules.api.mark import cordon_stays, marked
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import Cause, Mode, Phase
+from rules.api.timestamps import span
 from rules.catalog.reason import Level
 from rules.fleet.budget import BudgetBook
 from rules.fleet.turns import budget_book, over_budget

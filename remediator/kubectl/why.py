@@ -35,7 +35,6 @@ from remediator.kubectl.why_node import (
 from remediator.view.explanation import blockers, next_step
 from remediator.view.people import MUSTS, node_acts, taking_out
 from remediator.view.shapes import Blocker
-from remediator.view.times import age
 from rules.api.gpu_record import faults_said
 from rules.api.health import plain
 from rules.api.mark import marked, read_note
@@ -45,7 +44,7 @@ from rules.api.object_name import api_path
 from rules.api.pods import PodView
 from rules.api.quarantine import Phase, TimelineEntry, pods_of
 from rules.api.sentences import let_go_by, some, these
-from rules.api.timestamps import parse_time, utc, utc_of
+from rules.api.timestamps import age, parse_time, utc, utc_of
 from rules.catalog.why_not import WhyNot, runbook
 from rules.drain.fate import LeftBy
 from rules.policy.policy import Policy

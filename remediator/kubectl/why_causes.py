@@ -8,7 +8,6 @@ from typing import Final
 
 from remediator.kubectl.command import quoted
 from remediator.kubectl.node_look import NodeLook
-from remediator.view.times import age
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.names import (
     ANNOTATION_FABRIC_MODE,
@@ -16,7 +15,7 @@ from rules.api.names import (
 )
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause
-from rules.api.timestamps import parse_time
+from rules.api.timestamps import age, parse_time
 from rules.catalog.explanations import closes, device_at, repair, repair_command
 from rules.catalog.reason import Action, Severity
 from rules.catalog.why_not import WhyNot

@@ -10,13 +10,12 @@ from remediator.kube.resources import AGENT_SELECTOR
 from remediator.kubectl.node_look import NodeLook, has_gpus
 from remediator.kubectl.why_causes import disagreement
 from remediator.view.people import clock_said, degraded_of, pause_lines, resume_command
-from remediator.view.times import age, span
 from rules.api import names
 from rules.api.health import MAX_GPUS, SourceStatus, said_count
 from rules.api.mark import cordon_stays, read_note
 from rules.api.nodes import FreshNode, QuarantineView
 from rules.api.sentences import some
-from rules.api.timestamps import parse_time, utc, utc_of
+from rules.api.timestamps import age, parse_time, span, utc, utc_of
 from rules.catalog.reason import Severity
 from rules.catalog.why_not import WhyNot
 from rules.fleet.node_health import UNKNOWN

@@ -25,11 +25,10 @@ from remediator.view import shapes
 from remediator.view.fleet_view import MAX_GPUS
 from remediator.view.node_view import lasted
 from remediator.view.people import degraded_of
-from remediator.view.times import age, duration
 from rules.api.object_name import is_object_name
 from rules.api.quarantine import DrainStatus
 from rules.api.sentences import let_go_by, still_leaving
-from rules.api.timestamps import parse_time, utc_of
+from rules.api.timestamps import age, parse_time, span, utc_of
 from rules.catalog.explanations import places
 from rules.text.printable import count, printable
 
@@ -221,11 +220,11 @@ _ENVIRONMENT: Final = Environment(
 _ENVIRONMENT.filters |= {
     "age": age, "broken": broken, "commands": commands,
     "degraded": degraded_of, "described": described,
-    "drain_progress": drain_progress, "duration": duration, "headline": headline,
+    "drain_progress": drain_progress, "headline": headline,
     "kind": lambda word: _KIND_OF.get(word, "dim"), "lasted": lasted, "let_go_by": let_go_by,
     "not_first": _not_first, "number": "{:,}".format,
     "path": functools.partial(quote, safe=""), "runbook": runbook_of, "sentence": sentence,
-    "spelled": lambda word: _SPELLED.get(word, word), "square_class": square_class,
+    "span": span, "spelled": lambda word: _SPELLED.get(word, word), "square_class": square_class,
     "squares": squares, "utc": utc_of,
 }  # fmt: skip
 _ENVIRONMENT.globals |= {"count": count, "identifier": identifier, "places": places}

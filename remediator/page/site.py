@@ -25,10 +25,9 @@ from aiohttp import web
 from remediator.page.rendering import render, render_page, runbook_html, runbook_title
 from remediator.page.server import ListenError, Served, parse_listen, start_server
 from remediator.view.fleet_view import fleet_page, history_page, search
-from remediator.view.live import PageSource
 from remediator.view.node_view import node_page
 from remediator.view.shapes import FleetFilter, FleetPage, HistoryPage, NodePage, ProblemShown
-from remediator.view.state import PageState
+from remediator.view.state import PageSource, PageState
 
 _LOG = structlog.get_logger()
 OFF = "off"

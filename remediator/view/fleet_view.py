@@ -1,33 +1,32 @@
 """The pages of the fleet: nodes, counts, budgets, breaker, pauses and open sessions; and what
-sessions show over time: per week, by reason, time to drain, repeat offenders. Pure.
+sessions and records show over time: per week, by reason, repeat offenders. Pure.
 """
 
 from __future__ import annotations
 
 import datetime
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from remediator.view import shapes
 from remediator.view.people import mark_stays, pause_scope
-from remediator.view.session_view import gpu_ids, identity, session_row
-from remediator.view.shapes import Bar, DrainTimes, HistoryPage, Repeated
+from remediator.view.session_view import session_row
+from remediator.view.shapes import Bar, HistoryPage
 from remediator.view.state import PageState
+from rules.api.gpu_record import faults_said, is_repeat_offender
 from rules.api.health import HealthStatus
 from rules.api.names import LABEL_GPUS, LABEL_GPUS_HEALTHY
 from rules.api.nodes import NodeView, QuarantineView
-from rules.api.quarantine import Phase, gravest_reason
+from rules.api.quarantine import gravest_reason
 from rules.api.timestamps import parse_time
 from rules.catalog.reason import severity_rank
 from rules.fleet.node_health import silent_together
 from rules.session.observation import is_open, pause_over
-from rules.session.status import is_true
 
 _WEEKS: Final = 12
 _TOP: Final = 20
 _LATEST: Final = 100
-_REPEATED: Final = 2
 _DAY: Final = datetime.timedelta(days=1)
 MAX_GPUS = 64
 """More GPUs than this are not drawn in one node; the count is still shown."""
@@ -230,25 +229,13 @@ def history_page(state: PageState) -> HistoryPage:
     )
     ended = [session_row(session) for session in sessions if not is_open(session)]
     ended.sort(key=lambda row: (-(parse_time(row.phase_since) or 0.0), row.name))
-    by_node: defaultdict[str, list[QuarantineView]] = defaultdict(list)
-    by_gpu: defaultdict[str, list[QuarantineView]] = defaultdict(list)
-    for session in sessions:
-        by_node[session.spec.node_name].append(session)
-        for uuid in gpu_ids(session):
-            by_gpu[uuid].append(session)
     return HistoryPage(
         replica=state.replica,
         sessions=len(sessions),
         ended=len(ended),
         weeks=weeks(sessions, state.now),
         reasons=tuple(Bar(name=r, sessions=n) for r, n in _reasons(sessions)[:_TOP]),
-        drain_times=drain_times(sessions),
-        nodes=_most_repeated(_repeated(node, its) for node, its in by_node.items()),
-        gpus=_most_repeated(
-            _repeated(uuid, its, identity(uuid, reversed(its), state).serial)
-            for uuid, its in by_gpu.items()
-            if len(its) >= _REPEATED
-        ),
+        offenders=tuple(_offenders(state)),
         latest=tuple(ended[:_LATEST]),
     )
 
@@ -265,48 +252,16 @@ def _monday(at: float) -> datetime.date:
     return day - _DAY * day.weekday()
 
 
-def drain_times(sessions: Iterable[QuarantineView]) -> DrainTimes:
-    """How long finished drains took."""
-    took = sorted(s for s in map(drain_seconds, sessions) if s is not None)
-    return DrainTimes(
-        drains=len(took),
-        median_seconds=_quantile(took, 0.5),
-        p90_seconds=_quantile(took, 0.9),
-        longest_seconds=int(took[-1]) if took else 0,
-    )
-
-
-def drain_seconds(session: QuarantineView) -> float | None:
-    """From the first drain pass to Quarantined; None while it runs or where there was no drain."""
-    begun = parse_time(session.status.drain.started_at) if session.status.drain else None
-    for entry in session.status.timeline:
-        ended = parse_time(entry.at) if entry.step == Phase.QUARANTINED else None
-        if begun is not None and ended is not None and ended >= begun:
-            return ended - begun
-    return None
-
-
-def _quantile(ordered: list[float], share: float) -> int:
-    """The smallest value that at least that share does not exceed."""
-    rank = int(-(-len(ordered) * share // 1))
-    return int(ordered[max(0, rank - 1)]) if ordered else 0
-
-
-def _repeated(name: str, its: Sequence[QuarantineView], serial: str = "") -> Repeated:
-    return Repeated(
-        name=name,
-        serial=serial,
-        nodes=tuple(dict.fromkeys(session.spec.node_name for session in its)),
-        sessions=len(its),
-        last_opened=its[-1].metadata.creation_timestamp,
-        reasons=tuple(reason for reason, _ in _reasons(its)[:4]),
-        replace=any(is_open(s) and is_true(s.status, "Replace") for s in its),
-    )
-
-
-def _most_repeated(found: Iterable[Repeated]) -> tuple[Repeated, ...]:
-    several = (one for one in found if one.sessions >= _REPEATED)
-    return tuple(sorted(several, key=lambda o: (not o.replace, -o.sessions, o.name))[:_TOP])
+def _offenders(state: PageState) -> Iterator[shapes.RepeatOffender]:
+    for _, record in sorted(state.snapshot.records.items()):
+        status = record.status
+        if not record.doubt and is_repeat_offender(status, state.now):
+            yield shapes.RepeatOffender(
+                name=status.called,
+                serial=status.serial,
+                node=status.node,
+                faults=faults_said(status, state.now),
+            )
 
 
 def _reasons(sessions: Iterable[QuarantineView]) -> list[tuple[str, int]]:

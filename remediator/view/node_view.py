@@ -9,21 +9,20 @@ from enum import StrEnum
 from typing import Final
 
 from remediator.view.fleet_view import node_row
-from remediator.view.people import acts_on, clock_said, pause_scope
+from remediator.view.people import clock_said, decided, node_acts, pause_scope, taking_out
 from remediator.view.session_view import session_detail
-from remediator.view.shapes import NodeMark, NodePage, TimelineItem
+from remediator.view.shapes import NodeMark, NodePage, PersonsAct, TimelineItem
 from remediator.view.state import PageState
-from remediator.view.times import span
 from rules.api.gpu_record import faults_said, is_repeat_offender
 from rules.api.health import HealthStatus
-from rules.api.mark import read_note
+from rules.api.mark import marked, read_note
 from rules.api.names import ANNOTATION_HOLD, TAINT_QUARANTINE
 from rules.api.nodes import NodeView, QuarantineView
-from rules.api.quarantine import Phase, TimelineEntry
-from rules.api.timestamps import format_time, parse_time
+from rules.api.quarantine import Mode, Phase, TimelineEntry
+from rules.api.timestamps import format_time, parse_time, span
 from rules.catalog.explanations import places
 from rules.fleet.node_health import UNKNOWN
-from rules.session.causes import DELETED_BY
+from rules.session.causes import DELETED_BY, sight_of
 from rules.session.halts import opt_out_unheard
 from rules.session.observation import is_open, opted_out, pause_covers
 from rules.session.owners import failed_owner
@@ -221,6 +220,23 @@ def node_page(name: str, state: PageState) -> NodePage | None:
         timeline=tuple(happened[-SHOWN_ITEMS:]),
         earlier=max(0, len(happened) - SHOWN_ITEMS),
     )
+
+
+def acts_on(name: str, state: PageState) -> tuple[PersonsAct, ...]:
+    """What a person can do about the node (`node_acts`), and for a node in service what takes it
+    out; nothing of a node that is gone: whatever was written for it would change nothing.
+    """
+    snapshot = state.snapshot
+    node = snapshot.nodes.get(name)
+    if node is None:
+        return ()
+    session = state.open_session(name)
+    pauses = [pause for pause in snapshot.pauses.values() if pause_covers(pause, node, state.now)]
+    people = decided(node, session, pauses, state.now)
+    found = node_acts(name, session, sight_of(node, snapshot), people=people, pauses=pauses)
+    if session is not None or marked(node):
+        return found
+    return (*taking_out(name, people, shadow=snapshot.policy.mode == Mode.SHADOW), *found)
 
 
 def _marks(node: NodeView) -> Iterator[NodeMark]:

@@ -8,33 +8,28 @@ something as things stand.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from remediator.view.shapes import PersonsAct
-from remediator.view.times import age, span
 from rules.api.health import HealthStatus, IncidentStatus
-from rules.api.mark import marked
 from rules.api.metadata import LabelSelector
 from rules.api.names import ANNOTATION_HOLD, LABEL_OPT_OUT
 from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
 from rules.api.quarantine import Cause, Condition, Mode, Phase
 from rules.api.selectors import spelled
 from rules.api.sentences import some
-from rules.api.timestamps import utc_of
+from rules.api.timestamps import age, span, utc_of
 from rules.catalog.reason import ClosesKind, Level
 from rules.catalog.why_not import WhyNot
 from rules.fleet.node_health import apart_s
 from rules.repair.ladder import Step
-from rules.session.causes import DETECTOR, CauseSight, level_in_effect, open_causes, sight_of
+from rules.session.causes import DETECTOR, CauseSight, level_in_effect, open_causes
 from rules.session.observation import is_open, opted_out, pause_covers, pause_doubt, pause_over
 from rules.session.repair.ladder import taken_in, unfit
 from rules.session.status import PROPOSED, blocked_by, condition, is_true
 from rules.text.printable import printable
-
-if TYPE_CHECKING:  # the rules of the fleet, which commands do not wait for
-    from remediator.view.state import PageState
 
 HELD, PAUSED, OPTED_OUT = "held", "paused", "opted out"
 MUST_APPROVE, MUST_ACT, MUST_RELEASE = "must approve", "must act", "must release"
@@ -221,23 +216,6 @@ def node_acts(
         for pause in sorted(pauses, key=lambda one: one.metadata.name)
     ]
     return tuple(found)
-
-
-def acts_on(name: str, state: PageState) -> tuple[PersonsAct, ...]:
-    """The same as the page sees it, and for a node in service what takes it out; nothing of a node
-    that is gone: whatever was written for it would change nothing.
-    """
-    snapshot = state.snapshot
-    node = snapshot.nodes.get(name)
-    if node is None:
-        return ()
-    session = state.open_session(name)
-    pauses = [pause for pause in snapshot.pauses.values() if pause_covers(pause, node, state.now)]
-    people = decided(node, session, pauses, state.now)
-    found = node_acts(name, session, sight_of(node, snapshot), people=people, pauses=pauses)
-    if session is not None or marked(node):
-        return found
-    return (*taking_out(name, people, shadow=snapshot.policy.mode == Mode.SHADOW), *found)
 
 
 def resume_command(pauses: Iterable[PauseView]) -> str:

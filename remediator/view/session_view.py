@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from remediator.view import shapes
@@ -74,7 +74,7 @@ def session_detail(session: QuarantineView, state: PageState) -> shapes.SessionD
         repair_asked=spec.repair,
         causes=spec.causes,
         conditions=status.conditions,
-        gpus=tuple(identity(uuid, [session], state) for uuid in gpu_ids(session)),
+        gpus=tuple(_identity(uuid, session, state) for uuid in _gpu_ids(session)),
         evidence=_evidence(session, state),
         drain=status.drain,
         validation=status.validation,
@@ -124,37 +124,34 @@ def _kept(one: Mapping[str, Any]) -> shapes.IncidentEvidence:
     """Evidence is free-form in the object: whatever is in it is read as text or left out."""
     lines = one.get("evidence")
     return shapes.IncidentEvidence(
-        reason=text_of(one.get("reason")),
-        severity=text_of(one.get("severity")),
-        first_seen=text_of(one.get("firstSeen")),
-        recommended_action=text_of(one.get("recommendedAction")),
-        lines=tuple(map(text_of, lines[:_MOST_LINES])) if isinstance(lines, list) else (),
+        reason=_text_of(one.get("reason")),
+        severity=_text_of(one.get("severity")),
+        first_seen=_text_of(one.get("firstSeen")),
+        recommended_action=_text_of(one.get("recommendedAction")),
+        lines=tuple(map(_text_of, lines[:_MOST_LINES])) if isinstance(lines, list) else (),
     )
 
 
-def text_of(value: object) -> str:
+def _text_of(value: object) -> str:
     """A text of free-form evidence, bounded; "" for what is none."""
     return value[:_MOST_CHARS] if isinstance(value, str) else ""
 
 
-def gpu_ids(session: QuarantineView) -> tuple[str, ...]:
+def _gpu_ids(session: QuarantineView) -> tuple[str, ...]:
     """UUIDs that the session's evidence names."""
     named = session.status.evidence.get("gpus")
     listed = named[:_MOST_GPUS] if isinstance(named, list) else []
-    return tuple(text_of(one) for one in listed if isinstance(one, str))
+    return tuple(_text_of(one) for one in listed if isinstance(one, str))
 
 
-def identity(
-    uuid: str, sessions: Iterable[QuarantineView], state: PageState
-) -> shapes.GpuIdentity:
-    """A GPU that these sessions name, by the health objects of their nodes; a record knows the
-    serial number of one that none of them lists any more.
+def _identity(uuid: str, session: QuarantineView, state: PageState) -> shapes.GpuIdentity:
+    """A GPU that the session names, by the health object of its node; a record knows the serial
+    number of one that is not listed there any more.
     """
-    for name in {session.spec.node_name: None for session in sessions}:
-        health = state.known(name)
-        for gpu in health.status.gpus if health is not None else ():
-            if gpu.uuid == uuid and gpu.serial:
-                return shapes.GpuIdentity(uuid=uuid, serial=gpu.serial, index=gpu.index)
+    health = state.known(session.spec.node_name)
+    for gpu in health.status.gpus if health is not None else ():
+        if gpu.uuid == uuid and gpu.serial:
+            return shapes.GpuIdentity(uuid=uuid, serial=gpu.serial, index=gpu.index)
     record = state.snapshot.records.get(gpu_record_name(uuid))
     serial = record.status.serial if record is not None and not record.doubt else ""
     return shapes.GpuIdentity(uuid=uuid, serial=serial, index=-1)

@@ -319,27 +319,16 @@ class Bar(Shown, frozen=True, kw_only=True):
     sessions: int
 
 
-class DrainTimes(Shown, frozen=True, kw_only=True):
-    """How long drains took, from the first pass to Quarantined."""
-
-    drains: int
-    median_seconds: int
-    p90_seconds: int
-    longest_seconds: int
-
-
-class Repeated(Shown, frozen=True, kw_only=True):
-    """A node with several sessions, or a GPU that several sessions name."""
+class RepeatOffender(Shown, frozen=True, kw_only=True):
+    """A GPU or node whose GPURecord says that it failed again and again."""
 
     name: str
-    """The node, or the GPU's UUID."""
-    serial: str = ""
-    nodes: tuple[str, ...]
-    sessions: int
-    last_opened: str
-    reasons: tuple[str, ...]
-    replace: bool
-    """An open session of it asks to replace the part instead of repairing it again."""
+    serial: str
+    """"" of a node, and where it is not known."""
+    node: str
+    """Where it was seen last."""
+    faults: str
+    """How many in how long, one sentence."""
 
 
 class HistoryPage(Shown, frozen=True, kw_only=True):
@@ -352,8 +341,6 @@ class HistoryPage(Shown, frozen=True, kw_only=True):
     ended: int
     weeks: tuple[Bar, ...]
     reasons: tuple[Bar, ...]
-    drain_times: DrainTimes
-    nodes: tuple[Repeated, ...]
-    gpus: tuple[Repeated, ...]
+    offenders: tuple[RepeatOffender, ...]
     latest: tuple[SessionRow, ...]
     """Sessions that ended last, at most 100."""

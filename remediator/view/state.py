@@ -1,20 +1,31 @@
-"""What every page starts from: the fleet at one moment and the fleet rules' judgement of it. Pure.
+"""What every page starts from: the fleet at one moment and the fleet rules' judgement of it, made
+from this replica's own caches; and single reads of health objects.
 
-`live` makes it from the remediator's caches; tests make it from values.
+Every replica serves, leading or not. A state is made at most every two seconds however many look,
+and only while somebody looks.
 """
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
+from remediator.kube.answer import ApiError
+from remediator.kube.api import Api
+from remediator.kube.clock import Clock
+from remediator.kube.resources import HEALTHS
 from remediator.view.shapes import ReplicaShown
 from rules.api.nodes import AgentPod, HealthView, NodeView, QuarantineView
-from rules.fleet.common_cause import CommonCause, label_named
+from rules.api.object_name import api_path
+from rules.fleet.common_cause import CommonCause, common_causes, label_named
+from rules.fleet.memory import FleetMemory
 from rules.fleet.node_health import HealthNow, health_now, health_unread
-from rules.fleet.turns import FleetVerdict
+from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.session.observation import is_open
 from rules.session.snapshot import FleetSnapshot
 
@@ -125,3 +136,136 @@ def sessions_by_node(
     for session in sorted(sessions.values(), key=lambda s: (s.metadata.created_at, s.name)):
         found[session.spec.node_name] = (*found.get(session.spec.node_name, ()), session)
     return found
+
+
+KEPT_S: Final = 2.0
+HEALTH_KEPT_S: Final = 20.0
+_MOST_KEPT: Final = 64
+_PER_SECOND: Final = 2.0
+_BURST: Final = 10.0
+
+
+class PageSource(Protocol):
+    """Where the site takes what it shows."""
+
+    async def state(self) -> PageState:
+        """The fleet now; the same object while it is new enough."""
+        ...
+
+    async def health(self, node: str) -> HealthView | None:
+        """The health of a node that the state has none of; None where it is not at hand."""
+        ...
+
+
+class HealthReader:
+    """Reads the health of healthy nodes, which no watch brings: one GET when somebody opens the
+    page of one, kept for a while, and so few in a second that no visitor loads the API server.
+    """
+
+    def __init__(self, read: Callable[[str], Awaitable[HealthView | None]], clock: Clock) -> None:
+        self._read = read
+        self._clock = clock
+        self._kept: OrderedDict[str, tuple[float, HealthView | None]] = OrderedDict()
+        self._tokens = _BURST
+        self._filled_at = clock.elapsed()
+
+    async def health(self, node: str) -> HealthView | None:
+        """At most 20 s old; the last known one when reads are too many."""
+        now = self._clock.elapsed()
+        at, known = self._kept.get(node, (float("-inf"), None))
+        self._tokens = min(_BURST, self._tokens + (now - self._filled_at) * _PER_SECOND)
+        self._filled_at = now
+        if now - at < HEALTH_KEPT_S or self._tokens < 1:
+            return known
+        self._tokens -= 1
+        # Kept before the answer comes, so that a second visitor does not ask again.
+        self._keep(node, now, known)
+        found = await self._read(node)
+        self._keep(node, now, found)
+        return found
+
+    def _keep(self, node: str, at: float, health: HealthView | None) -> None:
+        self._kept[node] = (at, health)
+        self._kept.move_to_end(node)
+        while len(self._kept) > _MOST_KEPT:
+            self._kept.popitem(last=False)
+
+
+def reading(api: Api) -> Callable[[str], Awaitable[HealthView | None]]:
+    """Reads through the remediator's one transport; None where there is none, or no answer."""
+
+    async def read(node: str) -> HealthView | None:
+        try:
+            return await api.get(api_path(HEALTHS, node), HealthView)
+        except ApiError:
+            return None
+
+    return read
+
+
+class LiveSource:
+    """The pages' source in a running remediator."""
+
+    def __init__(
+        self,
+        snapshot: Callable[[], FleetSnapshot],
+        replica: Callable[[FleetSnapshot], ReplicaShown],
+        clock: Clock,
+        reader: HealthReader,
+        keys: GroupKeys,
+    ) -> None:
+        self._snapshot = snapshot
+        self._replica = replica
+        self._clock = clock
+        self._reader = reader
+        self._keys = keys
+        self._memory = FleetMemory()
+        self._made: PageState | None = None
+        self._made_at = float("-inf")
+        self._making = asyncio.Lock()
+
+    async def state(self) -> PageState:
+        """The fleet now, at most two seconds old."""
+        async with self._making:
+            if self._made is None or self._clock.elapsed() - self._made_at >= KEPT_S:
+                # Copied before the first await: the caches go on, the page is of one moment.
+                snapshot = _copied(self._snapshot())
+                replica = self._replica(snapshot)
+                self._made = await asyncio.to_thread(self._judged, snapshot, replica)
+                self._made_at = self._clock.elapsed()
+            return self._made
+
+    async def health(self, node: str) -> HealthView | None:
+        """The health of a healthy node, read when somebody looks at it."""
+        return await self._reader.health(node)
+
+    def _judged(self, snapshot: FleetSnapshot, replica: ReplicaShown) -> PageState:
+        # A standby replica shows the same as the leader because it judges the same objects. A
+        # judgement that fails leaves nothing half remembered.
+        memory, self._memory = self._memory, FleetMemory()
+        verdict = judge_fleet(snapshot, memory)
+        self._memory = memory
+        return PageState(
+            snapshot=snapshot,
+            replica=replica,
+            verdict=verdict,
+            common=common_causes(memory.census.labels, snapshot.healths),
+            keys=self._keys,
+            by_node=sessions_by_node(snapshot.quarantines),
+        )
+
+
+def _copied(snapshot: FleetSnapshot) -> FleetSnapshot:
+    """With maps of its own; the views in them never change."""
+    return dataclasses.replace(
+        snapshot,
+        nodes=dict(snapshot.nodes),
+        healths=dict(snapshot.healths),
+        quarantines=dict(snapshot.quarantines),
+        counting=dict(snapshot.counted),
+        records=dict(snapshot.records),
+        pauses=dict(snapshot.pauses),
+        agents=dict(snapshot.agents),
+        maintenance_leases=dict(snapshot.maintenance_leases),
+        gangs=dict(snapshot.gangs),
+    )

@@ -69,6 +69,24 @@ def utc_of(text: str, *, seconds: bool = False) -> str:
     return text if at is None else utc(at, seconds=seconds)
 
 
+NONE: Final = "<none>"
+
+
+def age(since: str | None, now: float) -> str:
+    """`42s`, `14m`, `3h`, `5d` since an RFC 3339 time; `<none>` where there is none."""
+    at = parse_time(since or "")
+    return NONE if at is None else span(now - at)
+
+
+def span(seconds: float) -> str:
+    """A length of time in one unit, as kubectl writes ages."""
+    whole = max(0, int(seconds))
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if whole >= 2 * size:
+            return f"{whole // size}{unit}"
+    return f"{whole}s"
+
+
 _MOST: Final = 16
 """Doublings: far above every limit in use, and no number overflows however long it goes on."""
 

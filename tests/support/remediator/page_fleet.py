@@ -118,10 +118,7 @@ def session(
 ) -> QuarantineView:
     reason = changes.pop("reason", "Xid79GPUFallenOffBus")
     line = changes.pop("line", XID_79)
-    took_s = changes.pop("took_s", None)
     timeline = [TimelineEntry(at=ago(opened_s), step="Marked", message="marked", by="gpuward")]
-    if took_s is not None:
-        timeline.append(TimelineEntry(at=ago(opened_s - took_s), step="Quarantined", by="gpuward"))
     status = QuarantineStatus(
         mode="Enforce",
         phase=phase,

@@ -120,7 +120,7 @@ def busy() -> PageState:
         [
             blocked_session("b-1", "b"), repaired(), waits("w", 300), waits("x", 7200),
             session("s-1", "s", "Marked", mode="Shadow"),
-            session("h-0", "h", "Released", opened_s=900_000, took_s=20),
+            session("h-0", "h", "Released", opened_s=900_000),
             session("h-1", "h", "Cancelled", opened_s=90_000, gpus=["GPU-b-3"]),
             session("g-0", "gone", "NodeGone", opened_s=80_000),
         ],

@@ -32,7 +32,7 @@ def fleet() -> PageState:
         [
             blocked_session("b-1", "b"),
             session("c-1", "c", "Pending", mode="Shadow"),
-            session("a-0", "a", "Released", opened_s=90_000, took_s=30),
+            session("a-0", "a", "Released", opened_s=90_000),
             session("a-1", "a", "Cancelled", opened_s=80_000),
         ],
         [verdict("b")],
@@ -58,7 +58,7 @@ async def client(source: FixedSource) -> AsyncIterator[Client]:
         pytest.param("/", "2 open sessions, 1 needs operator action", id="fleet"),
         pytest.param("/?health=unhealthy&phase=Draining", "1 node of 3", id="filtered"),
         pytest.param("/nodes/b", "add a replica or relax the PDB", id="node"),
-        pytest.param("/history", "Repeat offenders by GPU", id="history"),
+        pytest.param("/history", "Repeat offenders", id="history"),
         pytest.param("/docs/runbooks/blocked/Budget.md", "Blocked: Budget", id="runbook"),
     ],
 )

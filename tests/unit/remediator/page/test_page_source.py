@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from remediator.page.site import serve_page
-from remediator.view.live import HEALTH_KEPT_S, KEPT_S, HealthReader, LiveSource
 from remediator.view.shapes import ReplicaShown
-from remediator.view.state import GroupKeys
+from remediator.view.state import HEALTH_KEPT_S, KEPT_S, GroupKeys, HealthReader, LiveSource
 from rules.api.nodes import HealthView
 from rules.policy.policy import Policy
 from rules.session.snapshot import FleetSnapshot
