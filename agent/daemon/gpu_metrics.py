@@ -19,7 +19,7 @@ from rules.catalog.signals import Signal
 from rules.judge.facts.checks import LINKS_UP
 from rules.judge.health_status import Assessment, Health
 from rules.judge.observation import Value
-from rules.judge.present import gone_from_pci, links_by_design, present_values
+from rules.judge.present import links_by_design, present_values
 from rules.judge.state import GpuView, NodeState
 
 
@@ -120,7 +120,6 @@ def gpu_metrics(state: NodeState, verdict: Assessment, *, full: bool) -> Iterato
     """Every metric that is about one GPU, its incidents and Xids apart."""
     yield from _who_and_how(state, verdict, full=full)
     yield from _signals(state, full=full)
-    yield _aer(state, full=full)
 
 
 def _who_and_how(state: NodeState, verdict: Assessment, *, full: bool) -> Iterator[Metric]:
@@ -239,19 +238,3 @@ def _nvlink_counts(
     used = _used_links(state, view)
     expected = len(used) if used is not None else sum(link is not None for link in states)
     return (expected, sum(link in LINKS_UP for link in states)) if expected else ()
-
-
-def _aer(state: NodeState, *, full: bool) -> Metric:
-    errors = CounterMetricFamily(
-        "gpuward_pcie_aer_errors",
-        "PCIe errors that the kernel counted on the GPU since it found it, by kind.",
-        labels=[*GPU_LABELS, "kind"],
-    )
-    for view in state.gpus.values():
-        if view.aer is None or gone_from_pci(state, view.pci, since=0.0):
-            continue
-        for kind in ("correctable", "nonfatal", "fatal"):
-            count = getattr(view.aer, kind)
-            if count is not None and (full or count):
-                errors.add_metric([*gpu_labels(view), kind], count)
-    return errors

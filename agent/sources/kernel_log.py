@@ -1,7 +1,7 @@
 """Opens the kernel log the way the configuration says, and says how it went.
 
 The main loop owns the reader this returns. Choosing and falling back happen here; reading happens
-in `kernel_log.device`, `kernel_log.file` and `kernel_log.ring`.
+in `kmsg` and `kernel_ring`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import msgspec
 
 from agent.sources.kernel_record import MAX_RECORD_BYTES, Sieve, Sink, parse_record
 from agent.sources.kernel_ring import KernelRing, read_ring
-from agent.sources.kmsg_device import KmsgDevice
-from agent.sources.kmsg_file import KmsgFile
+from agent.sources.kmsg import KmsgDevice, KmsgFile
 from rules.judge.evidence import KernelMessage
 from rules.judge.observation import SourceState
 from rules.kernel_log.stamps import stamp_of

@@ -9,16 +9,16 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from agent.sources.host import host_identity, host_seen
-from agent.sources.sysfs import aer_counters, is_exhausted, pci_functions
+from agent.sources.sysfs import is_exhausted, pci_functions
 from rules.judge import observation as facts
 
-MachineFact = facts.PciSeen | facts.AerSeen | facts.HostSeen | facts.SourceChanged
+MachineFact = facts.PciSeen | facts.HostSeen | facts.SourceChanged
 
 LOOK_EVERY_S = 15.0
 """Presence is in the fastest tier: a GPU that left the bus without a word is noticed in this time.
@@ -38,13 +38,11 @@ class Machine(NamedTuple):
     """Where the bus and the host are read."""
 
     functions: Callable[[], tuple[facts.PciFunction, ...]]
-    aer: Callable[[Iterable[facts.PciFunction]], tuple[facts.AerCounters, ...]] = lambda _: ()
-    """A machine without these counters is the usual one: kernels and bridges must support them."""
     host: Callable[[float], facts.HostSeen] = host_seen
     """Given the wall time."""
 
 
-REAL = Machine(functions=pci_functions, aer=aer_counters)
+REAL = Machine(functions=pci_functions)
 
 
 def simulated(path: str) -> Machine:
@@ -110,9 +108,6 @@ class MachineSense:
         try:
             functions = self._machine.functions()
             self._put(facts.PciSeen(at=self._wall(), functions=functions))
-            counters = self._machine.aer(functions) if slow else ()
-            if counters:
-                self._put(facts.AerSeen(at=self._wall(), functions=counters))
             self._say(facts.SourceName.PCI, facts.SourceState.UP, "")
         except (OSError, ValueError) as error:
             if is_exhausted(error):

@@ -1,4 +1,4 @@
-"""Read sysfs and /dev: PCI functions and their errors, device files, network ports.
+"""Read sysfs and /dev: PCI functions, device files, network ports.
 
 Called by `agent.sources.machine`. Reads only, bounded; a configuration space
 is read and never written. A GPU that left the bus answers all ones there, whatever the driver
@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 from rules.judge.observation import (
     GPU_CLASSES,
     NVIDIA_VENDOR,
     NVSWITCH_CLASS,
-    AerCounters,
     NetworkPort,
     PciFunction,
 )
@@ -99,52 +97,6 @@ def _config_space_ok(device: Path) -> bool | None:
     except OSError:
         return None
     return None if len(start) < 4 else start != b"\xff\xff\xff\xff"
-
-
-PAGE_BYTES = 4096
-"""sysfs never gives more than a page."""
-
-TOTAL = "TOTAL_ERR_"
-"""How the line with the sum begins. Source: Linux ABI, sysfs-bus-pci-devices-aer_stats."""
-
-
-def aer_counters(
-    functions: Iterable[PciFunction], root: Path = PCI_DEVICES
-) -> tuple[AerCounters, ...]:
-    """The counters of those functions that are GPUs; one without any is left out."""
-    found = []
-    for function in functions:
-        if function.device_class not in GPU_CLASSES:
-            continue
-        device = root / function.address
-        correctable = _total(device / "aer_dev_correctable")
-        nonfatal = _total(device / "aer_dev_nonfatal")
-        fatal = _total(device / "aer_dev_fatal")
-        if correctable is nonfatal is fatal is None:
-            continue
-        found.append(
-            AerCounters(
-                address=function.address,
-                correctable=correctable,
-                nonfatal=nonfatal,
-                fatal=fatal,
-            )
-        )
-    return tuple(found)
-
-
-def _total(path: Path) -> int | None:
-    try:
-        with path.open("rb") as file:
-            lines = file.read(PAGE_BYTES).decode("ascii").splitlines()
-    except (OSError, UnicodeDecodeError):
-        # The function has no AER, the kernel does not count it, or it is being unplugged.
-        return None
-    for line in lines:
-        name, _, number = line.partition(" ")
-        if name.startswith(TOTAL) and number.isdecimal() and len(number) <= 20:
-            return int(number)
-    return None
 
 
 INFINIBAND_PORTS = Path("/sys/class/infiniband")

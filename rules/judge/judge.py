@@ -26,7 +26,7 @@ from rules.judge.facts.presence import (
     take_functions,
     take_inventory,
 )
-from rules.judge.facts.readings import judge_readings, take_aer
+from rules.judge.facts.readings import judge_readings
 from rules.judge.facts.sources import (
     LONGEST_STAND_DOWN_S,
     PRINTED_WITHIN_S,
@@ -228,8 +228,6 @@ def _take(on: Judging, seen: facts.Observation) -> Judging:
             return judge_failed_call(on, seen)
         case facts.PciSeen():
             return take_functions(on, seen)
-        case facts.AerSeen():
-            return take_aer(on, seen)
         case facts.DcgmSeen():
             return count_gpus(judge_page(on, seen))
         case facts.NodeSeen():
@@ -303,7 +301,6 @@ def _boot(state: NodeState, boot_id: str) -> NodeState:
             unavailable_at=0.0,
             checks={},
             counters={},
-            aer=None,
         )
         for key, view in state.gpus.items()
     }

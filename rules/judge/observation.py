@@ -207,22 +207,6 @@ class PciSeen(msgspec.Struct, frozen=True, kw_only=True):
     functions: tuple[PciFunction, ...]
 
 
-class AerCounters(msgspec.Struct, frozen=True, kw_only=True):
-    """Errors that the kernel counted on one PCI function since it found it; None: not counted."""
-
-    address: str
-    correctable: int | None = None
-    nonfatal: int | None = None
-    fatal: int | None = None
-
-
-class AerSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """The AER counters of the GPUs on the PCI bus at one moment."""
-
-    at: float
-    functions: tuple[AerCounters, ...]
-
-
 class DcgmSeen(msgspec.Struct, frozen=True, kw_only=True):
     """One good page of dcgm-exporter: signals by GPU UUID, addresses normalised to NVML's form.
 
@@ -293,7 +277,6 @@ Observation: TypeAlias = (
     | GpuEvent
     | CallFailed
     | PciSeen
-    | AerSeen
     | DcgmSeen
     | NodeSeen
     | HostSeen

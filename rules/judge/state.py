@@ -22,7 +22,6 @@ from rules.judge.expected_gpus import Learned, expected_gpus
 from rules.judge.incident import Finding, Incident, Named
 from rules.judge.memory import NODE, Gauge, Ledger, Memory, noted, total, whose
 from rules.judge.observation import (
-    AerCounters,
     DcgmSeen,
     GpuSeen,
     PciFunction,
@@ -74,7 +73,7 @@ class GpuView(Struct, frozen=True, kw_only=True):
     counts lost polls, the last of them at `lost_at`, unbroken since `lost_since`; `told_at` is
     when the driver said that it needs something else now, `unavailable_at` that it is unavailable.
     `reset_at` is the latest moment at which evidence of a reset of it was seen.
-    `aer` are the kernel's PCIe error counters at the last poll. `best_generation` is the highest
+    `best_generation` is the highest
     PCIe generation its link was seen at,
     `links_up` how many looks in a row found all NVLinks up since the last error of one.
     """
@@ -95,7 +94,6 @@ class GpuView(Struct, frozen=True, kw_only=True):
     unavailable_at: float = 0.0
     checks: Checks = kept(default_factory=dict)
     counters: Mapping[Signal, Counter] = kept(default_factory=dict)
-    aer: AerCounters | None = None
     best_generation: float = 0.0
     links_up: int = 0
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from agent.sources.kernel_record import MAX_RECORD_BYTES, parse_record
 from agent.sources.kernel_ring import kept, news
-from agent.sources.kmsg_file import Lines
+from agent.sources.kmsg import Lines
 
 SHORT = st.binary(max_size=60).map(lambda raw: raw.replace(b"\n", b" "))
 

@@ -1,7 +1,7 @@
-"""Judge what is read of one GPU: polls, the return of its NVLinks, the kernel's AER counters.
+"""Judge what is read of one GPU: polls, and the return of its NVLinks.
 
-Called by `judge` for NVML readings, for a dcgm-exporter page where NVML is off, and for AER
-counters; by `judge.facts.kernel` for lines about a link. Absent values are neither good nor bad.
+Called by `judge` for NVML readings, and for a dcgm-exporter page where NVML is off;
+by `judge.facts.kernel` for lines about a link. Absent values are neither good nor bad.
 What each check measures stands in `judge.facts.checks`.
 """
 
@@ -28,7 +28,7 @@ from rules.judge.facts.standing import (
 )
 from rules.judge.incident import Incident, Named
 from rules.judge.memory import Latch
-from rules.judge.observation import AerSeen, GpuSeen, Readings, SourceName, Value
+from rules.judge.observation import GpuSeen, Readings, SourceName, Value
 from rules.judge.present import all_links_up, links_down
 from rules.judge.recording import close_for, finding_for_action, note_no_need, take_answer
 from rules.judge.state import Counter, GpuView, Judging, find_gpu, just_told
@@ -274,18 +274,3 @@ def links_returned(on: Judging, view: GpuView) -> Judging:
 def _waits_for_links(incident: Incident) -> bool:
     waits = incident.row.closes_on.signal == Signal.NVLINK_STATES
     return waits and not NVLINK_XIDS.isdisjoint(incident.xids)
-
-
-_MAX_FUNCTIONS: Final = 64
-
-
-def take_aer(on: Judging, seen: AerSeen) -> Judging:
-    """Keep the kernel's PCIe error counters of each known GPU, for its metric.
-
-    They are not judged: the kernel prints each uncorrected error, and its line is.
-    """
-    for counters in seen.functions[:_MAX_FUNCTIONS]:
-        view = find_gpu(on.state, "", counters.address)
-        if view is not None:
-            on = on.with_gpu(replace(view, aer=counters))
-    return on

@@ -23,7 +23,6 @@ from rules.catalog.thresholds import DEFAULT_RULES
 from rules.judge.health_status import assess
 from rules.judge.judge import judge
 from rules.judge.observation import (
-    AerCounters,
     GpuSeen,
     HostSeen,
     KernelLineSeen,
@@ -64,8 +63,7 @@ def a_state() -> NodeState:
     values[Signal.CLOCK_EVENT_REASONS] = 0x48
     values[Signal.REMAP_HISTOGRAM] = (1, 0, 2, 0, 0)
     state = replace(initial(AT, boot_id="boot-1", node_name="gpu-1"), driver="580.95.05")
-    aer = AerCounters(address="0000:3b:00.0", correctable=7, nonfatal=0)
-    view = GpuView(seen=GPU, enumerated=True, answered_at=AT, values=values, aer=aer)
+    view = GpuView(seen=GPU, enumerated=True, answered_at=AT, values=values)
     state = with_gpu(state, view)
     line = parse(XID79.encode())
     assert line is not None

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.sources.kmsg_device import KmsgDevice
+from agent.sources.kmsg import KmsgDevice
 from rules.judge.observation import KernelRead, SourceChanged, SourceState
 from tests.support.agent.kernel_log_parts import XID79, Facts, record, sieve
 
@@ -129,7 +129,7 @@ def test_uninteresting_records_move_the_cursor_but_are_not_parsed(ring: Path) ->
 def test_a_device_that_fails_is_said_and_read_again(
     ring: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.sources.kmsg_device.RETRY_S", 0.01)
+    monkeypatch.setattr("agent.sources.kmsg.RETRY_S", 0.01)
     facts = Facts()
     kernel = PlayedKernel([record(1), OSError(5, "Input/output error"), record(2)])
     reader = KmsgDevice(str(ring), sieve(), facts, read=kernel.read)

@@ -1,4 +1,4 @@
-"""Following a file or FIFO of records, through rotation, truncation and broken lines."""
+"""Following a file or FIFO of records, through replacement, truncation and broken lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.sources.kernel_record import MAX_RECORD_BYTES, RecordCounts
-from agent.sources.kmsg_file import FollowedFile, KmsgFile, Lines
+from agent.sources.kmsg import KmsgFile, Lines
 from tests.support.agent.kernel_log_parts import Facts, record, sieve
 
 
@@ -88,60 +88,13 @@ def test_a_rotated_file_is_followed_to_its_successor(followed: Followed) -> None
     assert not followed.facts.lines[-1].lookback
 
 
-def test_a_renamed_file_is_read_on_while_its_writer_still_uses_it(
-    followed: Followed,
-) -> None:
-    with followed.path.open("ab") as writer:
-        followed.path.rename(followed.path.with_suffix(".1"))
-        followed.path.write_bytes(record(2))
-        followed.until(1, 2)
-        writer.write(record(3)[:20])
-        writer.flush()
-        followed.append(record(4))
-        followed.until(1, 2, 4)
-        writer.write(record(3)[20:])
-    followed.until(1, 2, 4, 3)
-
-
-def test_a_second_rotation_lets_go_of_the_first_file(followed: Followed) -> None:
+def test_a_rotation_lets_go_of_the_file_before(followed: Followed) -> None:
     for sequence in range(2, 12):
         followed.path.rename(followed.path.with_suffix(f".{sequence}"))
         followed.path.write_bytes(record(sequence))
         followed.until_seen(sequence)
     links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
-    assert sum(link.readlink().parent == followed.path.parent for link in links) == 2
-
-
-def test_a_file_cut_and_grown_beyond_what_was_read_is_read_from_its_start(
-    log: Path,
-) -> None:
-    file = FollowedFile(str(log))
-    assert not file.began_anew()
-    assert file.read(4096) == record(1)
-    grown = record(2) + record(3) + record(4)
-    log.write_bytes(grown)
-    assert file.began_anew()
-    assert file.read(4096) == grown
-    file.close()
-
-
-def test_a_file_cut_and_grown_to_the_very_same_length_is_read_again(log: Path) -> None:
-    file = FollowedFile(str(log))
-    assert file.read(4096) == record(1)
-    log.write_bytes(record(2))
-    assert file.began_anew()
-    assert file.read(4096) == record(2)
-    file.close()
-
-
-def test_a_file_that_only_grows_is_read_on(log: Path) -> None:
-    file = FollowedFile(str(log))
-    for sequence in (2, 3, 4):
-        assert not file.began_anew()
-        assert file.read(4096).endswith(record(sequence - 1))
-        with log.open("ab") as writer:
-            writer.write(record(sequence))
-    file.close()
+    assert sum(link.readlink().parent == followed.path.parent for link in links) == 1
 
 
 def test_malformed_lines_are_counted(followed: Followed) -> None:

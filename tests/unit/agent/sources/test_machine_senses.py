@@ -14,12 +14,10 @@ import pytest
 
 from agent.sources.host import host_processes, host_seen
 from agent.sources.machine import Machine, MachineSense, simulated
-from agent.sources.sysfs import aer_counters, network_ports, pci_functions
+from agent.sources.sysfs import network_ports, pci_functions
 from agent.sources.udev import UdevError, UdevMonitor, concerns_gpus
 from hack.sim.driver import NODES, set_gpu
 from rules.judge.observation import (
-    AerCounters,
-    AerSeen,
     HostSeen,
     NetworkPort,
     PciFunction,
@@ -206,29 +204,6 @@ def test_ports_of_adapters_are_read_and_odd_ones_left_out(tmp_path: Path) -> Non
 
 GPU = PciFunction(address="0000:3b:00.0", vendor=0x10DE, device_class=0x0302)
 SWITCH = PciFunction(address="0000:c1:00.0", vendor=0x10DE, device_class=0x0680)
-
-
-def test_pcie_errors_are_the_kernels_totals_of_gpus_that_have_them(tmp_path: Path) -> None:
-    for address in ("0000:3b:00.0", "0000:5e:00.0", "0000:c1:00.0"):
-        (tmp_path / address).mkdir()
-    gpu = tmp_path / "0000:3b:00.0"
-    (gpu / "aer_dev_correctable").write_text("RxErr 3\nBadTLP 1\nTOTAL_ERR_COR 4\n")
-    (gpu / "aer_dev_nonfatal").write_text("Undefined 0\nTOTAL_ERR_NONFATAL 2\n")
-    (gpu / "aer_dev_fatal").write_bytes(b"TOTAL_ERR_FATAL " + b"9" * 10_000)
-    (tmp_path / "0000:c1:00.0" / "aer_dev_fatal").write_text("TOTAL_ERR_FATAL 5\n")
-    bare = PciFunction(address="0000:5e:00.0", vendor=0x10DE, device_class=0x0302)
-    assert aer_counters((GPU, bare, SWITCH), tmp_path) == (
-        AerCounters(address="0000:3b:00.0", correctable=4, nonfatal=2, fatal=None),
-    )
-
-
-def test_pcie_errors_are_looked_at_with_the_slow_looks_and_silence_costs_nothing() -> None:
-    counted = AerCounters(address=GPU.address, correctable=0, nonfatal=0, fatal=0)
-    machine = Machine(functions=lambda: (GPU,), aer=lambda _: (counted,))
-    facts = facts_of(machine, looks=5)
-    assert [fact.functions for fact in facts if isinstance(fact, AerSeen)] == [(counted,)] * 2
-    machine = machine._replace(aer=lambda _: ())
-    assert not [fact for fact in facts_of(machine, looks=5) if isinstance(fact, AerSeen)]
 
 
 @pytest.mark.parametrize("folder", ["pci", "proc"])
