@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError, Terminal
-from remediator.kubectl.in_force import in_the_way, policy_of
+from remediator.kubectl.in_force import in_the_way, policy_in_force
 from remediator.kubectl.node_look import existing_node, look_at, open_session
 from remediator.kubectl.request import (
     STAYS,
@@ -39,7 +39,7 @@ from rules.api.quarantine import (
     RepairRequest,
 )
 from rules.api.timestamps import format_time
-from rules.policy.policy import Policy, by_accident
+from rules.policy.policy import by_accident
 from rules.session.causes import name_by_hand
 from rules.session.repair.ladder import unfit
 from rules.session.status import PROPOSED, condition
@@ -132,19 +132,7 @@ async def release(cluster: Cluster, options: argparse.Namespace, terminal: Termi
     await cluster.patch(
         f"{GROUP_PATH}/gpuquarantines/{session.name}", {"spec": {"release": asked}}
     )
-    said = f"{name}: release of session {session.name} is asked for, as {asked['by']}"
-    return f"{said}{await _hold_left(cluster, name)}"
-
-
-async def _hold_left(cluster: Cluster, name: str) -> str:
-    """A release ends the session and with it its own hold, not what a person wrote on the node."""
-    try:
-        node = await cluster.node(name)
-    except CommandError:
-        return ""
-    if node is None or ANNOTATION_HOLD not in node.annotations:
-        return ""
-    return f"\nit is held, {STAYS}; take it back with: kubectl gpuward unhold {name}"
+    return f"{name}: release of session {session.name} is asked for, as {asked['by']}"
 
 
 async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
@@ -176,8 +164,13 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
             f"{step} was tried in session {session.name} already, each step is asked for once; "
             "name another with --step, or do it by hand: the agent sees it, whoever did it"
         )
-    policy = await _with_adapter(cluster, options, step)
-    if policy is not None:
+    policy = (await policy_in_force(cluster, options.namespace)).policy
+    if policy is not None and not by_accident(policy):  # of that one nobody knows what it repairs
+        if policy.repair.mode == "Off":
+            raise CommandError("the policy repairs nothing (repair.mode is Off)")
+        if step not in policy.repair.steps:
+            known = ", ".join(sorted(policy.repair.steps))
+            raise CommandError(f"the policy has no adapter for {step}; it has for {known}")
         why = unfit(session, await cluster.health(name), policy).get(step)
         if why is not None:
             raise CommandError(f"{step} {why}; name another step with --step")
@@ -200,24 +193,6 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
         f"{name}: {step} may begin {begins}, as {by}{waits}\n"
         f"see how it goes with: kubectl gpuward why {name}"
     )
-
-
-async def _with_adapter(cluster: Cluster, options: argparse.Namespace, step: str) -> Policy | None:
-    """The policy, None where it cannot be read; CommandError where it would do nothing about the
-    step.
-    """
-    try:
-        policy = await policy_of(cluster, options.namespace)
-    except CommandError:
-        return None
-    if by_accident(policy):  # of what it repairs nobody knows
-        return None
-    if policy is not None and policy.repair.mode == "Off":
-        raise CommandError("the policy repairs nothing (repair.mode is Off)")
-    if policy is not None and step not in policy.repair.steps:
-        known = ", ".join(sorted(policy.repair.steps))
-        raise CommandError(f"the policy has no adapter for {step}; it has for {known}")
-    return policy
 
 
 async def repaired(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:

@@ -239,10 +239,6 @@ class Cluster:
         query = {"fieldSelector": field_selector("spec.nodeName", node)}
         return tuple(await self._list("/api/v1/pods", PodView, query))
 
-    async def pods(self) -> tuple[PodView, ...]:
-        """Every pod."""
-        return tuple(await self._list("/api/v1/pods", PodView, {}))
-
     async def gpus_requested(self) -> dict[str, int]:
         """GPUs that live pods request, by node."""
         query = {"fieldSelector": NOT_ENDED}
@@ -266,16 +262,7 @@ class Cluster:
 
     async def everything(self, path: str, query: dict[str, str]) -> list[dict[str, Any]]:
         """All items of a list as plain values, page by page."""
-        found: list[dict[str, Any]] = []
-        token = ""
-        while True:
-            asked = {**query, "limit": str(PAGE), **({"continue": token} if token else {})}
-            answer = self.checked(await self._call(PaceLane.READ, "GET", path, query=asked))
-            page = decoded(answer, dict[str, Any])
-            found += [item for item in page.get("items") or () if isinstance(item, dict)]
-            token = str((page.get("metadata") or {}).get("continue") or "")
-            if not token:
-                return found
+        return await self._list(path, dict[str, Any], query)
 
     async def send(self, request: Request) -> Answer:
         """One request of the rules, such as a dry-run eviction; the answer, whatever it is."""

@@ -1,6 +1,6 @@
 """What a command of `kubectl gpuward` is: its row of `remediator/data/commands.json`, its errors,
-the person at the terminal, and how its answer is printed: aligned columns as kubectl does, folded
-sentences, hostile text made harmless.
+the person at the terminal, and how its answer is printed: aligned columns as kubectl does, hostile
+text made harmless.
 
 Evidence and messages come from kernel lines and annotations; control characters in them could
 rewrite a terminal, so everything printed passes `printable`.
@@ -11,7 +11,6 @@ Imports nothing heavy: help and completion are answered before a command is load
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import signal
 import sys
@@ -19,7 +18,7 @@ import textwrap
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rules.api.timestamps import NONE
 from rules.catalog.data_file import data_file
@@ -38,16 +37,9 @@ DEFAULT_NAMESPACE: Final = "gpuward"
 GUTTER: Final = 9
 NARROWEST: Final = 40
 WIDTH: Final = 100
-"""Sentences are folded here; evidence, which somebody may copy, is not."""
-_WHOLE: Final = re.compile(
-    r"\bkubectl [^;:,()]+?(?=[;:,()]|\.(?:\s|$)|$)|\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)? UTC"
-)
-"""What is one word in a sentence: a command up to the end of its clause, a moment and its zone."""
+_QUOTE: Final = "> "
 _BETWEEN: Final = "   "
 """What stands between two columns, and in no sentence."""
-_UNBROKEN: Final = "\x00"
-"""Stands for a blank where no line may end; printable text has none."""
-_QUOTE: Final = "> "
 
 Items = list[dict[str, Any]]
 """What `-o json` and `-o yaml` print as one Kubernetes List: API objects, or values like them."""
@@ -170,46 +162,20 @@ def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
     return [_BETWEEN.join([*map(padded, line[:-1], widths), line[-1]]) for line in lines]
 
 
-def labelled(label: str, lines: Iterable[str], width: int | None = None) -> list[str]:
-    """Lines under a label in the left gutter: `cause    Xid79 ...`. Long sentences are folded, to
-    `width` or to what standard output shows.
+def labelled(label: str, lines: Iterable[str]) -> list[str]:
+    """Lines under a label in the left gutter: `cause    Xid79 ...`, long sentences folded to the
+    terminal. Evidence stays whole, and so does a command: half of one does something else.
     """
-    width = width_for(sys.stdout) if width is None else width
+    terminal = shutil.get_terminal_size((WIDTH, 24)).columns if sys.stdout.isatty() else WIDTH
+    width = max(NARROWEST, min(WIDTH, terminal)) - GUTTER
     found: list[str] = []
-    for line in lines:
-        found += fold(printable(line), width)
-    indent = " " * GUTTER
-    return [(indent if i else label.ljust(GUTTER)) + line for i, line in enumerate(found)]
-
-
-def width_for(stream: TextIO) -> int:
-    """How wide lines may be: as the terminal is, between 40 and `WIDTH` columns."""
-    return min(WIDTH, _terminal(stream) or WIDTH)
-
-
-def _terminal(stream: TextIO) -> int | None:
-    """How many columns a terminal has, at least 40; None for what is none."""
-    if not stream.isatty():
-        return None
-    return max(NARROWEST, shutil.get_terminal_size((WIDTH, 24)).columns)
-
-
-def fold(line: str, width: int = WIDTH) -> list[str]:
-    """A sentence in pieces of at most `width`; evidence and commands, to copy, stay in one."""
-    if line.lstrip().startswith((_QUOTE, "kubectl ")):
-        return [line]
-    indent = " " * (len(line) - len(line.lstrip()))
-    room = width - GUTTER - len(indent) - 2
-
-    def kept(found: re.Match[str]) -> str:
-        # Half a command that is pasted does something else, and half a moment is another one.
-        return found[0].replace(" ", _UNBROKEN) if len(found[0]) <= room else found[0]
-
-    folded = textwrap.wrap(
-        _WHOLE.sub(kept, line), width - GUTTER, subsequent_indent=indent + "  ",
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
-    return [piece.replace(_UNBROKEN, " ") for piece in folded] or [""]
+    for line in map(printable, lines):
+        start = " " * (len(line) - len(line.lstrip()) + 2)
+        whole = "kubectl " in line or line.lstrip().startswith(_QUOTE)
+        found += [line] if whole else textwrap.wrap(
+            line, width, subsequent_indent=start, break_long_words=False, break_on_hyphens=False
+        )  # fmt: skip
+    return [(" " * GUTTER if i else label.ljust(GUTTER)) + line for i, line in enumerate(found)]
 
 
 def quoted(text: str) -> str:

@@ -22,18 +22,16 @@ from rules.api.health import IncidentStatus
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import utc_of
-from rules.catalog.reason import Severity
-from rules.session.observation import is_open
 from rules.session.repair.evidence import recorded
 from rules.text.printable import count, printable
 from rules.text.tolerant import understand
 
 NOT_KEPT: Final = (
+    "what the node reported later: kubectl get gpunodehealth NODE -o yaml",
     "nvidia-bug-report.log.gz: run nvidia-bug-report.sh on the node while the fault is there",
     "make, model and serial number of the server, and of the baseboard: from its BMC",
     "results of the vendor's field diagnostics (fieldiag, NVQUAL, DCGM EUD), if it asks for them",
 )
-LATER: Final = "later.txt"
 
 
 async def evidence(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
@@ -41,34 +39,17 @@ async def evidence(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
     found = await _found(cluster, options.name_of)
     name = found.metadata.name
     await _checked(cluster, found)
-    later = await _said_now(cluster, found)
-    made = rma_folder(found.spec, later or ())
+    made = rma_folder(found.spec)
     if made is None:
         raise CommandError(f"GPUEvidence {name} cannot be understood; see it with kubectl get gev")
     folder = Path(options.folder or f"gpuward-evidence-{name}")
     _write(folder, made)
     told = [_told(folder, found, made)]
-    if later is None:
-        told.append("missing: what the verdict says later: you may not get gpunodehealths")
     if options.name_of != name:
         last = open_session(await cluster.sessions(found.says("nodeName")))
         if last is not None and last.name != name:
             told.append(f"of an earlier session: {_why_none(last)}")
     return "\n".join(told)
-
-
-async def _said_now(cluster: Cluster, found: EvidenceView) -> Sequence[IncidentStatus] | None:
-    """What the verdict of the same machine says today; () where there is none, None where this
-    person may not read it.
-    """
-    try:
-        health = await cluster.health(found.says("nodeName"))
-    except CommandError as error:
-        return None if error.forbidden else ()
-    same = health is not None and health.status.node_uid == found.says("nodeUID")
-    session = await cluster.session(found.metadata.name)
-    open_still = session is not None and is_open(session)
-    return health.status.incidents if health is not None and same and open_still else ()
 
 
 async def _found(cluster: Cluster, wanted: str) -> EvidenceView:
@@ -166,45 +147,26 @@ class RmaFolder:
     missing: tuple[str, ...]
 
 
-def rma_folder(spec: Mapping[str, Any], now: Sequence[IncidentStatus] = ()) -> RmaFolder | None:
-    """The files of one evidence; None where its spec is not understood at all.
-
-    `now`: the node's incidents of today. What came after the evidence was taken is often the
-    fault for which a GPU is returned: its memory failed to repair itself a day later.
-    """
+def rma_folder(spec: Mapping[str, Any]) -> RmaFolder | None:
+    """The files of one evidence; None where its spec is not understood at all."""
     known = understand(msgspec.json.encode(spec), EvidenceSpec).value
     if known is None:
         return None
     uuids = {uuid for i in known.incidents if i.active for uuid in i.gpus}
     accused = tuple(gpu for gpu in known.gpus if gpu.uuid in uuids)
-    seen = {(each.id, each.reason) for each in known.incidents}
-    later = [
-        each
-        for each in now
-        if each.active and each.severity != Severity.INFO and (each.id, each.reason) not in seen
-    ]
-    missing = tuple(_missing(known, accused, later))
+    missing = tuple(_missing(known, accused))
     whole = msgspec.json.format(msgspec.json.encode(spec, order="sorted")).decode()
     files = {
         "summary.txt": _summary(known, accused, missing),
         "kernel.log": "\n".join(map(printable, known.kernel_log.split("\n"))) + "\n",
         "evidence.json": f"{whole}\n",
     }
-    if later:
-        files[LATER] = "\n".join(line for each in later for line in _incident(each)) + "\n"
     sums = (f"{hashlib.sha256(t.encode()).hexdigest()}  {n}" for n, t in sorted(files.items()))
     files["SHA256SUMS"] = "\n".join(sums) + "\n"
     return RmaFolder(files=files, accused=accused, missing=missing)
 
 
-def _missing(
-    spec: EvidenceSpec, accused: Sequence[EvidenceGpu], later: Sequence[IncidentStatus]
-) -> Iterator[str]:
-    for each in later:
-        yield printable(
-            f"{each.reason}, of {utc_of(each.last_seen, seconds=True)}: it came after this was "
-            f"taken, so {LATER} alone has it; keep the kernel log of the node, too"
-        )
+def _missing(spec: EvidenceSpec, accused: Sequence[EvidenceGpu]) -> Iterator[str]:
     yield from map(printable, spec.missing)
     if not spec.kernel_log:
         yield "lines of the kernel log: there were none"

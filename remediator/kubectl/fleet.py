@@ -4,85 +4,70 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
+
+import msgspec
 
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import Answer, Items, Terminal, table
-from remediator.kubectl.in_force import of_policy, readable_policy
+from remediator.kubectl.in_force import of_policy, policy_in_force
 from remediator.kubectl.node_look import phase_words
 from remediator.view.people import (
     HELD,
     MUSTS,
     OPTED_OUT,
     PAUSED,
-    is_paused,
     mark_stays,
     part_of_people,
     pause_lines,
 )
 from rules.api.names import API_VERSION, LABEL_GPUS
-from rules.api.nodes import HealthView, NodeView, QuarantineView
+from rules.api.nodes import HealthView, QuarantineView
 from rules.api.quarantine import gravest_reason
 from rules.api.sentences import some
-from rules.fleet.node_health import HealthNow, health_now, silent_together
+from rules.fleet.node_health import health_now, silent_together
 from rules.session.observation import is_open
 from rules.session.status import blocked_by, condition
 from rules.text.printable import count, printable
 
 _SEVERITY: Final = {"Unhealthy": 0, "Unknown": 1, "Degraded": 2, "Healthy": 3}
-_LOST: Final = "sessions are paused by a GPUWardPause that was lost: create one and end it"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
-    """One GPU node; without leave to read nodes only what its verdict says."""
+class NodeSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One GPU node, as `-o json` has it; who may not read nodes sees what its verdict says."""
 
-    name: str
-    node: NodeView | None
-    health: HealthView | None
-    session: QuarantineView | None
-    """Open, or ended with its taint and cordon still on the node."""
-    now: HealthNow
+    api_version: str = API_VERSION
+    kind: str = "GPUNodeSummary"
+    metadata: dict[str, str]
+    health: str
+    gpus_healthy: str
+    reason: str
+    """The verdict's reason where it is not well, else the session's cause."""
+    unschedulable: bool
     people: tuple[str, ...]
     """What people decided about it, and what it needs them for."""
-
-    @property
-    def cordoned(self) -> bool:
-        return self.node is not None and self.node.spec.unschedulable
+    phase: str
+    session: str
+    """Open, or ended with its taint and cordon still on the node."""
 
     @property
     def notable(self) -> bool:
         """A pause alone is no reason to look at a node: it is said above the table."""
         decided = any(word != PAUSED for word in self.people)
-        return self.now.word != "Healthy" or self.session is not None or self.cordoned or decided
+        return self.health != "Healthy" or bool(self.session) or self.unschedulable or decided
 
-    @property
-    def reason(self) -> str:
-        """The verdict's reason where it is not well, else the session's cause."""
-        if self.health is not None and self.health.status.health != "Healthy":
-            return self.health.status.reason
-        if self.now.code or self.session is None:
-            return self.now.code or ("CordonedByOthers" if self.cordoned else "")
-        if mark_stays(self.session):
-            return blocked_by(self.session.status) or "MarkStays"
-        return gravest_reason(self.session.spec.causes) if self.session.spec.causes else ""
 
-    def item(self) -> dict[str, object]:
-        """As `-o json` has it, and the cells of the table."""
-        return {
-            "apiVersion": API_VERSION,
-            "kind": "GPUNodeSummary",
-            "metadata": {"name": self.name},
-            "health": self.now.word,
-            "gpusHealthy": self.health.status.gpus_healthy if self.health is not None else "",
-            "reason": self.reason,
-            "unschedulable": self.cordoned,
-            "people": list(self.people),
-            "phase": (self.session.status.phase or "Pending") if self.session is not None else "",
-            "session": self.session.name if self.session is not None else "",
-        }
+def _reason(
+    health: HealthView | None, session: QuarantineView | None, code: str, *, cordoned: bool
+) -> str:
+    if health is not None and health.status.health != "Healthy":
+        return health.status.reason
+    if code or session is None:
+        return code or ("CordonedByOthers" if cordoned else "")
+    if mark_stays(session):
+        return blocked_by(session.status) or "MarkStays"
+    return gravest_reason(session.spec.causes) if session.spec.causes else ""
 
 
 async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> Answer:
@@ -96,7 +81,8 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> A
     listed = [s for s in await cluster.sessions() if is_open(s) or mark_stays(s)]
     sessions = {s.spec.node_name: s for s in sorted(listed, key=is_open)}
     pauses = await cluster.pauses()
-    policy, lines = await readable_policy(cluster, options.namespace)
+    policy = await policy_in_force(cluster, options.namespace)
+    lines = [policy.doubt] if policy.doubt else []
     listed_agents = await cluster.readable(cluster.agents())
     agents = None if listed_agents is None else {pod.uid: pod for pod in listed_agents}
     now = cluster.now()
@@ -106,13 +92,23 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> A
         node, health, session = by_name.get(name), healths.get(name), sessions.get(name)
         state = health_now(node, health, agents, now)
         people = part_of_people(node, session, pauses, now, None if state.why else health)
+        cordoned = node is not None and node.spec.unschedulable
         rows.append(
-            _Row(name=name, node=node, health=health, session=session, now=state, people=people)
+            NodeSummary(
+                metadata={"name": name},
+                health=state.word,
+                gpus_healthy=health.status.gpus_healthy if health is not None else "",
+                reason=_reason(health, session, state.code, cordoned=cordoned),
+                unschedulable=cordoned,
+                people=people,
+                phase=(session.status.phase or "Pending") if session is not None else "",
+                session=session.name if session is not None else "",
+            )
         )
-    rows.sort(key=lambda row: (_SEVERITY.get(row.now.word, 1), row.name))
+    rows.sort(key=lambda row: (_SEVERITY.get(row.health, 1), row.metadata["name"]))
     if options.output in {"json", "yaml"}:
-        found: Items = [row.item() for row in rows]
-        return found
+        items: Items = msgspec.to_builtins(rows)
+        return items
     if not rows:
         return (
             f"no GPU node has the labels {options.selector}"
@@ -126,18 +122,18 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> A
         lines.append("you may not list pods: that an agent is silent is known minutes later")
     elif silent := silent_together(agents.values()):
         lines.append(silent)
-    held = sessions if not options.selector else {row.name: row.session for row in rows}
-    shown_sessions = [session for session in held.values() if session is not None]
+    named = {row.metadata["name"] for row in rows}
+    held = {on: its for on, its in sessions.items() if on in named or not options.selector}
+    shown_sessions = [*held.values()]
     if nodes is not None and (elsewhere := sorted({*held} - {*by_name})):
         lines.append(f"open sessions of what is no GPU node, or gone: {some(elsewhere)}")
-    in_force = pause_lines(pauses, now)
-    if not in_force and any(map(is_paused, shown_sessions)):
-        in_force = [_LOST]
-    lines = [_totals(rows, shown_sessions), *of_policy(policy, by_name.values()), *lines]
-    lines += [*_breaker_lines(shown_sessions), *in_force]
+    lines = [_totals(rows, shown_sessions), *of_policy(policy.policy, by_name.values()), *lines]
+    lines += [*_breaker_lines(shown_sessions), *pause_lines(pauses, now)]
     wide = options.output == "wide"
     shown = [row for row in rows if wide or row.notable]
-    return "\n".join([*map(printable, lines), *(["", _table(shown, wide=wide)] if shown else [])])
+    return "\n".join(
+        [*map(printable, lines), *(["", _table(shown, held, wide=wide)] if shown else [])]
+    )
 
 
 def _breaker_lines(sessions: Iterable[QuarantineView]) -> list[str]:
@@ -153,27 +149,31 @@ def _breaker_lines(sessions: Iterable[QuarantineView]) -> list[str]:
     ]
 
 
-def _totals(rows: Sequence[_Row], sessions: Sequence[QuarantineView]) -> str:
-    words = Counter(row.now.word.lower() for row in rows)
+def _totals(rows: Sequence[NodeSummary], sessions: Sequence[QuarantineView]) -> str:
+    cordoned = sum(row.unschedulable for row in rows)
+    words = Counter(row.health.lower() for row in rows)
     parts = ", ".join(f"{words[w]} {w}" for w in ("healthy", "degraded", "unhealthy", "unknown"))
     said = Counter(word for row in rows for word in row.people)
     people = "".join(f", {said[word]} {word}" for word in (HELD, PAUSED, OPTED_OUT) if said[word])
     if needed := sum(said[word] for word in MUSTS):
         people += f", {needed} {'needs' if needed == 1 else 'need'} operator action"
     return (
-        f"{count(len(rows), 'GPU node')}: {parts}; {sum(row.cordoned for row in rows)} cordoned, "
+        f"{count(len(rows), 'GPU node')}: {parts}; {cordoned} cordoned, "
         f"{count(sum(map(is_open, sessions)), 'open session')}{people}"
     )
 
 
-def _table(rows: Sequence[_Row], *, wide: bool) -> str:
+def _table(
+    rows: Sequence[NodeSummary], sessions: Mapping[str, QuarantineView], *, wide: bool
+) -> str:
     header = ["NODE", "HEALTH", "USABLE", "PHASE", "PEOPLE", "REASON"]
     cells = []
     for row in rows:
-        usable = row.health.status.gpus_healthy if row.health is not None else ""
-        phase = phase_words(row.session) if row.session is not None else ""
-        cells.append([row.name, row.now.word, usable, phase, ", ".join(row.people), row.reason])
+        name = row.metadata["name"]
+        phase = phase_words(sessions[name]) if name in sessions else ""
+        cells.append(
+            [name, row.health, row.gpus_healthy, phase, ", ".join(row.people), row.reason]
+        )
         if wide:
-            session = row.session.name if row.session is not None else ""
-            cells[-1] += ["yes" if row.cordoned else "no", session]
+            cells[-1] += ["yes" if row.unschedulable else "no", row.session]
     return table([*header, *(["CORDONED", "SESSION"] if wide else [])], cells)

@@ -201,17 +201,33 @@ async def stop_unless_led(
         ask(f"{found.never_said}. Nobody obeys this now; write it all the same?")
 
 
-async def policy_of(cluster: Cluster, namespace: str) -> Policy | None:
-    """The policy in force, the same for every node that a command is about: that of the namespace,
-    or what is left to a remediator that could read none.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyInForce:
+    """The policy by which nodes are judged, as far as a person may see it."""
+
+    policy: Policy | None = None
+    """None: the namespace has none, or what it says is not known (`doubt`)."""
+    doubt: str = ""
+    """Why what it says is not known, or why no remediator could read it; else ""."""
+
+
+async def policy_in_force(cluster: Cluster, namespace: str) -> PolicyInForce:
+    """That of the namespace, or what is left to a remediator that could read none; read once for a
+    command.
     """
 
-    async def in_force() -> Policy | None:
-        if (await leadership(cluster, namespace)).word.unread:
-            return UnreadPolicy()
-        return await cluster.policy(namespace)
+    async def read() -> PolicyInForce:
+        if said := unread_said((await leadership(cluster, namespace)).word):
+            return PolicyInForce(policy=UnreadPolicy(), doubt=said)
+        try:
+            return PolicyInForce(policy=await cluster.policy(namespace))
+        except CommandError as error:
+            if error.unusable:
+                return PolicyInForce(doubt=await unusable(error, cluster, namespace))
+            doubt = _HIDDEN if error.forbidden else f"the policy cannot be read: {error}"
+            return PolicyInForce(doubt=doubt)
 
-    return await cluster.once(f"policy {namespace}", in_force)
+    return await cluster.once(f"policy {namespace}", read)
 
 
 def unread_said(word: LeaderStatus) -> str:
@@ -258,20 +274,6 @@ async def judged_by(cluster: Cluster, options: argparse.Namespace) -> tuple[Poli
     return None, f"default policy (there is no ConfigMap {namespace}/gpuward-policy)"
 
 
-async def readable_policy(cluster: Cluster, namespace: str) -> tuple[Policy | None, list[str]]:
-    """The policy in force, None where there is none or it may not be read; and what to say where
-    it is wrong, or may not be read.
-    """
-    if said := unread_said((await leadership(cluster, namespace)).word):
-        return UnreadPolicy(), [said]
-    try:
-        return await cluster.policy(namespace), []
-    except CommandError as error:
-        if error.forbidden:
-            return None, [_HIDDEN]
-        return None, [await unusable(error, cluster, namespace)] if error.unusable else []
-
-
 def of_policy(policy: Policy | None, nodes: Collection[NodeView]) -> list[str]:
     """That somebody chose Shadow, or that it leaves some of these nodes out."""
     if policy is None or by_accident(policy):
@@ -292,30 +294,25 @@ async def in_the_way(cluster: Cluster, options: argparse.Namespace, node: NodeVi
     """What keeps a request about the node from being carried out: Shadow, an opt-out, another
     owner, a pause; a clause, "" where nothing is known to stand in its way.
     """
-    unsure = ""
-    try:
-        policy = await policy_of(cluster, options.namespace)
-    except CommandError as error:
-        if error.forbidden:
-            unsure = "; whether the policy enforces is not known, you may not get its configmap"
-        elif error.unusable:
-            unsure = (
-                "; the policy cannot be used, kubectl gpuward preflight tells what holds meanwhile"
-            )
-    else:
-        if policy is None:
-            unsure = (
+    found = await policy_in_force(cluster, options.namespace)
+    policy, unsure = found.policy, ""
+    if policy is None:
+        unsure = (
+            f"; {found.doubt}"
+            if found.doubt
+            else (
                 f"; there is no policy in namespace {options.namespace} (-n says where gpuward is "
                 "installed): nothing is touched, unless a remediator read one before"
             )
-        elif (words := shadow_of(policy)) is not None and by_accident(policy):
-            return (
-                f"; {words.said}: nothing is touched before it can, and until then kubectl cordon "
-                f"{node.name} keeps new work off"
-            )
-        elif words is not None:
-            # before all else: the end of that would change nothing
-            return f"; {words.said}, so nothing is touched"
+        )
+    elif (words := shadow_of(policy)) is not None and by_accident(policy):
+        return (
+            f"; {words.said}: nothing is touched before it can, and until then kubectl cordon "
+            f"{node.name} keeps new work off"
+        )
+    elif words is not None:
+        # before all else: the end of that would change nothing
+        return f"; {words.said}, so nothing is touched"
     if opted_out(node):
         command = f"kubectl label node {node.name} {LABEL_OPT_OUT}-"
         return f"; the node is opted out, nothing is done to it before: {command}"

@@ -11,14 +11,7 @@ from typing import Final, TypeVar
 
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
-from remediator.kubectl.in_force import (
-    NOT_SEEN,
-    Leadership,
-    leadership,
-    policy_of,
-    unread_said,
-    unusable,
-)
+from remediator.kubectl.in_force import NOT_SEEN, Leadership, leadership, policy_in_force
 from remediator.view.people import part_of_people
 from rules.api.gpu_record import RecordStatus, RecordView, is_repeat_offender, record_names
 from rules.api.health import IncidentStatus
@@ -188,16 +181,9 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
     hidden = bool(unseen)
     health = await cluster.health(name)
     agents = await allowed(cluster.agents(name), "pods (list pods): whether its agent runs")
-    try:
-        policy = await allowed(policy_of(cluster, namespace), "the policy (get configmaps)")
-    except CommandError as error:
-        # A policy that cannot be read is one more thing to know, not the end of the answer.
-        policy = None
-        said = await unusable(error, cluster, namespace) if error.unusable else ""
-        unseen.append(said or f"the policy: {error}")
+    policy = await policy_in_force(cluster, namespace)
+    unseen += [policy.doubt] if policy.doubt else []
     leader = await leadership(cluster, namespace)
-    if unread := unread_said(leader.word):
-        unseen.append(unread)
     now = cluster.now()
     pauses = [
         pause
@@ -216,7 +202,7 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
         repeat_offenders=tuple(o.status for o in kept if is_repeat_offender(o.status, now)),
         pauses=tuple(sorted(pauses, key=lambda pause: pause.metadata.name)),
         agents=None if agents is None else tuple(agents),
-        policy=policy,
+        policy=policy.policy,
         leader=leader,
         unseen=tuple(dict.fromkeys(unseen)),
     )

@@ -11,30 +11,25 @@ from typing import Final
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError, Terminal
-from remediator.kubectl.in_force import readable_policy
+from remediator.kubectl.in_force import policy_in_force
 from remediator.kubectl.node_look import existing_node
-from remediator.view.people import is_paused, pause_line, pause_scope
+from remediator.view.people import pause_line, pause_scope
 from rules.api.health import plain
 from rules.api.metadata import ObjectMeta
 from rules.api.names import API_VERSION
-from rules.api.nodes import PauseView, QuarantineView
+from rules.api.nodes import PauseView
 from rules.api.object_name import segment
-from rules.api.quarantine import MAX_MESSAGE, Mode, PauseEnded, PauseScope, PauseSpec, Phase
+from rules.api.quarantine import MAX_MESSAGE, PauseEnded, PauseScope, PauseSpec
 from rules.api.requests import Request
 from rules.api.selectors import as_object
-from rules.api.sentences import some
 from rules.api.timestamps import format_time, parse_time, utc_of
-from rules.catalog.reason import Level
-from rules.policy.policy import Policy, by_accident, shadow_of
+from rules.policy.policy import Policy, shadow_of
 from rules.policy.section import parse_duration
-from rules.session.causes import has_human
 from rules.session.history import KEEP_S
 from rules.session.observation import (
-    is_open,
     pause_covers,
     pause_over,
 )
-from rules.session.status import is_true
 from rules.text.printable import count, printable
 
 _MOST_NAMED: Final = 6
@@ -69,57 +64,23 @@ async def pause(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
         },
     )
     where = await _covered(cluster, options, spec)
-    policy, wrong = await readable_policy(cluster, options.namespace)
-    shadow = _in_shadow(policy)
+    policy = await policy_in_force(cluster, options.namespace)
     await _forget_outlived(cluster)
     ends = f"until {utc_of(until)}" if until else "until somebody resumes"
     return "\n".join(
         [
             f"paused {where} as {name}, {ends}; nodes that are out stay out, releases go on",
-            *wrong,
-            *shadow,
-            *([] if shadow else await _stopped(cluster, spec)),
+            *filter(None, [policy.doubt or _in_shadow(policy.policy)]),
             f"end it with: kubectl gpuward resume {name}",
         ]
     )
 
 
-async def _stopped(cluster: Cluster, spec: PauseSpec) -> list[str]:
-    """Nodes on their way out of service that the pause stops, as their sessions have it."""
-    pause, now = PauseView(metadata=ObjectMeta(), spec=spec), cluster.now()
-    try:
-        nodes = {node.name: node for node in await cluster.nodes()}
-        sessions = await cluster.sessions()
-    except CommandError as error:
-        hidden = "you may not list nodes and gpuquarantines: what it stops is not known"
-        return [hidden] if error.forbidden else []
-    stopped = [
-        f"{one.spec.node_name} ({one.status.phase or Phase.PENDING})"
-        for one in sessions
-        if (node := nodes.get(one.spec.node_name)) is not None
-        and pause_covers(pause, node, now)
-        and _goes_out(one)
-    ]
-    return [printable(f"it stops, too: {some(stopped, _MOST_NAMED)}")] if stopped else []
-
-
-def _goes_out(session: QuarantineView) -> bool:
-    """Whether its node is on its way out of service: its pods leave, or a person asked for it."""
-    status = session.status
-    if status.mode == Mode.SHADOW or session.spec.release is not None:
-        return False
-    if is_true(status, "Paused"):  # by another pause, an opt-out, another owner, the policy
-        return False
-    if status.phase in {"", Phase.PENDING}:
-        return has_human(session)
-    return status.phase in {Phase.MARKED, Phase.DRAINING} and session.spec.level == Level.DRAIN
-
-
-def _in_shadow(policy: Policy | None) -> list[str]:
+def _in_shadow(policy: Policy | None) -> str:
     """What a pause is worth while nothing is touched anyway."""
-    if shadow_of(policy) is None or by_accident(policy):  # of that the line above says all
-        return []
-    return ["the policy is Shadow: no node is taken out anyway; it holds once the policy enforces"]
+    if shadow_of(policy) is None:
+        return ""
+    return "the policy is Shadow: no node is taken out anyway; it holds once the policy enforces"
 
 
 async def _covered(cluster: Cluster, options: argparse.Namespace, spec: PauseSpec) -> str:
@@ -193,7 +154,10 @@ async def resume(cluster: Cluster, options: argparse.Namespace, terminal: Termin
     if not ending:
         return "\n".join(over) or "nothing was paused"
     if not named and not options.yes:
-        terminal.ask(await _ended_at_once(cluster, [existing[name] for name in ending]))
+        told = [pause_line(existing[name], now) for name in ending[:_MOST_NAMED]]
+        more = [f"and {len(ending) - _MOST_NAMED} more"] if len(ending) > _MOST_NAMED else []
+        which = "the only pause" if len(ending) == 1 else f"all {count(len(ending), 'pause')}"
+        terminal.ask(f"This ends {which}: {'; '.join([*told, *more])}.")
     lost = [await _end(cluster, existing[name]) for name in ending]
     ended = [
         f"ended {name}, paused by {existing[name].spec.by or '?'}: {existing[name].spec.reason}"
@@ -222,17 +186,3 @@ def _unknown(missing: list[str], existing: Mapping[str, PauseView]) -> str:
     """What to say of names that are no pauses, such as a node's: which there are, of what."""
     there = [f"{name} ({pause_scope(pause)})" for name, pause in sorted(existing.items())]
     return f"there is no pause {', '.join(missing)}; in force: {'; '.join(there) or 'none'}"
-
-
-async def _ended_at_once(cluster: Cluster, pauses: list[PauseView]) -> str:
-    """Which pauses would end together, and how many sessions wait for that."""
-    told = [pause_line(pause, cluster.now()) for pause in pauses[:_MOST_NAMED]]
-    more = [f"and {len(pauses) - _MOST_NAMED} more"] if len(pauses) > _MOST_NAMED else []
-    which = "the only pause" if len(pauses) == 1 else f"all {count(len(pauses), 'pause')}"
-    said = f"This ends {which}: {'; '.join([*told, *more])}."
-    try:
-        sessions = await cluster.sessions()
-    except CommandError:
-        return f"{said} Which sessions wait for that is not known."
-    waiting = [one.spec.node_name for one in sessions if is_open(one) and is_paused(one)]
-    return f"{said} Nodes that wait for that: {some(waiting) or 'none'}."

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -91,28 +90,19 @@ FORCE_NEEDS: Final = (("", "pods", "delete"), ("", "pods/status", "patch"))
 _MANIFESTS: Final = "apply the manifests of daemonset/base"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """What was found about one thing, and the remedy."""
+class Check(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What was found about one thing, and the remedy; as `-o json` has it."""
 
+    api_version: str = API_VERSION
+    kind: str = "PreflightCheck"
+    metadata: dict[str, str]
     verdict: str
-    name: str
     found: str
-
-    def item(self) -> dict[str, Any]:
-        """As `-o json` has it."""
-        return {
-            "apiVersion": API_VERSION,
-            "kind": "PreflightCheck",
-            "metadata": {"name": self.name},
-            "verdict": self.verdict,
-            "found": self.found,
-        }
 
 
 def one(name: str, found: str, verdict: str = WARN) -> list[Check]:
     """A report of one line."""
-    return [Check(verdict=verdict, name=name, found=found)]
+    return [Check(metadata={"name": name}, verdict=verdict, found=found)]
 
 
 async def preflight(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> Answer:
@@ -124,10 +114,12 @@ async def preflight(cluster: Cluster, options: argparse.Namespace, _: Terminal) 
     except CommandError as error:
         if not error.unusable:
             raise
-        wrong = [Check(verdict=FAIL, name="policy", found=str(error))]
+        wrong = one("policy", str(error), FAIL)
     found = [*await checks(cluster, policy or Policy(), options.namespace), *wrong]
-    lines = [printable(f"{check.verdict:4}  {check.name}: {check.found}") for check in found]
-    report: Answer = [check.item() for check in found] if options.output else "\n".join(lines)
+    lines = [f"{check.verdict:4}  {check.metadata['name']}: {check.found}" for check in found]
+    report: Answer = (
+        msgspec.to_builtins(found) if options.output else "\n".join(map(printable, lines))
+    )
     if failed := sum(check.verdict == FAIL for check in found):
         raise CommandError(f"not ready: {failed} of {len(found)} checks failed", report=report)
     return report
@@ -137,7 +129,7 @@ async def checks(cluster: Cluster, policy: Policy, namespace: str) -> list[Check
     """Every check; one that could not be made is a warning that says why."""
     spaces, agents = await _installed(cluster, namespace)
     user = f"system:serviceaccount:{namespace}:{COMPONENT_REMEDIATOR}"
-    found = [Check(verdict=WARN, name="policy", found=note) for note in unknown_reasons(policy)]
+    found = [check for note in unknown_reasons(policy) for check in one("policy", note)]
     to_make: list[tuple[str, Callable[[], Awaitable[list[Check]]]]] = [
         ("API version", partial(_version, cluster)),
         ("nodes", partial(_nodes, cluster, policy)),
@@ -273,17 +265,16 @@ async def _leader(cluster: Cluster, namespace: str) -> list[Check]:
 async def _permissions(cluster: Cluster, policy: Policy, namespace: str, user: str) -> list[Check]:
     """Whether RBAC lets the remediator do its work."""
     forces = FORCE_NEEDS if FORCE in {each.component for each in asked_components(policy)} else ()
+    lacking = []
     # No namespace means all of them: a Role in one is not enough for the others.
-    everywhere = [(*each, "", "") for each in (*NEEDED, *forces)]
     lease = ("coordination.k8s.io", "leases", "update", namespace, LEASE_NAME)
-    lacking: list[tuple[str, str, str]] = []
-    for group, resource, verb, where, name in [*everywhere, lease]:
-        allowed = await cluster.may(user, group, resource, verb, where, name)
+    for right in [*((*each, "", "") for each in (*NEEDED, *forces)), lease]:
+        allowed = await cluster.may(user, *right)
         if allowed is None:
             ask = f"ask for the ClusterRole {PLANNER}"
             return one("permissions", f"you may not ask for others' permissions; {ask}")
         if not allowed:
-            lacking.append((group, resource, verb))
+            lacking.append(right[:3])
     if not lacking:
         return one("permissions", f"{user} may do what it needs", OK)
     said = f"{user} may not {', '.join(f'{verb} {what}' for _, what, verb in lacking)}"
@@ -322,19 +313,10 @@ async def _repair(cluster: Cluster, policy: Policy, namespace: str, user: str) -
     for adapter, actions in sorted(actions_in_use(policy.repair).items()):
         lacking: dict[str, None] = {}
         for action in actions:
-            if not isinstance(action, NewObject | Replacement):
-                continue
-            group, _, version = action.api_version.rpartition("/")
-            if version == "*":
-                found = await cluster.get(api_path("/apis", group)) or {}
-                version = (found.get("preferredVersion") or {}).get("version") or "v1"
-            path = api_path("/apis", group, version) if group else f"/api/{version}"
-            served = (await cluster.get(path) or {}).get("resources", ())
-            if action.resource not in {one["name"] for one in served}:
-                lacking[f"nobody serves {action.resource} of {action.api_version}"] = None
-        pods = {action.pod for action in actions if isinstance(action, NewObject)}
-        for name in sorted(filter(None, pods)):
-            lacking |= await _no_template(cluster, namespace, name)
+            if isinstance(action, NewObject | Replacement):
+                lacking |= await _not_served(cluster, action)
+            if isinstance(action, NewObject) and action.pod:
+                lacking |= await _no_template(cluster, namespace, action.pod)
         for right in needed(actions):
             at = namespace if right.own else ""
             for verb in right.verbs:
@@ -357,6 +339,19 @@ async def _repair(cluster: Cluster, policy: Policy, namespace: str, user: str) -
         )
         checks += one(name, f"{'; '.join(lacking)}; {remedy}", FAIL)
     return checks
+
+
+async def _not_served(cluster: Cluster, action: NewObject | Replacement) -> dict[str, None]:
+    """The kind of object that an adapter asks, where no definition of it is installed."""
+    group, _, version = action.api_version.rpartition("/")
+    if version == "*":
+        found = await cluster.get(api_path("/apis", group)) or {}
+        version = (found.get("preferredVersion") or {}).get("version") or "v1"
+    path = api_path("/apis", group, version) if group else f"/api/{version}"
+    served = (await cluster.get(path) or {}).get("resources", ())
+    if action.resource in {one["name"] for one in served}:
+        return {}
+    return {f"nobody serves {action.resource} of {action.api_version}": None}
 
 
 async def _not_admitted(cluster: Cluster, actions: Sequence[RepairAction]) -> dict[str, None]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError
-from remediator.kubectl.in_force import policy_of
+from remediator.kubectl.in_force import policy_in_force
 from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why_causes import named_faults
 from remediator.view.people import HELD
@@ -204,14 +204,16 @@ async def capacity(cluster: Cluster, namespace: str) -> Capacity:
 
 
 async def _read(cluster: Cluster, namespace: str) -> Capacity:
+    found = await policy_in_force(cluster, namespace)
+    if found.policy is None and found.doubt:
+        return Capacity(unknown=found.doubt)
+    policy = found.policy or Policy()
     try:
-        found = await policy_of(cluster, namespace)
-        policy = found or Policy()
         nodes = await cluster.nodes(policy.node_selector)
         sessions = await cluster.sessions()
     except CommandError as error:
         return Capacity(unknown=str(error))
-    if found is not None and found.mode == Mode.SHADOW:
+    if found.policy is not None and policy.mode == Mode.SHADOW:
         return Capacity()  # what is only played makes no node unavailable
     snapshot = FleetSnapshot(
         now=cluster.now(),

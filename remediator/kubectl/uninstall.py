@@ -149,15 +149,11 @@ async def _give_back(cluster: Cluster, namespace: str, terminal: Terminal) -> No
 
 async def _check_place(cluster: Cluster, namespace: str) -> None:
     """Refuse at once where our pods run and nothing that is deleted here is theirs."""
-    base = f"/apis/apps/v1/namespaces/{namespace}"
-    for path in (f"deployments/{COMPONENT_REMEDIATOR}", f"daemonsets/{COMPONENT_AGENT}"):
-        if await cluster.get(f"{base}/{path}") is not None:
-            return
-    pods = await _pods(cluster, set())
-    if elsewhere := sorted({pod.partition("/")[0] for pod in pods} - {namespace}):
+    spaces = sorted({pod.partition("/")[0] for pod in await _pods(cluster, set())})
+    if spaces and namespace not in spaces:
         raise CommandError(
             f"gpuward is not installed in namespace {namespace}, its pods run in "
-            f"{', '.join(elsewhere)}; nothing was done, name it with -n {elsewhere[0]}"
+            f"{', '.join(spaces)}; nothing was done, name it with -n {spaces[0]}"
         )
 
 
@@ -180,7 +176,12 @@ async def _stop(cluster: Cluster, namespace: str, terminal: Terminal) -> None:
         "still there; kubectl get pods -A -l app.kubernetes.io/name=gpuward shows them (another "
         "namespace is named with -n); run this again once they are gone",
     )  # fmt: skip
-    if holder := await _outside(cluster, namespace):
+    before = (await read_leadership(cluster, namespace)).lease
+    if before is None or not (holder := before.spec.holder_identity):
+        return
+    await asyncio.sleep(RENEWED_WITHIN_S)
+    after = (await read_leadership(cluster, namespace)).lease
+    if after is not None and after.spec.renew_time != before.spec.renew_time:
         raise CommandError(
             f"a remediator outside this cluster still leads ({holder}); stop it, then run this "
             "again"
@@ -216,21 +217,6 @@ async def _pods(cluster: Cluster, jobs: set[str]) -> list[str]:
         if not of_job or at(pod, "metadata.deletionTimestamp") or owners & jobs:
             found.append(f"{at(pod, 'metadata.namespace')}/{at(pod, 'metadata.name')}")
     return sorted(found)
-
-
-async def _outside(cluster: Cluster, namespace: str) -> str:
-    """Who renews the Lease although our pods are gone; "" for nobody."""
-    first = (await read_leadership(cluster, namespace)).lease
-    if first is None or not first.spec.holder_identity:
-        return ""
-    waited = 0.0
-    while waited < RENEWED_WITHIN_S:
-        await asyncio.sleep(LOOK_EVERY_S)
-        waited += LOOK_EVERY_S
-        again = (await read_leadership(cluster, namespace)).lease
-        if again is not None and again.spec.renew_time != first.spec.renew_time:
-            return again.spec.holder_identity or "unknown"
-    return ""
 
 
 def _touched(node: NodeView) -> bool:

@@ -7,7 +7,6 @@ taint and cordon, and what the reader can do. `-o wide` shows the rest.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,13 +14,11 @@ import msgspec
 
 from remediator.kubectl.cluster import Cluster, unreadable
 from remediator.kubectl.command import (
-    WIDTH,
     Answer,
     CommandError,
     Terminal,
     labelled,
     quoted,
-    width_for,
 )
 from remediator.kubectl.node_look import NodeLook, leading_reason, look_at, nearest, phase_words
 from remediator.kubectl.why_causes import cause_lines
@@ -72,8 +69,7 @@ async def why(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> Ans
     if values:
         return [_item(look)]
     gone = look.node is None and not look.node_hidden
-    wide, width = options.output == "wide", width_for(sys.stdout)
-    lines = _gone(look) if gone else why_lines(look, wide=wide, width=width)
+    lines = _gone(look) if gone else why_lines(look, wide=options.output == "wide")
     return "\n".join([*([above, ""] if above else []), *lines])
 
 
@@ -164,8 +160,8 @@ def _session(session: QuarantineView) -> dict[str, Any]:
     }
 
 
-def why_lines(look: NodeLook, *, wide: bool = False, width: int = WIDTH) -> list[str]:
-    """The answer to "why is my node gone", line by line, for a terminal that is `width` wide."""
+def why_lines(look: NodeLook, *, wide: bool = False) -> list[str]:
+    """The answer to "why is my node gone", line by line."""
     session = look.session
     told = session or _unmarking(look)
     lines = [printable(_headline(look, session))]
@@ -186,7 +182,7 @@ def why_lines(look: NodeLook, *, wide: bool = False, width: int = WIDTH) -> list
         ("you can", _advice(look, session)),
     )
     for label, text in sections:
-        lines += labelled(label, text, width)
+        lines += labelled(label, text)
     return lines
 
 

@@ -39,5 +39,5 @@ def look(
 
 
 def told(seen: NodeLook) -> str:
-    """What `why` says of it, in one line, however its lines were folded."""
-    return " ".join(" ".join(why_lines(seen, width=300)).split())
+    """What `why` says of it, in one line."""
+    return " ".join(" ".join(why_lines(seen)).split())

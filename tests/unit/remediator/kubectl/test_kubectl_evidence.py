@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from hack.sim.cluster.server import HostedServer
-from remediator.kubectl.evidence import LATER, rma_folder
 from rules.api.evidence import digest
-from rules.api.health import IncidentStatus
 from tests.support.remediator.kubectl_cluster import cluster, load
 from tests.support.remediator.kubectl_evidence import EVIDENCES, NAME, kept
 from tests.support.remediator.kubectl_objects import QUARANTINES, session
@@ -111,20 +109,3 @@ def test_what_an_agent_wrote_begins_no_line_of_the_answer(tmp_path: Path) -> Non
     assert code == 0
     assert "at fault: H100\\x0aSHA-256 0000" in out
     assert len([line for line in out.splitlines() if line.startswith("SHA-256")]) == 1
-
-
-def test_what_came_after_the_evidence_is_written_beside_it_and_said_to_be_missing() -> None:
-    spec = kept()["spec"]
-    later = IncidentStatus(id="i2", reason="RowRemapFailure", severity="Fatal", active=True)
-    record = IncidentStatus(id="i3", reason="Xid43", severity="Info", active=True)
-    same = IncidentStatus(id="i1", reason="Xid79GPUFallenOffBus", severity="Fatal", active=True)
-    made = rma_folder(spec, (later, record, same))
-    assert made is not None
-    assert made.files[LATER].startswith("  RowRemapFailure (Fatal, active)")
-    assert "Xid43" not in made.files[LATER]
-    assert made.missing[0].startswith("RowRemapFailure, of ")
-    assert LATER in made.files["summary.txt"]
-    alone = rma_folder(spec, (same,))
-    assert alone is not None
-    assert LATER not in alone.files
-    assert LATER not in alone.files["summary.txt"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import msgspec
@@ -19,7 +18,7 @@ from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
 from rules.session.causes import cause_of
 from rules.session.external import external_of
-from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluster, load
+from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
 from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_looks import ENFORCE, NAME, SESSION, look, told
 from tests.support.remediator.kubectl_objects import (
@@ -35,25 +34,6 @@ from tests.support.remediator.kubectl_objects import (
     sick,
     verdict,
 )
-
-GOLDEN = REPOSITORY / "tests" / "golden" / "kubectl"
-
-
-def transcripts() -> list[str]:
-    found = []
-    for name in ("why", "why-other-states", "why-wide"):
-        text = (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
-        found += [part for part in text.split("$ kubectl gpuward ") if part]
-    return found
-
-
-@pytest.mark.parametrize("text", transcripts(), ids=lambda text: text.split("\n")[0])
-def test_lines_are_short_and_none_comes_twice(text: str) -> None:
-    """Evidence and commands stay whole, to be copied; everything else fits a small terminal."""
-    _, *lines = text.rstrip().split("\n")
-    assert [line for line in lines if len(line) > 100 and not re.search("> |kubectl ", line)] == []
-    assert len(lines) == len(set(lines))
-    assert len(lines) < 40
 
 
 def test_a_healthy_node_says_so_in_two_lines() -> None:

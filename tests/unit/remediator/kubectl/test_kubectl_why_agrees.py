@@ -96,7 +96,7 @@ def test_why_says_whether_a_session_opens_as_the_rules_decide_it(case: str) -> N
     seen = made()
     assert seen.node is not None
     assert seen.policy is not None
-    said = " ".join(" ".join(why(seen, width=300)).split())
+    said = " ".join(" ".join(why(seen)).split())
     assert expected in said
     decided = decide(None, seen.observed(seen.node, seen.policy), NOW, seen.policy)
     assert (decided.step in {"Open", "Reopen"}) == (OPENS in said or NOW_OPENS in said), decided
