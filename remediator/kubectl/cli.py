@@ -93,17 +93,7 @@ def sentence(text: str) -> str:
     raise argparse.ArgumentTypeError("is empty; say in one sentence why, it is kept as the record")
 
 
-def repair_step(text: str) -> str:
-    """A step of the repair ladder."""
-    from rules.repair.ladder import LADDER
-
-    known = tuple(map(str, LADDER))
-    if text in known:
-        return text
-    raise argparse.ArgumentTypeError(f"{text!r:.80} is none of {', '.join(known)}")
-
-
-_TYPES: Final = {"object": object_name, "node": node_name, "step": repair_step}
+_TYPES: Final = {"object": object_name, "node": node_name}
 """Types that `commands.json` names."""
 
 

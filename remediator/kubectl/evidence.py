@@ -16,7 +16,7 @@ import msgspec
 
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError, Terminal
-from remediator.kubectl.node_look import is_node, near_name, open_session
+from remediator.kubectl.node_look import near_name, open_session
 from rules.api.evidence import EvidenceGpu, EvidenceSpec, EvidenceView
 from rules.api.health import IncidentStatus
 from rules.api.nodes import QuarantineView
@@ -65,11 +65,14 @@ async def _found(cluster: Cluster, wanted: str) -> EvidenceView:
     if sessions:
         last = open_session(sessions) or sessions[-1]
         raise CommandError(f"there is no evidence of {wanted}: {_why_none(last)}")
-    if not await is_node(cluster, wanted):
+    if await cluster.readable(cluster.node(wanted)) is None:
         # Of a node that is there, what another of a like name kept is not what was meant.
-        known = await cluster.evidences()
-        nodes_too = {word for one in known for word in (one.metadata.name, one.says("nodeName"))}
-        if near := near_name(wanted, nodes_too - {""}):
+        known = {
+            name
+            for one in await cluster.evidences()
+            for name in (one.metadata.name, one.says("nodeName"))
+        }
+        if near := near_name(wanted, known - {""}):
             raise CommandError(f"there is no evidence of {wanted}{near}")
     raise CommandError(
         f"there is no evidence of {wanted}: an agent keeps it when a session takes its node, "

@@ -247,17 +247,6 @@ async def nearest(cluster: Cluster, name: str) -> str:
     return near_name(name, names) or "; kubectl get nodes lists them"
 
 
-async def is_node(cluster: Cluster, name: str) -> bool:
-    """Whether there is one, so that a like name is not what was meant."""
-    try:
-        return await cluster.node(name) is not None
-    except CommandError as error:
-        if not error.forbidden:
-            raise
-    # A node that may not be read and has a verdict is one.
-    return await cluster.health(name) is not None
-
-
 def near_name(wanted: str, names: Iterable[str]) -> str:
     """`; did you mean NAME?` of names that begin so or are spelled alike; "" where none is."""
     import difflib
