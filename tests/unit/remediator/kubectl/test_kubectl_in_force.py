@@ -56,15 +56,6 @@ def test_walk_without_a_leader_what_is_asked_for_waits_and_that_is_said(
         assert SAID not in kubectl("evidence", BLOCKED)[2]
 
 
-def test_walk_why_promises_nothing_while_nobody_leads(tmp_path: Path) -> None:
-    said = "nothing while no remediator leads, and none has for 20m; once one does:"
-    with cluster(tmp_path, renewed(20 * 60)) as kubectl:
-        assert said in kubectl("why", BLOCKED)[1]
-        assert said not in kubectl("why", "gpu-healthy")[1], "nothing is awaited of it"
-    with cluster(tmp_path, renewed(2)) as kubectl:
-        assert "no remediator leads" not in kubectl("why", BLOCKED)[1]
-
-
 @pytest.mark.parametrize(
     ("runs_in", "said"),
     [

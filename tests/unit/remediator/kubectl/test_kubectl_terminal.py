@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from remediator.kubectl.command import COMMANDS, labelled, table
+from rules.repair.ladder import LADDER
 from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluster, run_command
 from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY
@@ -38,6 +39,10 @@ from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY
         pytest.param(("quarantine", "n", "--reson", "x"), "did you mean --reason?",
                      id="what is missing is misspelled"),
         pytest.param(("why", "a,b"), "several are set apart by blanks", id="a comma"),
+        pytest.param(("why", "n", "-l", "a=b"), "not both", id="names and labels"),
+        pytest.param(("plan", "n", "-l", "a=b"), "not both", id="of what writes nothing"),
+        pytest.param(("fleet", "--dry-run"), "unrecognized", id="a look has no dry run"),
+        pytest.param(("repair", "n", "--step", "Hit"), "invalid choice: 'Hit'", id="no step"),
         pytest.param(("fleet", "--as", ""), "--as: is empty; name a user", id="nobody"),
     ],
 )  # fmt: skip
@@ -46,6 +51,11 @@ def test_wrong_use_is_one_line_with_the_remedy_and_64(arguments, said):
     assert (code, out) == (64, "")
     assert said in err
     assert err.count("\n") == 1
+
+
+def test_the_steps_of_repair_are_those_of_the_ladder() -> None:
+    (command,) = (one for one in COMMANDS if one.name == "repair")
+    assert command.options[0]["choices"] == [str(step) for step in LADDER]
 
 
 def test_without_a_command_it_shows_the_help():

@@ -18,7 +18,6 @@ from tests.support.remediator.kubectl_cluster import (
     REPOSITORY,
     Kubectl,
     cluster,
-    run_command,
 )
 from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY, QUARANTINES
@@ -58,22 +57,6 @@ def test_nodes_are_chosen_by_label(fleet):
     assert fleet("why", "-l", "a=b")[2].startswith("kubectl gpuward: no node has the labels a=b")
     assert fleet("fleet", "-l", "gpuward.io/opt-out")[1].startswith("1 GPU node: ")
     assert "gpu-budget" not in fleet("plan", "-l", "gpuward.io/health=healthy")[1]
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        pytest.param(("why", HEALTHY, "-l", "a=b"), "not both", id="names and labels"),
-        pytest.param(("plan", HEALTHY, "-l", "a=b"), "not both", id="of what writes nothing"),
-        pytest.param(("why", "-l", "a in"), "a in", id="no selector"),
-        pytest.param(("fleet", "--dry-run"), "unrecognized", id="a look has no dry run"),
-        pytest.param(("hold", "-w", HEALTHY, *REASON), "unrecognized", id="an act is not watched"),
-    ],
-)
-def test_wrong_use_is_said_in_one_line(words, said):
-    code, out, err = run_command(*words)
-    assert (code, out, err.count("\n")) == (64, "", 1)
-    assert said in err
 
 
 ACTS = [

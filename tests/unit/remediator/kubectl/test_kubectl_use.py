@@ -132,14 +132,6 @@ def test_a_fault_of_ours_is_a_sentence_too(fleet, monkeypatch):
         fleet("fleet")
 
 
-@pytest.mark.parametrize("command", ["fleet", f"why {HEALTHY}"])
-def test_a_cluster_without_the_definitions_names_the_remedy(tmp_path, command):
-    with cluster(tmp_path, crds=False) as kubectl:
-        code, _, err = kubectl(*command.split())
-    assert code == 1
-    assert "kubectl apply -k daemonset/crds" in err
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [

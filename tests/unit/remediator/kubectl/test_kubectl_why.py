@@ -9,7 +9,6 @@ import pytest
 
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.server import HostedServer
-from remediator.kubectl.node_look import NodeLook
 from remediator.kubectl.why import why_lines as why
 from remediator.kubectl.why_causes import goes_further
 from rules.api.health import IncidentStatus, plain
@@ -20,7 +19,7 @@ from rules.session.causes import cause_of
 from rules.session.external import external_of
 from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
 from tests.support.remediator.kubectl_fleet import load_fleet
-from tests.support.remediator.kubectl_looks import ENFORCE, NAME, SESSION, look, told
+from tests.support.remediator.kubectl_looks import NAME, SESSION, look, told
 from tests.support.remediator.kubectl_objects import (
     HEALTHY,
     NOW,
@@ -34,58 +33,6 @@ from tests.support.remediator.kubectl_objects import (
     sick,
     verdict,
 )
-
-
-def test_a_healthy_node_says_so_in_two_lines() -> None:
-    assert why(look(verdict(NAME))) == [
-        "gpu-7: in service",
-        (
-            "health   Healthy, 8/8 GPUs usable, driver 580.95.05; last changed 60m ago, "
-            "its agent is alive"
-        ),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("seen", "said"),
-    [
-        pytest.param(look(sick(NAME)), "a session should have opened within seconds",
-                     id="remediator away"),
-        pytest.param(look(sick(NAME), policy=Policy()), "nothing is touched in Shadow",
-                     id="Shadow"),
-        pytest.param(
-            look(sick(NAME, publisher={"heartbeat": ago(60)})),
-            "nothing while its verdict cannot be believed",
-            id="agent silent",
-        ),
-        pytest.param(
-            look(sick(NAME), on=node(NAME, labels={"gpuward.io/opt-out": "true"})),
-            "nothing while it is opted out",
-            id="opted out",
-        ),
-        pytest.param(
-            look(sick(NAME), policy=msgspec.structs.replace(ENFORCE, node_selector="pool=a")),
-            "nodeSelector 'pool=a' does not select it",
-            id="not selected",
-        ),
-        pytest.param(
-            look(sick(NAME), policy=load_policy({
-                "mode": "Enforce",
-                "reasons": {"Xid95UncontainedMemoryError": {"level": "Report"}},
-            })),
-            "is only reported (level Report)",
-            id="level Report",
-        ),
-        pytest.param(
-            look(sick(NAME), session("s", NAME, "Released", "m", spec={"release": {"by": "ann"}})),
-            "a person ended session s",
-            id="released by a person",
-        ),
-        pytest.param(look(None), "missing data is never treated as a failure", id="no verdict"),
-    ],
-)  # fmt: skip
-def test_a_node_without_a_session_says_why_nothing_is_done(seen: NodeLook, said: str) -> None:
-    assert said in " ".join(" ".join(why(seen)).split())
 
 
 def reported(severity: str, *, cordoned: bool = False) -> str:
@@ -103,14 +50,6 @@ def test_walk_what_is_only_reported_leaves_the_node_to_a_person() -> None:
     assert "you can" not in reported("Info")
     assert "the node stays in service" in reported("Info")
     assert "the node stays as it is" in reported("Info", cordoned=True)
-
-
-def test_an_agent_that_is_not_there_says_where_to_look() -> None:
-    unlabelled = node(NAME)
-    del unlabelled["metadata"]["labels"]["gpuward.io/gpus"]
-    text = "\n".join(why(look(None, on=unlabelled)))
-    assert "no agent has ever published a verdict" in text
-    assert "kubectl get daemonset -A -l app.kubernetes.io/name=gpuward" in text
 
 
 def test_what_may_not_be_read_is_named_and_the_rest_is_told() -> None:
@@ -155,12 +94,6 @@ def test_a_mark_that_cannot_come_off_says_who_refuses_and_what_to_do() -> None:
     assert f"refused: {clause}." in text
     assert "blocked MarkRefused" in text
     assert "ends with: whoever runs the admission policy or webhook" in text
-
-
-def test_the_repair_is_a_command_that_names_the_gpu() -> None:
-    text = "\n".join(why(look(sick(NAME))))
-    assert "on the node, once idle: nvidia-smi --gpu-reset -i 0000:9d:00.0" in text
-    assert "more: gpuward-agent explain Xid95UncontainedMemoryError" in text
 
 
 SITE = {

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-import msgspec
 import pytest
 
 from remediator.view.fleet_view import fleet_page
-from remediator.view.session_view import session_row
-from remediator.view.shapes import Counts, FleetFilter, FleetPage
+from remediator.view.shapes import FleetFilter, FleetPage
 from remediator.view.state import PageState
 from rules.api.nodes import (
     AgentPod,
@@ -36,14 +34,6 @@ def fleet(of: PageState, **wanted: str) -> FleetPage:
     return fleet_page(of, FleetFilter(**wanted))
 
 
-def small() -> PageState:
-    return state(
-        [node("a"), sick("b", spec={"unschedulable": True}), node("c", rack="r1", ready="False")],
-        [blocked_session("b-1", "b"), session("a-0", "a", "Released", opened_s=90_000)],
-        [verdict("b")],
-    )
-
-
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
@@ -56,19 +46,6 @@ def test_labels_that_anybody_wrote(labels: dict[str, str], expected: tuple[str, 
     (row,) = fleet(state([node("a", labels=labels)])).nodes
 
     assert (row.health, row.gpus) == expected
-
-
-def test_counts_budget_and_breaker() -> None:
-    found = fleet(small())
-
-    assert found.counts == Counts(
-        nodes=3, healthy=2, degraded=0, unhealthy=1, unknown=0, unschedulable=1,
-        gpus=24, gpus_seen=24, gpus_healthy=23, open_sessions=1, need_human=1,
-    )  # fmt: skip
-    assert [(row.scope, row.unavailable, row.limit) for row in found.budgets] == [
-        ("all selected nodes", 2, 1)
-    ]
-    assert found.breaker == ""
 
 
 def test_open_sessions_come_in_the_order_of_need() -> None:
@@ -146,14 +123,6 @@ def crowd() -> PageState:
         ],
         [verdict(name, line=XID_79) for name in names],
     )
-
-
-def test_an_ended_session_waits_for_nothing() -> None:
-    """Condition Blocked stays as it was when the session ended."""
-    opened = waiting("a", opened_s=300)
-    status = msgspec.structs.replace(opened.status, phase="Cancelled")
-    ended = msgspec.structs.replace(opened, status=status)
-    assert [session_row(one).waits_for != "" for one in (opened, ended)] == [True, False]
 
 
 def test_sessions_that_wait_for_the_same_are_one_row_with_their_nodes_and_ages() -> None:

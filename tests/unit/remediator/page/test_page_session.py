@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from typing import Any
 
 import pytest
@@ -18,36 +16,17 @@ from rules.api.quarantine import (
 )
 from tests.support.remediator.page_fleet import (
     ago,
-    blocked_session,
     fleet_html,
     history_html,
     node,
     node_html,
     session,
-    sick,
     state,
-    verdict,
 )
-
-MARKED = {
-    "unschedulable": True,
-    "taints": [
-        {"key": "gpuward.io/quarantine", "value": "Xid79GPUFallenOffBus", "effect": "NoSchedule"},
-        {"key": "example.com/mine", "value": "x", "effect": "NoExecute"},
-        {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
-    ],
-}
-NOTE = {"annotations": {"gpuward.io/session": '{"session": "b-1", "priorUnschedulable": true}'}}
 
 
 def page(of: PageState, name: str) -> str:
     return node_html(of, of.snapshot.quarantines[name].spec.node_name)
-
-
-def blocked() -> PageState:
-    return state(
-        [sick("b", spec=MARKED, metadata=NOTE)], [blocked_session("b-1", "b")], [verdict("b")]
-    )
 
 
 def test_a_session_nobody_has_looked_at_yet() -> None:
@@ -113,20 +92,3 @@ def test_every_text_is_bounded_and_spelled_out(text: str, seen: str) -> None:
     for said in (fleet_html(of), node_html(of, "a")):
         assert seen in said
         assert text not in said
-
-
-@pytest.mark.parametrize("name", ["fleet", "node", "history"])
-def test_headings_and_landmarks_tell_the_page_to_a_screen_reader(name: str) -> None:
-    of = blocked()
-    pages = {"fleet": fleet_html(of), "node": node_html(of, "b"), "history": history_html(of)}
-    said = pages[name]
-    levels = [int(level) for level in re.findall(r"<h([1-4])[ >]", said)]
-
-    assert levels[0] == 1
-    assert levels.count(1) == 1
-    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
-    for landmark in ("<main ", "<header ", "<nav aria-label", 'role="search"', "<footer>"):
-        assert landmark in said
-    named = set(re.findall(r' id="([^"]+)"', said))
-    assert set(re.findall(r'aria-labelledby="([^"]+)"', said)) <= named
-    assert len(re.findall(r' id="', said)) == len(named)

@@ -66,49 +66,55 @@ def lines(metrics: Metrics, name: str) -> list[str]:
     return [one for one in page if one.startswith(f"{name}{{") and not one.endswith(" 0.0")]
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        pytest.param(
-            "gpuward_sessions",
-            ['{mode="Enforce",phase="Draining"} 1.0', '{mode="Enforce",phase="Released"} 2.0'],
-            id="by phase",
-        ),
-        pytest.param(
-            "gpuward_open_session",
-            [
-                (
-                    '{mode="Enforce",node="gpu-7",phase="Draining",'
-                    'reason="Xid79GPUFallenOffBus",severity="Fatal"} 1.0'
-                )
-            ],
-            id="open ones by node",
-        ),
-        pytest.param(
-            "gpuward_open_session_condition",
-            ['{condition="NeedsHuman",node="gpu-7",reason="BudgetNeverAllows"} 1.0'],
-            id="conditions that are true",
-        ),
-        pytest.param(
-            "gpuward_session_conditions",
-            ['{condition="NeedsHuman",reason="BudgetNeverAllows"} 1.0'],
-            id="conditions counted",
-        ),
-        pytest.param(
-            "gpuward_blocked_pdbs",
-            ['{permanent="true"} 1.0', '{permanent="false"} 1.0'],
-            id="budgets, each once",
-        ),
-    ],
-)
-def test_sessions_show_in_metrics(name: str, expected: list[str]) -> None:
+def test_sessions_show_in_metrics() -> None:
+    step = RepairAttempt(step="RestartNode", adapter="NodeConditions", state="Failed")
+    tests = tuple(
+        ValidationAttempt(object=f"s-validate-{n}", provider="Builtin", state=state)
+        for n, state in enumerate(["Failed", "Passed", "Passed"])
+    )
+    refused = Condition(type="NeedsHuman", reason="MarkRefused", message="Refused: no.")
+    other = Condition(type="Replace", reason="RepeatOffender", message="Third session.")
     metrics = Metrics()
-
     set_session_gauges(
-        metrics, [BLOCKED, session("gpu-1", "Released"), session("gpu-2", "Released")]
+        metrics,
+        [
+            BLOCKED,
+            session("gpu-8", "Repairing", repair=(step,)),
+            session("gpu-1", "Released", repair=(step,), validation=tests),
+            # Of an ended session only a mark that cannot come off is shown.
+            session("gpu-2", "Released", conditions=(refused, other)),
+        ],
     )
 
-    assert lines(metrics, name) == [f"{name}{series}" for series in expected]
+    failed = 'adapter="NodeConditions"', 'state="Failed",step="RestartNode"'
+    reason = 'reason="Xid79GPUFallenOffBus",severity="Fatal"'
+    for name, expected in {
+        "gpuward_sessions": [
+            '{mode="Enforce",phase="Draining"} 1.0',
+            '{mode="Enforce",phase="Repairing"} 1.0',
+            '{mode="Enforce",phase="Released"} 2.0',
+        ],
+        "gpuward_open_session": [
+            f'{{mode="Enforce",node="gpu-7",phase="Draining",{reason}}} 1.0',
+            f'{{mode="Enforce",node="gpu-8",phase="Repairing",{reason}}} 1.0',
+        ],
+        "gpuward_open_session_condition": [
+            '{condition="NeedsHuman",node="gpu-7",reason="BudgetNeverAllows"} 1.0',
+            '{condition="NeedsHuman",node="gpu-2",reason="MarkRefused"} 1.0',
+        ],
+        "gpuward_session_conditions": [
+            '{condition="NeedsHuman",reason="BudgetNeverAllows"} 1.0',
+            '{condition="NeedsHuman",reason="MarkRefused"} 1.0',
+        ],
+        "gpuward_blocked_pdbs": ['{permanent="true"} 1.0', '{permanent="false"} 1.0'],
+        "gpuward_open_session_repair": [f'{{{failed[0]},node="gpu-8",{failed[1]}}} 1.0'],
+        "gpuward_repair_steps": [f"{{{failed[0]},{failed[1]}}} 2.0"],
+        "gpuward_session_tests": [
+            '{provider="Builtin",state="Failed"} 1.0',
+            '{provider="Builtin",state="Passed"} 2.0',
+        ],
+    }.items():
+        assert lines(metrics, name) == [f"{name}{series}" for series in expected]
 
 
 def test_a_budget_that_a_dry_run_of_shadow_met_keeps_no_drain_waiting() -> None:
@@ -130,20 +136,6 @@ def test_an_ended_session_takes_its_series_along() -> None:
     assert lines(metrics, "gpuward_open_session_condition") == []
     assert lines(metrics, "gpuward_session_conditions") == []
     assert lines(metrics, "gpuward_blocked_pdbs") == []
-
-
-def test_an_ended_session_shows_a_mark_that_cannot_come_off_and_nothing_else() -> None:
-    metrics = Metrics()
-    refused = Condition(type="NeedsHuman", reason="MarkRefused", message="Refused: no.")
-    other = Condition(type="Replace", reason="RepeatOffender", message="Third session.")
-
-    set_session_gauges(metrics, [session("gpu-7", "Released", conditions=(refused, other))])
-
-    labels = 'condition="NeedsHuman",node="gpu-7",reason="MarkRefused"'
-    assert lines(metrics, "gpuward_open_session_condition") == [
-        f"gpuward_open_session_condition{{{labels}}} 1.0"
-    ]
-    assert lines(metrics, "gpuward_open_session") == []
 
 
 def test_pauses_in_force_and_held_nodes_are_series() -> None:
@@ -177,34 +169,6 @@ def test_pauses_in_force_and_held_nodes_are_series() -> None:
     set_word_gauges(metrics, [], [], [], now)
 
     assert lines(metrics, "gpuward_node_held") == []
-
-
-def test_repair_steps_of_open_sessions_name_their_node_and_all_are_counted() -> None:
-    step = RepairAttempt(step="RestartNode", adapter="NodeConditions", state="Failed")
-    metrics = Metrics()
-    ended = session("gpu-8", "Released", repair=(step,))
-    set_session_gauges(metrics, [session("gpu-7", "Repairing", repair=(step,)), ended])
-    words = 'adapter="NodeConditions"'
-    state = 'state="Failed",step="RestartNode"'
-    assert lines(metrics, "gpuward_open_session_repair") == [
-        f'gpuward_open_session_repair{{{words},node="gpu-7",{state}}} 1.0'
-    ]
-    assert lines(metrics, "gpuward_repair_steps") == [
-        f"gpuward_repair_steps{{{words},{state}}} 2.0"
-    ]
-
-
-def test_tests_under_load_are_counted_by_who_made_them_and_what_they_said() -> None:
-    tests = tuple(
-        ValidationAttempt(object=f"s-validate-{n}", provider="Builtin", state=state)
-        for n, state in enumerate(["Failed", "Passed", "Passed"])
-    )
-    metrics = Metrics()
-    set_session_gauges(metrics, [session("gpu-8", "Released", validation=tests)])
-    assert lines(metrics, "gpuward_session_tests") == [
-        'gpuward_session_tests{provider="Builtin",state="Failed"} 1.0',
-        'gpuward_session_tests{provider="Builtin",state="Passed"} 2.0',
-    ]
 
 
 LOST = IncidentStatus(
