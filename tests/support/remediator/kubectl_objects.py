@@ -45,6 +45,16 @@ def node(name: str, health: str = "healthy", **changes: Any) -> Object:
     }  # fmt: skip
 
 
+def policy_map(text: str) -> Object:
+    """The ConfigMap of the policy in namespace gpuward."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "gpuward-policy", "namespace": "gpuward"},
+        "data": {"policy.yaml": text},
+    }
+
+
 def marked(name: str, session: str, health: str = "unhealthy", **changes: Any) -> Object:
     """A node with our mark and somebody's taint."""
     note = f'{{"session":"{session}","at":"{ago(14)}","mark":"CordonAndTaint"}}'

@@ -10,7 +10,7 @@ import msgspec
 from remediator.page.rendering import render_page
 from remediator.view.fleet_view import fleet_page, history_page
 from remediator.view.node_view import node_page
-from remediator.view.shapes import FleetFilter, NodePage, ReplicaShown, SessionDetail
+from remediator.view.shapes import FleetFilter, NodePage, ReplicaShown
 from remediator.view.state import PageState, sessions_by_node
 from rules.api.health import (
     GpuStatus,
@@ -235,12 +235,6 @@ def node_html(of: PageState, name: str) -> str:
 def history_html(of: PageState) -> str:
     """The page of the history."""
     return render_page(history_page(of))
-
-
-def session_of(of: PageState, name: str) -> SessionDetail:
-    """A session as its node's page shows it."""
-    node = of.snapshot.quarantines[name].spec.node_name
-    return next(one for one in node_of(of, node).sessions if one.session.name == name)
 
 
 def big_state(nodes: int = 5000, sessions: int = 500) -> PageState:

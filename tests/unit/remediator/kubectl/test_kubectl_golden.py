@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -70,12 +69,6 @@ ACTS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def looked_at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
-    with cluster(tmp_path_factory.mktemp("looks"), load_fleet) as kubectl:
-        yield kubectl
-
-
 def compare(name: str, kubectl: Kubectl, commands: tuple[tuple[str, ...], ...]) -> None:
     said = "\n".join(kubectl.transcript(*command) for command in commands)
     path = GOLDEN / f"{name}.txt"
@@ -87,10 +80,10 @@ def compare(name: str, kubectl: Kubectl, commands: tuple[tuple[str, ...], ...]) 
 
 @pytest.mark.parametrize("name", sorted(LOOKS))
 def test_looking_prints_this(
-    name: str, looked_at: Kubectl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, fleet: Kubectl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    compare(name, looked_at, LOOKS[name])
+    compare(name, fleet, LOOKS[name])
 
 
 @pytest.mark.parametrize("name", sorted(ACTS))

@@ -19,6 +19,7 @@ from tests.support.remediator.kubectl_objects import (
     NOW,
     QUARANTINES,
     node,
+    policy_map,
     verdict,
 )
 
@@ -164,14 +165,13 @@ GOES_ON = "a remediator that runs goes on by the last good one, one that starts 
 
 
 def under(policy: str, hosted: HostedServer) -> None:
-    meta = {"name": "gpuward-policy", "namespace": "gpuward"}
     load(hosted, r.NAMESPACES, {"metadata": {"name": "gpuward"}})
     for name, pool in (("a1", "train"), ("b1", "serve")):
         found = node(name, "healthy")
         found["metadata"]["labels"] |= {"pool": pool}
         load(hosted, r.NODES, found)
         load(hosted, HEALTHS, verdict(name))
-    load(hosted, r.CONFIGMAPS, {"metadata": meta, "data": {"policy.yaml": policy}})
+    load(hosted, r.CONFIGMAPS, policy_map(policy))
 
 
 @pytest.mark.parametrize("command", [("fleet",), ("why", "a1"), ("plan",)])

@@ -81,10 +81,6 @@ def test_a_degraded_pod_that_fits_no_other_node_stays(tmp_path: Path, severity: 
     )
 
 
-OUT, LULL = {"gpuward.io/opt-out": "true"}, {"paused": "yes"}
-PAUSE_SAID, OUT_SAID = "paused by ann with GPUWardPause pause-1", "opt-out=true"
-
-
 def test_what_drains_have_in_common_is_read_once_and_nothing_is_written(tmp_path: Path) -> None:
     """A list of every pod per drained node would keep the API server of a large fleet busy."""
     names = [f"n{number}" for number in range(6)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,50 +10,67 @@ import pytest
 import yaml
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.resource import (
-    CONFIGMAPS,
-    CUSTOM_RESOURCE_DEFINITIONS,
-    DAEMON_SETS,
-    NAMESPACES,
-    RUNTIME_CLASSES,
-    Caller,
-)
+from hack.sim.cluster.resource import Caller
 from hack.sim.cluster.server import HostedServer, run_in_thread
 from hack.sim.manifests import post_manifests, read_manifests
 from remediator.kubectl.preflight import ADMISSION_POLICIES
 from tests.support.cluster.manifest_builds import build
 from tests.support.cluster.provider_definitions import DEFINITIONS
-from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
+from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluster, load
 from tests.support.remediator.kubectl_fleet import load_fleet
-from tests.support.remediator.kubectl_objects import BLOCKED, Object
+from tests.support.remediator.kubectl_objects import BLOCKED, Object, policy_map
 from tests.support.scenario.provider_world import steps_for
 
-DAEMONSET = Path(__file__).parents[4] / "daemonset"
-CRDS = DAEMONSET / "crds"
-BASE = DAEMONSET / "base"
+CRDS = REPOSITORY / "daemonset" / "crds"
+BASE = REPOSITORY / "daemonset" / "base"
+ADMIN: dict[str, Any] = {
+    "authorization": "RBAC",
+    "tokens": {"secret": Caller("root", ("system:masters", "system:authenticated"))},
+}
+NOT_CHECKED = {"CustomResourceDefinition", "Deployment", "DaemonSet", "Namespace", "ConfigMap"}
+"""Of a component, what the report about it does not rest on."""
 
 
-@pytest.mark.parametrize(
-    ("files", "code", "said"),
-    [
-        pytest.param((), 0, "not installed yet", id="before the first install"),
-        pytest.param(("gpuwardpauses.yaml",), 1, "missing gpuevidences", id="torn apart"),
-    ],
-)
-def test_definitions(tmp_path: Path, files: tuple[str, ...], code: int, said: str) -> None:
-    """Nothing installed is where everybody starts; half of it is a fault."""
-    with run_in_thread() as hosted:
+def lines(kubectl: Kubectl, *arguments: str) -> tuple[int, dict[str, str]]:
+    """Exit status, and each line of the report by the name of its check."""
+    code, out, _ = kubectl("preflight", *arguments)
+    return code, {line[6:].partition(":")[0]: line for line in out.splitlines()}
+
+
+def having(objects: Sequence[Object], policy: str = "") -> Callable[[HostedServer], None]:
+    """Namespace gpuward with these objects, and a policy where one is given."""
+
+    def fill(hosted: HostedServer) -> None:
+        load(hosted, r.NAMESPACES, {"metadata": {"name": "gpuward"}})
+        made = [*objects, *([policy_map(policy)] if policy else [])]
+        hosted.run(post_manifests(hosted.server.client, made, namespace="gpuward"))
+
+    return fill
+
+
+def component(*names: str) -> list[Object]:
+    return [one for one in build(*names) if one["kind"] not in NOT_CHECKED]
+
+
+@pytest.mark.parametrize("files", [(), ("gpuwardpauses.yaml",)], ids=["fresh", "torn apart"])
+def test_nothing_installed_is_where_everybody_starts_and_half_of_it_is_a_fault(
+    tmp_path: Path, files: tuple[str, ...]
+) -> None:
+    """README: preflight first, then apply. `preflight && apply` must not end at the first."""
+    with run_in_thread(**ADMIN) as hosted:
         for name in files:
             objects = read_manifests(CRDS / name)
             hosted.run(post_manifests(hosted.server.client, objects))
+        code, said = lines(Kubectl(hosted, tmp_path))
+    assert code == bool(files)
+    if files:
+        assert "missing gpuevidences" in said["definitions"]
+    else:
+        assert "not installed yet" in said["gpuward"]
+        assert not {"permissions", "admission policies", "definitions"} & set(said)
 
-        ended, out, err = Kubectl(hosted, tmp_path)("preflight")
 
-    assert ended == code
-    assert said in out + err
-
-
-def narrowed(manifest: dict[str, Any]) -> dict[str, Any]:
+def narrowed(manifest: Object) -> Object:
     """What is granted everywhere, granted in namespace gpuward only."""
     if not manifest["kind"].startswith("ClusterRole"):
         return manifest
@@ -64,165 +81,74 @@ def narrowed(manifest: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def permissions(
-    folder: Path, grant: Callable[[dict[str, Any]], dict[str, Any]]
-) -> tuple[int, str]:
-    """How preflight ends, and its line about what the remediator may do."""
-    admin = Caller("root", ("system:masters", "system:authenticated"))
-
-    def fill(hosted: HostedServer) -> None:
-        made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpuward"}}
-        hosted.run(hosted.server.client.create(NAMESPACES, made))
-        objects = [grant(each) for each in read_manifests(BASE / "remediator-rbac.yaml")]
-        hosted.run(post_manifests(hosted.server.client, objects, namespace="gpuward"))
-
-    with cluster(folder, fill, authorization="RBAC", tokens={"secret": admin}) as kubectl:
-        ended, out, err = kubectl("preflight")
-
-    return ended, next(line for line in (out + err).splitlines() if "permissions:" in line)
-
-
-@pytest.mark.parametrize(
-    ("grant", "lacks"),
-    [
-        pytest.param(lambda manifest: manifest, [], id="as it ships"),
-        pytest.param(
-            narrowed,
-            [
-                "patch nodes",
-                "list pods",
-                "create pods/eviction",
-                "watch poddisruptionbudgets",
-                "create gpuquarantines",
-                "patch gpuquarantines/status",
-            ],
-            id="in one namespace",
-        ),
-    ],
-)
+@pytest.mark.parametrize("narrow", [False, True], ids=["as it ships", "in one namespace"])
 def test_what_the_remediator_needs_everywhere_is_asked_about_everywhere(
-    tmp_path: Path, grant: Callable[[dict[str, Any]], dict[str, Any]], lacks: list[str]
+    tmp_path: Path, narrow: bool
 ) -> None:
-    ended, said = permissions(tmp_path, grant)
-    assert ended == bool(lacks)
-    assert all(lack in said for lack in lacks), said
-    assert ("may not" in said) == bool(lacks)
+    shipped = read_manifests(BASE / "remediator-rbac.yaml")
+    rights = [narrowed(one) if narrow else one for one in shipped]
+    with cluster(tmp_path, having(rights), **ADMIN) as kubectl:
+        code, report = lines(kubectl)
+    said = report["permissions"]
+    assert code == narrow
+    assert ("may not" in said) == narrow
     assert "leases" not in said
+    for lack in (
+        "patch nodes", "list pods", "create pods/eviction", "watch poddisruptionbudgets",
+        "create gpuquarantines", "patch gpuquarantines/status",
+    ):  # fmt: skip
+        assert (lack in said) == narrow
 
 
-def shipped() -> list[dict[str, Any]]:
+def admission() -> list[Object]:
     files = sorted(BASE.glob("*-admission.yaml"))
     return [found for file in files for found in read_manifests(file)]
 
 
 def test_the_admission_policies_that_preflight_knows_are_those_of_base() -> None:
     for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"):
-        names = {one["metadata"]["name"] for one in shipped() if one["kind"] == kind}
+        names = {one["metadata"]["name"] for one in admission() if one["kind"] == kind}
         assert names == set(ADMISSION_POLICIES)
 
 
-@pytest.mark.parametrize(
-    ("left_out", "verdict", "said"),
-    [
-        pytest.param(set(), "ok", "in force", id="as it ships"),
-        pytest.param(
-            {"ValidatingAdmissionPolicy"},
-            "warn",
-            "not in force: gpuward-node-keeps-mark",
-            id="policy",
-        ),
-        pytest.param(
-            {"ValidatingAdmissionPolicyBinding"},
-            "warn",
-            "not in force: gpuward-node-keeps-mark",
-            id="binding",
-        ),
-    ],
-)
-def test_an_admission_policy_that_is_not_in_force_is_said(
-    tmp_path: Path, left_out: set[str], verdict: str, said: str
-) -> None:
-    def fill(hosted: HostedServer) -> None:
-        made = [
-            one
-            for one in shipped()
-            if one["kind"] not in left_out or one["metadata"]["name"] != "gpuward-node-keeps-mark"
-        ]
-        hosted.run(post_manifests(hosted.server.client, made))
-
-    with cluster(tmp_path, fill) as kubectl:
-        _, out, err = kubectl("preflight")
-
-    line = next(line for line in (out + err).splitlines() if "admission policies:" in line)
-    assert line.startswith(verdict)
-    assert said in line
+@pytest.mark.parametrize("kind", ["Policy", "PolicyBinding"])
+def test_an_admission_policy_that_is_not_in_force_is_said(tmp_path: Path, kind: str) -> None:
+    left_out = (f"ValidatingAdmission{kind}", "gpuward-node-keeps-mark")
+    there = [one for one in admission() if (one["kind"], one["metadata"]["name"]) != left_out]
+    with cluster(tmp_path, having(there)) as kubectl:
+        line = lines(kubectl)[1]["admission policies"]
+    assert line.startswith("warn")
+    assert "not in force: gpuward-node-keeps-mark" in line
 
 
 def test_walk_a_reason_that_this_version_does_not_know_is_noted(tmp_path: Path) -> None:
     """Helm takes the policy as it is; only `policy check` said that a name is misspelled."""
-    reasons = "reasons: {Xid79GPUFallenOfBus: {level: Report}}"
-
-    def fill(hosted: HostedServer) -> None:
-        client = hosted.server.client
-        made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpuward"}}
-        hosted.run(client.create(NAMESPACES, made))
-        config = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": "gpuward-policy", "namespace": "gpuward"},
-            "data": {"policy.yaml": reasons},
-        }
-        hosted.run(post_manifests(client, [*read_manifests(CRDS), config], namespace="gpuward"))
-
-    with cluster(tmp_path, fill) as kubectl:
-        _, out, err = kubectl("preflight")
-
-    (line,) = [one for one in (out + err).splitlines() if "Xid79GPUFallenOfBus" in one]
+    policy = "reasons: {Xid79GPUFallenOfBus: {level: Report}}"
+    with cluster(tmp_path, having([], policy)) as kubectl:
+        line = lines(kubectl)[1]["policy"]
     assert line.startswith("warn  policy: ")
     assert "did you mean Xid79GPUFallenOffBus?" in line
 
 
-LABELS = {"app.kubernetes.io/name": "gpuward", "app.kubernetes.io/component": "agent"}
+def test_walk_a_wrong_policy_is_one_failed_check_and_the_rest_is_looked_at(tmp_path: Path) -> None:
+    with cluster(tmp_path, having([], "release: {healthyFor: 5min}")) as kubectl:
+        code, said = lines(kubectl)
+    assert code == 1
+    assert said["policy"].startswith("FAIL")
+    assert "'5min' is no duration" in said["policy"]
+    assert "leader" in said
 
 
-def lines(kubectl: Kubectl, *arguments: str) -> tuple[int, dict[str, str]]:
-    """Exit status, and each line of the report by the name of its check."""
-    code, out, _ = kubectl("preflight", *arguments)
-    return code, {line[6:].partition(":")[0]: line for line in out.splitlines()}
-
-
-def test_walk_before_the_installation_nothing_fails_that_it_brings(tmp_path: Path) -> None:
-    """README: preflight first, then apply. `preflight && apply` must not end at the first."""
-    root = Caller("root", ("system:masters", "system:authenticated"))
-    with run_in_thread(authorization="RBAC", tokens={"secret": root}) as hosted:
-        code, said = lines(Kubectl(hosted, tmp_path))
-    assert code == 0
-    assert "not installed yet" in said["gpuward"]
-    assert not {"permissions", "admission policies", "definitions"} & set(said)
-
-
-def space(hosted: HostedServer, name: str) -> None:
-    made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-    load(hosted, NAMESPACES, made)
-
-
-def agents(**status: int) -> dict[str, Any]:
-    template = {"spec": {"runtimeClassName": "nvidia", "containers": []}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": "gpuward-agent", "namespace": "other", "labels": LABELS},
-        "spec": {"selector": {"matchLabels": LABELS}, "template": template},
-        "status": status,
+def test_walk_another_namespace_is_named_and_its_own_checks_are_left_out(tmp_path: Path) -> None:
+    labels = {"app.kubernetes.io/name": "gpuward", "app.kubernetes.io/component": "agent"}
+    agents = {
+        "metadata": {"name": "gpuward-agent", "namespace": "other", "labels": labels},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"spec": {"containers": []}}},
     }
 
-
-def test_walk_another_namespace_is_named_and_its_own_checks_are_left_out(
-    tmp_path: Path,
-) -> None:
     def fill(hosted: HostedServer) -> None:
-        space(hosted, "other")
-        load(hosted, DAEMON_SETS, agents())
+        load(hosted, r.NAMESPACES, {"metadata": {"name": "other"}})
+        load(hosted, r.DAEMON_SETS, agents)
 
     with cluster(tmp_path, fill) as kubectl:
         code, said = lines(kubectl)
@@ -235,76 +161,20 @@ def test_walk_another_namespace_is_named_and_its_own_checks_are_left_out(
     assert "no remediator has ever led in namespace other" in seen["leader"]
 
 
-def policy_map(now: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "gpuward-policy", "namespace": "gpuward"},
-        "data": {"policy.yaml": now},
-    }
-
-
-HEAD = "apiVersion: gpuward.io/v1alpha1\nkind: QuarantinePolicy\n"
-
-
-def test_walk_a_wrong_policy_is_one_failed_check_and_the_rest_is_looked_at(
-    tmp_path: Path,
-) -> None:
-    def fill(hosted: HostedServer) -> None:
-        space(hosted, "gpuward")
-        load(hosted, CONFIGMAPS, policy_map(f"{HEAD}release: {{healthyFor: 5min}}\n"))
-
-    with cluster(tmp_path, fill) as kubectl:
-        code, said = lines(kubectl)
-    assert code == 1
-    assert said["policy"].startswith("FAIL")
-    assert "'5min' is no duration" in said["policy"]
-    assert "leader" in said
-
-
-ADMIN = Caller("root", ("system:masters", "system:authenticated"))
-KINDS = {
-    "ClusterRole",
-    "PodTemplate",
-    "ClusterRoleBinding",
-    "Role",
-    "RoleBinding",
-    "ServiceAccount",
-    "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionPolicyBinding",
-}
-
-
-def said(
+def of_adapter(
     folder: Path, adapter: str, step: str, *components: str, definitions: bool = True
 ) -> tuple[int, str]:
     """Exit status and the line about the adapter, in a cluster with these components."""
     repair = {"mode": "Ask", "steps": steps_for(adapter, step)}
     policy = yaml.safe_dump({"mode": "Enforce", "repair": repair})
-
-    def fill(hosted: HostedServer) -> None:
-        made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpuward"}}
-        client = hosted.server.client
-        hosted.run(client.create(NAMESPACES, made))
-        config: dict[str, Any] = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": "gpuward-policy", "namespace": "gpuward"},
-            "data": {"policy.yaml": policy},
-        }
-        objects = [o for o in build(*components) if o["kind"] in KINDS]
-        hosted.run(post_manifests(client, [*objects, config], namespace="gpuward"))
-        for definition in DEFINITIONS if definitions else ():
-            hosted.run(client.create(CUSTOM_RESOURCE_DEFINITIONS, definition))
-
-    with cluster(folder, fill, authorization="RBAC", tokens={"secret": ADMIN}) as kubectl:
-        code, out, err = kubectl("preflight")
-    (line,) = [x for x in (out + err).splitlines() if f"repair adapter {adapter}:" in x]
-    return code, line
+    there = [*component(*components), *(DEFINITIONS if definitions else ())]
+    with cluster(folder, having(there, policy), **ADMIN) as kubectl:
+        code, said = lines(kubectl)
+    return code, said[f"repair adapter {adapter}"]
 
 
 @pytest.mark.parametrize(
-    ("adapter", "step", "component"),
+    ("adapter", "step", "name"),
     [
         ("ClusterAPI", "ReplaceNode", "repair-cluster-api"),
         ("GKE", "ReplaceNode", "repair-gke"),
@@ -312,10 +182,8 @@ def said(
         ("ResetGPUJob", "ResetGPU", "repair-reset-gpu-job"),
     ],
 )
-def test_what_is_installed_is_enough(
-    tmp_path: Path, adapter: str, step: str, component: str
-) -> None:
-    _, line = said(tmp_path, adapter, step, component)
+def test_what_is_installed_is_enough(tmp_path: Path, adapter: str, step: str, name: str) -> None:
+    _, line = of_adapter(tmp_path, adapter, step, name)
     assert line.startswith("ok"), line
     assert step in line
 
@@ -326,17 +194,13 @@ def test_what_is_installed_is_enough(
         ("Karpenter", "ReplaceNode", "may not delete nodeclaims.karpenter.sh"),
         ("GKE", "ReplaceNode", "does not name cloud.google.com/fault-behavior"),
         ("NodeConditions", "RestartNode", "does not name GPUNeedsRestart"),
-        (
-            "RestartNodeJob",
-            "RestartNode",
-            "there is no PodTemplate gpuward-restart-node in gpuward",
-        ),
+        ("RestartNodeJob", "RestartNode", "there is no PodTemplate gpuward-restart-node in"),
     ],
 )
 def test_a_component_that_is_missing_is_named(
     tmp_path: Path, adapter: str, step: str, lacks: str
 ) -> None:
-    code, line = said(tmp_path, adapter, step)
+    code, line = of_adapter(tmp_path, adapter, step)
     assert code == 1
     assert line.startswith("FAIL"), line
     assert lacks in line
@@ -345,95 +209,64 @@ def test_a_component_that_is_missing_is_named(
 
 
 def test_a_system_that_is_not_installed_is_named(tmp_path: Path) -> None:
-    component = "repair-karpenter"
-    code, line = said(tmp_path, "Karpenter", "ReplaceNode", component, definitions=False)
+    code, line = of_adapter(
+        tmp_path, "Karpenter", "ReplaceNode", "repair-karpenter", definitions=False
+    )
     assert code == 1
     assert "nobody serves nodeclaims of karpenter.sh/v1" in line
 
 
-KINDS_TESTS = {
-    "ClusterRole",
-    "ClusterRoleBinding",
-    "Role",
-    "RoleBinding",
-    "ServiceAccount",
-    "PodTemplate",
-}
-RUNTIME: Object = {
-    "apiVersion": "node.k8s.io/v1",
-    "kind": "RuntimeClass",
-    "metadata": {"name": "nvidia"},
-    "handler": "nvidia",
-}
-
-
-def said_tests(folder: Path, *components: str, runtime: bool, **validate: Any) -> list[str]:
-    """The lines about tests, in a cluster with these components and that policy."""
+@pytest.mark.parametrize("there", [False, True], ids=["missing", "installed"])
+def test_a_test_under_load_finds_all_it_needs_or_says_what_is_missing(
+    tmp_path: Path, there: bool
+) -> None:
+    runtime = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}
+    policy = "{mode: Enforce, validate: {provider: Job}}"
 
     def fill(hosted: HostedServer) -> None:
-        client = hosted.server.client
-        made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpuward"}}
-        hosted.run(client.create(NAMESPACES, made))
-        if runtime:
-            hosted.run(client.create(RUNTIME_CLASSES, RUNTIME))
-        config: Object = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": "gpuward-policy", "namespace": "gpuward"},
-            "data": {"policy.yaml": yaml.safe_dump({"mode": "Enforce", "validate": validate})},
-        }
-        objects = [o for o in build(*components) if o["kind"] in KINDS_TESTS]
-        hosted.run(post_manifests(client, [*objects, config], namespace="gpuward"))
+        if there:
+            load(hosted, r.RUNTIME_CLASSES, runtime)
+        having(component(*(["validate"] if there else [])), policy)(hosted)
 
-    with cluster(folder, fill, authorization="RBAC", tokens={"secret": ADMIN}) as kubectl:
-        _, out, err = kubectl("preflight")
-    return [line for line in (out + err).splitlines() if "test under load" in line]
-
-
-def test_with_the_component_a_test_finds_all_it_needs(tmp_path: Path) -> None:
-    (line,) = said_tests(tmp_path, "validate", runtime=True, provider="Job")
-    assert line.startswith("ok    test under load gpuward-validate: is there")
-
-
-def test_what_is_missing_is_named_with_the_component(tmp_path: Path) -> None:
-    (line,) = said_tests(tmp_path, runtime=False, provider="Job")
-    assert line.startswith("FAIL")
-    assert "there is no PodTemplate gpuward-validate" in line
-    assert "may not create jobs.batch" in line
-    assert "add component validate" in line
-
-
-LATER = {"spec": "release", "status": "repair"}
-
-
-def fill(hosted: HostedServer) -> None:
-    load_fleet(hosted)
-    client = hosted.server.client
-    kept = hosted.run(client.get(r.CUSTOM_RESOURCE_DEFINITIONS, "gpuquarantines.gpuward.io"))
-    schema = kept["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
-    for part, field in LATER.items():
-        del schema[part]["properties"][field]
-    hosted.run(client.update(r.CUSTOM_RESOURCE_DEFINITIONS, kept))
+    with cluster(tmp_path, fill, **ADMIN) as kubectl:
+        line = lines(kubectl)[1]["test under load gpuward-validate"]
+    if there:
+        assert line.startswith("ok    test under load gpuward-validate: is there")
+    else:
+        assert line.startswith("FAIL")
+        assert "there is no PodTemplate gpuward-validate" in line
+        assert "may not create jobs.batch" in line
+        assert "add component validate" in line
 
 
 @pytest.fixture(scope="module")
-def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    """A cluster whose definitions lack two fields of this release."""
+
+    def fill(hosted: HostedServer) -> None:
+        load_fleet(hosted)
+        client = hosted.server.client
+        kept = hosted.run(client.get(r.CUSTOM_RESOURCE_DEFINITIONS, "gpuquarantines.gpuward.io"))
+        schema = kept["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+        for part, field in {"spec": "release", "status": "repair"}.items():
+            del schema[part]["properties"][field]
+        hosted.run(client.update(r.CUSTOM_RESOURCE_DEFINITIONS, kept))
+
     with cluster(tmp_path_factory.mktemp("older"), fill) as found:
         yield found
 
 
-def test_a_release_that_would_be_dropped_is_refused(kubectl: Kubectl) -> None:
-    code, out, err = kubectl("release", BLOCKED, "--reason", "x", "--yes")
+def test_a_release_that_would_be_dropped_is_refused(older: Kubectl) -> None:
+    code, out, err = older("release", BLOCKED, "--reason", "x", "--yes")
     assert (code, out) == (1, "")
     assert "are older than this command" in err
     assert "do not know spec.release" in err
     assert "kubectl apply -k daemonset/crds" in err
 
 
-def test_preflight_names_each_field(kubectl: Kubectl) -> None:
-    code, out, _ = kubectl("preflight")
-    (line,) = [one for one in out.splitlines() if "definitions" in one]
+def test_preflight_names_each_field_that_would_be_dropped(older: Kubectl) -> None:
+    code, said = lines(older)
     assert code == 1
-    assert line.startswith("FAIL")
-    assert "GPUQuarantine.spec.release" in line
-    assert "GPUQuarantine.status.repair" in line
+    assert said["definitions"].startswith("FAIL")
+    assert "GPUQuarantine.spec.release" in said["definitions"]
+    assert "GPUQuarantine.status.repair" in said["definitions"]

@@ -33,6 +33,7 @@ from tests.support.remediator.kubectl_objects import (
     ago,
     marked,
     node,
+    policy_map,
     session,
     sick,
 )
@@ -47,8 +48,7 @@ def with_session(**spec: Any) -> Callable[[HostedServer], None]:
         load(hosted, QUARANTINES, opened)
         only = {"Xid95UncontainedMemoryError": {"level": "Cordon"}}
         policy = {"mode": "Enforce", "reasons": only}
-        meta = {"name": "gpuward-policy", "namespace": "gpuward"}
-        load(hosted, r.CONFIGMAPS, {"metadata": meta, "data": {"policy.yaml": json.dumps(policy)}})
+        load(hosted, r.CONFIGMAPS, policy_map(json.dumps(policy)))
 
     return fill
 
@@ -95,9 +95,7 @@ def test_a_hold_promises_nothing_to_a_node_that_is_given_back(tmp_path: Path) ->
     assert "a release does not happen" not in out
 
 
-def world(
-    policy: str = "mode: Enforce", *more: Object, **of_the_drain: object
-) -> Callable[[HostedServer], None]:
+def world(policy: str = "mode: Enforce") -> Callable[[HostedServer], None]:
     """`gpu-out` is being drained, `gpu-cordoned` rests at level Cordon."""
 
     def fill(hosted: HostedServer) -> None:
@@ -105,12 +103,11 @@ def world(
         load(hosted, r.LEASES, lease(NOW))
         names = ("gpu-out", "gpu-cordoned")
         load(hosted, r.NODES, *(marked(name, f"{name}-s") for name in names), node("gpu-well"))
-        draining = session("gpu-out-s", "gpu-out", "Draining", "x", **of_the_drain)
+        draining = session("gpu-out-s", "gpu-out", "Draining", "x")
         cordoned = session("gpu-cordoned-s", "gpu-cordoned", "Marked", "x")
         cordoned["spec"]["level"] = "Cordon"
         load(hosted, QUARANTINES, draining, cordoned)
-        named = {"name": "gpuward-policy", "namespace": "gpuward"}
-        load(hosted, r.CONFIGMAPS, {"metadata": named, "data": {"policy.yaml": policy}})
+        load(hosted, r.CONFIGMAPS, policy_map(policy))
 
     return fill
 

@@ -18,7 +18,13 @@ from tests.support.remediator.kubectl_cluster import (
     load,
 )
 from tests.support.remediator.kubectl_fleet import load_fleet
-from tests.support.remediator.kubectl_objects import HEALTHS, QUARANTINES, Object, verdict
+from tests.support.remediator.kubectl_objects import (
+    HEALTHS,
+    QUARANTINES,
+    Object,
+    policy_map,
+    verdict,
+)
 
 BY_PERSON = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ann"}
 
@@ -59,8 +65,7 @@ def proposed(
             "mode": "Enforce",
             "repair": {"mode": mode, "steps": {"RestartNode": {"adapter": "NodeConditions"}}},
         }
-        meta = {"name": "gpuward-policy", "namespace": "gpuward"}
-        load(hosted, r.CONFIGMAPS, {"metadata": meta, "data": {"policy.yaml": json.dumps(policy)}})
+        load(hosted, r.CONFIGMAPS, policy_map(json.dumps(policy)))
 
     return fill
 

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ import pytest
 from remediator.kubectl.command import COMMANDS, labelled, table
 from rules.repair.ladder import LADDER
 from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluster, run_command
-from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY
 
 
@@ -102,12 +100,6 @@ def test_a_sentence_is_folded_and_a_command_is_never_torn() -> None:
     assert max(map(len, lines[:-1])) <= 100
     assert " ".join(" ".join(lines[:-1]).split()) == f"next {said.strip()}"
     assert lines[-1] == f"{' ' * 9}{command}"
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
-    with cluster(tmp_path_factory.mktemp("completion"), load_fleet) as kubectl:
-        yield kubectl
 
 
 def offered(folder: Path, kubeconfig: Path, *words: str) -> set[str]:

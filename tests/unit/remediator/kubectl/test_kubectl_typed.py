@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,12 +22,6 @@ from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY, QUARANTINES
 
 REASON = ("--reason", "fan noise")
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
-    with cluster(tmp_path_factory.mktemp("typed"), load_fleet) as kubectl:
-        yield kubectl
 
 
 def test_a_node_is_named_as_kubectl_names_one(fleet):

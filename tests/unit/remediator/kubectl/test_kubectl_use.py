@@ -23,7 +23,6 @@ from hack.sim.manifests import post_manifests, read_manifests
 from remediator.kubectl.command import COMMANDS
 from tests.support.remediator.kubectl_cluster import (
     REPOSITORY,
-    Kubectl,
     cluster,
     run_command,
     viewer,
@@ -32,12 +31,6 @@ from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY, PAUSES, QUARANTINES
 
 ROLES = REPOSITORY / "daemonset" / "base" / "viewer-operator-roles.yaml"
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
-    with cluster(tmp_path_factory.mktemp("use"), load_fleet) as kubectl:
-        yield kubectl
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from remediator.view.fleet_view import fleet_page
 from remediator.view.shapes import FleetFilter, FleetPage
-from remediator.view.state import PageState
+from remediator.view.state import GroupKeys, PageState
 from rules.api.nodes import (
     AgentPod,
     QuarantineView,
@@ -162,3 +162,34 @@ def test_the_filter_restricts_map_and_sessions_and_not_the_counts(
     assert page.count('<a class="n ') == len(nodes)
     assert ("No node matches." in page) is (not nodes)
     assert "<script>" not in page
+
+
+TYPE = "node.kubernetes.io/instance-type"
+ZONE = "topology.kubernetes.io/zone"
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        pytest.param({}, ("other", "other"), id="nothing"),
+        pytest.param({TYPE: "p5", ZONE: "a"}, ("p5", "a"), id="falls back to type and zone"),
+        pytest.param(
+            {"eks.amazonaws.com/nodegroup": "ml", TYPE: "p5"}, ("ml", "other"), id="node group"
+        ),
+        pytest.param({"pool": "train", TYPE: "p5"}, ("train", "other"), id="bare name"),
+        pytest.param(
+            {"topology.example.com/rack": "r7", ZONE: "a"}, ("other", "r7"), id="any prefix"
+        ),
+        pytest.param(
+            {"topology.kubernetes.io/rack": "std", "example.com/rack": "own"},
+            ("other", "std"),
+            id="the standard name first",
+        ),
+        pytest.param({"example.com/track": "x"}, ("other", "other"), id="only the whole name"),
+        pytest.param({"pool": ""}, ("other", "other"), id="empty value"),
+    ],
+)
+def test_pool_and_rack_are_the_first_label_that_names_one(
+    labels: dict[str, str], expected: tuple[str, str]
+) -> None:
+    assert GroupKeys().group(labels) == expected

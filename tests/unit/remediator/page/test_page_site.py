@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from remediator.page.site import HEADERS, mount
+from remediator.page.site import HEADERS, hosts_of, may_ask, mount
 from remediator.view.shapes import FleetPage, HistoryPage, NodePage, ProblemShown
 from remediator.view.state import PageState
 from tests.support.remediator.page_fleet import (
@@ -187,3 +187,27 @@ async def test_a_name_that_a_stranger_points_here_is_refused(client: Client, pat
 
     assert answer.status == 421
     assert "--page-hosts" in (await answer.json())["error"]
+
+
+@pytest.mark.parametrize(
+    ("header", "answered"),
+    [
+        pytest.param("127.0.0.1:9414", True, id="port-forward"),
+        pytest.param("localhost:9414", True, id="localhost"),
+        pytest.param("[::1]:9414", True, id="IPv6"),
+        pytest.param("10.1.2.3", True, id="pod address"),
+        pytest.param("gpuward-remediator:9414", True, id="service"),
+        pytest.param("gpuward-remediator.gpuward.svc", True, id="service with namespace"),
+        pytest.param("x.gpuward.svc.cluster.local:9414", True, id="service in full"),
+        pytest.param("", True, id="no browser"),
+        pytest.param("evil.example.com:9414", False, id="public name"),
+        pytest.param("127.0.0.1.evil.example.com", False, id="address as a label"),
+        pytest.param("svc.evil.com", False, id="only the end counts"),
+        pytest.param("a:b:c", False, id="neither name nor address"),
+        pytest.param("GPU.Example.com", True, id="allowed name"),
+    ],
+)
+def test_only_names_of_the_cluster_and_allowed_ones_are_answered(
+    header: str, answered: bool
+) -> None:
+    assert may_ask(header, hosts_of("gpu.example.com, other.example.com")) is answered
