@@ -24,14 +24,7 @@ from rules.api.evidence import EvidenceView
 from rules.api.gpu_record import RecordView
 from rules.api.kube_config import Acting, KubeConfigError
 from rules.api.names import API_VERSION
-from rules.api.nodes import (
-    AgentPod,
-    FreshNode,
-    HealthView,
-    PauseView,
-    QuarantineView,
-    TimedNode,
-)
+from rules.api.nodes import AgentPod, FreshNode, HealthView, PauseView, QuarantineView, TimedNode
 from rules.api.object_name import api_path, field_selector
 from rules.api.pods import DaemonSetView, PodView
 from rules.api.refusal import Told, refused_fields, told

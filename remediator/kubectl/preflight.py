@@ -21,12 +21,7 @@ from remediator.kubectl.in_force import judged_by, leadership, unread_said
 from remediator.kubectl.node_look import has_gpus
 from rules.api.evidence import EvidenceSpec
 from rules.api.health import HealthStatus
-from rules.api.names import (
-    API_VERSION,
-    COMPONENT_REMEDIATOR,
-    GROUP,
-    VERSION,
-)
+from rules.api.names import API_VERSION, COMPONENT_REMEDIATOR, GROUP, VERSION
 from rules.api.object_name import api_path
 from rules.api.quarantine import PauseSpec, QuarantineSpec, QuarantineStatus
 from rules.api.sentences import some

@@ -13,13 +13,7 @@ from typing import Any
 import msgspec
 
 from remediator.kubectl.cluster import Cluster, unreadable
-from remediator.kubectl.command import (
-    Answer,
-    CommandError,
-    Terminal,
-    labelled,
-    quoted,
-)
+from remediator.kubectl.command import Answer, CommandError, Terminal, labelled, quoted
 from remediator.kubectl.node_look import NodeLook, leading_reason, look_at, nearest, phase_words
 from remediator.kubectl.why_causes import cause_lines
 from remediator.kubectl.why_node import (

@@ -9,10 +9,7 @@ from typing import Final
 from remediator.kubectl.command import quoted
 from remediator.kubectl.node_look import NodeLook
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
-from rules.api.names import (
-    ANNOTATION_FABRIC_MODE,
-    ANNOTATION_REPAIRED,
-)
+from rules.api.names import ANNOTATION_FABRIC_MODE, ANNOTATION_REPAIRED
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause
 from rules.api.timestamps import age, parse_time

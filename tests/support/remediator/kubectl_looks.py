@@ -11,11 +11,7 @@ from remediator.kubectl.why import why_lines
 from rules.api.nodes import FreshNode, HealthView, QuarantineView
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
-from tests.support.remediator.kubectl_objects import (
-    NOW,
-    Object,
-    node,
-)
+from tests.support.remediator.kubectl_objects import NOW, Object, node
 
 NAME = "gpu-7"
 SESSION = f"{NAME}-0badcafe"

@@ -12,13 +12,7 @@ from remediator.view.fleet_view import fleet_page, history_page
 from remediator.view.node_view import node_page
 from remediator.view.shapes import FleetFilter, NodePage, ReplicaShown
 from remediator.view.state import PageState, sessions_by_node
-from rules.api.health import (
-    GpuStatus,
-    HealthStatus,
-    IncidentStatus,
-    PublisherPod,
-    SourceStatus,
-)
+from rules.api.health import GpuStatus, HealthStatus, IncidentStatus, PublisherPod, SourceStatus
 from rules.api.metadata import ObjectMeta, TimedMeta
 from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
 from rules.api.quarantine import (

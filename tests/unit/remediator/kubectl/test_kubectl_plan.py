@@ -15,11 +15,7 @@ from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.resource import NODES, PODS
 from hack.sim.cluster.server import HostedServer
 from tests.support.remediator.kubectl_cluster import cluster, load
-from tests.support.remediator.kubectl_objects import (
-    QUARANTINES,
-    node,
-    session,
-)
+from tests.support.remediator.kubectl_objects import QUARANTINES, node, session
 
 BY_HAND = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ann"}
 

@@ -13,10 +13,7 @@ import pytest
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.server import HostedServer
 from rules.api.timestamps import parse_time
-from tests.support.remediator.kubectl_cluster import (
-    cluster,
-    load,
-)
+from tests.support.remediator.kubectl_cluster import cluster, load
 from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_objects import (
     HEALTHS,

@@ -16,23 +16,13 @@ from hack.sim.manifests import post_manifests
 from remediator.kubectl.cli import parser
 from remediator.kubectl.cluster import GROUP_PATH, Cluster, connect
 from remediator.kubectl.command import CommandError
-from remediator.kubectl.request import join
+from remediator.kubectl.quarantine import join
 from rules.api.names import ANNOTATION_HOLD
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause
-from tests.support.remediator.kubectl_cluster import (
-    Kubectl,
-    cluster,
-    load,
-    viewer,
-)
+from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load, viewer
 from tests.support.remediator.kubectl_fleet import load_fleet
-from tests.support.remediator.kubectl_objects import (
-    BLOCKED,
-    QUARANTINES,
-    node,
-    session,
-)
+from tests.support.remediator.kubectl_objects import BLOCKED, QUARANTINES, node, session
 
 
 class Typed:

@@ -13,11 +13,7 @@ import pytest
 
 from hack.sim.cluster import resource as r
 from remediator.kubectl import act
-from tests.support.remediator.kubectl_cluster import (
-    REPOSITORY,
-    Kubectl,
-    cluster,
-)
+from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluster
 from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY, QUARANTINES
 

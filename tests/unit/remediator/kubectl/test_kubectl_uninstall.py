@@ -23,13 +23,7 @@ from rules.api.names import CONDITION_VALIDATED
 from rules.api.nodes import FreshNode
 from rules.repair.adapter import REPAIR_CONDITIONS
 from tests.support.remediator.kubectl_cluster import Kubectl, cluster, lease, load
-from tests.support.remediator.kubectl_objects import (
-    NOW,
-    QUARANTINES,
-    ago,
-    node,
-    session,
-)
+from tests.support.remediator.kubectl_objects import NOW, QUARANTINES, ago, node, session
 
 Object = dict[str, Any]
 FOREIGN = {"key": "example.com/mine", "value": "x", "effect": "NoExecute"}

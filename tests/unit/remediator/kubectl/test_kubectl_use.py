@@ -21,12 +21,7 @@ from hack.sim.cluster.clients.http_client import kubeconfig_text
 from hack.sim.cluster.server import HostedServer
 from hack.sim.manifests import post_manifests, read_manifests
 from remediator.kubectl.command import COMMANDS
-from tests.support.remediator.kubectl_cluster import (
-    REPOSITORY,
-    cluster,
-    run_command,
-    viewer,
-)
+from tests.support.remediator.kubectl_cluster import REPOSITORY, cluster, run_command, viewer
 from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY, PAUSES, QUARANTINES
 

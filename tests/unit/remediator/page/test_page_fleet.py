@@ -9,10 +9,7 @@ import pytest
 from remediator.view.fleet_view import fleet_page
 from remediator.view.shapes import FleetFilter, FleetPage
 from remediator.view.state import GroupKeys, PageState
-from rules.api.nodes import (
-    AgentPod,
-    QuarantineView,
-)
+from rules.api.nodes import AgentPod, QuarantineView
 from rules.api.quarantine import Condition, Mode
 from rules.policy.policy import Budget, Policy
 from tests.support.remediator.page_fleet import (

@@ -9,11 +9,7 @@ import pytest
 from remediator.view.state import PageState
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import QuarantineView
-from rules.api.quarantine import (
-    Cause,
-    QuarantineSpec,
-    TimelineEntry,
-)
+from rules.api.quarantine import Cause, QuarantineSpec, TimelineEntry
 from tests.support.remediator.page_fleet import (
     ago,
     fleet_html,

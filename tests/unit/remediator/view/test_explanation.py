@@ -13,14 +13,7 @@ from rules.api.nodes import QuarantineView
 from rules.catalog.why_not import WhyNot
 from rules.policy.policy import Policy, UnreadPolicy
 from tests.support.remediator.kubectl_looks import NAME, SESSION, look
-from tests.support.remediator.kubectl_objects import (
-    Object,
-    ago,
-    condition,
-    marked,
-    session,
-    sick,
-)
+from tests.support.remediator.kubectl_objects import Object, ago, condition, marked, session, sick
 
 ONCE = "once nothing blocks it: "
 STUCK = (

@@ -7,20 +7,9 @@ import pytest
 
 from remediator.view.node_view import SHOWN_ITEMS, node_timeline
 from rules.api.health import HealthStatus, IncidentStatus
-from rules.api.quarantine import (
-    Cause,
-    TimelineEntry,
-)
+from rules.api.quarantine import Cause, TimelineEntry
 from rules.api.timestamps import format_time
-from tests.support.remediator.page_fleet import (
-    NOW,
-    ago,
-    node,
-    node_of,
-    session,
-    state,
-    verdict,
-)
+from tests.support.remediator.page_fleet import NOW, ago, node, node_of, session, state, verdict
 
 NODE = "gpu-healthy"
 

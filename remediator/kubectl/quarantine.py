@@ -1,37 +1,130 @@
-"""What a request about a node changes: the question that is asked first, the open session that a
-quarantine joins, and the budget.
+"""`quarantine` and `release`: ask the remediator to take a node out of service or give it back.
+
+Both touch the session alone, never taint or cordon. Here are the question that is asked first, the
+open session that a quarantine joins, and the budget that it exceeds.
 """
 
 from __future__ import annotations
 
+import argparse
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
-from remediator.kubectl.command import CommandError
-from remediator.kubectl.in_force import policy_in_force
-from remediator.kubectl.node_look import NodeLook
+from remediator.kubectl.command import CommandError, Terminal
+from remediator.kubectl.in_force import in_the_way, policy_in_force
+from remediator.kubectl.node_look import NodeLook, existing_node, look_at, open_session
 from remediator.kubectl.why_causes import named_faults
-from remediator.view.people import HELD
+from remediator.view.people import HELD, mark_stays
 from rules.api.health import plain
 from rules.api.mark import cordon_stays, marked
+from rules.api.names import API_VERSION
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
-from rules.api.quarantine import Cause, Mode, Phase
-from rules.api.timestamps import span
+from rules.api.quarantine import MAX_MESSAGE, Cause, Mode, Phase, QuarantineSpec
+from rules.api.timestamps import format_time, span
 from rules.catalog.reason import Level
 from rules.fleet.budget import BudgetBook
 from rules.fleet.turns import budget_book, over_budget
 from rules.policy.policy import Budget, Policy, by_accident
-from rules.session.causes import MAX_CAUSES, has_human, level_in_effect, open_causes
+from rules.session.causes import MAX_CAUSES, has_human, level_in_effect, name_by_hand, open_causes
 from rules.session.observation import is_open
 from rules.session.repair.ladder import under_way
-from rules.session.repair.readiness import NOT_DRAINED
 from rules.session.snapshot import FleetSnapshot
+from rules.text.printable import count
 
+HUMAN_REASON = "Requested"
 STAYS: Final = "and the hold stays on the node for the next time"
 _TRIES: Final = 5
 """How often a write is tried that others outrun."""
+
+
+async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
+    """Ask for a session on the node, or add a Human cause to the one that is open."""
+    node = await existing_node(cluster, options.node)
+    name = node.name
+    look = await look_at(cluster, name, namespace=options.namespace)
+    session = look.session
+    if session is not None and (asked := session.spec.release) is not None:
+        raise CommandError(
+            f"{name} is being given back, as {asked.by or 'a person'} asked: what is added to its "
+            "session now ends with it; ask again once the session has ended"
+        )
+    room = await capacity(cluster, options.namespace)
+    warning = room.warning(name)
+    waits = await in_the_way(cluster, options, node)
+    if not options.yes:
+        pods = await _pods(cluster, name)
+        said = of_quarantine(look, node, options.level, pods, waits)
+        terminal.ask(f"{said} {warning}".rstrip())
+    by = await cluster.who()
+    cause = Cause(
+        source="Human",
+        reason=HUMAN_REASON,
+        message=options.reason[:MAX_MESSAGE],
+        by=by,
+        at=format_time(cluster.now()),
+    )
+    if session is not None:
+        room.take(name)
+        stops = look.policy is not None and not drains_now(look, session)
+        added = await join(cluster, session, cause, options.level, stops=stops)
+        return f"{added}{waits}"
+    created = await cluster.create(
+        "gpuquarantines",
+        {
+            "apiVersion": API_VERSION,
+            "kind": "GPUQuarantine",
+            "metadata": {"name": name_by_hand(name, secrets.token_hex(4))},
+            "spec": plain(QuarantineSpec(node_name=name, causes=(cause,), level=options.level)),
+        },
+    )
+    room.take(name)
+    opened = created["metadata"]["name"]
+    return (
+        f"{name}: session {opened} is open{waits}\n"
+        + (f"{warning}\n" if warning else "")
+        + f"see how it goes with: kubectl gpuward why {name}"
+    )
+
+
+async def _pods(cluster: Cluster, name: str) -> str:
+    """How many pods a node has, "" for none; those of a person who may not list them are some."""
+    try:
+        found = sum(not pod.finished for pod in await cluster.pods_on(name))
+        return count(found, "pod") if found else ""
+    except CommandError:
+        return "some pods"
+
+
+async def release(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
+    """Ask for release now, after naming what is still wrong."""
+    name = options.node
+    sessions = await cluster.sessions(name)
+    session = open_session(sessions)
+    if session is None:
+        node = await existing_node(cluster, name)
+        if marked(node) or any(map(mark_stays, sessions)):
+            raise CommandError(
+                f"{name}: its session has ended, and its mark comes off as soon as the API server "
+                f"lets it; what keeps it: kubectl gpuward why {name}"
+            )
+        cordoned = f"; it is cordoned by somebody else: kubectl uncordon {name}"
+        raise CommandError(
+            f"{name} is not in quarantine, there is nothing to release"
+            f"{cordoned if node.spec.unschedulable else ''}"
+        )
+    if not options.yes:
+        look = await look_at(cluster, name, namespace=options.namespace)
+        terminal.ask(of_release(look, session))
+    by = await cluster.who()
+    reason = options.reason[:MAX_MESSAGE]
+    asked = {"by": by, "reason": reason, "at": format_time(cluster.now())}
+    await cluster.patch(
+        f"{GROUP_PATH}/gpuquarantines/{session.name}", {"spec": {"release": asked}}
+    )
+    return f"{name}: release of session {session.name} is asked for, as {asked['by']}"
 
 
 def of_quarantine(look: NodeLook, node: FreshNode, level: str, pods: str, waits: str) -> str:
@@ -101,20 +194,6 @@ def _still_wrong(look: NodeLook) -> str:
     lasts = span(expiry) if expiry else "as long as release.cancelExpiry says"
     said = f"Still active: {active}; as they are, no session opens for them for {lasts}"
     return f"{said} (release.cancelExpiry)." if expiry else f"{said}."
-
-
-def repair_begins(session: QuarantineView, step: str) -> str:
-    """When a step that is approved begins, a clause."""
-    phase = session.status.phase
-    empty = "once nothing uses a GPU there"
-    attempt = under_way(session.status)
-    if attempt is not None and attempt.step != step:
-        return f"if {attempt.step}, which is under way, fails, {empty}"
-    if phase == Phase.VALIDATING:
-        return f"if a cause of its session comes back (all are closed), {empty}"
-    if phase in NOT_DRAINED or not phase:
-        return "once it is drained and nothing uses a GPU there"
-    return empty
 
 
 async def join(
@@ -200,10 +279,10 @@ class Capacity:
 
 async def capacity(cluster: Cluster, namespace: str) -> Capacity:
     """Read once, for all nodes that a command is about."""
-    return await cluster.once("capacity", lambda: _read(cluster, namespace))
+    return await cluster.once("capacity", lambda: _capacity(cluster, namespace))
 
 
-async def _read(cluster: Cluster, namespace: str) -> Capacity:
+async def _capacity(cluster: Cluster, namespace: str) -> Capacity:
     found = await policy_in_force(cluster, namespace)
     if found.policy is None and found.doubt:
         return Capacity(unknown=found.doubt)
