@@ -23,8 +23,8 @@ from remediator.kubectl.why_node import (
     left_to_people,
     mark_lines,
 )
-from remediator.view.explanation import blockers, next_step
 from remediator.view.people import MUSTS, node_acts, taking_out
+from remediator.view.session_view import blockers, next_step
 from remediator.view.shapes import Blocker
 from rules.api.gpu_record import faults_said
 from rules.api.health import plain

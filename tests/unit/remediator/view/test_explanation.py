@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from remediator.view.explanation import REMEDIES, explain
+from remediator.view.session_view import REMEDIES, blockers, next_step
 from remediator.view.shapes import Explanation
 from rules.api.nodes import QuarantineView
 from rules.catalog.why_not import WhyNot
@@ -48,7 +48,8 @@ def explained(
     on["status"]["conditions"] = [{"type": "Ready", "status": ready}] if ready else []
     health = sick(NAME, level=level, closed=closed, publisher={"heartbeat": ago(1)})
     seen = look(health, on=on, **({"policy": policy} if policy else {}))
-    return explain(msgspec.convert(one, QuarantineView), seen.sight)
+    view = msgspec.convert(one, QuarantineView)
+    return Explanation(blockers=tuple(blockers(view)), next=next_step(view, seen.sight))
 
 
 @pytest.mark.parametrize(
