@@ -16,7 +16,7 @@ from remediator.kubectl.in_force import in_the_way, policy_in_force
 from remediator.kubectl.node_look import existing_node, look_at, open_session
 from remediator.kubectl.quarantine import STAYS
 from remediator.kubectl.why_causes import named_faults
-from remediator.view.people import faults_over
+from remediator.view.people import faults_over, proposed_step
 from rules.api.health import plain
 from rules.api.names import ANNOTATION_HOLD, ANNOTATION_REPAIRED
 from rules.api.nodes import QuarantineView
@@ -25,7 +25,6 @@ from rules.api.timestamps import format_time
 from rules.policy.policy import by_accident
 from rules.session.repair.ladder import under_way, unfit
 from rules.session.repair.readiness import NOT_DRAINED
-from rules.session.status import PROPOSED, condition
 from rules.text.printable import printable
 
 
@@ -45,9 +44,7 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
             f"the faults of {name} are over and only people keep it out: nothing is repaired "
             f'there; give it back with: kubectl gpuward release {name} --reason "..."'
         )
-    proposed = condition(session.status, PROPOSED)
-    asked = proposed is not None and proposed.status == "True"
-    step = options.step or (proposed.reason if proposed is not None and asked else "")
+    step = options.step or proposed_step(session.status.conditions)
     if not step:
         phase = session.status.phase or "new"
         early = phase in {"new", Phase.PENDING, Phase.MARKED, Phase.DRAINING}

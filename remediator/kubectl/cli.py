@@ -308,10 +308,9 @@ async def _run(options: argparse.Namespace) -> None:
                 answer, failed = error.report, error
                 error.report = ""
             _print(_quoted(answer) if dry_run else answer, options)
-            if command.leader:
-                found = await leadership(cluster, options.namespace)
-                if nobody := found.never_said if command.leader == "ever" else found.said:
-                    terminal.say(nobody)
+            waits = (await leadership(cluster, options.namespace)).said if command.leader else ""
+            if waits:
+                terminal.say(waits)
             if failed is not None:
                 raise failed
     except ApiError as error:

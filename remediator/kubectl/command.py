@@ -92,8 +92,8 @@ class Command:
     reason: Literal["", "required", "optional"] = ""
     writes: bool = False
     """Changes the cluster, so `--dry-run` and `--yes` are taken."""
-    leader: Literal["", "ever", "now"] = ""
-    """Says so where no remediator leads now, or where none ever did, which is a mistyped or
+    leader: bool = False
+    """Says so where no remediator leads, or none ever did in the namespace, which is a mistyped or
     forgotten `-n` more often than not.
     """
     unled: Literal["said", "asked", "refused"] = "said"

@@ -9,8 +9,7 @@ from __future__ import annotations
 import argparse
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError, Terminal
@@ -51,7 +50,7 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
             f"{name} is being given back, as {asked.by or 'a person'} asked: what is added to its "
             "session now ends with it; ask again once the session has ended"
         )
-    room = await capacity(cluster, options.namespace)
+    room = await cluster.once("capacity", lambda: _capacity(cluster, options.namespace))
     warning = room.warning(name)
     waits = await in_the_way(cluster, options, node)
     if not options.yes:
@@ -66,8 +65,9 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
         by=by,
         at=format_time(cluster.now()),
     )
+    if name in room.selected:  # the next one that this command is about finds less room
+        room.book.take(room.selected[name])
     if session is not None:
-        room.take(name)
         stops = look.policy is not None and not drains_now(look, session)
         added = await join(cluster, session, cause, options.level, stops=stops)
         return f"{added}{waits}"
@@ -80,7 +80,6 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
             "spec": plain(QuarantineSpec(node_name=name, causes=(cause,), level=options.level)),
         },
     )
-    room.take(name)
     opened = created["metadata"]["name"]
     return (
         f"{name}: session {opened} is open{waits}\n"
@@ -250,55 +249,45 @@ def _asked_of(session: QuarantineView) -> tuple[object, ...]:
     return spec.level, spec.hold, [cause for cause in spec.causes if cause.source == "Human"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capacity:
-    """How many nodes are unavailable, those that one command asks for included."""
+class Capacity(NamedTuple):
+    """The nodes that the policy selects and how many of them are unavailable, those that one
+    command asks for included.
+    """
 
+    selected: Mapping[str, NodeView]
+    book: BudgetBook
     unknown: str = ""
     """Why nobody can tell; "" where it is known."""
-    selected: Mapping[str, NodeView] = field(default_factory=dict)
-    book: BudgetBook = field(default_factory=lambda: BudgetBook(Budget()))
 
     def warning(self, node: str) -> str:
         """A sentence where the budget is exceeded, or cannot be told; "" where there is room."""
         if self.unknown:
             return f"Whether the budget has room is not known: {self.unknown}."
-        over = over_budget(node, self.selected, self.book)
-        if not over:
+        if not (over := over_budget(node, self.selected, self.book)):
             return ""
         return (
             f"It exceeds the budget ({over}): a person may, and detectors wait until nodes are "
             "back."
         )
 
-    def take(self, node: str) -> None:
-        """Count a node that was asked for: the next one finds that much less room."""
-        if node in self.selected:
-            self.book.take(self.selected[node])
-
-
-async def capacity(cluster: Cluster, namespace: str) -> Capacity:
-    """Read once, for all nodes that a command is about."""
-    return await cluster.once("capacity", lambda: _capacity(cluster, namespace))
-
 
 async def _capacity(cluster: Cluster, namespace: str) -> Capacity:
     found = await policy_in_force(cluster, namespace)
-    if found.policy is None and found.doubt:
-        return Capacity(unknown=found.doubt)
     policy = found.policy or Policy()
+    nothing = BudgetBook(Budget())
+    if found.policy is None and found.doubt:
+        return Capacity({}, nothing, found.doubt)
+    if found.policy is not None and policy.mode == Mode.SHADOW:
+        return Capacity({}, nothing)  # what is only played makes no node unavailable
     try:
         nodes = await cluster.nodes(policy.node_selector)
         sessions = await cluster.sessions()
     except CommandError as error:
-        return Capacity(unknown=str(error))
-    if found.policy is not None and policy.mode == Mode.SHADOW:
-        return Capacity()  # what is only played makes no node unavailable
+        return Capacity({}, nothing, str(error))
     snapshot = FleetSnapshot(
         now=cluster.now(),
         policy=policy,
         nodes={one.name: one for one in nodes},
         quarantines={one.name: one for one in sessions},
     )
-    selected, book = budget_book(snapshot)
-    return Capacity(selected=selected, book=book)
+    return Capacity(*budget_book(snapshot))
