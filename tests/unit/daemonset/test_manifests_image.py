@@ -18,8 +18,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack.image.__main__ import canonical, pins
-
 REPOSITORY = Path(__file__).parents[3]
 DAEMONSET = REPOSITORY / "daemonset"
 DOCKERFILE = (DAEMONSET / "Dockerfile").read_text()
@@ -33,9 +31,21 @@ def text(name: str) -> str:
     return (DAEMONSET / name).read_text()
 
 
+def canonical(name: str) -> str:
+    """A project's name as indexes compare it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins(text: str) -> dict[str, str]:
+    """Version by canonical name."""
+    found = re.findall(r"^([A-Za-z0-9._-]+)==(\S+)", text, re.MULTILINE)
+    return {canonical(name): version for name, version in found}
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_every_requirement_has_a_hash_and_no_address(name: str) -> None:
-    requirements = re.split(r"\n(?=\S)", text(name).partition("\n")[2].strip())
+    listed = re.sub(r"^#.*\n", "", text(name), flags=re.MULTILINE)
+    requirements = re.split(r"\n(?=\S)", listed.strip())
     assert requirements
     for requirement in requirements:
         assert re.fullmatch(
