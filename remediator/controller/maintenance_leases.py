@@ -3,7 +3,7 @@
 The medik8s operators (node maintenance, node health check and their remediators) take a Lease
 `node-<name>` in one namespace before they touch a node. Only where one of their API groups is
 served, every replica lists that namespace every few seconds into `World.maintenance_leases`, so
-that a new leader knows them at once; what a lease means is judged in `rules.session.owners`.
+that a new leader knows them at once; what a lease means is judged in `rules.session.exclusions`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from remediator.kube.answer import ApiError
 from remediator.kube.other_apis import ApiGroups
 from remediator.world import Edge, EdgePart
 from rules.api.nodes import LeaseView
-from rules.session.owners import MAINTENANCE_NAMESPACE, leases_by_node
+from rules.session.exclusions import MAINTENANCE_NAMESPACE, leases_by_node
 from rules.session.snapshot import too_old
 
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{MAINTENANCE_NAMESPACE}/leases"

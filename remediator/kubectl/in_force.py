@@ -23,8 +23,7 @@ from rules.api.selectors import parse_selector
 from rules.api.sentences import some
 from rules.api.timestamps import age, parse_time, span, utc
 from rules.policy.policy import Policy, UnreadPolicy, by_accident, shadow_of
-from rules.session.observation import opted_out, pause_covers
-from rules.session.owners import working_owner
+from rules.session.exclusions import opted_out, pause_covers, working_owner
 from rules.text.printable import count
 
 UNRENEWED_S: Final = 30.0

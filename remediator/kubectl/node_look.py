@@ -20,17 +20,10 @@ from rules.api.quarantine import Mode, gravest_reason
 from rules.fleet.node_health import HealthNow, health_now
 from rules.policy.policy import Policy, ShadowWords, shadow_of
 from rules.session.causes import CauseSight, actionable
+from rules.session.exclusions import pause_means, pause_over, working_owner
 from rules.session.external import external_of
 from rules.session.history import Opening, opening
-from rules.session.observation import (
-    NodeObservation,
-    Staleness,
-    is_open,
-    pause_means,
-    pause_over,
-    selects_node,
-)
-from rules.session.owners import working_owner
+from rules.session.observation import NodeObservation, Staleness, is_open, selects_node
 
 T = TypeVar("T")
 _MOST_GPUS = 16

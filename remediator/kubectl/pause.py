@@ -25,8 +25,8 @@ from rules.api.selectors import as_object
 from rules.api.timestamps import format_time, parse_time, utc_of
 from rules.policy.policy import Policy, shadow_of
 from rules.policy.section import parse_duration
+from rules.session.exclusions import pause_covers, pause_over
 from rules.session.history import KEEP_S
-from rules.session.observation import pause_covers, pause_over
 from rules.text.printable import count, printable
 
 _MOST_NAMED: Final = 6

@@ -45,9 +45,9 @@ from rules.session.causes import (
     sight_of,
     worst,
 )
+from rules.session.exclusions import leases_by_node
 from rules.session.external import external_of
 from rules.session.observation import is_open
-from rules.session.owners import leases_by_node
 from rules.session.repair.ladder import NEXT, rungs
 from rules.session.snapshot import FleetSnapshot
 from rules.text.printable import count, printable

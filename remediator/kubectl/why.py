@@ -40,7 +40,8 @@ from rules.catalog.why_not import WhyNot, runbook
 from rules.drain.fate import LeftBy
 from rules.policy.policy import Policy
 from rules.session.causes import EVIDENCE_GANGS, open_causes
-from rules.session.observation import is_open, opted_out
+from rules.session.exclusions import opted_out
+from rules.session.observation import is_open
 from rules.session.repair.ladder import request_in_force, rungs
 from rules.session.status import LET_GO, is_true
 from rules.text.printable import count, printable

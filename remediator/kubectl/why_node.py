@@ -20,10 +20,10 @@ from rules.catalog.reason import Severity
 from rules.catalog.why_not import WhyNot
 from rules.fleet.node_health import UNKNOWN
 from rules.session.causes import ended_by_person
+from rules.session.exclusions import failed_owner, opted_out, working_owner
 from rules.session.halts import opt_out_unheard
 from rules.session.history import NotOpened, Opening
-from rules.session.observation import OF_THE_AGENT, opted_out
-from rules.session.owners import failed_owner, working_owner
+from rules.session.observation import OF_THE_AGENT
 from rules.session.status import blocked_by
 
 OVERDUE_S: Final = 60.0

@@ -22,7 +22,8 @@ from rules.api.quarantine import gravest_reason
 from rules.api.timestamps import parse_time
 from rules.catalog.reason import severity_rank
 from rules.fleet.node_health import silent_together
-from rules.session.observation import is_open, pause_over
+from rules.session.exclusions import pause_over
+from rules.session.observation import is_open
 
 _WEEKS: Final = 12
 _TOP: Final = 20

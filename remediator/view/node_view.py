@@ -23,9 +23,9 @@ from rules.api.timestamps import format_time, parse_time, span
 from rules.catalog.explanations import places
 from rules.fleet.node_health import UNKNOWN
 from rules.session.causes import DELETED_BY, sight_of
+from rules.session.exclusions import failed_owner, opted_out, pause_covers
 from rules.session.halts import opt_out_unheard
-from rules.session.observation import is_open, opted_out, pause_covers
-from rules.session.owners import failed_owner
+from rules.session.observation import is_open
 from rules.session.repair.ladder import requested_at
 from rules.session.status import BY_GPUWARD, BY_PERSON, LET_GO, PAUSED_BY, sentence
 

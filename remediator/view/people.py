@@ -26,7 +26,8 @@ from rules.catalog.why_not import WhyNot
 from rules.fleet.node_health import apart_s
 from rules.repair.ladder import Step
 from rules.session.causes import DETECTOR, CauseSight, level_in_effect, open_causes
-from rules.session.observation import is_open, opted_out, pause_covers, pause_doubt, pause_over
+from rules.session.exclusions import opted_out, pause_covers, pause_doubt, pause_over
+from rules.session.observation import is_open
 from rules.session.repair.ladder import taken_in, unfit
 from rules.session.status import PROPOSED, blocked_by, condition, is_true
 from rules.text.printable import printable

@@ -18,8 +18,9 @@ from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
 from rules.api.quarantine import Mode, Phase, gravest_reason
 from rules.policy.policy import Policy
 from rules.session.causes import worst
+from rules.session.exclusions import pause_over
 from rules.session.history import left_alone
-from rules.session.observation import is_open, pause_over
+from rules.session.observation import is_open
 from rules.session.status import is_true
 
 _OF_A_MARK_THAT_STAYS = frozenset({"Blocked", "NeedsHuman"})

@@ -18,14 +18,8 @@ from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.gangs import Gang
 from rules.session import status as st
 from rules.session.causes import EVIDENCE_GANGS, drains_now, has_human
-from rules.session.observation import (
-    Permit,
-    Unjudged,
-    opted_out,
-    pause_covers,
-    selects_node,
-)
-from rules.session.owners import working_owner
+from rules.session.exclusions import kept_off
+from rules.session.observation import Permit, Unjudged, selects_node
 from rules.session.snapshot import FleetSnapshot
 from rules.text.printable import count
 
@@ -257,10 +251,6 @@ def _drains(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
 def _cannot(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
     """Whether something on the node itself keeps it from draining now."""
     node = snapshot.nodes.get(session.spec.node_name)
-    if node is None or node.ready == "Unknown" or opted_out(node):
+    if node is None or node.ready == "Unknown" or kept_off(node, snapshot):
         return True
-    if not has_human(session) and not selects_node(snapshot.policy, node):
-        return True
-    if working_owner(node, snapshot.maintenance_leases.get(node.name), snapshot.now):
-        return True
-    return any(pause_covers(p, node, snapshot.now) for p in snapshot.pauses.values())
+    return not has_human(session) and not selects_node(snapshot.policy, node)

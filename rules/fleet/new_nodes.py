@@ -24,8 +24,8 @@ from rules.catalog.reason import Level, Severity
 from rules.fleet.budget import control_plane
 from rules.policy.policy import Validation
 from rules.session.causes import session_name
-from rules.session.observation import is_open, opted_out, pause_covers
-from rules.session.owners import working_owner
+from rules.session.exclusions import kept_off
+from rules.session.observation import is_open
 from rules.session.snapshot import FleetSnapshot
 from rules.session.validation.jobs import (
     ANNOTATION_BOOT,
@@ -148,16 +148,14 @@ def why_not_now(node: NodeView, snapshot: FleetSnapshot, taken: Collection[str])
         return "it is a control-plane node"
     if node.spec.unschedulable or node.ready != "True":
         return "it takes no pods"
-    if opted_out(node) or ANNOTATION_HOLD in node.annotations:
-        return "people keep their hands on it"
+    if ANNOTATION_HOLD in node.annotations:
+        return "a person holds it"
     if node.name in taken:
         return "it is in quarantine"
-    if any(pause_covers(pause, node, snapshot.now) for pause in snapshot.pauses.values()):
-        return "it is paused"
     health = snapshot.healths.get(node.name)
     if health is not None and health.status.health == "Unhealthy":
         return "its agent calls it unhealthy"
-    return working_owner(node, snapshot.maintenance_leases.get(node.name), snapshot.now)
+    return kept_off(node, snapshot)
 
 
 def _gpus(node: NodeView) -> int:

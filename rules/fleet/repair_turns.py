@@ -15,8 +15,8 @@ from rules.catalog.reason import severity_rank
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.fleet.budget import control_plane
 from rules.session.causes import causes_now, worst
-from rules.session.observation import Permit, opted_out, pause_covers, sessions_by_node
-from rules.session.owners import working_owner
+from rules.session.exclusions import kept_off
+from rules.session.observation import Permit, sessions_by_node
 from rules.session.repair.ladder import let_go, next_step, under_way
 from rules.session.snapshot import FleetSnapshot
 from rules.text.printable import count
@@ -67,11 +67,7 @@ def _wants(
 ) -> bool:
     """Whether it could use a turn: one that is held up takes no place."""
     node = snapshot.nodes.get(session.spec.node_name)
-    if node is None or opted_out(node) or session.spec.hold:
-        return False
-    if any(pause_covers(pause, node, snapshot.now) for pause in snapshot.pauses.values()):
-        return False
-    if working_owner(node, snapshot.maintenance_leases.get(node.name), snapshot.now):
+    if node is None or session.spec.hold or kept_off(node, snapshot):
         return False
     health = snapshot.healths.get(node.name)
     causes = causes_now(session, node, snapshot)

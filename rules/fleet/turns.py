@@ -44,14 +44,8 @@ from rules.session.causes import (
     sight_of,
     worst,
 )
-from rules.session.observation import (
-    Permit,
-    Unjudged,
-    is_open,
-    opted_out,
-    pause_covers,
-)
-from rules.session.owners import working_owner
+from rules.session.exclusions import kept_off
+from rules.session.observation import Permit, Unjudged, is_open
 from rules.session.snapshot import FleetSnapshot
 from rules.text.printable import count
 
@@ -219,11 +213,7 @@ class _Turns:
     def _may_act(self, session: QuarantineView, node: NodeView) -> bool:
         """Whether the session could use a turn: a turn given to one that cannot is a turn lost."""
         snapshot = self._snapshot
-        if opted_out(node) or any(
-            pause_covers(pause, node, snapshot.now) for pause in snapshot.pauses.values()
-        ):
-            return False
-        if working_owner(node, snapshot.maintenance_leases.get(node.name), snapshot.now):
+        if kept_off(node, snapshot):
             return False
         causes = causes_now(session, node, snapshot)
         return bool(causes) and (not sight_of(node, snapshot).stale or needs_no_verdict(causes))

@@ -26,14 +26,14 @@ from rules.session import status as st
 from rules.session.absent import without_session
 from rules.session.case import RECHECK_S, Case, is_fresh, touched
 from rules.session.causes import DELETED_BY, appended, believed, cause_of, is_taken, level_of
-from rules.session.ending import end
+from rules.session.exclusions import opted_out
 from rules.session.history import EVIDENCE_JOINED
-from rules.session.observation import NodeObservation, is_open, opted_out
+from rules.session.observation import NodeObservation, is_open
 from rules.session.override import known_when_lowered, overridden_until
 from rules.session.part_taken import NEW_BOOT, awaits_booking, boot_unbooked, restored
 from rules.session.phases import in_phase
 from rules.session.validation.result import failed_cause
-from rules.session.validation.validating import rebooted
+from rules.session.validation.validating import end, rebooted
 
 
 def decide(

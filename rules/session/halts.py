@@ -21,7 +21,7 @@ from rules.repair.ladder import ENDS_BOOT
 from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.causes import has_human
-from rules.session.observation import opted_out, pause_doubt
+from rules.session.exclusions import opted_out, pause_doubt
 from rules.session.repair.ladder import under_way
 
 PART_OF_MARK: Final = "mark"

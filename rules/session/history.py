@@ -20,13 +20,8 @@ from rules.catalog.reason import Level
 from rules.catalog.why_not import WhyNot
 from rules.policy.policy import Policy, session_mode
 from rules.session.causes import actionable, believed, ended_by_person, has_human
-from rules.session.observation import (
-    NodeObservation,
-    is_open,
-    opted_out,
-    pause_singles_out,
-    sessions_by_node,
-)
+from rules.session.exclusions import opted_out, pause_singles_out
+from rules.session.observation import NodeObservation, is_open, sessions_by_node
 from rules.session.override import overridden_until
 
 KEEP_S: Final = 28 * 86_400.0

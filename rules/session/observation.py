@@ -7,26 +7,19 @@ agent's verdict is fresh. No I/O, no clock.
 
 from __future__ import annotations
 
-import functools
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from rules.api.health import HealthStatus
-from rules.api.metadata import LabelSelector
-from rules.api.names import LABEL_OPT_OUT
 from rules.api.nodes import AgentPod, HealthView, NodeView, PauseView, QuarantineView
-from rules.api.object_name import is_object_name
-from rules.api.quarantine import PauseSpec
-from rules.api.selectors import Matcher, matcher, parse_selector
+from rules.api.selectors import parse_selector
 from rules.api.timestamps import parse_time
 from rules.catalog.why_not import Refusal
+from rules.session.exclusions import owner_on, pauses_on
 from rules.session.external import External, external_of
-from rules.session.owners import working_owner
 
 if TYPE_CHECKING:  # what stands in annotations alone, no command has to wait for
     from rules.api.evidence import EvidenceView
@@ -118,7 +111,7 @@ class NodeObservation:
     doubt: str = ""
     """Why no harm may rest on what was seen (`FleetSnapshot.doubt`)."""
     owner: str = ""
-    """Who else works on the node (`rules.session.owners`)."""
+    """Who else works on the node (`rules.session.exclusions`)."""
     permit: Permit = Permit()
     siblings: tuple[QuarantineView, ...] = ()
     """Other sessions on this node, open and ended."""
@@ -230,79 +223,6 @@ def _sees_gpus(status: HealthStatus) -> bool:
     return True
 
 
-def pause_covers(pause: PauseView, node: NodeView, now: float) -> bool:
-    """Whether a pause covers the node now. One that is not clear covers everything."""
-    return not pause_over(pause, now) and pause_means(pause, node)
-
-
-def pause_means(pause: PauseView, node: NodeView) -> bool:
-    """Whether a pause covers the node while it lasts."""
-    spec = pause.spec
-    if spec.scope.all or node.name in spec.scope.nodes or pause_doubt(pause):
-        return True
-    selector = _selector_of(spec)
-    return selector is not None and selector(node.labels)
-
-
-def pause_singles_out(pause: PauseView, node: NodeView, now: float) -> bool:
-    """Whether a pause covers the node by its name or its labels: a word about this node, which one
-    of everything is not.
-    """
-    scope = pause.spec.scope
-    picks = node.name in scope.nodes or any((scope.node_selector or {}).values())
-    return picks and not scope.all and not pause_doubt(pause) and pause_covers(pause, node, now)
-
-
-def pause_over(pause: PauseView, now: float) -> bool:
-    """Whether the pause has ended; an end that cannot be read never comes."""
-    until = parse_time(pause.spec.until) if pause.spec.until else None
-    return until is not None and now >= until
-
-
-def pause_doubt(pause: PauseView) -> str:
-    """Why it is not clear which nodes a pause means; "" when it is. A person who wrote it wants
-    harm to stop somewhere: any doubt is read as everywhere.
-    """
-    scope = pause.spec.scope
-    if pause.doubt:
-        return f"it cannot be read in full ({pause.doubt})"
-    if scope.all:
-        return ""
-    if scope.node_selector is None and not scope.nodes:
-        return "its scope is empty"
-    if impossible := _impossible(scope.nodes):
-        return f"no node can be called {impossible}"
-    try:
-        _selector_of(pause.spec)
-    except (msgspec.ValidationError, ValueError) as error:
-        return f"its nodeSelector is no label selector: {error}"[:300]
-    return ""
-
-
-@functools.lru_cache(maxsize=64)
-def _impossible(names: tuple[str, ...]) -> str:
-    """The first that no node can have, quoted; a pause may name thousands and is asked per
-    node.
-    """
-    return next((f"{name!r:.80}" for name in names if not is_object_name(name)), "")
-
-
-def _selector_of(spec: PauseSpec) -> Matcher | None:
-    """The selector as a function; ValueError where it is none, an unknown key included."""
-    if spec.scope.node_selector is None:
-        return None
-    return matcher(msgspec.convert(spec.scope.node_selector, _StrictSelector))
-
-
-class _StrictSelector(LabelSelector, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A misspelt key would select everything or nothing, and nobody would know which."""
-
-
-def opted_out(node: NodeView) -> bool:
-    """Whether people said: watch it, report it, do not touch it."""
-    return node.labels.get(LABEL_OPT_OUT) == "true"
-
-
 def selects_node(policy: Policy, node: NodeView) -> bool:
     """Whether the policy's `nodeSelector` selects the node, as its labels are now."""
     return parse_selector(policy.node_selector)(node.labels)
@@ -360,9 +280,9 @@ def observe(
         evidence=evidence,
         external=_external(snapshot, seen),
         observing_since=snapshot.observing_since,
-        pauses=_pauses(snapshot, seen),
+        pauses=pauses_on(seen, snapshot) if seen else (),
         doubt=snapshot.doubt,
-        owner=_owner(snapshot, seen),
+        owner=owner_on(seen, snapshot) if seen else "",
         permit=permit,
         siblings=siblings,
         deleted=deleted,
@@ -384,19 +304,3 @@ def _external(snapshot: FleetSnapshot, node: NodeView | None) -> External:
         return External()
     seen = snapshot.external_seen.get(node.name, {})
     return external_of(node, snapshot.policy, snapshot.now, seen)
-
-
-def _pauses(snapshot: FleetSnapshot, node: NodeView | None) -> tuple[PauseView, ...]:
-    if node is None:
-        return ()
-    return tuple(
-        pause
-        for _, pause in sorted(snapshot.pauses.items())
-        if pause_covers(pause, node, snapshot.now)
-    )
-
-
-def _owner(snapshot: FleetSnapshot, node: NodeView | None) -> str:
-    if node is None:
-        return ""
-    return working_owner(node, snapshot.maintenance_leases.get(node.name), snapshot.now)

@@ -36,7 +36,6 @@ from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched, unmark
 from rules.session.causes import needs_no_verdict
 from rules.session.draining import begin_drain, draining, probe
-from rules.session.ending import end
 from rules.session.halts import halt_of, unreachable, with_halts
 from rules.session.history import needs_replacement
 from rules.session.observation import Unjudged, is_open
@@ -44,7 +43,7 @@ from rules.session.repair.evidence import with_evidence
 from rules.session.repair.progress import follow_step
 from rules.session.repair.readiness import Outlook, awaited, begin_step, would_repair
 from rules.session.validation import result as test_result
-from rules.session.validation.validating import begin_validation, validating
+from rules.session.validation.validating import begin_validation, end, validating
 
 
 def in_phase(case: Case, halt: Refusal | None = None) -> Decision:

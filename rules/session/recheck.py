@@ -17,8 +17,8 @@ from rules.api.quarantine import Phase
 from rules.api.repair_writes import CreateTestJob, SetRepairCondition, WriteRepairObject
 from rules.policy.policy import shadow_of
 from rules.session.causes import drains_now, has_human, holds_now
-from rules.session.observation import is_open, opted_out, pause_covers, selects_node
-from rules.session.owners import working_owner
+from rules.session.exclusions import kept_off
+from rules.session.observation import is_open, selects_node
 from rules.session.repair.ladder import under_way
 from rules.session.snapshot import FleetSnapshot
 from rules.session.validation import result as test_result
@@ -32,19 +32,10 @@ def recheck(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
         return words.said
     if snapshot.doubt:
         return snapshot.doubt
-    for refusal in (_forbidden(node, snapshot), _session(write, node, snapshot)):
+    for refusal in (kept_off(node, snapshot), _session(write, node, snapshot)):
         if refusal:
             return refusal
     return ""
-
-
-def _forbidden(node: NodeView, snapshot: FleetSnapshot) -> str:
-    if opted_out(node):
-        return "the node is opted out"
-    for name, pause in sorted(snapshot.pauses.items()):
-        if pause_covers(pause, node, snapshot.now):
-            return f"GPUWardPause {name} covers the node"
-    return working_owner(node, snapshot.maintenance_leases.get(node.name), snapshot.now)
 
 
 def _session(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:

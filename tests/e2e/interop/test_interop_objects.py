@@ -24,7 +24,7 @@ from rules.drain.gangs import gang_of
 from rules.drain.node_room import untolerating
 from rules.judge.facts.sources import wants_release
 from rules.judge.health_object import Publication, PublishedCondition
-from rules.session.owners import working_owner
+from rules.session.exclusions import working_owner
 
 REPOSITORY = Path(__file__).parents[3]
 DOCS = REPOSITORY / "docs" / "interop"

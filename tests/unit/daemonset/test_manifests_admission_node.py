@@ -10,7 +10,7 @@ import pytest
 
 from rules.api import names
 from rules.api.mark import AUTOSCALER_ANNOTATIONS
-from rules.session import owners
+from rules.session import exclusions
 
 pytest.importorskip("celpy", reason="cel-python is not installed")
 
@@ -73,7 +73,7 @@ def said(new: dict[str, Any], old: dict[str, Any], user: str = KUBELET) -> list[
                          id=name)
             for name in (names.ANNOTATION_HOLD, names.ANNOTATION_REPAIRED,
                          names.ANNOTATION_EXPECTED_GPUS, names.ANNOTATION_RELEASE_GPU,
-                         names.ANNOTATION_MOVED, owners._KURED)
+                         names.ANNOTATION_MOVED, exclusions._KURED)
         ),
         *(
             pytest.param(marked(metadata__labels={**LABELS, name: value}), "opt itself out",
@@ -156,7 +156,7 @@ def test_the_names_in_the_policy_are_those_of_the_code() -> None:
 
     assert words("pinnedPrefixes") == {f"{names.PREFIX}/", names.PREFIX_GPU_DEPLOY}
     assert words("pinnedLabels") == {names.LABEL_DRIVER_UPGRADE, names.LABEL_MIG_STATE}
-    assert words("pinnedNotes") == {owners._KURED}
+    assert words("pinnedNotes") == {exclusions._KURED}
     assert words("markNotes") == set(AUTOSCALER_ANNOTATIONS)
 
 

@@ -16,7 +16,7 @@ from hack.sim.cluster.store.selectors import (
 )
 from remediator.kube.answer import Answer
 from rules.repair.objects import Sight
-from rules.session.owners import MAINTENANCE_NAMESPACE as MAINTENANCE
+from rules.session.exclusions import MAINTENANCE_NAMESPACE as MAINTENANCE
 from tests.support.scenario.server.apiserver import OWN, ApiServer, answer_of, refusal
 
 Object = dict[str, Any]

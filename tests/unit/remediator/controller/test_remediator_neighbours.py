@@ -10,7 +10,7 @@ from remediator.controller.gangs import KueueWorkloads
 from remediator.controller.maintenance_leases import MaintenanceLeases
 from remediator.kube.other_apis import ApiGroups
 from rules.drain.gangs import Gang
-from rules.session.owners import MAINTENANCE_NAMESPACE as NAMESPACE
+from rules.session.exclusions import MAINTENANCE_NAMESPACE as NAMESPACE
 from tests.support.remediator.edge import edge
 from tests.support.remediator.edge_world import some_edge
 

@@ -38,7 +38,8 @@ from rules.api.timestamps import format_micro_time, format_time, parse_time, utc
 from rules.drain.eviction import EvictionKind, classify
 from rules.fleet.node_health import mark_unknown
 from rules.session.causes import CRD_CAUSES, MAX_CAUSES, appended, session_name
-from rules.session.observation import pause_covers, staleness
+from rules.session.exclusions import pause_covers
+from rules.session.observation import staleness
 from rules.text.tolerant import Understood, understand
 from tests.support.scenario.drain_objects import node, pod
 

@@ -9,7 +9,7 @@ import pytest
 
 from rules.api.nodes import LeaseView
 from rules.api.timestamps import parse_time
-from rules.session.owners import working_owner
+from rules.session.exclusions import working_owner
 from tests.support.scenario.drain_objects import node
 
 NOW = parse_time("2026-01-01T01:00:00Z") or 0.0
