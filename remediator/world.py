@@ -27,6 +27,7 @@ from rules.session.external import first_seen
 from rules.session.history import counts_until
 from rules.session.observation import Vanished, is_open
 from rules.session.snapshot import FleetSnapshot
+from rules.session.status import NOT_KEPT_S
 
 # A deletion is acted on within seconds; a record of it older than this helps nobody.
 _DELETIONS_KEPT = 64
@@ -98,7 +99,7 @@ class World:
         self.kueue_unhealthy: dict[str, tuple[str, ...]] = {}
         """Nodes that Kueue still replaces, by key of the gang."""
         self.not_kept: dict[str, float] = {}
-        """Fields of a session's status that the API server drops, and when it last did."""
+        """Fields of a session's status that the API server dropped, and when it last did."""
         self.nobody_took_over = False
         self.acting_since = 0.0
         self.active: dict[str, float] = {}
@@ -113,8 +114,9 @@ class World:
 
     def snapshot(self) -> FleetSnapshot:
         """The fleet at this moment; the maps are live and must be used before the next await."""
+        now = self._clock.now()
         return FleetSnapshot(
-            now=self._clock.now(),
+            now=now,
             policy=self._policy(),
             nodes=self._nodes(),
             healths=self.healths,
@@ -134,7 +136,7 @@ class World:
             reserved=self.reserved,
             mark_refused=self.refusals.nodes(NodeWrite.MARK),
             gangs=self.gangs,
-            not_kept=self.not_kept,
+            not_kept={f for f, at in self.not_kept.items() if now - at < NOT_KEPT_S},
             kueue_unhealthy=self.kueue_unhealthy,
         )
 

@@ -31,8 +31,7 @@ from rules.drain.node_room import untolerating
 from rules.session.decide import decide
 from rules.session.lost_sessions import STEP_CREATE_AGAIN
 from rules.session.observation import NodeObservation, Permit, observe
-from rules.session.refused import saying
-from rules.session.status import named, steady
+from rules.session.status import named, saying, steady
 
 _LOG = structlog.get_logger()
 

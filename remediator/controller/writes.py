@@ -26,7 +26,7 @@ from rules.api.repair_writes import (
 from rules.api.timestamps import parse_time
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.memory import announced
-from rules.session.refused import kept_fields, lost_fields, not_kept, not_recorded
+from rules.session.status import lost_fields, not_kept, not_recorded
 
 _LOG = structlog.get_logger()
 
@@ -46,8 +46,6 @@ class Writes(EdgePart):
         that is not the same: an older definition drops the fields that it does not know."""
         self._not_recorded: dict[str, str] = {}
         """Why the last status of a session was refused, by the session's name."""
-        self._not_kept: set[str] = set()
-        """Fields of a status that the API server was seen to drop, each said once."""
 
     def forget(self, session: QuarantineView) -> None:
         """The session is over."""
@@ -187,22 +185,18 @@ class Writes(EdgePart):
                 self._metrics.repair_duration.labels(*words).observe(max(0.0, end - began))
 
     def _note_stored(self, write: d.WriteSessionStatus, session: QuarantineView) -> None:
-        if self._world.not_kept:
-            for field in kept_fields(session.status):
-                self._world.not_kept.pop(field, None)
         if session.status == write.status:
             self._stored_as.pop(session.metadata.uid, None)
         else:
             self._stored_as[session.metadata.uid] = (write.status, session.status)
-            lost = lost_fields(write.status, session.status)
-            self._world.not_kept.update(dict.fromkeys(lost, self._clock.now()))
-            self._note_lost(write, lost)
+            self._note_lost(write, lost_fields(write.status, session.status))
 
     def _note_lost(self, write: d.WriteSessionStatus, lost: tuple[str, ...]) -> None:
-        """Say of the cluster's definitions that they are old: on one node, and in the log."""
-        if self._not_kept.issuperset(lost):
+        """Say once of the cluster's definitions that they are old: on one node, and in the log."""
+        known = self._world.not_kept.keys() >= set(lost)
+        self._world.not_kept.update(dict.fromkeys(lost, self._clock.now()))
+        if known:
             return
-        self._not_kept.update(lost)
         node = self._world.caches.nodes.items.get(write.node)
         event = not_kept(write, lost, node.uid if node is not None else "", self._clock.now())
         _LOG.warning("definitions", session=write.name, problem=event.message)

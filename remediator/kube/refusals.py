@@ -15,7 +15,7 @@ from rules.api.refusal import ON_SESSIONS, NodeWrite, refusal_of, repeated
 from rules.api.timestamps import backoff_s
 from rules.api.writes import Write
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.session.refused import kind_of
+from rules.session.status import kind_of
 
 # What a person repairs takes minutes, and then must not take many more.
 _REPAIRED_S = (10.0, 120.0)

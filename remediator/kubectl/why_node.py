@@ -241,12 +241,6 @@ def _not_opened(look: NodeLook, found: Opening) -> Iterator[str]:
             yield "nothing is touched in Shadow; kubectl gpuward plan says what Enforce would do"
         case _ if look.pauses:
             yield f"nothing while it is paused: {resume_command(look.pauses)}"
-        case NotOpened.COMES_AND_GOES:
-            yield (
-                f"nothing before {until}: its fault comes and goes, and its last sessions ended "
-                "before anything was done; to take it out now: "
-                f'kubectl gpuward quarantine {look.name} --reason "..."'
-            )
         case _:
             yield _opens(look, found)
 

@@ -4,7 +4,7 @@ Some things the API server tells in the message of a `Status` alone, with no fie
 phrase that has to be known stands here with where it comes from; what is passed on is a value.
 The loop's edge calls `refusal_of` with the answer and hands the result to the next decisions
 (`rules.session.observation`), which wait, say so and leave the write out until `retry_at`.
-`rules.session.refused` turns it into conditions. Never decides whether something is sent.
+`rules.session.status` turns it into conditions. Never decides whether something is sent.
 """
 
 from __future__ import annotations

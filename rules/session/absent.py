@@ -19,7 +19,7 @@ from rules.api.quarantine import (
     gravest_reason,
 )
 from rules.api.refusal import NodeWrite
-from rules.api.timestamps import format_time, utc
+from rules.api.timestamps import format_time
 from rules.api.writes import (
     CreateSession,
     Decision,
@@ -31,7 +31,6 @@ from rules.api.writes import (
 from rules.catalog.reason import level_rank
 from rules.catalog.why_not import Refusal
 from rules.policy.policy import Policy, session_mode
-from rules.session import refused as session_refused
 from rules.session import status as st
 from rules.session.case import is_fresh, unmark
 from rules.session.causes import (
@@ -160,8 +159,6 @@ def _why_none(found: Opening, seen: NodeObservation) -> str:
     """Why nothing is opened, a clause."""
     if found.not_opened is NotOpened.STALE:
         return seen.stale
-    if found.not_opened is NotOpened.COMES_AND_GOES and found.until is not None:
-        return f"{found.not_opened}, the next session is opened at {utc(found.until)}"
     return found.not_opened or ""
 
 
@@ -249,7 +246,7 @@ def _mark_found(
     node: NodeView, seen: NodeObservation, now: float
 ) -> tuple[WriteSessionStatus, ...]:
     """Put on record that the ended session had marked the node, where it did not live to say so:
-    who never touched a node counts as a fault that comes and goes.
+    one that never touched its node may be taken up again.
     """
     note = read_note(node)
     holder = next((s for s in seen.siblings if note and s.name == note.session), None)
@@ -266,7 +263,7 @@ def _stays(
     holder = next((session for session in seen.siblings if session.name == name), None)
     writes: tuple[Write, ...] = ()
     if holder is not None:
-        status = st.steady(session_refused.saying(holder.status, refusal, now), holder.status)
+        status = st.steady(st.saying(holder.status, refusal, now), holder.status)
         writes = _written(holder, status)
     # An ended session is blocked by nothing else than a mark that stays.
     if refusal.permanent and (holder is None or not st.is_true(holder.status, "Blocked")):
@@ -294,7 +291,7 @@ def _settled(session: QuarantineView, now: float) -> WriteSessionStatus | None:
     """Take back what an ended session says of a mark that is off by now."""
     if is_open(session):
         return None
-    written = _written(session, session_refused.silent(session.status, now))
+    written = _written(session, st.silent(session.status, now))
     return written[0] if written else None
 
 

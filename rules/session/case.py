@@ -32,7 +32,6 @@ from rules.api.writes import (
 from rules.catalog.reason import Level
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.policy import Policy, session_mode
-from rules.session import refused as session_refused
 from rules.session import status as st
 from rules.session.causes import (
     CauseSight,
@@ -226,11 +225,11 @@ class Case:
         refusal = next(filter(None, map(self.refusal, wanted)), None)
         refusal = refusal or self.seen.refused.get(NodeWrite.SPEC)
         if refusal is not None:
-            status = session_refused.saying(status, refusal, self.now)
+            status = st.saying(status, refusal, self.now)
             again_at = refusal.until or self.now
             wake_at = min(wake_at or again_at, again_at)
         else:
-            status = session_refused.silent(status, self.now)
+            status = st.silent(status, self.now)
         status = st.named(status, self.session.spec.causes)
         status = st.steady(status, self.session.status)
         if status != self.session.status:
@@ -257,7 +256,7 @@ class Case:
 
     def refusal(self, write: Write) -> Refusal | None:
         """The API server's recent answer to such a write on this node, when it was no."""
-        kind = session_refused.kind_of(write)
+        kind = st.kind_of(write)
         return self.seen.refused.get(kind) if kind is not None else None
 
     def _label(self, status: QuarantineStatus, node_written: bool) -> RelabelNode | None:

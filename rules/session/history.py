@@ -1,12 +1,13 @@
 """What ended sessions still decide: which session a fault gets, replacement, how long they count.
 
-A fault that comes and goes is one session: one that was cancelled before anything was done to its
-node is taken up again, since a flapping fault would else leave an object per flap.
+A fault that comes and goes is one session: one that ended before anything was done to its node (in
+Shadow nothing ever is) is taken up again, since a flapping fault would else leave an object per
+flap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -165,8 +166,6 @@ REUSE_S: Final = 3600.0
 """A fault that comes back later is another story."""
 EVIDENCE_JOINED: Final = "joined"
 """Key in a session's evidence: the session that took its causes over."""
-_UNTOUCHED: Final = 6
-"""So many sessions that never touched the node may be opened for it within `REUSE_S`."""
 
 
 def joined(session: QuarantineView) -> bool:
@@ -192,59 +191,23 @@ def wanted_at(session: QuarantineView) -> float:
     return session.metadata.created_at if again is None else again
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NextSession:
-    """What a fault of a node without an open session leads to: a new one where both are None."""
-
-    goes_on: QuarantineView | None = None
-    """The ended session that is taken up again."""
-    not_before: float | None = None
-    """Until when the node waits for another, in seconds of the epoch."""
-
-
-def next_session(
-    sessions: Sequence[QuarantineView], node: NodeView, policy: Policy, now: float
-) -> NextSession:
-    """Which session a fault gets now, of a node whose `sessions` have all ended."""
-    if (earlier := _reusable(sessions, node, policy, now)) is not None:
-        return NextSession(goes_on=earlier)
-    return NextSession(not_before=_too_many_until(sessions, node, now))
-
-
-def _reusable(
+def reusable(
     sessions: Iterable[QuarantineView], node: NodeView, policy: Policy, now: float
 ) -> QuarantineView | None:
-    """The node's latest session, where it was cancelled untouched and not by a person."""
+    """The node's latest session, where it ended lately and untouched, and not by a person: a fault
+    that comes back takes it up again.
+    """
     latest = max(sessions, key=lambda s: (s.metadata.created_at, s.name), default=None)
-    if latest is None or is_open(latest) or latest.status.phase != Phase.CANCELLED:
+    if latest is None or latest.status.phase not in {Phase.CANCELLED, Phase.RELEASED}:
         return None
     if latest.spec.node_uid != node.uid or latest.status.mode != session_mode(policy):
         return None
-    if any(entry.step == "Marked" for entry in latest.status.timeline):
+    if not never_marked(latest):
         return None
     if has_human(latest) or ended_by_person(latest) or joined(latest):
         return None
     ended_at = parse_time(latest.status.phase_since)
     return latest if ended_at is not None and now - ended_at <= REUSE_S else None
-
-
-def _too_many_until(
-    sessions: Iterable[QuarantineView], node: NodeView, now: float
-) -> float | None:
-    """Until when a node waits for another session, having left so many without effect; None when
-    it may have one. What an earlier machine of that name left says nothing about this one.
-    """
-    recent = sorted(
-        session.metadata.created_at
-        for session in sessions
-        if session.spec.node_uid in {"", node.uid}
-        and never_marked(session)
-        and not has_human(session)
-        # What a person ends is no fault that comes and goes by itself.
-        and not ended_by_person(session)
-        and now - session.metadata.created_at < REUSE_S
-    )
-    return None if len(recent) < _UNTOUCHED else recent[-_UNTOUCHED] + REUSE_S
 
 
 class NotOpened(StrEnum):
@@ -255,7 +218,6 @@ class NotOpened(StrEnum):
     NOT_SELECTED = "the policy does not select the node"
     REPORTED = "nothing asks for more than a report"
     ENDED_BY_PERSON = "a person ended its session"
-    COMES_AND_GOES = "its fault comes and goes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +252,4 @@ def opening(seen: NodeObservation, now: float, policy: Policy) -> Opening:
         until = min([*moments, *overridden.values()], default=None)
         kept = NotOpened.ENDED_BY_PERSON if acting else NotOpened.REPORTED
         return Opening(not_opened=kept, until=until)
-    following = next_session(seen.siblings, seen.node, policy, now)
-    if following.not_before is not None:
-        return Opening(not_opened=NotOpened.COMES_AND_GOES, until=following.not_before)
-    return Opening(incidents=incidents, earlier=following.goes_on)
+    return Opening(incidents=incidents, earlier=reusable(seen.siblings, seen.node, policy, now))

@@ -8,7 +8,7 @@ agent's verdict is fresh. No I/O, no clock.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -133,7 +133,7 @@ class NodeObservation:
     """The API server's answer to writes on the node sent a moment ago, where it was no."""
     objects: Mapping[ObjectQuery, ObjectSeen] = field(default_factory=dict)
     """What decisions about the node had read of repair providers' objects, as last read."""
-    not_kept: Mapping[str, float] = field(default_factory=dict)
+    not_kept: Set[str] = frozenset()
     """`FleetSnapshot.not_kept`."""
     own_namespace: str = ""
     """Where the remediator's Deployment lives."""

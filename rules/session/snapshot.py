@@ -66,9 +66,9 @@ class FleetSnapshot:
     gangs: Mapping[str, tuple[Gang, ...]] = field(default_factory=dict)
     """Gangs with GPU pods on a node (`rules.drain.gangs.gangs_of`), by node name: needed for nodes
     whose session has not begun to drain. Empty says none; a missing node was not read lately."""
-    not_kept: Mapping[str, float] = field(default_factory=dict)
-    """Fields of a session's status that the API server was seen to drop, as `status.repair`, and
-    when it last did (`rules.session.refused.entries_lost`)."""
+    not_kept: Set[str] = frozenset()
+    """Fields of a session's status that the API server was lately seen to drop, as `status.repair`
+    (`rules.session.status.entries_lost`)."""
     kueue_unhealthy: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Node names in `status.unhealthyNodes` of a gang's Kueue Workload, by gang key."""
     memo: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)

@@ -20,7 +20,6 @@ from rules.repair.ladder import Step, prove
 from rules.repair.objects import address_of
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
-from rules.session.refused import entries_lost
 from rules.session.repair.endings import (
     changed,
     ended_as,
@@ -43,6 +42,7 @@ from rules.session.repair.readiness import (
 )
 from rules.session.repair.request import Call, call_for
 from rules.session.repair.withdrawal import letting_back
+from rules.session.status import entries_lost
 
 HEALS_S: Final = 900.0
 """How long after its proof a step's causes may still hold before the next one: a verdict of a new
@@ -60,7 +60,7 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
         return ended_as(case, status, attempt, RepairState.PROVEN, proof.clause)
     lost = entries_lost(case.seen.not_kept, "repair")
     if not asked and lost is not None:
-        return _unrecorded(case, status, attempt, lost.refusal)
+        return _unrecorded(case, status, attempt, lost)
     if not asked:
         return go_on(case, status, attempt, halt)
     if case.now - started_at(case, attempt) >= (timeout_s := _timeout_s(case, attempt)):

@@ -26,7 +26,6 @@ from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.external import taken_back
 from rules.session.halts import hold_of, unreachable
-from rules.session.refused import entries_lost
 from rules.session.repair.endings import changed, reading, with_room
 from rules.session.repair.evidence import awaited_until, before_of, noted_without
 from rules.session.repair.ladder import (
@@ -38,6 +37,7 @@ from rules.session.repair.ladder import (
     word_for,
 )
 from rules.session.repair.request import Call, call_for, facts_of, request_name
+from rules.session.status import entries_lost
 
 LISTS_FRESH_S: Final = 30.0
 """What ends or disturbs work rests on lists of pods no older than this."""
@@ -133,9 +133,8 @@ def not_now(
 
     if (held := halt or hold_of(case)) is not None:
         return waits(held)
-    unrecorded = _unrecorded(case, next_clause)
-    if unrecorded is not None and not unrecorded.looks:
-        return unrecorded
+    if (lost_record := entries_lost(case.seen.not_kept, "repair")) is not None:
+        return waits(lost_record)
     # A node that did not come back from an earlier step is past being looked at. A step that
     # nobody could be asked for says nothing about the node.
     lost = step in _HARSH and any(attempt.in_vain for attempt in case.status.repair)
@@ -151,33 +150,15 @@ def not_now(
         return waits(permit.refusal, hand_over=permit.hand_over)
     if not permit.repair:
         # The fleet is judged in a moment, and the node woken.
-        return unrecorded or Outlook(then=next_clause, wake_at=case.now + 1.0)
+        return Outlook(then=next_clause, wake_at=case.now + 1.0)
     if not is_certain(case, lost=silent):
         then = f"{next_clause}{joint} {emptied_clause(case)}"
-        looks = Outlook(then=then, looks=True, wake_at=case.now + LISTS_FRESH_S)
-        return unrecorded or looks
+        return Outlook(then=then, looks=True, wake_at=case.now + LISTS_FRESH_S)
     if (until := awaited_until(case, step)) is not None:
         kept = f"its agent has kept evidence, or without at {utc(until)}"
         then = f"{next_clause}{joint} {kept}"
-        looks = Outlook(then=then, looks=True, wake_at=min(until, case.now + EVIDENCE_LOOK_S))
-        return unrecorded or looks
+        return Outlook(then=then, looks=True, wake_at=min(until, case.now + EVIDENCE_LOOK_S))
     return None
-
-
-def _unrecorded(case: Case, next_clause: str) -> Outlook | None:
-    """Nobody is asked for a step whose record the API server does not keep. Where the record is to
-    be tried again, the node is looked at for it, and what is said of it stays.
-    """
-    lost = entries_lost(case.seen.not_kept, "repair")
-    if lost is None:
-        return None
-    again = case.now >= lost.again_at
-    return Outlook(
-        then=f"{next_clause}: {lost.refusal.why}",
-        refusal=lost.refusal,
-        looks=again,
-        wake_at=case.now + 1.0 if again else lost.again_at,
-    )
 
 
 def object_waits(case: Case, call: Call, next_clause: str) -> Outlook | None:
@@ -307,11 +288,6 @@ def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call:
     """The step on record with what it is asked through; the call follows only after that."""
     attempt = changed(attempt, target=call.target)
     status = touched(status, repair=(*with_room(status.repair), attempt))
-    if entries_lost(case.seen.not_kept, "repair") is not None:
-        # Only the record is tried again: all that is said of the session stays until it is kept.
-        return case.decision(
-            "PlanRepair", status, because=attempt.step, evicting=Evicting.LOOK, wake_at=case.now
-        )
     status = noted_without(case, status, Step(attempt.step))
     if (asked := word_for(case.session, case.causes, attempt.step)) is not None:
         # The session keeps the word on one step only; its timeline that on each.

@@ -28,13 +28,13 @@ from rules.policy.policy import Validation
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
 from rules.session.halts import hold_of
-from rules.session.refused import entries_lost
 from rules.session.repair.readiness import (
     LISTS_FRESH_S,
     emptied_clause,
     is_certain,
     pods_in_the_way,
 )
+from rules.session.status import entries_lost
 from rules.session.validation.jobs import job_of, name_of_test, told_on
 from rules.session.validation.result import (
     REASON,
@@ -83,7 +83,7 @@ def tested_first(
         if lost is not None and test.state != ValidationState.ASKED:
             # It was not kept as it was sent, so its Job was not made.
             others = tuple(one for one in status.validation if one is not test)
-            return _held(case, touched(status, validation=others), lost.refusal)
+            return _held(case, touched(status, validation=others), lost)
         return _follow(case, status, test, _not_now(case, halt, blind))
     choice = wanted(case)
     if choice is None or passed_at(status, case.node.boot_id) is not None:
@@ -99,11 +99,11 @@ def tested_first(
         return _held(case, status, _given_up(status))
     if (refusal := _not_now(case, halt, blind)) is not None:
         return _held(case, status, refusal)
-    if lost is not None and case.now < lost.again_at:
-        return _held(case, status, lost.refusal)
+    if lost is not None:
+        return _held(case, status, lost)
     if not is_certain(case):
-        return _held(case, status, lost.refusal if lost is not None else None, looks=True)
-    return _planned(case, status, choice, said=lost is None)
+        return _held(case, status, None)
+    return _planned(case, status, choice)
 
 
 def wanted(case: Case) -> Validation | None:
@@ -168,13 +168,11 @@ def _given_up(status: QuarantineStatus) -> Refusal:
     return Refusal(reason=WhyNot.VALIDATION_UNKNOWN, why=why, permanent=True)
 
 
-def _held(
-    case: Case, status: QuarantineStatus, refusal: Refusal | None, *, looks: bool = False
-) -> Decision:
-    """Not tested yet; with `looks` only the lists that show it empty are missing."""
+def _held(case: Case, status: QuarantineStatus, refusal: Refusal | None) -> Decision:
+    """Not tested yet; without a refusal only the lists that show it empty are missing."""
     why = refusal.why if refusal is not None else f"it is tested once {emptied_clause(case)}"
     status = st.with_refusal(status, case.now, refusal, f"Not tested: {why}.")
-    return _said(case, status, "HoldTest", f"not released: {why}", refusal, looks=looks)
+    return _said(case, status, "HoldTest", f"not released: {why}", refusal)
 
 
 def _said(
@@ -184,15 +182,13 @@ def _said(
     clause: str,
     refusal: Refusal | None = None,
     wake_s: float = LISTS_FRESH_S,
-    *,
-    looks: bool = False,
 ) -> Decision:
     settled = known_clause(case, status)
     sentence = bounded(f"{settled[0].upper()}{settled[1:]}; {clause}.")
     status = st.enter(status, Phase.VALIDATING, sentence, case.now)
     # Certain lists cost the API server more than seen ones: only what lacks nothing else needs
     # them.
-    looks = looks or (refusal is None and under_way(status) is None)
+    looks = refusal is None and under_way(status) is None
     return case.decision(
         step,
         status,
@@ -203,10 +199,8 @@ def _said(
     )
 
 
-def _planned(case: Case, status: QuarantineStatus, choice: Validation, *, said: bool) -> Decision:
-    """The test on record; its Job follows only after that. `said` False: only the record is tried
-    again, and all that is said of the session stays until it is kept.
-    """
+def _planned(case: Case, status: QuarantineStatus, choice: Validation) -> Decision:
+    """The test on record; its Job follows only after that."""
     last = latest(status)
     number = last.attempt + 1 if last is not None else 1
     test = ValidationAttempt(
@@ -219,8 +213,6 @@ def _planned(case: Case, status: QuarantineStatus, choice: Validation, *, said: 
         state=ValidationState.PLANNED,
     )
     status = touched(status, validation=(*status.validation, test)[-_KEPT:])
-    if not said:
-        return case.decision("PlanTest", status, because=choice.provider, wake_at=case.now)
     status = st.with_refusal(status, case.now, None)
     clause = f"its GPUs are to be tested under load by {choice.provider} ({choice.template})"
     return _said(case, status, "PlanTest", clause, wake_s=0.0)

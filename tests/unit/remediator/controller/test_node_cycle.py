@@ -16,8 +16,8 @@ from rules.api.metadata import ObjectMeta
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, QuarantineSpec, QuarantineStatus, RepairAttempt
 from rules.policy.policy import Policy
-from rules.session.refused import lost_fields
 from rules.session.repair.evidence import recorded
+from rules.session.status import lost_fields
 from tests.support.remediator.edge import QUARANTINES, edge
 from tests.support.remediator.edge_world import cycle_of, edge_world, open_session
 from tests.support.remediator.scripted_server import until

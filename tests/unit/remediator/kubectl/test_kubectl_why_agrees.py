@@ -28,7 +28,7 @@ from tests.support.remediator.kubectl_objects import (
     session,
     sick,
 )
-from tests.support.scenario.session_parts import policy_of
+from tests.support.scenario.session_world import policy_of
 
 OPENS = "a session should have opened within seconds"
 """Of a fault that is a quarter of an hour old, as `sick` has it."""
