@@ -12,7 +12,7 @@ import pytest
 from rules.api import writes as d
 from rules.api.names import TAINT_QUARANTINE
 from rules.session.observation import is_open, selects_node
-from tests.support.scenario.session_phases_reached import NODE
+from tests.support.scenario.fleets import NODE
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 from tests.support.scenario.sight import (
     deselect,

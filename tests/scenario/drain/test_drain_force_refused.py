@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rules.api import writes as d
-from tests.support.scenario.drain_fleet import NODE, fleet
+from tests.support.scenario.fleets import NODE, fleet
 
 
 def test_force_without_its_component_says_so_and_goes_on_naming_what_blocks() -> None:

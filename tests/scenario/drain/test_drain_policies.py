@@ -10,7 +10,7 @@ import pytest
 from rules.api import writes as d
 from rules.api.quarantine import PodNote, pods_of
 from rules.api.timestamps import format_time
-from tests.support.scenario.drain_fleet import NODE, evicted, fleet
+from tests.support.scenario.fleets import NODE, evicted, fleet
 from tests.support.scenario.server.border import EVICTION_S
 from tests.support.scenario.session_world import START
 

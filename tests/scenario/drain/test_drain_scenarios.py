@@ -8,7 +8,7 @@ import pytest
 
 from rules.api import writes as d
 from rules.api.quarantine import PodNote
-from tests.support.scenario.drain_fleet import NODE, evicted, fleet
+from tests.support.scenario.fleets import NODE, evicted, fleet
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 

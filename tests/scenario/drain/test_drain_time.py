@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rules.api import writes as d
-from tests.support.scenario.drain_fleet import NODE, evicted, fleet
+from tests.support.scenario.fleets import NODE, evicted, fleet
 
 
 @pytest.mark.parametrize("absent", ["paused", "away"])

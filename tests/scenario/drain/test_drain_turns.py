@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rules.api import writes as d
-from tests.support.scenario.drain_fleet import NODE, evicted, fleet
+from tests.support.scenario.fleets import NODE, evicted, fleet
 from tests.support.scenario.session_world import World
 
 

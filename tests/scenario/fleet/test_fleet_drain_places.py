@@ -10,7 +10,7 @@ import pytest
 
 from rules.api import writes as d
 from rules.fleet.turns import judge_fleet
-from tests.support.scenario.fleet_under_budget import fleet, phases
+from tests.support.scenario.fleets import fleet, phases
 from tests.support.scenario.session_world import World
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rules.api import writes as d
-from tests.support.scenario.fleet_under_budget import fleet, gang_pod, ours, share
+from tests.support.scenario.fleets import fleet, gang_pod, ours, share
 from tests.support.scenario.session_world import World
 
 TOPOLOGY = {"kueue.x-k8s.io/podset-required-topology": "rack"}

@@ -6,7 +6,7 @@ import pytest
 
 from rules.fleet.common_cause import common_causes, fleet_labels
 from rules.fleet.turns import judge_fleet
-from tests.support.scenario.fleet_under_budget import fleet, ours, phases, share
+from tests.support.scenario.fleets import fleet, ours, phases, share
 from tests.support.scenario.session_world import ROOMY, CrashError, World, policy_of
 
 

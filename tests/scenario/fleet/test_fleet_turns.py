@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rules.api import writes as d
-from tests.support.scenario.fleet_under_budget import fleet, gang_pod, ours, phases, share
+from tests.support.scenario.fleets import fleet, gang_pod, ours, phases, share
 from tests.support.scenario.session_world import policy_of
 
 

@@ -15,9 +15,9 @@ from rules.repair.ladder import Step
 from rules.repair.objects import Sight
 from rules.session.observation import Permit, observe
 from rules.session.repair.endings import of_nobody
-from tests.support.scenario.deaths import deaths
 from tests.support.scenario.provider_world import ROWS, ProviderWorld
 from tests.support.scenario.repair_world import NODE
+from tests.support.scenario.session_world import deaths
 
 GIVES_UP = [row for row in ROWS if row[0] == "Remediation" or row[0].endswith("Job")]
 FOREIGN = [

@@ -13,9 +13,9 @@ from rules.api.names import ANNOTATION_RELEASE_GPU, PAUSED_BY_US, PREFIX_GPU_DEP
 from rules.api.quarantine import Mode
 from rules.api.repair_writes import WriteRepairObject
 from tests.support.repair.job_world import EXPORTER, PLUGIN, JobWorld
-from tests.support.scenario.deaths import deaths
 from tests.support.scenario.provider_world import end_job
 from tests.support.scenario.repair_world import NODE, repair_policy
+from tests.support.scenario.session_world import deaths
 
 RESET = ("ResetGPUJob", "ResetGPU")
 RESTART = ("RestartNodeJob", "RestartNode")

@@ -9,8 +9,8 @@ import pytest
 from rules.api import writes as d
 from rules.api.repair_writes import SetRepairCondition
 from rules.session.history import outlived
-from tests.support.scenario.deaths import deaths
 from tests.support.scenario.repair_world import NODE, RESTART, STEPS, RepairWorld, repair_policy
+from tests.support.scenario.session_world import deaths
 
 RESTART_ONLY = {"RestartNode": STEPS["RestartNode"]}
 LONG_S = 2000

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import pytest
 
 from rules.api import writes as d
-from tests.support.scenario.deaths import deaths
 from tests.support.scenario.repair_world import NODE, RepairWorld
+from tests.support.scenario.session_world import deaths
 
 STEPS = {
     step: {"adapter": "NodeConditions", "timeout": "5m"} for step in ("RestartNode", "ReplaceNode")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rules.api.timestamps import utc, utc_of
-from tests.support.scenario.session_phases_reached import NODE, at
+from tests.support.scenario.fleets import NODE, at
 from tests.support.scenario.session_world import World
 
 UPGRADE = "nvidia.com__gpu_driver_upgrade_state"

@@ -6,7 +6,7 @@ import pytest
 
 from rules.api import writes as d
 from rules.session.recheck import recheck
-from tests.support.scenario.session_phases_reached import NODE, at, evictions_after
+from tests.support.scenario.fleets import NODE, at, evictions_after
 from tests.support.scenario.session_world import ROOMY, policy_of
 
 DOUBT = "what is known of gpuwardpauses is too old to act on: Listing gpuwardpauses failed: 500"

@@ -9,8 +9,7 @@ import pytest
 from remediator.kube.clock import PaceLane
 from rules.api import writes as d
 from rules.session.causes import MAX_CAUSES, causes_in_effect, worst
-from tests.support.scenario.fleet_under_budget import ours
-from tests.support.scenario.session_phases_reached import NODE, at, evictions_after
+from tests.support.scenario.fleets import NODE, at, evictions_after, ours
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 FAULT = "Xid79GPUFallenOffBus"

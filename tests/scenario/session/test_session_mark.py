@@ -12,8 +12,7 @@ import pytest
 from rules.api import writes as d
 from rules.api.names import ANNOTATION_SESSION, TAINT_QUARANTINE
 from rules.api.timestamps import format_time
-from tests.support.scenario.deaths import deaths
-from tests.support.scenario.session_world import ROOMY, World, policy_of
+from tests.support.scenario.session_world import ROOMY, World, deaths, policy_of
 
 NODE = "n0"
 

@@ -9,7 +9,7 @@ import pytest
 from rules.api import writes as d
 from rules.api.names import TAINT_QUARANTINE
 from rules.api.timestamps import utc_of
-from tests.support.scenario.session_phases_reached import MARKED, NODE, OPEN, at, evictions_after
+from tests.support.scenario.fleets import MARKED, NODE, OPEN, at, evictions_after
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 

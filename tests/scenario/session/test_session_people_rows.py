@@ -15,7 +15,7 @@ from rules.api.names import ANNOTATION_SESSION, TAINT_QUARANTINE
 from rules.api.timestamps import parse_time
 from rules.session.decide import decide
 from rules.session.observation import Permit, observe, sessions_by_node
-from tests.support.scenario.session_phases_reached import MARKED, NODE, OPEN, at, evictions_after
+from tests.support.scenario.fleets import MARKED, NODE, OPEN, at, evictions_after
 from tests.support.scenario.session_world import World
 
 

@@ -11,7 +11,7 @@ from rules.fleet.turns import judge_fleet
 from rules.policy.policy import UnreadPolicy
 from rules.session.decide import decide
 from rules.session.observation import observe, sessions_by_node
-from tests.support.scenario.session_phases_reached import NO_ROOM, NODE, at, evictions_after
+from tests.support.scenario.fleets import NO_ROOM, NODE, at, evictions_after
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 

@@ -10,7 +10,7 @@ from rules.api import writes as d
 from rules.api.mark import AUTOSCALER_ANNOTATIONS
 from rules.api.names import ANNOTATION_SESSION, LABEL_QUARANTINE, TAINT_QUARANTINE
 from rules.session import status as st
-from tests.support.scenario.fleet_under_budget import share
+from tests.support.scenario.fleets import share
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 NODE = "n0"

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from rules.api import writes as d
 from rules.api.names import LABEL_OPT_OUT
 from rules.api.quarantine import Mode
-from tests.support.scenario.session_phases_reached import MARKED, NODE, OPEN, at
+from tests.support.scenario.fleets import MARKED, NODE, OPEN, at
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from rules.api import writes as d
 from rules.api.quarantine import Phase
-from tests.support.scenario.session_phases_reached import NO_ROOM, NODE
+from tests.support.scenario.fleets import NO_ROOM, NODE
 from tests.support.scenario.session_world import ROOMY, CrashError, World, policy_of
 
 

@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 import pytest
@@ -27,7 +27,9 @@ from rules.api.gpu_record import RecordView
 from rules.api.nodes import HealthView, LeaseView, NodeView, PauseView, QuarantineView
 from rules.api.repair_writes import ObjectQuery
 from rules.api.timestamps import format_micro_time
+from rules.api.writes import EmitEvent, Write
 from rules.policy.policy import Policy
+from rules.policy.reader import load_policy
 from rules.repair.objects import ObjectSeen
 from rules.session.snapshot import FleetSnapshot
 from tests.support.copying import copied
@@ -37,9 +39,15 @@ from tests.support.scenario.server.apiserver import OWN, CrashError
 from tests.support.scenario.server.border import Process
 from tests.support.scenario.server.watches import Watches
 from tests.support.scenario.session_cluster import START
-from tests.support.scenario.session_parts import ROOMY, policy_of
 
-__all__ = ["ROOMY", "START", "CrashError", "World", "policy_of"]
+__all__ = ["START", "CrashError"]
+
+ROOMY = {
+    "maxUnavailable": {"percent": 100, "atMost": 1000},
+    "maxNew": {"count": 1000, "window": "10m"},
+    "perReason": {"count": 1000, "window": "24h"},
+}
+"""A budget that is in nobody's way, for scenarios about something else."""
 
 ANSWERED_S = 0.5
 """What others do at a step is answered by the replica within this time."""
@@ -48,6 +56,13 @@ LEAPT_FROM_S = 1.5
 due there is done at its beginning."""
 _OF_ONE_LIFE = {"_loop", "_process", "_replica", "_collections", "meddler", "before_each"}
 _ONLY_CRITICAL = structlog.make_filtering_bound_logger("critical")
+
+
+def policy_of(**sections: Any) -> Policy:
+    """An Enforce policy with the given sections, through the strict reader."""
+    loaded = load_policy({"mode": "Enforce", **sections})
+    assert isinstance(loaded, Policy), loaded
+    return loaded
 
 
 class World(Watches):
@@ -298,6 +313,27 @@ class World(Watches):
             raise CrashError
         for error in (*process.surprises, *self._loop.surprises):
             raise error
+
+
+W = TypeVar("W", bound=World)
+
+
+def deaths(world: W, live: Callable[[], object]) -> list[tuple[Write, W]]:
+    """Each write of that life, with the cluster as a leader leaves it that dies before it.
+
+    Events are left out: nothing rests on them, so that whoever dies before one leaves what one
+    leaves that dies before the write after it.
+    """
+    found: list[tuple[Write, W]] = []
+
+    def before(write: Write) -> None:
+        if not isinstance(write, EmitEvent):
+            found.append((write, world.fork()))
+
+    world.before_each = before
+    live()
+    world.before_each = None
+    return found
 
 
 def _settings(own_node: str) -> RemediatorSettings:

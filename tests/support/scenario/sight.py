@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rules.api.names import LABEL_QUARANTINE
+from tests.support.scenario.fleets import NODE
 from tests.support.scenario.server.apiserver import encoded
-from tests.support.scenario.session_phases_reached import NODE
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rules.api.timestamps import format_time
-from tests.support.scenario.session_phases_reached import MARKED, NODE, at, evictions_after
+from tests.support.scenario.fleets import MARKED, NODE, at, evictions_after
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 DAY = 86_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rules.api import writes as d
-from tests.support.scenario.session_phases_reached import NODE, OPEN, at
+from tests.support.scenario.fleets import NODE, OPEN, at
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 MILD = "Xid94ContainedMemoryError"

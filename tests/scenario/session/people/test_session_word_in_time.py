@@ -9,7 +9,7 @@ import pytest
 
 from rules.session.override import EVIDENCE_KNOWN, EVIDENCE_LEVEL
 from tests.scenario.session.people.test_session_person_covers import end, fault, more_gpus
-from tests.support.scenario.session_phases_reached import NODE
+from tests.support.scenario.fleets import NODE
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 

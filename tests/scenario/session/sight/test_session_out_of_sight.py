@@ -13,7 +13,7 @@ import pytest
 
 from rules.api import writes as d
 from rules.api.names import TAINT_QUARANTINE
-from tests.support.scenario.session_phases_reached import NODE, evictions_after
+from tests.support.scenario.fleets import NODE, evictions_after
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 from tests.support.scenario.sight import (
     deselect,
