@@ -1,29 +1,23 @@
-"""The looks around a decision: recheck before harm, history, freshness, pauses."""
+"""What a decision may rest on: fresh verdicts, views and reads; and what history keeps."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import msgspec
 import pytest
 
-from rules.api import writes as d
-from rules.api.names import ANNOTATION_SESSION
-from rules.api.nodes import AgentPod, HealthView, PauseView, QuarantineView
+from rules.api.nodes import AgentPod, FreshNode, HealthView, NodeView, QuarantineView
 from rules.api.timestamps import format_time, parse_time
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
+from rules.session.decide import decide
 from rules.session.history import MAX_PER_NODE, outlived
-from rules.session.observation import staleness
-from rules.session.recheck import recheck
-from rules.session.snapshot import FleetSnapshot
+from rules.session.observation import NodeObservation, staleness
+from rules.session.snapshot import too_old
 from tests.support.scenario.drain_objects import node
 
 NOW = parse_time("2026-06-01T00:00:00Z") or 0.0
-NOTE = json.dumps({"session": "s1", "mark": "CordonAndTaint"})
-OURS = {"key": "gpuward.io/quarantine", "effect": "NoSchedule"}
-MARKED = {"unschedulable": True, "taints": [OURS]}
 
 
 def policy(**parts: Any) -> Policy:
@@ -43,107 +37,6 @@ def session(
     return msgspec.convert(value, QuarantineView)
 
 
-def marked_node(**parts: Any) -> Any:
-    meta = {"annotations": {ANNOTATION_SESSION: NOTE}, **parts.pop("metadata", {})}
-    return node(metadata=meta, spec=parts.pop("spec", MARKED), **parts)
-
-
-def snapshot(**parts: Any) -> FleetSnapshot:
-    given: dict[str, Any] = {
-        "now": NOW,
-        "policy": policy(),
-        "nodes": {},
-        "quarantines": {"s1": session()},
-    }
-    return FleetSnapshot(**{**given, **parts})
-
-
-def pause(**spec: Any) -> dict[str, PauseView]:
-    value = {"metadata": {"name": "p"}, "spec": {"scope": {"all": True}, **spec}}
-    return {"p": msgspec.convert(value, PauseView)}
-
-
-EVICT = d.EvictPod(node="n0", namespace="a", name="p", uid="u", session="s1")
-MARK = d.MarkNode(node="n0", node_uid="uid-n0", session="s1", patch={})
-
-
-class TestRecheck:
-    def test_all_is_as_it_was_decided(self) -> None:
-        assert recheck(EVICT, marked_node(), snapshot()) == ""
-        assert recheck(MARK, node(), snapshot()) == ""
-
-    @pytest.mark.parametrize(
-        ("seen", "fleet"),
-        [
-            pytest.param(marked_node(), {"policy": policy(mode="Shadow")}, id="shadow"),
-            pytest.param(marked_node(), {"pauses": pause()}, id="paused"),
-            pytest.param(
-                marked_node(metadata={"labels": {"gpuward.io/opt-out": "true"}}),
-                {},
-                id="opted-out",
-            ),
-            pytest.param(
-                marked_node(
-                    spec={
-                        **MARKED,
-                        "taints": [
-                            OURS,
-                            {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"},
-                        ],
-                    }
-                ),
-                {},
-                id="karpenter",
-            ),
-            pytest.param(
-                marked_node(metadata={"deletionTimestamp": "2026-06-01T00:00:00Z"}),
-                {},
-                id="deleting",
-            ),
-            pytest.param(
-                marked_node(status={"conditions": [{"type": "Ready", "status": "Unknown"}]}),
-                {},
-                id="unreachable",
-            ),
-            pytest.param(node(), {}, id="no-mark"),
-            pytest.param(marked_node(spec={"taints": [OURS]}), {}, id="uncordoned"),
-            pytest.param(marked_node(spec={"unschedulable": True}), {}, id="untainted"),
-            pytest.param(marked_node(), {"quarantines": {}}, id="session-deleted"),
-            pytest.param(
-                marked_node(), {"quarantines": {"s1": session(phase="Cancelled")}}, id="ended"
-            ),
-            pytest.param(
-                marked_node(),
-                {"quarantines": {"s1": session(spec={"release": {"by": "ada"}})}},
-                id="released",
-            ),
-            pytest.param(
-                marked_node(), {"quarantines": {"s1": session(bootID="boot-0")}}, id="rebooted"
-            ),
-            pytest.param(marked_node(metadata={"uid": "other"}), {}, id="replaced"),
-        ],
-    )
-    def test_an_eviction_is_held_back(self, seen: Any, fleet: dict[str, Any]) -> None:
-        assert recheck(EVICT, seen, snapshot(**fleet)) != ""
-
-    def test_a_mark_is_held_back_on_a_namesake(self) -> None:
-        assert (
-            recheck(MARK, node(metadata={"uid": "other"}), snapshot()) == "the node was replaced"
-        )
-
-    def test_the_mark_of_another_session_stops_an_eviction(self) -> None:
-        other = d.EvictPod(node="n0", namespace="a", name="p", uid="u", session="s0")
-        assert "s1" in recheck(other, marked_node(), snapshot())
-
-    def test_a_pause_that_is_over_stops_nothing(self) -> None:
-        over = pause(until=format_time(NOW - 1))
-        assert recheck(EVICT, marked_node(), snapshot(pauses=over)) == ""
-
-    def test_what_does_no_harm_is_not_held_back(self) -> None:
-        unmark = d.UnmarkNode(node="n0", node_uid="u", session="s1", patch={})
-        assert recheck(unmark, node(), snapshot(pauses=pause(), quarantines={})) == ""
-
-
 def health(**status: Any) -> HealthView:
     given = {
         "nodeUID": "uid-n0",
@@ -161,33 +54,7 @@ class TestFreshness:
     @pytest.mark.parametrize(
         ("verdict", "agents", "fresh"),
         [
-            pytest.param(health(), {"pod-1": READY}, True, id="pod-ready"),
-            pytest.param(health(), {}, False, id="pod-gone"),
-            pytest.param(
-                health(),
-                {"pod-1": msgspec.structs.replace(READY, ready=False)},
-                False,
-                id="not-ready",
-            ),
-            pytest.param(health(bootID="boot-0"), {"pod-1": READY}, False, id="other-boot"),
-            pytest.param(health(nodeUID="old"), {"pod-1": READY}, False, id="other-node"),
-            pytest.param(None, {"pod-1": READY}, False, id="no-verdict"),
-            pytest.param(
-                health(publisher={"heartbeat": format_time(NOW - 700)}), {}, True, id="heartbeat"
-            ),
-            pytest.param(
-                health(publisher={"heartbeat": format_time(NOW - 800)}),
-                {},
-                False,
-                id="no-heartbeat",
-            ),
             pytest.param(health(publisher={}), {}, False, id="nobody"),
-            pytest.param(
-                health(sources=[{"name": "nvml", "state": "Down"}]),
-                {"pod-1": READY},
-                False,
-                id="blind",
-            ),
             pytest.param(
                 health(sources=[{"name": "nvml", "state": "Released"}]),
                 {"pod-1": READY},
@@ -268,3 +135,54 @@ class TestHistory:
 
     def test_open_sessions_stay(self) -> None:
         assert outlived([session()], policy(), NOW + 1e8) == ()
+
+
+BARE_NODE = {"metadata": {"name": "gpu-1", "uid": "n1", "resourceVersion": "7"}}
+
+
+def marked_session() -> QuarantineView:
+    return msgspec.convert(
+        {
+            "metadata": {"name": "gpu-1-1", "uid": "s1", "resourceVersion": "3"},
+            "spec": {
+                "nodeName": "gpu-1",
+                "nodeUID": "n1",
+                "causes": [{"source": "Human", "message": "drill"}],
+            },
+            "status": {"mode": "Enforce", "phase": "Marked"},
+        },
+        QuarantineView,
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "step"), [(NodeView, "ReadNode"), (FreshNode, "Cancelled")], ids=["cache", "fresh"]
+)
+def test_s44_an_undone_mark_is_believed_from_a_fresh_read_only(kind: type, step: str) -> None:
+    """The watch may not have brought our own patch yet; the API server has it."""
+    seen = NodeObservation(name="gpu-1", node=msgspec.convert(BARE_NODE, kind))
+
+    assert decide(marked_session(), seen, NOW, policy()).step == step
+
+
+@pytest.mark.parametrize(
+    ("quiet_s", "unfollowed_s", "old"),
+    [
+        pytest.param(0.0, 0.0, False, id="just heard"),
+        pytest.param(75.0, 0.0, False, id="a bookmark is due about once a minute"),
+        pytest.param(59.0, 1.0, False, id="a watch that ended is resumed"),
+        pytest.param(101.0, 0.0, True, id="open and silent"),
+        pytest.param(30.0, 21.0, True, id="the watch fails"),
+        pytest.param(float("inf"), 5.0, True, id="never heard"),
+    ],
+)
+def test_a_view_ages(quiet_s, unfollowed_s, old):
+    said = too_old("gpuwardpauses", quiet_s=quiet_s, unfollowed_s=unfollowed_s, problem="")
+    assert bool(said) is old
+    assert not old or "gpuwardpauses" in said
+
+
+def test_what_keeps_it_old_is_said_and_bounded():
+    said = too_old("nodes", quiet_s=0, unfollowed_s=60, problem="Listing nodes: 500 " + "x" * 900)
+    assert "500 xxx" in said
+    assert len(said) <= 300

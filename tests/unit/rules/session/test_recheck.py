@@ -11,7 +11,7 @@ import pytest
 
 from rules.api import writes as d
 from rules.api.mark import mark_patch
-from rules.api.nodes import HealthView, QuarantineView
+from rules.api.nodes import HealthView, PauseView, QuarantineView
 from rules.api.quarantine import DrainStatus
 from rules.api.timestamps import format_time, parse_time
 from rules.drain.drain_plan import DrainInput
@@ -44,14 +44,20 @@ def fleet(
     causes: tuple[dict[str, str], ...] = (FAULT,),
     level: str = "Drain",
     active: bool = True,
+    boot: str = "boot-1",
+    release: dict[str, str] | None = None,
+    pause: dict[str, Any] | None = None,
+    gone: bool = False,
     **rules: Any,
 ) -> FleetSnapshot:
     """A fleet whose node n0 is in the given session; `rules` are sections of the policy."""
+    over_all = {"metadata": {"name": "p"}, "spec": {"scope": {"all": True}, **(pause or {})}}
     session = {
         "metadata": {"name": "s1", "uid": "uid-s1"},
-        "spec": {"nodeName": "n0", "nodeUID": "uid-n0", "causes": causes, "level": level},
-        "status": {"phase": phase, "mode": "Enforce", "bootID": "boot-1"},
-    }
+        "spec": {"nodeName": "n0", "nodeUID": "uid-n0", "causes": causes, "level": level,
+                 "release": release},
+        "status": {"phase": phase, "mode": "Enforce", "bootID": boot},
+    }  # fmt: skip
     health = {
         "metadata": {"name": "n0"},
         "status": {
@@ -69,15 +75,60 @@ def fleet(
         policy=policy(**rules),
         nodes={},
         healths={"n0": msgspec.convert(health, HealthView)},
-        quarantines={"s1": msgspec.convert(session, QuarantineView)},
+        quarantines={} if gone else {"s1": msgspec.convert(session, QuarantineView)},
+        pauses={} if pause is None else {"p": msgspec.convert(over_all, PauseView)},
     )
 
 
-def marked_node() -> Any:
-    patch = mark_patch(
-        node(), session="s1", reason="Xid79", phase="Draining", mark="CordonAndTaint", now=NOW
-    )
-    return node(metadata={"annotations": patch["metadata"]["annotations"]}, spec=patch["spec"])
+OURS = {"key": "gpuward.io/quarantine", "effect": "NoSchedule"}
+OF_KARPENTER = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
+PATCH = mark_patch(
+    node(), session="s1", reason="Xid79", phase="Draining", mark="CordonAndTaint", now=NOW
+)
+
+
+def marked_node(*, spec: dict[str, Any] | None = None, **parts: Any) -> Any:
+    meta = {"annotations": PATCH["metadata"]["annotations"], **parts.pop("metadata", {})}
+    return node(metadata=meta, spec=PATCH["spec"] | (spec or {}), **parts)
+
+
+NODE_CHANGED = [
+    pytest.param(marked_node(metadata={"labels": {"gpuward.io/opt-out": "true"}}), id="opted-out"),
+    pytest.param(marked_node(spec={"taints": [OURS, OF_KARPENTER]}), id="karpenter"),
+    pytest.param(marked_node(metadata={"deletionTimestamp": format_time(NOW)}), id="deleting"),
+    pytest.param(
+        marked_node(status={"conditions": [{"type": "Ready", "status": "Unknown"}]}),
+        id="unreachable",
+    ),
+    pytest.param(node(), id="no-mark"),
+    pytest.param(marked_node(spec={"unschedulable": False}), id="uncordoned"),
+    pytest.param(marked_node(spec={"taints": []}), id="untainted"),
+    pytest.param(marked_node(metadata={"uid": "other"}), id="replaced"),
+]
+
+
+@pytest.mark.parametrize("seen", NODE_CHANGED)
+def test_a_pod_is_left_alone_once_its_node_changed(seen: Any) -> None:
+    assert recheck(EVICT, seen, fleet()) != ""
+
+
+def test_a_mark_is_held_back_on_a_namesake() -> None:
+    namesake = node(metadata={"uid": "other"})
+    assert recheck(MARK, namesake, fleet(phase="Pending")) == "the node was replaced"
+
+
+def test_the_mark_of_another_session_stops_an_eviction() -> None:
+    assert "s1" in recheck(d.EvictPod(**POD, session="s0"), marked_node(), fleet())
+
+
+def test_a_pause_that_is_over_stops_nothing() -> None:
+    over = fleet(pause={"until": format_time(NOW - 1)})
+    assert recheck(EVICT, marked_node(), over) == ""
+
+
+def test_what_does_no_harm_is_not_held_back() -> None:
+    unmark = d.UnmarkNode(node="n0", node_uid="u", session="s1", patch={})
+    assert recheck(unmark, node(), fleet(pause={}, gone=True)) == ""
 
 
 MOVED_ON = [
@@ -92,6 +143,12 @@ MOVED_ON = [
         {"reasons": {"Xid79": {"level": "Cordon"}}}, "asks for a drain", id="policy-cordons"
     ),
     pytest.param({"nodeSelector": "pool=x"}, "nodeSelector", id="not-selected"),
+    pytest.param({"mode": "Shadow"}, "Shadow", id="shadow"),
+    pytest.param({"pause": {}}, "GPUWardPause p", id="paused"),
+    pytest.param({"gone": True}, "its session is gone", id="session-deleted"),
+    pytest.param({"phase": "Cancelled"}, "its session has ended", id="ended"),
+    pytest.param({"release": {"by": "ada"}}, "its session has ended", id="released"),
+    pytest.param({"boot": "boot-0"}, "the node rebooted", id="rebooted"),
 ]
 
 
