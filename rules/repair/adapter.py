@@ -194,59 +194,11 @@ def on_record(action: RepairAction, facts: RequestFacts) -> dict[str, Any]:
 
 def recorded(record: dict[str, Any] | None) -> RepairAction | None:
     """The action on record; None where there is none that this version can follow or take back."""
-    if record is None:
-        return None
     try:
-        now = record if "way" in record else _of_earlier(record)
-        action: RepairAction = msgspec.convert(now, RepairAction)
-    except (msgspec.ValidationError, TypeError, KeyError, ValueError, AttributeError):
+        action: RepairAction | None = msgspec.convert(record, RepairAction | None)
+    except (msgspec.ValidationError, RecursionError):
         return None
     return action
-
-
-def _of_earlier(record: dict[str, Any]) -> dict[str, Any]:
-    """A record of the versions whose adapters could patch and delete any object, as it would be
-    now. What they set on objects of others and took back again has no counterpart.
-    """
-    target: Any = record.get("target")
-    patch = record.get("patch")
-    if record.get("condition"):
-        return {"way": "NodeCondition", "condition": record["condition"]}
-    if record.get("create") is not None:
-        body, meta = record["create"], record["create"].get("metadata") or {}
-        where = {key: target[key] for key in ("name", "namespace") if target.get(key)}
-        head = {"apiVersion": target["apiVersion"], "kind": target["kind"]}
-        ends = {
-            key: _condition_of_earlier(record[key])
-            for key in ("done", "failed")
-            if record.get(key)
-        }
-        return {
-            "way": "NewObject",
-            "object": {**body, **head, "metadata": {**meta, **where}},
-            "resource": target["resource"],
-            "pod": record.get("pod", ""),
-            "clears": record.get("clears", ()),
-            **ends,
-        }
-    if target is None and patch is not None:
-        ((label, value),) = patch["metadata"]["labels"].items()
-        return {"way": "NodeLabel", "label": label, "value": value}
-    if record.get("delete") or record["withdraw"]["at"] == "Never":
-        (key,) = patch["metadata"]["annotations"] if patch is not None else ("",)
-        where = {"apiVersion": target["apiVersion"], "resource": target["resource"]}
-        # It is followed and never taken back; without a field no object can be found by it.
-        return {"way": "Replacement", **where, "nodeField": "", "annotation": key}
-    raise ValueError(record)
-
-
-def _condition_of_earlier(matches: Any) -> dict[str, str]:
-    (match,) = matches
-    return {
-        "type": match["condition"],
-        "status": match.get("value") or "True",
-        "reason": match.get("reason", ""),
-    }
 
 
 NAMES: Final = ("node", "nodeUID", "session", "bootID", "gpuUUIDs", "reason", "step")

@@ -130,7 +130,7 @@ def stands(world: ProviderWorld) -> bool:
     return bool(world.requests())
 
 
-# ------------------------------------------------------------------ asked by an earlier version
+# ------------------------------------------------------------------ asked in an unknown way
 
 HOST = {
     "apiVersion": "metal3.io/v1alpha1",
@@ -142,7 +142,7 @@ HOST = {
 OFF = {"metadata": {"annotations": {"reboot.metal3.io/gpuward": "{}"}}}
 
 
-def asked_by_an_earlier_version() -> ProviderWorld:
+def asked_in_an_unknown_way() -> ProviderWorld:
     """A power cycle under way, through an annotation that this version cannot take off."""
     world = power_cycle()
     session = world.quarantines[world.session(NODE).name]
@@ -153,8 +153,8 @@ def asked_by_an_earlier_version() -> ProviderWorld:
 
 
 @pytest.mark.parametrize("ends", ["proven", "failed", "released"])
-def test_what_an_earlier_version_asked_is_followed_and_named_at_its_end(ends: str) -> None:
-    world = asked_by_an_earlier_version()
+def test_what_was_asked_in_an_unknown_way_is_followed_and_named_at_its_end(ends: str) -> None:
+    world = asked_in_an_unknown_way()
     if ends == "proven":
         world.reboot(NODE)
         world.close_all(NODE)

@@ -14,7 +14,6 @@ from rules.repair.adapter import (
     ADAPTERS,
     ConditionIs,
     NewObject,
-    NodeCondition,
     NodeLabel,
     Replacement,
     on_record,
@@ -231,58 +230,8 @@ def test_a_label_is_recorded_with_its_names_put_in() -> None:
     assert found == NodeLabel(label="example.io/do", value="gpu-1-0badcafe")
 
 
-JOB = {"apiVersion": "batch/v1", "resource": "jobs", "kind": "Job", "namespace": "x"}
-MACHINE = {"apiVersion": "cluster.x-k8s.io/*", "resource": "machines", "kind": "Machine"}
-MARK = {"metadata": {"annotations": {"cluster.x-k8s.io/remediate-machine": "gpuward"}}}
-
-
-@pytest.mark.parametrize(
-    ("record", "want"),
-    [
-        ({"condition": "GPUNeedsReset"}, NodeCondition(condition="GPUNeedsReset")),
-        ({"patch": {"metadata": {"labels": {"a": "b"}}}}, NodeLabel(label="a", value="b")),
-        (
-            {"target": JOB, "create": {"spec": {"a": 1}}, "done": [{"condition": "Complete"}],
-             "failed": [{"condition": "Failed", "reason": "R"}], "clears": ["x"], "pod": "p"},
-            NewObject(
-                object={"apiVersion": "batch/v1", "kind": "Job", "spec": {"a": 1},
-                        "metadata": {"namespace": "x"}},
-                resource="jobs", done=ConditionIs(type="Complete"), pod="p", clears=("x",),
-                failed=ConditionIs(type="Failed", reason="R"),
-            ),
-        ),
-        (
-            {"target": MACHINE, "patch": MARK, "withdraw": {"at": "Never"}},
-            Replacement(api_version="cluster.x-k8s.io/*", resource="machines", node_field="",
-                        annotation="cluster.x-k8s.io/remediate-machine"),
-        ),
-        (
-            {"target": MACHINE, "delete": True},
-            Replacement(api_version="cluster.x-k8s.io/*", resource="machines", node_field=""),
-        ),
-        # What it would take to undo this, nobody knows any more: it is said, and left to a person.
-        ({"target": MACHINE, "patch": MARK}, None),
-        ({"patch": MARK}, None),
-        ({"create": {}}, None),
-        ({"target": JOB, "create": {}, "done": [{"field": "a"}]}, None),
-        ({}, None),
-        (None, None),
-    ],
-)  # fmt: skip
-def test_records_of_earlier_versions_are_read(record: Any, want: Any) -> None:
-    assert recorded(record) == want
-
-
-def test_a_record_of_an_earlier_version_finds_no_machine_to_ask() -> None:
-    action = recorded({"target": MACHINE, "patch": MARK, "withdraw": {"at": "Never"}})
-    assert isinstance(action, Replacement)
-    assert isinstance(the_one(action, "gpu-1", (obj(),)), str)
-    assert of_replacement(action, REQUEST, "X", obj(), node="gpu-1", uid="u").cannot
-
-
 @given(JSON)
 def test_no_shape_of_a_record_is_a_crash(record: Any) -> None:
     if isinstance(record, dict):
         recorded(record)
         recorded({**record, "way": "NewObject"})
-        recorded({"target": record, "create": record, "patch": record, "withdraw": record})
