@@ -130,10 +130,11 @@ async def planned(
     gangs = {name: gangs_of(its, {}) for name, its in pods.items()}
     verdict = forecast.judged(gangs)
     plans = []
+    foreseen = forecast.copied()
     for name, found in sorted(forecast.foreseen().items()):
         if name not in shown and (options.nodes or selector):
             continue
-        made = await _node_plan(cluster, found, forecast.snapshot, pods)
+        made = await _node_plan(cluster, found, foreseen, pods)
         if made is not None:
             plans.append(made)
     if options.output in {"json", "yaml"}:

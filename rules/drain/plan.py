@@ -40,13 +40,7 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
     pods = sorted((p for p in look.pods if p.spec.node_name == look.node), key=lambda p: p.key)
     budgets = _budgets(pods, look.pdbs)
     memory = listed(memory, pods, now)
-    at = Moment(
-        now=now,
-        started_at=worked_since(look.drain, now, look.last_active_at),
-        severity=look.severity,
-        policy=policy,
-        own_namespace=look.own_namespace,
-    )
+    at = _moment(look, policy, now)
     verdicts = [(pod, fate_of(pod, look.missing_owners, at)) for pod in pods]
     late = (
         overdue(look.drain, look.severity, policy, now, look.last_active_at) and not look.dry_run
@@ -334,7 +328,7 @@ def _unknown_owners(
 
 def kept_from_eviction(pod: PodView, look: DrainInput, policy: Policy, now: float) -> str:
     """Why the pod is not to be evicted any more; "" when it still is."""
-    verdict = _fate(pod, look, policy, now)
+    verdict = fate_of(pod, look.missing_owners, _moment(look, policy, now))
     if verdict.fate is Fate.EVICT or _is_due(pod, verdict, look, policy, now):
         return ""
     return _sentence(verdict)
@@ -344,7 +338,7 @@ def kept_from_force(pod: PodView, look: DrainInput, policy: Policy, now: float) 
     """Why the pod is not to be deleted by force any more; "" when it still is."""
     if policy.drain.on_timeout != "Force":
         return f"the policy says {policy.drain.on_timeout}"
-    verdict = _fate(pod, look, policy, now)
+    verdict = fate_of(pod, look.missing_owners, _moment(look, policy, now))
     if verdict.fate not in {Fate.EVICT, Fate.WAITS}:
         return _sentence(verdict)
     return "" if _is_due(pod, verdict, look, policy, now) else "its time is not over"
@@ -357,15 +351,14 @@ def _is_due(
     return late and force_is_due(pod, verdict, look, policy, now)
 
 
-def _fate(pod: PodView, look: DrainInput, policy: Policy, now: float) -> PodVerdict:
-    moment = Moment(
+def _moment(look: DrainInput, policy: Policy, now: float) -> Moment:
+    return Moment(
         now=now,
         started_at=worked_since(look.drain, now, look.last_active_at),
         severity=look.severity,
         policy=policy,
         own_namespace=look.own_namespace,
     )
-    return fate_of(pod, look.missing_owners, moment)
 
 
 def _sentence(verdict: PodVerdict) -> str:

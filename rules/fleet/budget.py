@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -151,33 +151,6 @@ def pool_of(node: NodeView) -> str:
     return ""
 
 
-class NodePools:
-    """The pools of the selected nodes."""
-
-    def __init__(self, sizes: Counter[str]) -> None:
-        """`sizes`: as somebody counts them, live."""
-        self._sizes = sizes
-
-    @classmethod
-    def of(cls, selected: Iterable[NodeView]) -> NodePools:
-        """The pools of these nodes."""
-        return cls(Counter(map(pool_of, selected)))
-
-    def alone(self, node: NodeView) -> str:
-        """Why the node is the only one of its pool, as a clause; "" when it has company."""
-        pool = pool_of(node)
-        if self._sizes[pool] != 1:
-            return ""
-        if self._sizes.total() == 1:
-            return "it is the only node that the policy selects, its work has nowhere to go"
-        if pool:
-            return f"it is the only node of its pool ({pool}), its work has nowhere to go"
-        return (
-            "it is the only selected node without a label that names a pool, which counts as a "
-            f"pool of its own (a label such as {POOL_LABELS[-1]} would say where it belongs)"
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class _Counted:
     """How one node was counted, so that it can be taken off again."""
@@ -228,9 +201,19 @@ class NodeCensus:
             for name in [name for name in known if name not in nodes]:
                 self._drop(name)
 
-    def pools(self) -> NodePools:
-        """The pools of the selected nodes."""
-        return NodePools(self._pools)
+    def alone(self, node: NodeView) -> str:
+        """Why the node is the only selected one of its pool, a clause; "" when it has company."""
+        pool = pool_of(node)
+        if self._pools[pool] != 1:
+            return ""
+        if self._pools.total() == 1:
+            return "it is the only node that the policy selects, its work has nowhere to go"
+        if pool:
+            return f"it is the only node of its pool ({pool}), its work has nowhere to go"
+        return (
+            "it is the only selected node without a label that names a pool, which counts as a "
+            f"pool of its own (a label such as {POOL_LABELS[-1]} would say where it belongs)"
+        )
 
     def book(self, taken: Set[str], policy: Policy, now: float) -> BudgetBook:
         """The budget's lines; `taken` are unavailable whatever the nodes say (marks under way,

@@ -20,7 +20,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from rules.api.names import LABEL_DRIVER, LABEL_NVLINK_DOMAIN
-from rules.api.nodes import HealthView, NodeView
+from rules.api.nodes import HealthView
 from rules.api.sentences import some
 from rules.catalog.reason import Severity
 
@@ -156,15 +156,11 @@ def _log_choices(taken: int, of: int) -> float:
     return lgamma(of + 1) - lgamma(taken + 1) - lgamma(of - taken + 1)
 
 
-def chance(hit: int, faulty: int, group: int, fleet: int) -> float:
-    """How likely at least `hit` of `faulty` nodes are among the `group` nodes of a `fleet`, were
-    they spread by chance; 1.0 where that is as many as were to be expected. `hit` are among them.
-    """
-    return exp(log_chance(hit, faulty, group, fleet))
-
-
 def log_chance(hit: int, faulty: int, group: int, fleet: int) -> float:
-    """Its logarithm, which tells what is unlikely from what is unlikelier still."""
+    """How likely at least `hit` of `faulty` nodes are among the `group` nodes of a `fleet`, were
+    they spread by chance, as a logarithm; 0.0 where that is as many as were to be expected. `hit`
+    are among them.
+    """
     if not 0 < group < fleet:
         return 0.0
     part = group / fleet
@@ -278,13 +274,6 @@ class FleetLabels:
     """What each node shares, by its name; as `shared_labels` has it."""
     groups: Mapping[Shared, int]
     """How many share it."""
-
-
-def fleet_labels(nodes: Mapping[str, NodeView], per: tuple[str, ...] = ()) -> FleetLabels:
-    """Of nodes that nobody has counted yet; `per` as in the policy's budget."""
-    keys = keys_for(per)
-    of = {name: shared_labels(node.labels, keys) for name, node in nodes.items()}
-    return FleetLabels(of, Counter(one for labels in of.values() for one in labels if one))
 
 
 def common_causes(

@@ -8,7 +8,7 @@ up to others: pods, a repair, a test, time. For whoever tells people what comes 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -30,7 +30,6 @@ from rules.drain.drain_plan import DrainPlan
 from rules.drain.gangs import Gang
 from rules.fleet.memory import FleetMemory
 from rules.fleet.turns import FleetVerdict, judge_fleet
-from rules.policy.policy import Policy
 from rules.session.decide import decide
 from rules.session.observation import NodeObservation, Permit, is_open, observe, sessions_by_node
 from rules.session.snapshot import FleetSnapshot
@@ -99,13 +98,8 @@ class Forecast:
                 break
             due = {name for name in sorted(due) if self._look(name)}
 
-    @property
-    def snapshot(self) -> FleetSnapshot:
-        """The fleet as far as it is foreseen."""
-        return replace(self._base, nodes=self._nodes, quarantines=self._sessions)
-
     def copied(self) -> FleetSnapshot:
-        """The same, which stays as it is when more is foreseen."""
+        """The fleet as far as it is foreseen; it stays as it is when more is foreseen."""
         nodes, sessions = dict(self._nodes), dict(self._sessions)
         return replace(self._base, nodes=nodes, quarantines=sessions)
 
@@ -115,11 +109,7 @@ class Forecast:
         first: FleetVerdict | None = None
         due: set[str] = set()
         for _ in range(_ROUNDS):
-            # A census compares with what it saw before, so it gets nodes of its own.
-            looked = replace(
-                self.snapshot, nodes=dict(self._nodes), quarantines=dict(self._sessions)
-            )
-            verdict = judge_fleet(looked, self._memory)
+            verdict = judge_fleet(self.copied(), self._memory)
             self._permits = verdict.permits
             first = first or verdict
             for name, permit in verdict.permits.items():
@@ -171,7 +161,7 @@ class Forecast:
         permit = Permit()
         if session is not None and session.name in self._permits:
             permit = self._used[session.name] = self._permits[session.name]
-        snapshot = self.snapshot
+        snapshot = replace(self._base, nodes=self._nodes, quarantines=self._sessions)
         its = {one: self._sessions[one] for one in self._of_node.get(name, ())}
 
         def look(read: FreshNode | None) -> NodeObservation:
@@ -187,8 +177,13 @@ class Forecast:
                 last_active_at=snapshot.now if session and session.status.phase else None,
             )
 
+        decision = decide(session, look(None), snapshot.now, snapshot.policy)
         node = self._nodes.get(name)
-        return _decided(session, look, node, snapshot.now, snapshot.policy)
+        if not decision.needs_fresh_node or node is None:
+            return decision
+        # The remediator reads the node anew: what it would read is what is known here.
+        read = msgspec.convert(msgspec.to_builtins(node), FreshNode)
+        return decide(session, look(read), snapshot.now, snapshot.policy)
 
     # ------------------------------------------------------------------ writes
 
@@ -247,25 +242,3 @@ def _as_stored(status: QuarantineStatus) -> QuarantineStatus:
     """A merge patch removes what is null."""
     evidence = {key: value for key, value in status.evidence.items() if value is not None}
     return msgspec.structs.replace(status, evidence=evidence)
-
-
-def _decided(
-    session: QuarantineView | None,
-    look: Callable[[FreshNode | None], NodeObservation],
-    node: NodeView | None,
-    now: float,
-    policy: Policy,
-) -> d.Decision:
-    """What the remediator would do, which reads the node anew where a decision needs that: here
-    `node` is what it would read, and a node that is not there leaves the decision as it is. `look`
-    observes with what was read.
-    """
-    decision = decide(session, look(None), now, policy)
-    if not decision.needs_fresh_node or node is None:
-        return decision
-    return decide(session, look(_as_read(node)), now, policy)
-
-
-def _as_read(node: NodeView) -> FreshNode:
-    """The node as a GET shows it."""
-    return msgspec.convert(msgspec.to_builtins(node), FreshNode)

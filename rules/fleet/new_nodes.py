@@ -14,13 +14,13 @@ from itertools import islice
 from rules.api.names import ANNOTATION_HOLD, CONDITION_VALIDATED
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.pods import gpu_amounts
-from rules.api.quarantine import Cause, Mode, QuarantineSpec
+from rules.api.quarantine import Mode, QuarantineSpec
 from rules.api.repair_writes import CreateTestJob, DeleteTestJob
 from rules.api.selectors import parse_selector
 from rules.api.sentences import bounded
 from rules.api.timestamps import parse_time
 from rules.api.writes import CreateSession, Write
-from rules.catalog.reason import Level, Severity
+from rules.catalog.reason import Level
 from rules.fleet.budget import control_plane
 from rules.policy.policy import Validation
 from rules.session.causes import session_name
@@ -38,7 +38,7 @@ from rules.session.validation.jobs import (
     new_node_job_of,
     told_on,
 )
-from rules.session.validation.result import REASON, SOURCE, Result, Verdict, outcome_of
+from rules.session.validation.result import REASON, Result, Verdict, cause_of_test, outcome_of
 
 STARTS_S = 120.0
 """A Job whose pod does not run by then found its node busy."""
@@ -218,14 +218,7 @@ def _told(
     """The session first: once the node says that it was tested, nobody looks at the Job again."""
     sessions = [s for s in snapshot.quarantines.values() if s.spec.node_name == node.name]
     if result.verdict is not Verdict.PASS and not _opened(seen, sessions):
-        mild = result.verdict is Verdict.DEGRADED
-        cause = Cause(
-            source=SOURCE,
-            incident=seen.name,
-            reason=REASON,
-            severity=str(Severity.DEGRADED if mild else Severity.FATAL),
-            message=bounded(result.message)[:512],
-        )
+        cause = cause_of_test(seen.name, result.verdict, bounded(result.message)[:512])
         level = snapshot.policy.level_of(REASON, str(Level.DRAIN))
         if level not in {Level.REPORT, Level.CORDON, Level.DRAIN}:
             level = str(Level.DRAIN)

@@ -172,7 +172,6 @@ class _Turns:
         self._book = book
         self._breaker = breaker
         self._selected: Mapping[str, NodeView] = memory.census.selected
-        self._pools = memory.census.pools()
         self._used = used_reasons(snapshot, sessions, memory)
         window_s = snapshot.policy.budget.max_new.window_s
         self._new: dict[str, list[float]] = {}
@@ -224,7 +223,7 @@ class _Turns:
         decides = f'a person decides with kubectl gpuward quarantine {node.name} --reason "..."'
         if control_plane(node):
             return _no(WhyNot.CONTROL_PLANE, f"it is a control-plane node, {decides}")
-        if alone := self._pools.alone(node):
+        if alone := self._memory.census.alone(node):
             return _no(WhyNot.ONLY_NODE_OF_POOL, f"{alone}, {decides}")
         return None
 

@@ -68,18 +68,14 @@ def _repairs(
 ) -> str:
     """Whether a step may be asked for: the session has it on record, and nobody holds the node."""
     session = snapshot.quarantines.get(write.session)
-    refusal = _open(session, node, snapshot)
-    if refusal or session is None:
+    if refusal := _not_held(session, node, snapshot):
         return refusal
-    if mark_state(node, session.name) is not MarkState.WHOLE:
-        return "the mark on the node is not whole"
+    assert session is not None
     attempt = under_way(session.status)
     if attempt is None or attempt.step != write.step:
         return "the step is not on record"
     if attempt.before.boot_id != node.boot_id:
         return "the node rebooted"
-    if session.spec.hold or ANNOTATION_HOLD in node.annotations:
-        return "a person holds the node"
     return _drained(session, node, snapshot)
 
 
@@ -90,21 +86,27 @@ def _tests(write: CreateTestJob, node: NodeView, snapshot: FleetSnapshot) -> str
     if not write.session:
         return _tests_new(write, node, snapshot)
     session = snapshot.quarantines.get(write.session)
-    refusal = _open(session, node, snapshot)
-    if refusal or session is None:
+    if refusal := _not_held(session, node, snapshot):
         return refusal
-    if mark_state(node, session.name) is not MarkState.WHOLE:
-        return "the mark on the node is not whole"
+    assert session is not None
     test = test_result.under_way(session.status)
     if session.status.phase != Phase.VALIDATING or test is None or test.object != write.name:
         return "the test is not on record"
     if test.boot_id != node.boot_id:
         return "the node rebooted"
-    if session.spec.hold or ANNOTATION_HOLD in node.annotations:
-        return "a person holds the node"
-    return (
-        "a cause came back" if session.spec.causes and holds_now(session, node, snapshot) else ""
-    )
+    back = session.spec.causes and holds_now(session, node, snapshot)
+    return "a cause came back" if back else ""
+
+
+def _not_held(session: QuarantineView | None, node: NodeView, snapshot: FleetSnapshot) -> str:
+    """Why no step and no test begins on the node: its session is over, or a person holds it."""
+    refusal = _open(session, node, snapshot)
+    if refusal or session is None:
+        return refusal
+    if mark_state(node, session.name) is not MarkState.WHOLE:
+        return "the mark on the node is not whole"
+    held = session.spec.hold or ANNOTATION_HOLD in node.annotations
+    return "a person holds the node" if held else ""
 
 
 def _tests_new(write: CreateTestJob, node: NodeView, snapshot: FleetSnapshot) -> str:

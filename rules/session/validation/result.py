@@ -66,8 +66,6 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     gpu: str = ""
     """UUID; empty for the node."""
-    peer: str = ""
-    """UUID of the other GPU, where two took part."""
     verdict: Verdict = Verdict.PASS
     value: float | None = None
     unit: str = ""
@@ -79,13 +77,11 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The whole. `omitted` counts checks that there was no room for."""
+    """The whole; whatever else a test writes is left out."""
 
     verdict: Verdict
     message: str = ""
     checks: list[Check] = []
-    notes: list[str] = []
-    omitted: int = 0
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
@@ -126,7 +122,6 @@ def read(exit_status: int | None, text: str) -> Result:
         verdict=worst(verdicts),
         message=bounded(said.message),
         checks=[_shown(check) for check in checks],
-        notes=[bounded(note) for note in said.notes[:10]],
     )
 
 
@@ -154,7 +149,7 @@ def _finite(check: Check) -> bool:
 
 def _shown(check: Check) -> Check:
     """Its words as lines of a bounded length."""
-    words = {name: bounded(getattr(check, name)) for name in ("id", "gpu", "peer", "unit", "note")}
+    words = {name: bounded(getattr(check, name)) for name in ("id", "gpu", "unit", "note")}
     return msgspec.structs.replace(check, **words)
 
 
@@ -304,15 +299,16 @@ def failed_cause(session: QuarantineView) -> Cause | None:
     last = latest(session.status)
     if last is None or last.state != ValidationState.FAILED:
         return None
-    mild = last.verdict == Verdict.DEGRADED
-    cause = Cause(
-        source=SOURCE,
-        incident=last.object,
-        reason=REASON,
-        severity=str(Severity.DEGRADED if mild else Severity.FATAL),
-        message=last.message,
-    )
+    cause = cause_of_test(last.object, last.verdict, last.message)
     return cause if holds(cause, session) else None
+
+
+def cause_of_test(job: str, verdict: str, message: str) -> Cause:
+    """The cause that the test of this Job is."""
+    severity = Severity.DEGRADED if verdict == Verdict.DEGRADED else Severity.FATAL
+    return Cause(
+        source=SOURCE, incident=job, reason=REASON, severity=str(severity), message=message
+    )
 
 
 def holds(cause: Cause, session: QuarantineView) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rules.fleet.common_cause import common_causes, fleet_labels
+from rules.fleet.common_cause import common_causes
 from rules.fleet.turns import judge_fleet
-from tests.support.scenario.fleets import fleet, ours, phases, share
+from tests.support.scenario.fleets import fleet, fleet_labels, ours, phases, share
 from tests.support.scenario.session_world import ROOMY, CrashError, World, policy_of
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rules.fleet.common_cause import common_causes, fleet_labels
+from rules.fleet.common_cause import common_causes
 from rules.fleet.turns import judge_fleet
+from tests.support.scenario.fleets import fleet_labels
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 

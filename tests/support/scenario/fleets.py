@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from rules.api import writes as d
+from rules.api.nodes import NodeView
+from rules.fleet.common_cause import FleetLabels, keys_for, shared_labels
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 NODE = "n0"
@@ -66,3 +70,10 @@ def at(phase: str, **sections: object) -> World:
 
 def evictions_after(world: World, at: float) -> int:
     return sum(1 for t, w, _, _ in world.sent if t > at and isinstance(w, d.EvictPod))
+
+
+def fleet_labels(nodes: Mapping[str, NodeView], per: tuple[str, ...] = ()) -> FleetLabels:
+    """What they share, counted anew; `per` as in the policy's budget."""
+    keys = keys_for(per)
+    of = {name: shared_labels(node.labels, keys) for name, node in nodes.items()}
+    return FleetLabels(of, Counter(one for labels in of.values() for one in labels if one))

@@ -9,8 +9,9 @@ import pytest
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import NodeView
 from rules.fleet.budget import NodeCensus
-from rules.fleet.common_cause import FleetLabels, fleet_labels
+from rules.fleet.common_cause import FleetLabels
 from rules.policy.policy import Policy
+from tests.support.scenario.fleets import fleet_labels
 
 POLICY = Policy(node_selector="gpu=yes")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import exp
+
 import pytest
 
 from rules.api.health import HealthStatus, IncidentStatus
@@ -10,14 +12,14 @@ from rules.api.nodes import HealthView, NodeView
 from rules.fleet.common_cause import (
     Alike,
     CommonCause,
-    chance,
     common_causes,
-    fleet_labels,
     found_alike,
     keys_for,
+    log_chance,
     nodes_of,
     shared_labels,
 )
+from tests.support.scenario.fleets import fleet_labels
 
 HOT = "ThermalSlowdown"
 SEVERAL_RACKS = "one of several values of example.com/rack"
@@ -144,14 +146,14 @@ def test_a_rack_is_found_under_any_prefix_and_once_only() -> None:
     ],
 )
 def test_chance(hit: int, faulty: int, group: int, fleet_size: int, expected: float) -> None:
-    assert chance(hit, faulty, group, fleet_size) == pytest.approx(expected)
+    assert exp(log_chance(hit, faulty, group, fleet_size)) == pytest.approx(expected)
 
 
 def test_the_chance_of_thousands_is_bounded_and_never_below_what_it_is() -> None:
-    assert chance(4000, 5000, 100, 10_000) < 1e-9
-    assert chance(201, 201, 500, 1000) == pytest.approx(0.5**201)
-    assert chance(120, 201, 500, 1000) > chance(119, 200, 500, 1000) / 10
-    assert 0 < chance(150, 201, 500, 1000) < chance(120, 201, 500, 1000) < 1
+    assert exp(log_chance(4000, 5000, 100, 10_000)) < 1e-9
+    assert exp(log_chance(201, 201, 500, 1000)) == pytest.approx(0.5**201)
+    assert exp(log_chance(120, 201, 500, 1000)) > exp(log_chance(119, 200, 500, 1000)) / 10
+    assert 0 < exp(log_chance(150, 201, 500, 1000)) < exp(log_chance(120, 201, 500, 1000)) < 1
 
 
 def test_a_node_that_two_values_are_said_of_counts_once() -> None:

@@ -22,8 +22,8 @@ def test_the_exit_statuses_are_those_of_check() -> None:
 
 
 def test_a_result_is_read_back_as_it_was_written() -> None:
-    check = Check(id="peer", gpu="GPU-a", peer="GPU-b", value=3.5, unit="GB/s", floor=2.0)
-    result = Result(verdict=Verdict.PASS, message="All well.", checks=[check], notes=["one"])
+    check = Check(id="peer", gpu="GPU-a", value=3.5, unit="GB/s", floor=2.0)
+    result = Result(verdict=Verdict.PASS, message="All well.", checks=[check])
     assert read(0, msgspec.json.encode(result).decode()) == result
 
 
