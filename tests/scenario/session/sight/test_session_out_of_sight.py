@@ -7,22 +7,59 @@ neither is shown by nobody, and has to be asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from rules.api import writes as d
-from rules.api.names import TAINT_QUARANTINE
+from rules.api.names import LABEL_QUARANTINE, TAINT_QUARANTINE
+from rules.session.observation import is_open, selects_node
 from tests.support.scenario.fleets import NODE, evictions_after
+from tests.support.scenario.server.apiserver import encoded
 from tests.support.scenario.session_world import ROOMY, World, policy_of
-from tests.support.scenario.sight import (
-    deselect,
-    leave,
-    recreate,
-    unlabel,
-    unlabel_and_leave,
-    watches_forgotten,
-)
+
+
+def leave(world: World) -> None:
+    world.label(NODE, pool=None, spare="yes")
+
+
+def unlabel(world: World) -> None:
+    """Somebody sets the node's labels anew, ours are gone."""
+    world.nodes[NODE]["metadata"]["labels"].pop(LABEL_QUARANTINE, None)
+    world.touch(world.nodes[NODE])
+
+
+def unlabel_and_leave(world: World) -> None:
+    world.nodes[NODE]["metadata"]["labels"].pop(LABEL_QUARANTINE, None)
+    leave(world)
+
+
+def deselect(world: World) -> None:
+    """The policy is about others now."""
+    world.policy = policy_of(budget=ROOMY, nodeSelector="pool=elsewhere")
+
+
+def recreate(world: World) -> None:
+    """Another machine of the same name, beside the pool."""
+    world.add_node(NODE)
+
+
+@contextmanager
+def watches_forgotten(world: World) -> Iterator[None]:
+    """The server forgot the version of every watch (410), and what happens meanwhile no watch
+    shows.
+    """
+    world.run(2)
+    gone = {"kind": "Status", "code": 410, "reason": "Expired", "metadata": {}}
+    for shown in world._collections.values():
+        for watch in shown.watches:
+            watch.say("ERROR", encoded(gone))
+        shown.watches.clear()
+    yield
+    world.run(2)
+
 
 POOL = "pool=gpu"
 SEVERAL = "pool=gpu,pool"
@@ -218,3 +255,69 @@ class TestAPersonsSessionBesideTheSelection:
         world.run(90, step=5)
         assert not world.is_marked("aside")
         assert world.phase("aside") == "NodeGone"
+
+
+ACTS = 25
+PLAYED = ("pool=gpu", "pool=gpu,pool", "pool in (gpu,other)")
+
+
+def play(seed: int) -> None:
+    dice = random.Random(seed)
+    selector = dice.choice(PLAYED)
+    world = World(policy_of(budget=ROOMY, nodeSelector=selector))
+    world.add_nodes(5, pool="gpu")
+    world.add_pdb("one", maxUnavailable=1)
+
+    def falls_ill() -> None:
+        for number in range(3):
+            world.add_pod(f"slow-{world.version}-{number}", NODE, grace=120)
+        world.incident(NODE)
+
+    def comes_back() -> None:
+        world.label(NODE, pool="gpu", spare=None)
+        world.policy = policy_of(budget=ROOMY, nodeSelector=selector)
+
+    def person_uncordons() -> None:
+        if world.is_marked(NODE):
+            world.cordon(NODE, on=False)
+
+    def person_untaints() -> None:
+        if world.is_marked(NODE):
+            world.untaint(NODE, TAINT_QUARANTINE)
+
+    def person_deletes() -> None:
+        if any(map(is_open, world.sessions(NODE))):
+            del world.quarantines[world.session(NODE).name]
+
+    here = (leave, unlabel, unlabel_and_leave, deselect)
+    mine = (falls_ill, comes_back, person_uncordons, person_untaints, person_deletes)
+    acts: list[Callable[[], object]] = [*mine, *(lambda act=act: act(world) for act in here)]
+    acts += [falls_ill, comes_back, lambda: world.close_all(NODE), lambda: world.restart()]
+    acts.append(lambda: recreate(world) if dice.random() < 0.3 else None)
+    names: list[int] = []
+    for _ in range(ACTS):
+        act = dice.randrange(len(acts))
+        names.append(act)
+        if dice.random() < 0.3:
+            with watches_forgotten(world):
+                acts[act]()
+        else:
+            acts[act]()
+        world.run(3)
+        before = len(world.writes(d.EvictPod))
+        world.run(30, step=10)
+        if not selects_node(world.policy, world.node(NODE)):
+            assert len(world.writes(d.EvictPod)) == before, (seed, names)
+    world.close_all(NODE)
+    world.run(1500, step=30)
+    assert not world.is_marked(NODE), (seed, names)
+    assert not world.unschedulable(NODE), (seed, names)
+    assert not any(map(is_open, world.sessions(NODE))), (seed, names, world.message(NODE))
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 60))],
+)
+def test_no_mark_is_forgotten_whatever_is_out_of_sight(seed: int) -> None:
+    play(seed)
