@@ -74,10 +74,6 @@ CALM: dict[str, tuple[Callable[[], NodeLook], str]] = {
         lambda: look(sessions=(ended(1, by_person=True),)),
         f"a person ended session {NAME}-1",
     ),
-    "comes and goes": (
-        lambda: look(sessions=(*MANY[:-1], ended(9, evidence={"joined": "x"}))),
-        "its fault comes and goes",
-    ),
     "one that goes on, however many there were": (lambda: look(sessions=MANY), OPENS),
     "others say so while the agent is silent": (
         lambda: look(policy=OTHERS, spec=TAINTED, health=SILENT),
