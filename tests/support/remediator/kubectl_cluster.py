@@ -107,6 +107,20 @@ def lease(at: float, holder: str = "", namespace: str = "gpuward") -> Object:
     return {"metadata": {"name": "gpuward-remediator", "namespace": namespace}, "spec": spec}
 
 
+def may(role: str, *files: Path) -> list[Object]:
+    """The ClusterRoles for people, bound to ann with one of them, and what these files hold."""
+    roles = REPOSITORY / "daemonset" / "base" / "viewer-operator-roles.yaml"
+    group = "rbac.authorization.k8s.io"
+    binding = {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "ann"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "User", "name": "ann", "apiGroup": group}],
+    }
+    return [*(one for file in (roles, *files) for one in read_manifests(file)), binding]
+
+
 def viewer(name: str = "ann") -> Caller:
     return Caller(name, ("system:authenticated",))
 

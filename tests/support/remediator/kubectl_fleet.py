@@ -6,9 +6,9 @@ from hack.sim.cluster import resource as r
 from hack.sim.cluster.server import HostedServer
 from hack.sim.manifests import read_manifests
 from tests.support.remediator.kubectl_cluster import REPOSITORY, lease, load
-from tests.support.remediator.kubectl_evidence import EVIDENCES, kept
 from tests.support.remediator.kubectl_objects import (
     BLOCKED,
+    EVIDENCES,
     GONE,
     HEALTHS,
     HEALTHY,
@@ -20,6 +20,7 @@ from tests.support.remediator.kubectl_objects import (
     Object,
     ago,
     condition,
+    kept,
     marked,
     node,
     session,

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from hack.sim.cluster.resource import Resource
+from rules.api.evidence import digest
 from rules.api.timestamps import format_time, parse_time
 
 NOW = parse_time("2026-03-05T12:00:00Z") or 0.0
 XID_95 = "NVRM: Xid (PCI:0000:9d:00): 95, pid=7731, name=tritonserver, Uncontained ECC error"
 HEALTHS = Resource("gpuward.io", "v1alpha1", "gpunodehealths", False, "GPUNodeHealth")
 QUARANTINES = Resource("gpuward.io", "v1alpha1", "gpuquarantines", False, "GPUQuarantine")
+EVIDENCES = Resource("gpuward.io", "v1alpha1", "gpuevidences", False, "GPUEvidence")
+EVIDENCE = "gpu-7-0a1b2c3d"
 PAUSES = Resource("gpuward.io", "v1alpha1", "gpuwardpauses", False, "GPUWardPause")
 HEALTHY, UNKNOWN, BLOCKED, GONE = "gpu-healthy", "gpu-unknown", "gpu-blocked", "gpu-gone"
 STATES = (HEALTHY, UNKNOWN, BLOCKED, GONE)
@@ -159,3 +162,30 @@ def waiting(on: str, reason: str, why: str, *more: Object) -> Object:
     )
     blocked = condition("Blocked", reason, f"Waiting: {why}.")
     return session(f"{on}-0badcafe", on, "Pending", message, conditions=[blocked, *more])
+
+
+def kept(name: str = EVIDENCE, node: str = "gpu-7", **changes: Any) -> Object:
+    """A GPUEvidence as an agent writes it."""
+    gpu = {
+        "uuid": "GPU-7", "index": 3, "pci": "0000:4e:00.0", "product": "NVIDIA H100 80GB HBM3",
+        "serial": "1650522003820", "board": "2G520-0000-000", "vbios": "96.00.74.00.01",
+        "readings": [{"signal": "ecc_uncorrected_volatile", "value": "4"}],
+        "links": ["to GPU-8: NV18"],
+    }  # fmt: skip
+    incident = {
+        "id": "i1", "reason": "Xid79GPUFallenOffBus", "severity": "Fatal", "active": True,
+        "gpus": ["GPU-7"], "evidence": ["NVRM: Xid 79 \x1b[2J"],
+        "recommendedAction": "RestartNode",
+    }  # fmt: skip
+    spec: dict[str, Any] = {
+        "session": name, "nodeName": node, "takenAt": "2026-03-05T11:00:00Z",
+        "driverVersion": "580.95.05", "gpus": [gpu], "incidents": [incident],
+        "kernelLog": "NVRM: first\nNVRM: last", "kernelLinesDropped": 0, **changes,
+    }  # fmt: skip
+    spec = {**spec, "sha256": changes.get("sha256") or digest(spec)}
+    return {
+        "apiVersion": "gpuward.io/v1alpha1",
+        "kind": "GPUEvidence",
+        "metadata": {"name": name},
+        "spec": spec,
+    }

@@ -11,14 +11,7 @@ from aiohttp import web
 
 from remediator.kube.watch_events import Resource
 from rules.api.nodes import NodeView
-from tests.support.remediator.scripted_server import (
-    event,
-    node,
-    page,
-    refusal,
-    stream,
-    until,
-)
+from tests.support.remediator.scripted_server import event, node, page, refusal, stream, until
 from tests.support.remediator.watched_cache import (
     NODES,
     SkippingClock,

@@ -9,17 +9,8 @@ import msgspec
 from aiohttp import web
 
 from rules.api.nodes import NodeView
-from tests.support.remediator.scripted_server import (
-    event,
-    node,
-    page,
-    stream,
-    until,
-)
-from tests.support.remediator.watched_cache import (
-    is_watch,
-    watching,
-)
+from tests.support.remediator.scripted_server import event, node, page, stream, until
+from tests.support.remediator.watched_cache import is_watch, watching
 
 
 async def test_an_answer_older_than_the_watch_brings_nothing_back(tmp_path):

@@ -13,8 +13,8 @@ import pytest
 from hack.sim.cluster.server import HostedServer
 from rules.api.evidence import digest
 from tests.support.remediator.kubectl_cluster import cluster, load
-from tests.support.remediator.kubectl_evidence import EVIDENCES, NAME, kept
-from tests.support.remediator.kubectl_objects import QUARANTINES, session
+from tests.support.remediator.kubectl_objects import EVIDENCE as NAME
+from tests.support.remediator.kubectl_objects import EVIDENCES, QUARANTINES, kept, session
 
 
 def holding(*objects: dict[str, Any], recorded: str = "") -> Callable[[HostedServer], None]:

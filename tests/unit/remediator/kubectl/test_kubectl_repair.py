@@ -17,9 +17,12 @@ from tests.support.remediator.kubectl_cluster import cluster, load
 from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_objects import (
     HEALTHS,
+    HEALTHY,
     QUARANTINES,
     Object,
+    condition,
     policy_map,
+    session,
     verdict,
 )
 
@@ -33,31 +36,21 @@ def proposed(
 
     def fill(hosted: HostedServer) -> None:
         load_fleet(hosted)
-        step = {"step": "RestartNode", "state": "Failed"}
         conditions = [
-            {"type": "Blocked", "reason": "Approval", "message": "It is.", "status": "True"},
-            {"type": "NeedsHuman", "reason": "Approval", "message": "It is.", "status": "True"},
-            {"type": "RepairProposed", "reason": "RestartNode", "message": "It is.",
-             "status": "True"},
+            condition(kind, reason, "It is.")
+            for kind, reason in (
+                ("Blocked", "Approval"), ("NeedsHuman", "Approval"),
+                ("RepairProposed", "RestartNode"),
+            )
         ]  # fmt: skip
-        session = {
-            "apiVersion": "gpuward.io/v1alpha1",
-            "kind": "GPUQuarantine",
-            "metadata": {"name": "drained"},
-            "spec": {
-                "nodeName": "gpu-healthy",
-                "causes": [
-                    {"source": "Detector", "incident": "i1", "reason": "GPULost"},
-                    *more,
-                ],
-            },
-            "status": {
-                "phase": "Quarantined",
-                "conditions": conditions,
-                **({"repair": [step]} if tried else {}),
-            },
-        }
-        load(hosted, QUARANTINES, session)
+        repair = [{"step": "RestartNode", "state": "Failed"}] if tried else []
+        made = session(
+            "drained", HEALTHY, "Quarantined", "m", conditions=conditions, repair=repair
+        )
+        made["spec"]["causes"] = [
+            {"source": "Detector", "incident": "i1", "reason": "GPULost"}, *more
+        ]  # fmt: skip
+        load(hosted, QUARANTINES, made)
         policy = {
             "mode": "Enforce",
             "repair": {"mode": mode, "steps": {"RestartNode": {"adapter": "NodeConditions"}}},

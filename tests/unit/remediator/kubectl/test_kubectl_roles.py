@@ -12,12 +12,18 @@ from hack.sim.cluster.resource import PODS
 from hack.sim.cluster.server import HostedServer
 from hack.sim.manifests import post_manifests, read_manifests
 from remediator.kubectl.command import COMMANDS
-from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluster, load, viewer
+from tests.support.remediator.kubectl_cluster import (
+    REPOSITORY,
+    Kubectl,
+    cluster,
+    load,
+    may,
+    viewer,
+)
 from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY
 
 BASE = REPOSITORY / "daemonset" / "base"
-INSTALLED = [BASE / "viewer-operator-roles.yaml", BASE / "remediator-rbac.yaml"]
 BECAUSE = ("--reason", "tested")
 # The arguments of each command; in an order in which one prepares the next.
 LINES = {
@@ -68,19 +74,11 @@ EVICTABLE = {
 
 
 def bound(role: str, folder: Path) -> Iterator[Kubectl]:
-    binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "ann"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [{"kind": "User", "name": "ann", "apiGroup": "rbac.authorization.k8s.io"}],
-    }
-
     def fill(hosted: HostedServer) -> None:
         load_fleet(hosted)
         load(hosted, PODS, EVICTABLE)
-        objects = [found for file in INSTALLED for found in read_manifests(file)]
-        hosted.run(post_manifests(hosted.server.client, [*objects, binding], namespace="gpuward"))
+        objects = may(role, BASE / "remediator-rbac.yaml")
+        hosted.run(post_manifests(hosted.server.client, objects, namespace="gpuward"))
 
     options: dict[str, Any] = {"authorization": "RBAC", "tokens": {"secret": viewer()}}
     with cluster(folder, fill, **options) as kubectl:

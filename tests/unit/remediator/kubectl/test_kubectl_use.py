@@ -19,13 +19,11 @@ import yaml
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.clients.http_client import kubeconfig_text
 from hack.sim.cluster.server import HostedServer
-from hack.sim.manifests import post_manifests, read_manifests
+from hack.sim.manifests import post_manifests
 from remediator.kubectl.command import COMMANDS
-from tests.support.remediator.kubectl_cluster import REPOSITORY, cluster, run_command, viewer
+from tests.support.remediator.kubectl_cluster import REPOSITORY, cluster, may, run_command, viewer
 from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY, PAUSES, QUARANTINES
-
-ROLES = REPOSITORY / "daemonset" / "base" / "viewer-operator-roles.yaml"
 
 
 @pytest.mark.parametrize(
@@ -137,28 +135,13 @@ def test_an_unusable_kubeconfig_is_wrong_use(tmp_path, text, said):
     assert said in err
 
 
-def grant(role: str):
-    """The fleet, with one ClusterRole of ours bound to ann."""
-    binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "ann"},
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role,
-        },
-        "subjects": [{"kind": "User", "name": "ann", "apiGroup": "rbac.authorization.k8s.io"}],
-    }  # fmt: skip
-
+def test_an_operator_acts_and_who_acted_is_recorded(tmp_path):
     def fill(hosted: HostedServer) -> None:
         load_fleet(hosted)
-        hosted.run(post_manifests(hosted.server.client, [*read_manifests(ROLES), binding]))
+        hosted.run(post_manifests(hosted.server.client, may("gpuward-operator")))
 
-    return fill
-
-
-def test_an_operator_acts_and_who_acted_is_recorded(tmp_path):
     options: dict[str, Any] = {"authorization": "RBAC", "tokens": {"secret": viewer()}}
-    with cluster(tmp_path, grant("gpuward-operator"), **options) as kubectl:
+    with cluster(tmp_path, fill, **options) as kubectl:
         assert kubectl("quarantine", BLOCKED, "--reason", "fan", "--yes")[0] == 0
         assert kubectl("release", BLOCKED, "--reason", "tested", "--yes")[0] == 0
         assert kubectl("hold", BLOCKED, "--reason", "vendor")[0] == 0
