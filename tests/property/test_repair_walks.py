@@ -17,9 +17,8 @@ from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Phase, RepairState
 from rules.api.repair_writes import SetRepairCondition, WriteRepairObject
 from rules.session.repair.ladder import under_way
-from tests.support.scenario.repair_world import STEPS, RepairWorld
+from tests.support.scenario.repair_world import HAPPENS, STEPS, WORDS, RepairWorld, ValidationWorld
 from tests.support.scenario.session_world import CrashError
-from tests.support.scenario.validation_world import HAPPENS, WORDS, ValidationWorld
 
 ACTS = 16
 FEW, MANY = 3, 24

@@ -15,8 +15,7 @@ from rules.api import writes as d
 from rules.api.quarantine import Phase
 from rules.api.repair_writes import CreateTestJob
 from rules.session.validation.result import Check, Result, Verdict, read
-from tests.support.scenario.repair_world import NODE
-from tests.support.scenario.validation_world import HAPPENS, WORDS, ValidationWorld
+from tests.support.scenario.repair_world import HAPPENS, NODE, WORDS, ValidationWorld
 
 WALKS, ACTS = 10, 14
 

@@ -19,7 +19,7 @@ from tests.support.remediator.remediator_process import (
     phase,
     running,
 )
-from tests.support.scenario.validation_world import says
+from tests.support.scenario.repair_world import says
 
 REMEDIATOR = "gpuward-remediator"
 NODES = [f"gpu-000{n}" for n in range(3)]

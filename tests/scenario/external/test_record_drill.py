@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from rules.api.gpu_record import RecordStatus, node_record_name
 from rules.api.timestamps import format_time
-from tests.support.scenario.record_world import RecordWorld
-from tests.support.scenario.repair_world import NODE
+from tests.support.scenario.repair_world import NODE, RecordWorld
 from tests.support.scenario.session_world import ROOMY, policy_of
 
 DRILL = "example.com/gpu-drill"

@@ -11,9 +11,9 @@ import pytest
 from remediator.replica import Replica
 from rules.api.repair_writes import CreateTestJob, DeleteTestJob, SetValidated
 from rules.session.validation.jobs import LABEL_JOB
+from tests.support.scenario.repair_world import says
 from tests.support.scenario.server.apiserver import OWN
 from tests.support.scenario.session_world import ROOMY, World, policy_of
-from tests.support.scenario.validation_world import says
 
 TEMPLATE = {"spec": {"containers": [{"name": "validate", "image": "gpuward-agent:1"}]}}
 SWEEP_S = 30.0

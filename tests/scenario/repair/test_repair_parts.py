@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from rules.api.timestamps import format_time
-from tests.support.scenario.record_world import RecordWorld
-from tests.support.scenario.repair_world import NODE
+from tests.support.scenario.repair_world import NODE, RecordWorld
 
 OLD, NEW, OTHER = f"GPU-{NODE}-0", "GPU-new", "GPU-other"
 SLOT = "0000:3b:00.0"

@@ -6,8 +6,7 @@ from rules.api.gpu_record import (
     FaultOutcome,
 )
 from rules.api.timestamps import format_time
-from tests.support.scenario.record_world import DAY, RecordWorld
-from tests.support.scenario.repair_world import NODE
+from tests.support.scenario.repair_world import DAY, NODE, RecordWorld
 
 GPU = f"GPU-{NODE}-0"
 LOOKED_AT_AGAIN_S = 60.0

@@ -11,14 +11,14 @@ from rules.api import writes as d
 from rules.api.quarantine import Mode
 from rules.api.repair_writes import CreateTestJob
 from rules.api.timestamps import parse_time
-from tests.support.scenario.repair_world import NODE
-from tests.support.scenario.server.apiserver import OWN
-from tests.support.scenario.validation_world import (
+from tests.support.scenario.repair_world import (
     HAPPENS,
+    NODE,
     WORDS,
     ValidationWorld,
     validation_policy,
 )
+from tests.support.scenario.server.apiserver import OWN
 
 COMES_TO_NOTHING = sorted({*WORDS, *HAPPENS} - {"passes", "fails", "is slow", "reboots"})
 

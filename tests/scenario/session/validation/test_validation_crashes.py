@@ -9,9 +9,8 @@ import pytest
 
 from rules.api.repair_writes import CreateTestJob
 from rules.policy.section import Seconds
-from tests.support.scenario.repair_world import NODE
+from tests.support.scenario.repair_world import NODE, ValidationWorld
 from tests.support.scenario.session_world import deaths
-from tests.support.scenario.validation_world import ValidationWorld
 
 ENDS = {
     ("passes",): ("Released", [("Passed", "pass")], 1),

@@ -7,8 +7,7 @@ import pytest
 from rules.api import writes as d
 from rules.api.repair_writes import CreateTestJob
 from rules.session.status import condition
-from tests.support.scenario.repair_world import NODE
-from tests.support.scenario.validation_world import ValidationWorld
+from tests.support.scenario.repair_world import NODE, ValidationWorld
 
 HOUR_S = 3600.0
 AGAIN_S = 3600.0

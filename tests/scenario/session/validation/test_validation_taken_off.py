@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rules.api.repair_writes import DeleteTestJob
-from tests.support.scenario.repair_world import NODE
+from tests.support.scenario.repair_world import NODE, ValidationWorld
 from tests.support.scenario.server.apiserver import CrashError
-from tests.support.scenario.validation_world import ValidationWorld
 
 TRIED_AGAIN_S = 35
 """Whatever fails is tried again after 30 s at the latest."""
