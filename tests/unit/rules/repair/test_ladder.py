@@ -1,11 +1,16 @@
-"""The ladder as a table: where it begins, and over what it climbs."""
+"""The ladder of repairs: which step is next, and what proves that it happened."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import msgspec
 import pytest
 
+from rules.api.quarantine import RepairBefore, RepairGpu
 from rules.catalog.reason import Action
-from rules.repair.ladder import BEGINS, LADDER, Climb, Step, begins_at, climb
+from rules.repair.ladder import BEGINS, LADDER, Climb, Seen, Step, begins_at, climb, prove
 
 ALL = dict.fromkeys(LADDER, "someone")
 
@@ -94,3 +99,98 @@ def test_a_step_that_nobody_can_be_asked_for_is_passed_over(chosen: str) -> None
     assert found.rung is not None
     assert found.rung.step is Step.RESTART_DRIVER
     assert found.passed == ((Step.RESET_GPU, "would name nobody"),)
+
+
+BEFORE = RepairBefore(
+    boot_id="b1",
+    node_uid="n1",
+    gpus=(RepairGpu(uuid="G0", serial="S0", accused=True), RepairGpu(uuid="G1", serial="S1")),
+    reset_pending=True,
+)
+SAME = Seen(
+    node_uid="n1",
+    boot_id="b1",
+    ready="True",
+    old_heartbeat=False,
+    stale="",
+    serials={"G0": "S0", "G1": "S1"},
+    pending=False,
+    causes=0,
+    resets=frozenset(),
+    expected_gpus=2,
+)
+ILL = replace(SAME, causes=1, pending=True)
+BOOTED = replace(SAME, boot_id="b2")
+EXCHANGED = replace(SAME, serials={"G9": "S9", "G1": "S1"})
+
+
+@pytest.mark.parametrize(
+    ("step", "seen", "says"),
+    [
+        (Step.RESET_GPU, replace(SAME, resets=frozenset({"G0"})), "a reset of each GPU"),
+        (Step.RESET_GPU, SAME, "nothing is pending"),
+        (
+            Step.RESTART_DRIVER,
+            replace(ILL, resets=frozenset({"G0", "G1"})),
+            "loaded anew with 2 GPUs",
+        ),
+        (Step.RESTART_DRIVER, BOOTED, "loaded anew"),
+        (Step.RESTART_NODE, BOOTED, "new boot, Ready"),
+        (Step.RESTART_NODE, replace(BOOTED, causes=1), "new boot, Ready"),
+        (Step.POWER_CYCLE, BOOTED, "new boot, Ready"),
+        (Step.REPLACE_NODE, replace(SAME, node_uid="n2", stale="no verdict"), "another one"),
+        (Step.REPLACE_NODE, EXCHANGED, "exchanged"),
+    ],
+)
+def test_proven(step: Step, seen: Seen, says: str) -> None:
+    proof = prove(step, BEFORE, seen)
+    assert proof.proven
+    assert says in proof.clause
+
+
+@pytest.mark.parametrize(
+    ("step", "seen", "lacks"),
+    [
+        (Step.RESET_GPU, replace(SAME, stale="the agent's pod is gone"), "pod is gone"),
+        (Step.RESET_GPU, replace(SAME, serials={"G1": "S1"}), "GPU G0 is not there"),
+        (Step.RESET_GPU, replace(SAME, pending=True), "still asks for a reset"),
+        (Step.RESET_GPU, replace(SAME, causes=1), "no reset that closes"),
+        (Step.RESTART_DRIVER, SAME, "no new load"),
+        (Step.RESTART_DRIVER, replace(SAME, resets=frozenset({"G0"})), "no new load"),
+        (Step.RESTART_DRIVER, replace(BOOTED, serials={"G1": ""}), "1 of 2 GPUs"),
+        (Step.RESTART_NODE, SAME, "the boot of before"),
+        (Step.RESTART_NODE, replace(SAME, boot_id=""), "the boot of before"),
+        (Step.RESTART_NODE, replace(BOOTED, ready="False"), "is not Ready"),
+        (Step.RESTART_NODE, replace(BOOTED, old_heartbeat=True), "from before"),
+        (Step.RESTART_NODE, replace(BOOTED, stale="another boot's"), "another boot's"),
+        (Step.REPLACE_NODE, BOOTED, "still there"),
+        (Step.REPLACE_NODE, replace(EXCHANGED, serials={"G9": "S9"}), "1 of 2 GPUs"),
+        (Step.REPLACE_NODE, replace(EXCHANGED, stale="x"), "x"),
+    ],
+)
+def test_not_proven_and_what_is_missing(step: Step, seen: Seen, lacks: str) -> None:
+    proof = prove(step, BEFORE, seen)
+    assert not proof.proven
+    assert lacks in proof.clause
+
+
+@pytest.mark.parametrize("step", LADDER)
+def test_a_node_as_it_was_proves_nothing(step: Step) -> None:
+    assert not prove(step, BEFORE, ILL).proven
+
+
+def test_without_serials_only_another_node_proves_a_replacement() -> None:
+    unknown: Any = RepairBefore(node_uid="n1", gpus=(RepairGpu(uuid="G0", accused=True),))
+    assert not prove(Step.REPLACE_NODE, unknown, EXCHANGED).proven
+
+
+def test_each_gpu_accused_must_be_reset_and_others_prove_nothing() -> None:
+    both = msgspec.structs.replace(
+        BEFORE, gpus=tuple(msgspec.structs.replace(g, accused=True) for g in BEFORE.gpus)
+    )
+    half = prove(Step.RESET_GPU, both, replace(SAME, resets=frozenset({"G1"})))
+    assert not half.proven
+    assert "no reset of GPU G0 was seen" in half.clause
+    assert prove(Step.RESET_GPU, both, replace(SAME, resets=frozenset({"G0", "G1"}))).proven
+    other = prove(Step.RESET_GPU, BEFORE, replace(SAME, resets=frozenset({"G1"}), pending=True))
+    assert not other.proven, "a GPU beside the accused one was reset"

@@ -1,4 +1,4 @@
-"""What the pods of our own Jobs hold up: nothing once they ended, never the step they serve."""
+"""Which GPUs and pods a repair is about: those accused, parts, and the pods of our own Jobs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,102 @@ from typing import Any
 import pytest
 
 from rules.api.repair_writes import WriteRepairObject
+from rules.api.timestamps import format_time
+from rules.session.repair.ladder import NOBODY_ACCUSED, must_name, rungs
 from tests.support.repair.job_world import JobWorld
-from tests.support.scenario.provider_world import OWN_ADAPTERS, end_job
-from tests.support.scenario.repair_world import NODE, repair_policy
+from tests.support.scenario.provider_world import OWN_ADAPTERS, ProviderWorld, end_job
+from tests.support.scenario.repair_world import NODE, RecordWorld, repair_policy
 from tests.support.scenario.server.apiserver import OWN
 from tests.support.scenario.session_world import CrashError
+
+REST = {"RestartNode": {"adapter": "NodeConditions", "timeout": "30m"}}
+NAMING = ["Resets", "ResetGPUJob"]
+
+
+def world_of(name: str, *, gpus: list[str], accused: list[str]) -> ProviderWorld:
+    """A fault that asks for a reset, on a node whose driver lists these GPUs."""
+    kind = JobWorld if name == "ResetGPUJob" else ProviderWorld
+    reset = {"adapter": name, "timeout": "30m"}
+    world = kind(name, "ResetGPU", steps={"ResetGPU": reset, **REST})
+    world.fault()
+    status = world.healths[NODE]["status"]
+    status["gpus"] = [{"uuid": gpu, "index": at, "serial": ""} for at, gpu in enumerate(gpus)]
+    status["incidents"][0]["gpus"] = accused
+    world.touch(world.healths[NODE])
+    return world
+
+
+def test_a_reset_that_names_its_gpus_is_held_to_it() -> None:
+    for name in NAMING:
+        action = world_of(name, gpus=[], accused=[]).action
+        assert action is not None
+        assert must_name("ResetGPU", action)
+        assert not must_name("RestartNode", action)
+
+
+@pytest.mark.parametrize("name", NAMING)
+@pytest.mark.parametrize(
+    ("gpus", "accused"),
+    [(["GPU-a", "GPU-b"], []), (["GPU-a", "GPU-b"], ["GPU-gone"])],
+    ids=["nobody", "one that is not there"],
+)
+def test_with_nobody_to_name_no_gpu_is_reset(
+    name: str, gpus: list[str], accused: list[str]
+) -> None:
+    world = world_of(name, gpus=gpus, accused=accused)
+    world.run_until(NODE, "Repairing", step=5)
+    session = world.session(NODE)
+    health = world.snapshot().healths[NODE]
+    shown = rungs(session, (), session.spec.causes, health, world.policy, world.now)
+    said = {rung.step: rung.said for rung in shown if rung.state == "Passed"}
+    assert said["ResetGPU"] == NOBODY_ACCUSED
+    world.run(200, step=5)
+    assert world.steps_of()[0][0] == "RestartNode"
+    assert world.held("jobs") == []
+    assert world.held("gpuresets") == []
+
+
+OLD, NEW, OTHER = f"GPU-{NODE}-0", "GPU-new", "GPU-other"
+SLOT = "0000:3b:00.0"
+
+
+def gpu(uuid: str, pci: str = SLOT) -> dict[str, str]:
+    return {"uuid": uuid, "serial": f"serial-of-{uuid[4:]}", "pci": pci, "health": "Healthy"}
+
+
+class PartsWorld(RecordWorld):
+    """A node with two GPUs with serial numbers, of which the first fails."""
+
+    def __init__(self, *steps: str, **repair: str) -> None:
+        super().__init__(*steps, **repair)
+        self.gpus(gpu(OLD), gpu(OTHER, "0000:4b:00.0"))
+
+    def gpus(self, *listed: dict[str, str]) -> None:
+        status = self.healths[NODE]["status"]
+        status["gpus"] = [dict(one) for one in listed]
+        status["virtualization"] = "none"
+
+    def swap(self, uuid: str = NEW) -> None:
+        """The node was opened, the part replaced, and it boots."""
+        self.gpus(gpu(uuid), gpu(OTHER, "0000:4b:00.0"))
+        self.reboot(NODE)
+        self.close_all(NODE)
+
+
+def test_repaired_said_of_the_new_part_clears_nothing_of_the_old_one() -> None:
+    """The runbook of a return ends with it, and the old part may be plugged in elsewhere."""
+    world = PartsWorld(mode="Off")
+    world.incident(NODE)
+    world.run_until(NODE, "Quarantined", limit=60)
+    world.swap()
+    world.run(60)
+    world.annotate(NODE, "gpuward.io/repaired", f"{format_time(world.now)} RMA 4711 (ada)")
+    world.run_until(NODE, "Released", limit=7200, step=5)
+    world.keep_records()
+    record = world.record()
+    assert record.said == ()
+    assert "nothing on record counts against it" not in record.message
+
 
 SOON_S = 20
 """A look at the Job, and two lists `drain.settle` apart."""
