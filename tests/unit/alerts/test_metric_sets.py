@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from agent.daemon.metrics import XidCounts
-from hack.dashboards.__main__ import DASHBOARDS
+from hack.prometheus_rule import CHECKOUT
 from hack.sim.driver import set_gpu
 from rules.judge.state import NodeState
 from tests.support.agent.metric_pages import SETS, page, series, simulated, snapshot_of
@@ -84,7 +84,7 @@ def queries() -> Iterator[tuple[str, str]]:
     """(where, expression) of every alert, recording rule and panel."""
     for rule in rules():
         yield rule.get("alert") or rule["record"], rule["expr"]
-    for path in sorted(DASHBOARDS.glob("*.json")):
+    for path in sorted((CHECKOUT / "docs" / "dashboards").glob("*.json")):
         for panel in json.loads(path.read_text())["panels"]:
             for target in panel.get("targets", ()):
                 yield f"{path.stem}: {panel['title']}", target["expr"]
