@@ -102,7 +102,6 @@ checks = st.builds(
     Check,
     id=st.text(max_size=30),
     gpu=texts,
-    peer=texts,
     verdict=st.sampled_from(Verdict),
     value=numbers,
     floor=numbers,
@@ -114,7 +113,6 @@ results = st.builds(
     verdict=st.sampled_from(Verdict),
     message=st.text(max_size=3000),
     checks=st.lists(checks, max_size=60),
-    notes=st.lists(texts, max_size=20),
 )
 
 
