@@ -1,12 +1,11 @@
-"""How fast the remediator acts and what it costs idle, measured on a real process.
+"""How fast the remediator acts and what it costs, measured on a real process.
 
-    python -m hack.bench.remediator [storm|standing|evictions|drain|idle|fleet ...]
+    python -m hack.bench.remediator [storm|evictions|fleet ...]
 
 storm: half of 1,500 nodes fail at once, until all are unschedulable, then raw patches of the other
-half; standing: the same with the leader starting last. evictions: per second over twelve PDBs and
-within one, beside raw evictions of as many pods. drain: one node, beside `kubectl drain` of its
-neighbour. idle: memory, CPU and writes with 5,000 healthy nodes. fleet: the same with 10,000 that
-have agents, then page, command and a storm of a tenth. The API server is the simulated one (in
+half. evictions: per second over twelve PDBs, beside raw evictions of as many pods. fleet: memory,
+CPU and writes with 10,000 healthy nodes that have agents, then page, command and a storm of a
+tenth. The API server is the simulated one (in
 this process), or a real one where KUBEBUILDER_ASSETS names its programs: compare columns of one
 run, not runs.
 """
@@ -18,16 +17,14 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from hack.bench.remediator_fleet import AGENT, Figures, idle, standing_storm, storm, ten_thousand
+from hack.bench.remediator_fleet import AGENT, Figures, storm, ten_thousand
 from hack.bench.remediator_floor import floor_of
 from hack.bench.remediator_replica import LIFTED, PROFILE, Replica, bench_cluster, verdicts_of
 from hack.sim.cluster.controllers.pods import is_ready, is_terminating, node_of
@@ -109,46 +106,9 @@ async def _pods(plane: ControlPlane) -> list[Any]:
     return pods
 
 
-async def drain(pods: int = 15) -> Figures:
-    """One node by verdict and its neighbour by kubectl, in one run."""
-    web = Serving(name="web", replicas=pods * 4, pool="gpu", budget=Budget(max_unavailable="10%"))
-    fleet = Fleet(
-        pools=(Pool(name="gpu", nodes=6, gpus=pods + 5, labels=AGENT),), workloads=(web,)
-    )
-    async with bench_cluster(fleet) as plane:
-        await _until(lambda: _all_ready(plane, pods * 4))
-        by_node: dict[str, int] = {}
-        for pod in await _pods(plane):
-            by_node[node_of(pod)] = by_node.get(node_of(pod), 0) + 1
-        first, second = sorted(by_node, key=lambda name: -by_node[name])[:2]
-        verdicts = await verdicts_of(plane, [first])
-        with Replica(plane) as replica:
-            await replica.leads(plane)
-            began = time.time()
-            await verdicts.sicken()
-            await _until(lambda: _empty(plane, first))
-            ours = time.time() - began
-        await _until(lambda: _all_ready(plane, pods * 4))
-        on_second = sum(1 for pod in await _pods(plane) if node_of(pod) == second)
-        theirs = await _kubectl_drain(plane, second)
-        figures: Figures = {
-            "pods, ours": by_node[first],
-            "verdict to last pod gone s": ours,
-            "pods, kubectl": on_second,
-            "kubectl drain s": theirs if theirs is not None else "kubectl is not installed",
-        }
-        if theirs is not None:
-            figures["ours by kubectl's"] = ours / theirs
-        return figures
-
-
 async def _all_ready(plane: ControlPlane, count: int) -> bool:
     staying = [pod for pod in await _pods(plane) if not is_terminating(pod)]
     return sum(1 for pod in staying if is_ready(pod)) == count == len(staying)
-
-
-async def _empty(plane: ControlPlane, node: str) -> bool:
-    return not any(node_of(pod) == node for pod in await _pods(plane))
 
 
 async def _until(check: Callable[[], Awaitable[bool]], patience_s: float = 300) -> None:
@@ -157,39 +117,9 @@ async def _until(check: Callable[[], Awaitable[bool]], patience_s: float = 300) 
             await asyncio.sleep(0.05)
 
 
-async def _kubectl_drain(plane: ControlPlane, node: str) -> float | None:
-    program = shutil.which("kubectl")
-    if program is None:
-        return None
-    began = time.time()
-    process = await asyncio.create_subprocess_exec(
-        program,
-        f"--kubeconfig={plane.kubeconfig}",
-        "drain",
-        node,
-        "--ignore-daemonsets",
-        "--delete-emptydir-data",
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={**os.environ, "HOME": tempfile.gettempdir()},
-    )
-    status = await process.wait()
-    if status != 0:
-        raise RuntimeError(f"kubectl drain ended with {status}")
-    return time.time() - began
-
-
-async def one_budget() -> Figures:
-    """The same within a single PDB."""
-    return await evictions(budgets=1, nodes=4)
-
-
 BENCHES: dict[str, list[tuple[str, Callable[[], Coroutine[Any, Any, Figures]]]]] = {
     "storm": [("storm", storm)],
-    "standing": [("storm before the leader", standing_storm)],
-    "evictions": [("evictions over 12 PDBs", evictions), ("evictions within one PDB", one_budget)],
-    "drain": [("drain of one node", drain)],
-    "idle": [("idle", idle)],
+    "evictions": [("evictions over 12 PDBs", evictions)],
     "fleet": [("10,000 nodes with agents", ten_thousand)],
 }
 

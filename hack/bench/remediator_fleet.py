@@ -1,6 +1,6 @@
 """A fleet: what it costs to watch it, and how soon each of many sick nodes is marked.
 
-`storm`: many nodes fall sick at once, beside the floor of raw patches. `idle`: bare nodes.
+`storm`: many nodes fall sick at once, beside the floor of raw patches.
 `ten_thousand`: nodes as the GPU operator and node feature discovery label them, each with a Ready
 agent pod and a healthy verdict; then the page, a command, and a tenth of the nodes sick at once.
 The budgets are lifted.
@@ -30,23 +30,17 @@ QUARANTINES = Resource("gpuward.io", "v1alpha1", "gpuquarantines", False, "GPUQu
 Figures = dict[str, Any]
 
 
-async def storm(nodes: int = 1500, sick: int = 750, *, standing: bool = False) -> Figures:
-    """From the first sick verdict to the last node unschedulable, and raw patches of the others.
-
-    `standing`: they are sick already when the leader starts.
-    """
+async def storm(nodes: int = 1500, sick: int = 750) -> Figures:
+    """From the first sick verdict to the last node unschedulable; raw patches of the others."""
     fleet = Fleet(pools=(Pool(name="gpu", nodes=nodes, labels=AGENT),))
     async with bench_cluster(fleet, living=False) as plane:
         names = fleet.node_names()[:sick]
         verdicts = await verdicts_of(plane, names)
         watcher = asyncio.create_task(marks_of(plane, set(names)))
-        if standing:
-            await verdicts.sicken()
         with Replica(plane) as replica:
             await replica.leads(plane)
             cpu, began = replica.cpu_s(), time.time()
-            if not standing:
-                await verdicts.sicken()
+            await verdicts.sicken()
             published_s = time.time() - began
             async with asyncio.timeout(300):
                 marked = await watcher
@@ -72,11 +66,6 @@ async def storm(nodes: int = 1500, sick: int = 750, *, standing: bool = False) -
             figures["floor: raw patches, first to last s"] = raw_s
             figures["marks by the floor"] = (at[-1] - at[0]) / raw_s
         return figures
-
-
-async def standing_storm() -> Figures:
-    """The same with the verdicts there before the leader."""
-    return await storm(standing=True)
 
 
 async def marks_of(plane: ControlPlane, wanted: set[str]) -> dict[str, float]:
@@ -122,15 +111,6 @@ NODE_LABELS = {
 """As many as such nodes carry: a cache that keeps them all must not grow by them."""
 _AT_ONCE = 64
 _LOOKS = 5
-
-
-async def idle(nodes: int = 5000, seconds: float = 60.0) -> Figures:
-    """What the replica costs and what it writes."""
-    fleet = Fleet(pools=(Pool(name="gpu", nodes=nodes, labels=AGENT),))
-    async with bench_cluster(fleet, living=False) as plane:
-        began = time.time()
-        with Replica(plane) as replica:
-            return {"nodes": nodes, **await _quiet(plane, replica, began, seconds)}
 
 
 async def _quiet(

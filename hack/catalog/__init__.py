@@ -1,1 +1,1 @@
-"""Generators of the catalogs in `rules/data` and of `docs/xid.md`. Not shipped."""
+"""Makes `docs/xid.md`. Not shipped."""

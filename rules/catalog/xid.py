@@ -1,7 +1,7 @@
 """What an Xid means: the catalog row, what its line adds, and the driver's own answer.
 
 Called by the agent's judgement, by `decode` and by `explain`. The catalog is package data
-(`data/xids.json`, made by `hack/catalog/generate.py`). Everything here is a pure function; a
+(`data/xids.json`). Everything here is a pure function; a
 number that the catalog does not know reports and never acts.
 """
 
