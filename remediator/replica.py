@@ -9,13 +9,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from remediator.controller.drain_reads import DrainLook
+from remediator.controller.drain_reads import DrainLook, MaintenanceLeases
 from remediator.controller.drains import Drains
 from remediator.controller.fleet import Fleet
 from remediator.controller.gangs import GangScout, KueueWorkloads
 from remediator.controller.housekeeping import Housekeeping
 from remediator.controller.loop import ControlLoop, WorkQueue
-from remediator.controller.maintenance_leases import MaintenanceLeases
 from remediator.controller.new_nodes import NewNodeTests
 from remediator.controller.node_cycle import CycleSenses, NodeCycle
 from remediator.controller.node_reads import NodeReads

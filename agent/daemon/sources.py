@@ -23,8 +23,7 @@ from agent.settings import USER_AGENT, AgentSettings
 from agent.sources.dcgm import DcgmScraper
 from agent.sources.kernel_log import DEFAULT_PATH, OFF, SYSLOG, OpenedLog, boot_id, open_kernel_log
 from agent.sources.kernel_record import RecordCounts, Sieve
-from agent.sources.machine import REAL, Machine, MachineSense, simulated
-from agent.sources.udev import UdevError, UdevMonitor
+from agent.sources.machine import REAL, Machine, MachineSense, UdevError, UdevMonitor, simulated
 from rules.judge import observation as facts
 from rules.judge.observation import Observation, SourceName
 

@@ -1,27 +1,36 @@
 """One uncached look at a node under drain: its pods and what surrounds them.
 
 `drains` calls this before every plan. Everything is read from the API server at this moment,
-except PDBs (their watch wakes the queue) and owners (see `owners`).
+except PDBs (their watch wakes the queue) and owners (`Owners`). The leases of node maintenance by
+others are read here, too.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from remediator.controller.gpus import DeviceClaims, FreeGpus
-from remediator.controller.owners import OwnerLookup
-from remediator.kube.answer import ApiError
+from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import Api
 from remediator.kube.caches import Caches
-from remediator.kube.clock import Clock
-from rules.api.nodes import QuarantineView
-from rules.api.object_name import BadSegmentError, api_path, field_selector
+from remediator.kube.clock import Clock, PaceLane
+from remediator.kube.other_apis import ApiGroups
+from remediator.world import Edge, EdgePart
+from rules.api.metadata import ObjectMeta, OwnerReference
+from rules.api.nodes import LeaseView, QuarantineView
+from rules.api.object_name import BadSegmentError, api_path, field_selector, is_api_version
 from rules.api.pods import ClaimView, OwnerView, PodView, VolumeAttachmentView, unreadable_pod
 from rules.api.quarantine import Cause, DrainStatus
 from rules.catalog.reason import Severity
 from rules.drain.drain_plan import DrainInput, DrainPlan, OwnerWanted
 from rules.drain.memory import DrainMemory
 from rules.session.causes import worst
+from rules.session.exclusions import MAINTENANCE_NAMESPACE, leases_by_node
+from rules.session.snapshot import too_old
+from rules.text.tolerant import understand
 
 _PAGE = 250
 _ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
@@ -137,3 +146,165 @@ class DrainLook:
                 path = api_path("/api/v1/namespaces", namespace, "persistentvolumeclaims", name)
                 self._claims[claim] = await self._api.get(path, ClaimView)
         return {claim: self._claims[claim] for claim in memory.volumes if claim in self._claims}
+
+
+_KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}", re.ASCII)
+_CHAIN = 6
+_FRESH_S = 60.0
+_KEPT = 5_000
+_PLURALS = {
+    ("apps/v1", "ReplicaSet"): "replicasets",
+    ("apps/v1", "Deployment"): "deployments",
+    ("apps/v1", "StatefulSet"): "statefulsets",
+    ("apps/v1", "DaemonSet"): "daemonsets",
+    ("batch/v1", "Job"): "jobs",
+    ("batch/v1", "CronJob"): "cronjobs",
+    ("v1", "ReplicationController"): "replicationcontrollers",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owners:
+    """What is known now: owners by UID, and UIDs that certainly do not exist any more."""
+
+    known: dict[str, OwnerView]
+    missing: frozenset[str]
+
+
+class OwnerLookup:
+    """Reads and remembers owners."""
+
+    def __init__(self, api: Api, clock: Clock) -> None:
+        self._api = api
+        self._clock = clock
+        self._known: dict[str, OwnerView] = {}
+        self._missing: set[str] = set()
+        self._asked_at: dict[str, float] = {}
+
+    async def look_up(self, wanted: tuple[OwnerWanted, ...]) -> Owners:
+        """Read the wanted owners and what is above them; all that is known then."""
+        for owner in wanted:
+            reference = OwnerReference(
+                api_version=owner.api_version, kind=owner.kind, name=owner.name, uid=owner.uid
+            )
+            await self._climb(owner.namespace, reference)
+        return Owners(known=dict(self._known), missing=frozenset(self._missing))
+
+    async def _climb(self, namespace: str, reference: OwnerReference) -> None:
+        owner: OwnerReference | None = reference
+        for _ in range(_CHAIN):
+            if owner is None:
+                return
+            found = await self._read(namespace, owner)
+            owner = found.metadata.controller if found is not None else None
+
+    async def _read(self, namespace: str, reference: OwnerReference) -> OwnerView | None:
+        uid, now = reference.uid, self._clock.elapsed()
+        if now - self._asked_at.get(uid, float("-inf")) < _FRESH_S:
+            return self._known.get(uid)
+        self._forget_when_many()
+        self._asked_at[uid] = now
+        answer = await self._get(namespace, reference)
+        view = (
+            understand(answer.body, OwnerView).value if answer is not None and answer.ok else None
+        )
+        if view is not None and view.metadata.uid == uid:
+            self._known[uid] = view
+            self._missing.discard(uid)
+        elif view is not None or (answer is not None and answer.says_gone(reference.name)):
+            self._missing.add(uid)
+        else:
+            # Not readable: the reference says enough for a sentence.
+            self._known[uid] = OwnerView(
+                api_version=reference.api_version,
+                kind=reference.kind,
+                metadata=ObjectMeta(name=reference.name, namespace=namespace, uid=uid),
+            )
+        return self._known.get(uid)
+
+    async def _get(self, namespace: str, reference: OwnerReference) -> Answer | None:
+        """Whoever may create pods writes the reference: what cannot be an owner is not asked
+        for.
+        """
+        if not is_api_version(reference.api_version) or not _KIND.fullmatch(reference.kind):
+            return None
+        group, kind = reference.api_version, reference.kind.lower()
+        plural = _PLURALS.get((group, reference.kind))
+        root = "/api/v1" if group == "v1" else f"/apis/{group}"
+        try:
+            path = api_path(root, "namespaces", namespace, plural or f"{kind}s", reference.name)
+        except BadSegmentError:
+            return None
+        answer = await self._api.call(PaceLane.READ, "GET", path)
+        # Under a plural that was only guessed nothing being there proves nothing.
+        return None if not plural and not answer.ok else answer
+
+    def _forget_when_many(self) -> None:
+        if len(self._asked_at) > _KEPT:
+            self._known.clear()
+            self._missing.clear()
+            self._asked_at.clear()
+
+
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{MAINTENANCE_NAMESPACE}/leases"
+_GROUP = ".medik8s.io"
+_SWEEP_S = 5.0
+_REFUSED_S = 60.0
+_LEASES_PAGE = 500
+
+
+class MaintenanceLeases(EdgePart):
+    """Keeps `World.maintenance_leases` for one process."""
+
+    def __init__(self, edge: Edge, groups: ApiGroups, *, changed: Callable[[str], None]) -> None:
+        super().__init__(edge)
+        self._groups = groups
+        self._changed = changed
+        self._read_at = float("-inf")
+        self._failing_since: float | None = None
+        self._problem = ""
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        while True:
+            await self._clock.sleep(await self.sweep())
+
+    def too_old(self) -> str:
+        """Why no harm may rest on the leases, a clause; empty when it may."""
+        now, failing_since = self._clock.elapsed(), self._failing_since
+        return too_old(
+            "other operators' maintenance leases",
+            quiet_s=max(now - self._read_at, self._groups.overdue_s()),
+            unfollowed_s=0.0 if failing_since is None else now - failing_since,
+            problem=self._problem,
+        )
+
+    async def sweep(self) -> float:
+        """Read the leases once; seconds until the next time."""
+        served = await self._groups.served()
+        if not any(group.endswith(_GROUP) for group in served):
+            self._take({})
+            return _SWEEP_S
+        try:
+            found = await self._list()
+        except ApiError as error:
+            # What was known stays: a lease that cannot be read has not ended.
+            self._isolation.note("maintenance", "leases of other operators", error)
+            self._problem = str(error)
+            if self._failing_since is None:
+                self._failing_since = self._clock.elapsed()
+            return _REFUSED_S if error.answer.code == 403 else _SWEEP_S
+        self._take(found)
+        return _SWEEP_S
+
+    async def _list(self) -> dict[str, LeaseView]:
+        listed = await self._api.items(LEASES, LeaseView, limit=_LEASES_PAGE)
+        return leases_by_node(listed.found)
+
+    def _take(self, found: dict[str, LeaseView]) -> None:
+        self._read_at, self._failing_since, self._problem = self._clock.elapsed(), None, ""
+        before = self._world.maintenance_leases
+        self._world.maintenance_leases = found
+        for node in before.keys() | found.keys():
+            if before.get(node) != found.get(node):
+                self._changed(node)

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from remediator.controller.maintenance_leases import LEASES
+from remediator.controller.drain_reads import LEASES
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import PLANNER, Answer, CommandError, Terminal, labelled, table
 from remediator.kubectl.in_force import judged_by

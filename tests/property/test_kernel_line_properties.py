@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agent.commands.decode_json import json_reader
+from agent.commands.decode import json_reader
 from rules.kernel_log.parse import parse
 from rules.kernel_log.record import KernelLine
 from rules.kernel_log.scan import LineScanner, worth_parsing

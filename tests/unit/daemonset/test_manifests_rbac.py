@@ -15,7 +15,6 @@ import yaml
 
 from hack.sim.manifests import read_manifests
 from remediator.controller import drain_reads as drain_look
-from remediator.controller import owners
 from remediator.kube.caches import Caches, Listeners
 from remediator.kube.elector import LEASE_NAME
 from rules.api import writes as d
@@ -140,7 +139,7 @@ def watched() -> dict[str, str]:
 def owner_reads() -> set[tuple[str, str]]:
     builtin = {
         f"{version.partition('/')[0]}/{plural}" if "/" in version else plural
-        for (version, _), plural in owners._PLURALS.items()
+        for (version, _), plural in drain_look._PLURALS.items()
     }
     gangs = {f"{group}/{kind.lower()}s" for group, kind in gang._GANG_KINDS if group != "batch"}
     return {("get", what) for what in builtin | gangs}

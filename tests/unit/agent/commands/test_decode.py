@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agent.cli import main
-from agent.commands.decode_json import DecodedLine, json_reader
+from agent.commands.decode import DecodedLine, json_reader
 from rules.kernel_log.parse import parse
 from rules.kernel_log.record import KIND_MEANINGS, LineKind
 

@@ -13,9 +13,15 @@ from typing import Any, NoReturn
 import pytest
 
 from agent.sources.host import host_processes, host_seen
-from agent.sources.machine import Machine, MachineSense, simulated
+from agent.sources.machine import (
+    Machine,
+    MachineSense,
+    UdevError,
+    UdevMonitor,
+    concerns_gpus,
+    simulated,
+)
 from agent.sources.sysfs import network_ports, pci_functions
-from agent.sources.udev import UdevError, UdevMonitor, concerns_gpus
 from hack.sim.driver import NODES, set_gpu
 from rules.judge.observation import (
     HostSeen,

@@ -13,7 +13,7 @@ from agent.daemon.inbox import Inbox, Item, NvmlSaid
 from agent.daemon.sources import Senses
 from agent.nvml.messages import Hello, NvmlTopology
 from agent.settings import AgentSettings, add_options, settings_of
-from agent.sources.udev import UdevMonitor
+from agent.sources.machine import UdevMonitor
 from hack.sim.driver import NODES, set_gpu
 
 WITHIN_S = 30.0

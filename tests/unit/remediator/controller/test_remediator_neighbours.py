@@ -6,8 +6,8 @@ import pytest
 
 from hack.sim.cluster.clients.client import ApiError
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, LEASES, NAMESPACES, Resource
+from remediator.controller.drain_reads import MaintenanceLeases
 from remediator.controller.gangs import KueueWorkloads
-from remediator.controller.maintenance_leases import MaintenanceLeases
 from remediator.kube.other_apis import ApiGroups
 from rules.drain.gangs import Gang
 from rules.session.exclusions import MAINTENANCE_NAMESPACE as NAMESPACE
