@@ -7,7 +7,7 @@ installation nothing is checked that the installation brings.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -19,11 +19,8 @@ from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import PLANNER, Answer, CommandError, Terminal
 from remediator.kubectl.in_force import judged_by, leadership, unread_said
 from remediator.kubectl.node_look import has_gpus
-from rules.api.evidence import EvidenceSpec
-from rules.api.health import HealthStatus
-from rules.api.names import API_VERSION, COMPONENT_REMEDIATOR, GROUP, VERSION
+from rules.api.names import API_VERSION, COMPONENT_REMEDIATOR
 from rules.api.object_name import api_path
-from rules.api.quarantine import PauseSpec, QuarantineSpec, QuarantineStatus
 from rules.api.sentences import some
 from rules.drain.node_room import untolerating
 from rules.policy.components import FORCE, VALIDATE, actions_in_use, asked_components
@@ -72,14 +69,6 @@ NEEDED: Final = (
     ("gpuward.io", "gpurecords/status", "patch"),
 )
 """What the remediator needs in the whole cluster, beside its Lease: group, resource, verb."""
-OPENAPI_PATH: Final = f"/openapi/v3/apis/{GROUP}/{VERSION}"
-_WRITTEN: Final[tuple[tuple[str, str, type], ...]] = (
-    ("GPUQuarantine", "spec", QuarantineSpec),
-    ("GPUQuarantine", "status", QuarantineStatus),
-    ("GPUNodeHealth", "status", HealthStatus),
-    ("GPUWardPause", "spec", PauseSpec),
-    ("GPUEvidence", "spec", EvidenceSpec),
-)
 FORCE_NEEDS: Final = (("", "pods", "delete"), ("", "pods/status", "patch"))
 """What `drain.onTimeout: Force` needs as well."""
 _MANIFESTS: Final = "apply the manifests of daemonset/base"
@@ -189,12 +178,10 @@ async def _definitions(cluster: Cluster) -> list[Check]:
     group = await cluster.get(GROUP_PATH) or {}
     served = {r["name"] for r in group.get("resources", ())}
     missing = [kind for kind in KINDS if kind not in served]
-    lost = () if missing else unknown_fields(await cluster.get(OPENAPI_PATH) or {})
-    if not missing and not lost:
+    if not missing:
         return one("definitions", f"all {len(KINDS)} kinds are served", OK)
-    what = f"missing {', '.join(missing)}" if missing else f"they drop {some(lost)}"
     remedy = "bring them up to date with kubectl apply -k daemonset/crds"
-    return one("definitions", f"older than this release: {what}; {remedy}", FAIL)
+    return one("definitions", f"missing {', '.join(missing)}; {remedy}", FAIL)
 
 
 async def _nodes(cluster: Cluster, policy: Policy) -> list[Check]:
@@ -394,39 +381,3 @@ async def _validation(cluster: Cluster, policy: Policy, namespace: str, user: st
         lacking[f"the remediator may not create jobs.batch in {namespace}"] = None
     told = f"{'; '.join(lacking)}; add component validate" if lacking else "is there"
     return one(f"test under load {template}", told, FAIL if lacking else OK)
-
-
-def unknown_fields(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Fields that this release writes and the served definitions (`/openapi/v3`) do not have, as
-    `GPUQuarantine.spec.release`: the API server drops them and tells nobody.
-    """
-    served = {
-        kind.get("kind"): schema
-        for schema in (document.get("components") or {}).get("schemas", {}).values()
-        for kind in schema.get("x-kubernetes-group-version-kind", ())
-    }
-    found: list[str] = []
-    for kind, part, wire in _WRITTEN:
-        if kind in served:
-            schema = (served[kind].get("properties") or {}).get(part) or {}
-            found += _missing(f"{kind}.{part}", schema, msgspec.inspect.type_info(wire))
-    return tuple(found)
-
-
-def _missing(path: str, schema: Mapping[str, Any], wire: msgspec.inspect.Type) -> Iterator[str]:
-    """Where the schema lists fields it knows no others; a free map knows all."""
-    match wire:
-        case msgspec.inspect.StructType() if (known := schema.get("properties")) is not None:
-            for field in wire.fields:
-                place = f"{path}.{field.encode_name}"
-                if field.encode_name in known:
-                    yield from _missing(place, known[field.encode_name], field.type)
-                else:
-                    yield place
-        case msgspec.inspect.StructType() if not schema:
-            yield path
-        case msgspec.inspect.VarTupleType() | msgspec.inspect.ListType():
-            yield from _missing(path, schema.get("items") or {}, wire.item_type)
-        case msgspec.inspect.UnionType():
-            for one in wire.types:
-                yield from _missing(path, schema, one)
