@@ -264,7 +264,8 @@ class Drains(EdgePart):
             certain=close,
             own_namespace=self._world.snapshot().own_namespace,
         )
-        if close or before is None or _in_the_way(before) != _in_the_way(drain.plan):
+        then = before and (before.arrived, before.using_gpus)
+        if close or then != (drain.plan.arrived, drain.plan.using_gpus):
             self._wake(node)
         if close:
             return max(1.0, self._policy().drain.settle_s)
@@ -388,10 +389,6 @@ class Drains(EdgePart):
             drain.answered_at[eviction.uid] = self._clock.elapsed()
             self._book(drain, answered(drain.memory, eviction, outcome))
         self._due.set()
-
-
-def _in_the_way(plan: DrainPlan) -> tuple[object, ...]:
-    return plan.arrived, plan.using_gpus
 
 
 def _outcome(

@@ -12,11 +12,9 @@ from agent.nvml.messages import (
     Fault,
     Framer,
     FromChild,
-    Meaning,
     NvmlReadings,
     Tier,
     frame,
-    meaning,
 )
 from agent.nvml.schedule import CALLS, EVENTS, FIELDS, SYSTEM_EVENTS
 from rules.catalog.signals import Signal, SignalShape, dcgm_signals, signal_table
@@ -103,25 +101,3 @@ def test_per_link_rows_have_signals_that_can_hold_them():
     table = signal_table()
     assert table[Signal.NVLINK_STATES].shape is SignalShape.PER_LINK
     assert table[Signal.REMAP_HISTOGRAM].shape is SignalShape.HISTOGRAM
-
-
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        (pynvml.NVML_ERROR_NOT_SUPPORTED, Meaning.FIELD_ABSENT),
-        (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, Meaning.FIELD_ABSENT),
-        (pynvml.NVML_ERROR_NOT_FOUND, Meaning.ASK_AGAIN),
-        (pynvml.NVML_ERROR_TIMEOUT, Meaning.ASK_AGAIN),
-        (pynvml.NVML_ERROR_NOT_READY, Meaning.ASK_AGAIN),
-        (pynvml.NVML_ERROR_GPU_IS_LOST, Meaning.GPU_LOST),
-        (pynvml.NVML_ERROR_RESET_REQUIRED, Meaning.GPU_NEEDS_RESET),
-        (pynvml.NVML_ERROR_IRQ_ISSUE, Meaning.GPU_TROUBLED),
-        (pynvml.NVML_ERROR_CORRUPTED_INFOROM, Meaning.GPU_TROUBLED),
-        (pynvml.NVML_ERROR_UNINITIALIZED, Meaning.DRIVER_GONE),
-        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, Meaning.DRIVER_GONE),
-        (pynvml.NVML_ERROR_UNKNOWN, Meaning.UNKNOWN),
-        (12345, Meaning.ASK_AGAIN),
-    ],
-)
-def test_return_codes(code, expected):
-    assert meaning(code) is expected

@@ -164,14 +164,6 @@ def test_what_a_gpu_does_not_have_is_not_asked_for_an_hour(sense):
     assert sense.poll(0, Tier.FAST, now=3601.0)[Signal.THERMAL_MARGIN] == 51
 
 
-@pytest.mark.parametrize("code", [6, 10, 27])
-def test_what_is_not_there_right_now_is_asked_again_next_time(sense, code):
-    set_gpu(sense.path, 0, errors={"nvmlDeviceGetMarginTemperature": code})
-    assert sense.poll(0, Tier.FAST)[Signal.THERMAL_MARGIN] == Absent(code)
-    set_gpu(sense.path, 0, errors={})
-    assert sense.poll(0, Tier.FAST, now=15.0)[Signal.THERMAL_MARGIN] == 51
-
-
 def test_an_unknown_error_of_one_call_costs_that_reading_only_and_is_told(sense):
     set_gpu(sense.path, 0, errors={"nvmlDeviceGetMarginTemperature": 999})
     values = sense.poll(0, Tier.FAST)
