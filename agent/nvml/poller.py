@@ -4,8 +4,8 @@ child.
 Fields go in one batch, calls one by one. What a GPU does not have is not asked again for an hour;
 a GPU that is lost or must be reset is not asked on in that round.
 
-A driver may leave fields of a batch unanswered: it reports success, but the answer has no
-timestamp. Driver 580.159 on an H100 does so with both power limits, two slowdown times and the
+A driver may leave fields of a batch unanswered: it reports success, but the answer has neither a
+timestamp nor a type. Driver 580.159 on an H100 does so with both power limits, two slowdown times and the
 slowdown margin when the batch also holds the C2C field, which that GPU does not have. Such fields
 are asked again without the rest of their batch.
 """
@@ -18,7 +18,7 @@ import pynvml as nvml
 
 from agent.nvml.inventory import Caller, Failed, Gpu
 from agent.nvml.messages import Absent, Fault, Meaning, NvmlReadings, Tier, Value, meaning
-from agent.nvml.reads import READS
+from agent.nvml.reads import READS, is_unanswered
 from agent.nvml.schedule import CALLS, FIELDS, CallRow, FieldRow
 from rules.catalog.signals import BIT_ERROR_RATIOS, Signal, bit_error_ratio
 
@@ -35,7 +35,6 @@ _UINT_NONE, _ULONG_NONE = (1 << 32) - 1, (1 << 64) - 1
 """NVML_VALUE_NOT_AVAILABLE."""
 _code_of = nvml.c_nvmlFieldValue_t.nvmlReturn.__get__
 _kind_of = nvml.c_nvmlFieldValue_t.valueType.__get__
-_time_of = nvml.c_nvmlFieldValue_t.timestamp.__get__
 _union_of = nvml.c_nvmlFieldValue_t.value.__get__
 """Straight from ctypes: pynvml's own way looks at each number for text to decode, and a node of
 eight GPUs has thousands a minute."""
@@ -125,7 +124,7 @@ class Poller:
             code = _code_of(answer)
             if code and meaning(code) in BROKEN:
                 return Failed("nvmlDeviceGetFieldValues", code), []
-            if not code and not _time_of(answer):
+            if is_unanswered(answer):
                 unanswered.append(query)
             else:
                 answers.setdefault(query.row, []).append(_value(answer))

@@ -91,13 +91,27 @@ def _link_states(handle: Any, links: int) -> Values:
     }
 
 
+_code_of = nvml.c_nvmlFieldValue_t.nvmlReturn.__get__
+_kind_of = nvml.c_nvmlFieldValue_t.valueType.__get__
+_time_of = nvml.c_nvmlFieldValue_t.timestamp.__get__
+
+
+def is_unanswered(answer: Any) -> bool:
+    """Whether the driver reported success and wrote nothing into this c_nvmlFieldValue_t."""
+    return not (_code_of(answer) or _time_of(answer) or _kind_of(answer))
+
+
 def _c2c_states(handle: Any, _: int) -> Values:
     (count,) = nvml.nvmlDeviceGetFieldValues(handle, [nvml.NVML_FI_DEV_C2C_LINK_COUNT])
     if count.nvmlReturn:
         return {Signal.C2C_STATES: Absent(count.nvmlReturn)}
     asked = [(nvml.NVML_FI_DEV_C2C_LINK_GET_STATUS, link) for link in range(count.value.uiVal)]
     answers = nvml.nvmlDeviceGetFieldValues(handle, asked) if asked else ()
-    return {Signal.C2C_STATES: [None if a.nvmlReturn else a.value.uiVal for a in answers]}
+    return {
+        Signal.C2C_STATES: [
+            None if a.nvmlReturn or is_unanswered(a) else a.value.uiVal for a in answers
+        ]
+    }
 
 
 def _uuid(raw: bytes) -> str:
