@@ -18,15 +18,14 @@ from functools import partial
 import structlog
 
 from remediator.controller.drain_reads import DrainLook
-from remediator.controller.evictions import Counting, Listed, OwnersTold, PodLook
-from remediator.kube.answer import Answer, ApiError, Result
+from remediator.controller.evictions import Counting, Listed, OwnersTold, PodLook, outcome_of
+from remediator.kube.answer import ApiError, Result
 from remediator.kube.clock import heard
 from remediator.world import Edge, EdgePart
 from rules.api import writes as d
 from rules.api.nodes import QuarantineView
 from rules.api.pods import PodView
 from rules.api.timestamps import backoff_s, parse_time
-from rules.api.workloads import PdbView
 from rules.drain import queue as pdb_queue
 from rules.drain.blockers import force_refusal
 from rules.drain.drain_plan import (
@@ -41,7 +40,6 @@ from rules.drain.drain_plan import (
 from rules.drain.eviction import (
     EvictionKind,
     EvictionOutcome,
-    classify,
     matching,
     needs_turn,
     no_answer,
@@ -370,7 +368,7 @@ class Drains(EdgePart):
             return no_answer("")
         if sent.answer is None:
             return no_answer(sent.why)
-        outcome = _outcome(sent.answer, about.pod, pdbs, self._clock.now())
+        outcome = outcome_of(sent.answer, about.pod, pdbs, self._clock.now())
         if outcome.unproven:
             return await about.confirmed(outcome)
         if outcome.accepted and eviction.pdb and not eviction.dry_run:
@@ -389,13 +387,3 @@ class Drains(EdgePart):
             drain.answered_at[eviction.uid] = self._clock.elapsed()
             self._book(drain, answered(drain.memory, eviction, outcome))
         self._due.set()
-
-
-def _outcome(
-    answer: Answer, pod: PodView, pdbs: tuple[PdbView, ...], now: float
-) -> EvictionOutcome:
-    if answer.code == 0:
-        return no_answer(answer.failure)
-    wait = answer.retry_after_s
-    headers = {"Retry-After": str(round(wait))} if wait else {}
-    return classify(answer.code, headers, answer.body, pod, pdbs, now)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from remediator.kube.answer import ApiError
+from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.gateway import FRESH_NODE_S
@@ -22,7 +22,7 @@ from rules.api.pods import PodView
 from rules.api.workloads import PdbView
 from rules.api.writes import DeletePod, EvictPod
 from rules.drain.blockers import owner_told
-from rules.drain.eviction import EvictionKind, EvictionOutcome
+from rules.drain.eviction import EvictionKind, EvictionOutcome, classify, no_answer
 from rules.session.causes import causes_in_effect
 
 
@@ -181,3 +181,14 @@ class OwnersTold(EdgePart):
             verdict = health.status if health is not None and not health.doubt else None
             event = owner_told(gone, session.name, causes, verdict, self._clock.now())
             self._telling.tell(event)
+
+
+def outcome_of(
+    answer: Answer, pod: PodView, pdbs: tuple[PdbView, ...], now: float
+) -> EvictionOutcome:
+    """What the API server's answer to one eviction means for the pod."""
+    if answer.code == 0:
+        return no_answer(answer.failure)
+    wait = answer.retry_after_s
+    headers = {"Retry-After": str(round(wait))} if wait else {}
+    return classify(answer.code, headers, answer.body, pod, pdbs, now)
