@@ -5,9 +5,9 @@ Fields go in one batch, calls one by one. What a GPU does not have is not asked 
 a GPU that is lost or must be reset is not asked on in that round.
 
 A driver may leave fields of a batch unanswered: it reports success, but the answer has neither a
-timestamp nor a type. Driver 580.159 on an H100 does so with both power limits, two slowdown times and the
-slowdown margin when the batch also holds the C2C field, which that GPU does not have. Such fields
-are asked again without the rest of their batch.
+timestamp nor a type. Driver 580.159 on an H100 does so with both power limits, two slowdown times
+and the slowdown margin when the batch also holds the C2C field, which that GPU does not have. Such
+fields are asked again without the rest of their batch.
 """
 
 from __future__ import annotations

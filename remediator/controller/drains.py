@@ -262,8 +262,10 @@ class Drains(EdgePart):
             certain=close,
             own_namespace=self._world.snapshot().own_namespace,
         )
-        then = before and (before.arrived, before.using_gpus)
-        if close or then != (drain.plan.arrived, drain.plan.using_gpus):
+        same = before is not None and (
+            before.arrived == drain.plan.arrived and before.using_gpus == drain.plan.using_gpus
+        )
+        if close or not same:
             self._wake(node)
         if close:
             return max(1.0, self._policy().drain.settle_s)
