@@ -13,9 +13,8 @@ from remediator.controller.drain_reads import DrainLook, MaintenanceLeases
 from remediator.controller.drains import Drains
 from remediator.controller.fleet import Fleet
 from remediator.controller.gangs import GangScout, KueueWorkloads
-from remediator.controller.housekeeping import Housekeeping
+from remediator.controller.housekeeping import Housekeeping, NewNodeTests
 from remediator.controller.loop import ControlLoop, WorkQueue
-from remediator.controller.new_nodes import NewNodeTests
 from remediator.controller.node_cycle import CycleSenses, NodeCycle
 from remediator.controller.node_reads import NodeReads
 from remediator.controller.policy_source import LeaderReport, PolicySource

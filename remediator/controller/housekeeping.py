@@ -1,10 +1,10 @@
-"""What the leader does on the side: agents that fell silent, and history that is kept long enough.
+"""Sweeps of the leader: silent agents, history that is kept long enough, and tests of new nodes.
 
-Rules decide (`rules.fleet.node_health`, `rules.session.history`); this module finds whom to ask
-about without reading every verdict every minute: a node with a Ready agent pod needs no look, one
-whose agent sends heartbeats is looked at when the next one is overdue, and one without a verdict,
-or that says already that nobody looks, rarely: what changes that shows in its node or its pod
-(`look_again`).
+Rules decide (`rules.fleet.node_health`, `rules.session.history`, `rules.fleet.new_nodes`).
+`Housekeeping` reads few of the agents' reports: none of a node with a Ready agent pod, that of an
+agent with heartbeats when the next one is overdue. A node without a report, or whose report says
+already that its agent is silent, is read rarely: its node or its pod shows that this changed
+(`look_again`). `NewNodeTests` makes Jobs and reads their results where the policy asks for them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,23 @@ from remediator.kube.caches import PublisherPods
 from remediator.kube.resources import HEALTHS
 from remediator.world import Edge, EdgePart
 from rules.api.metadata import ObjectMeta, View
-from rules.api.nodes import HealthView
+from rules.api.nodes import HealthView, NodeView
 from rules.api.object_name import api_path
+from rules.api.pods import PodView
+from rules.api.repair_writes import SetValidated
 from rules.api.requests import EVIDENCES
+from rules.fleet.new_nodes import asks_for_pods, due, follow, making
 from rules.fleet.node_health import mark_unknown, say_silent, silent_since
 from rules.session.history import outlived
 from rules.session.observation import HEARTBEAT_FRESH_S
 from rules.session.repair.evidence import outlived_evidence
+from rules.session.validation.jobs import (
+    LABEL_JOB,
+    LABEL_NEW_NODE,
+    JobSeen,
+    JobView,
+    PodTemplateView,
+)
 
 _SWEEP_S = 20.0
 _LOOK_AGAIN_S = 60.0
@@ -36,6 +46,10 @@ _HISTORY_S = 60.0
 _EVIDENCE_S = 600.0
 # What is left is deleted by the next sweep: whatever is made, pruning keeps up with it.
 _DELETIONS_PER_SWEEP = 500
+# A pod that does not start soon found its node busy, so a sweep must not be much rarer.
+_NEW_NODES_S = 30.0
+# Up to 63 characters each: 100 of them are a URL that every proxy takes.
+_NAMES_PER_LIST = 100
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
@@ -98,10 +112,10 @@ class Housekeeping(EdgePart):
             with self._isolation.guard("housekeeping", "silent verdicts"):
                 await self._remember()
         quiet = {n for n in nodes if n not in ready}
-        due = {n for n in quiet if self._look_at.get(n, 0.0) <= now}
+        to_read = {n for n in quiet if self._look_at.get(n, 0.0) <= now}
         # Back again: its verdict has to stop saying otherwise, if the agent has not replaced it.
-        due |= self._said & nodes.keys() & ready
-        for name in sorted(due)[:_READS_PER_SWEEP]:
+        to_read |= self._said & nodes.keys() & ready
+        for name in sorted(to_read)[:_READS_PER_SWEEP]:
             with self._isolation.guard("housekeeping", f"node {name}"):
                 await self._asked(name)
         self._look_at = {n: at for n, at in self._look_at.items() if n in nodes}
@@ -126,8 +140,8 @@ class Housekeeping(EdgePart):
         heard_at = health.heard_at if health.status.publisher.heartbeat else None
         if heard_at is not None:
             # A heartbeat of the future must not put the next look off for ever.
-            due = min(heard_at, now) + HEARTBEAT_FRESH_S
-            self._look_at[name] = max(now + _LOOK_AGAIN_S, due)
+            overdue_at = min(heard_at, now) + HEARTBEAT_FRESH_S
+            self._look_at[name] = max(now + _LOOK_AGAIN_S, overdue_at)
         agents, since = self._world.caches.agents, self._world.observing_since
         await self._say(name, health, now)
         node = self._world.caches.nodes.items.get(name)
@@ -206,3 +220,74 @@ class Housekeeping(EdgePart):
                 return
             await self._gateway.send(deletion)
             self._evidence.discard(deletion.name)
+
+
+class NewNodeTests(EdgePart):
+    """Tests new nodes where the policy asks for it (`rules.fleet.new_nodes` decides); only the
+    leader's sweeps do anything.
+    """
+
+    def __init__(self, edge: Edge) -> None:
+        super().__init__(edge)
+        self._tried: dict[str, float] = {}
+        """When a node was tried in vain; a new process tries once more."""
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        while True:
+            await self._clock.sleep(_NEW_NODES_S)
+            if not self._may_act() or not self._policy().validate.tests_new_nodes:
+                continue
+            with self._isolation.guard("new_nodes", "the tests of new nodes"):
+                await self._sweep()
+
+    async def _sweep(self) -> None:
+        jobs = await self._jobs()
+        step = follow(self._world.snapshot(), jobs)
+        failed: set[str] = set()
+        for write in step.writes:
+            # In order: what is said of a test comes after what follows from it.
+            if write.node in failed:
+                continue
+            sent = await self._gateway.send(write)
+            if not sent.done:
+                failed.add(write.node)
+            elif isinstance(write, SetValidated) and sent.answer is not None:
+                # Its result is known at once: else it would be due again in this very sweep.
+                self._world.learn_node(sent.answer.decode(NodeView))
+        for name in step.in_vain:
+            self._tried[name] = self._clock.now()
+        tests = self._policy().validate
+        names = due(self._world.snapshot(), jobs, self._tried)
+        if not names:
+            return
+        namespace = self._world.snapshot().own_namespace
+        path = api_path("/api/v1/namespaces", namespace, "podtemplates", tests.template)
+        template = await self._api.get(path, PodTemplateView)
+        for name in names:
+            made = making(name, tests, template.template, self._world.snapshot())
+            if made is not None and not (await self._gateway.send(made)).done:
+                self._tried[name] = self._clock.now()
+
+    async def _jobs(self) -> tuple[JobSeen, ...]:
+        namespace = self._world.snapshot().own_namespace
+        query = {"labelSelector": f"{LABEL_NEW_NODE}=true"}
+        path = api_path("/apis/batch/v1/namespaces", namespace, "jobs")
+        jobs = (await self._api.items(path, JobView, query=query)).found
+        snapshot = self._world.snapshot()
+        asking = [job.metadata.name for job in jobs if asks_for_pods(job, snapshot)]
+        pods: dict[str, list[PodView]] = {}
+        for start in range(0, len(asking), _NAMES_PER_LIST):
+            names = asking[start : start + _NAMES_PER_LIST]
+            found = await self._api.items(
+                api_path("/api/v1/namespaces", namespace, "pods"),
+                PodView,
+                query={"labelSelector": f"{LABEL_JOB} in ({','.join(names)})"},
+            )
+            for pod in found.found:
+                pods.setdefault(pod.metadata.labels.get(LABEL_JOB, ""), []).append(pod)
+        return tuple(
+            JobSeen(name=name, job=job, pods=tuple(pods.get(name, ())))
+            for job in jobs
+            if (name := job.metadata.name)
+        )

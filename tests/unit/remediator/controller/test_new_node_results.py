@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hack.sim.cluster.resource import JOBS, NODES, POD_TEMPLATES, PODS
-from remediator.controller.new_nodes import NewNodeTests
+from remediator.controller.housekeeping import NewNodeTests
 from rules.api.nodes import NodeView
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
