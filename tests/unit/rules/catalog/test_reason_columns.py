@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rules.catalog.explanations import device_at, places
 from rules.catalog.reason import (
     Action,
     ClosesKind,
@@ -87,19 +88,6 @@ def test_a_row_contradicts_nothing(row: Reason) -> None:
     assert row.source
 
 
-def test_the_documented_reasons_exist() -> None:
-    assert {
-        "GPULost", "RowRemapFailure", "RowRemapPending", "ThermalSlowdown", "PowerBrake",
-        "PCIeWidthDegraded",
-        "PCIeGenDegraded", "PCIeReplayRate", "NVLinkDown", "NVLinkErrorRate",
-        "EccUncorrectableVolatile",
-        "EccSramThreshold", "RetiredPagesPending", "DriverAbsent", "DriverMismatch", "NoAccess",
-        "WaitingForDriver", "GPUCountMismatch", "GPUResetRequired", "InfoRomCorrupt",
-        "FabricStateFailed",
-        "AgentStale", "AllChecksPassing",
-    } <= set(REASONS)  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("value", "branch", "severity", "level", "action"),
     [
@@ -129,3 +117,27 @@ def test_a_state_that_closes_is_a_signal_or_the_name_of_a_look() -> None:
     named = {row.closes_on.signal for row in rows if row.closes_on.kind is ClosesKind.STATE}
     looks = {"agent", "dcgm", "driver", "host", "nic", "source"}
     assert named - set(Signal) == looks
+
+
+PCI = "0000:0a:00"
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("SXidFatal", f"NVSwitch at {PCI}"),
+        ("SXidUnknown", f"NVSwitch at {PCI}"),
+        ("NicPower", f"network adapter at {PCI}"),
+        ("PcieContainment", f"PCI device at {PCI}"),
+        ("GPULost", f"GPU at {PCI}"),
+        ("ReasonOfANewerAgent", f"GPU at {PCI}"),
+    ],
+)
+def test_an_address_alone_is_of_what_the_reason_is_about(reason: str, said: str) -> None:
+    assert device_at(reason, PCI) == said
+    assert reason in REASONS or reason == "ReasonOfANewerAgent"
+    assert places(reason, [PCI], []) == (said,)
+
+
+def test_a_gpu_that_is_known_is_told_by_address_and_uuid() -> None:
+    assert places("GPULost", [PCI], ["GPU-a"]) == (PCI, "GPU-a")

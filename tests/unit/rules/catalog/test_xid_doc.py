@@ -11,13 +11,6 @@ def test_the_xid_page_is_current() -> None:
     assert xid_doc.PAGE.read_text("utf-8") == xid_doc.page(), "run python -m hack.catalog.xid_doc"
 
 
-def test_the_page_names_every_xid() -> None:
-    page = xid_doc.page()
-    for row in catalog().values():
-        if row.used:
-            assert f"| {row.xid} | {row.name} |" in page
-
-
 def test_every_xid_in_use_is_described_in_full_sentences() -> None:
     for row in catalog().values():
         assert row.says.endswith("."), row
