@@ -32,10 +32,12 @@ from rules.repair.component import (
     MARK_POLICY,
     UNKNOWN_POLICY,
     component_key,
+    conditions_of,
     folder_of,
     job_kinds,
+    needed,
+    node_keys,
 )
-from rules.repair.rights import conditions_of, needed, node_keys
 from rules.text.printable import printable
 
 OK: Final = "ok"

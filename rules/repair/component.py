@@ -1,36 +1,60 @@
-"""The kustomize component of an adapter, as text: exactly what it needs, from its data.
+"""What an adapter has to be allowed, derived from what it does, and its kustomize component.
 
-`hack.repair_components` writes those of the adapters that gpuward ships; `gpuward-remediator
-policy rbac` prints one for a policy's own. The admission policy of the remediator has a slot for
-the labels and annotations of each, so that components do not undo each other.
+`hack.repair_components` writes the components of the adapters that gpuward ships;
+`gpuward-remediator policy rbac` prints one for a policy's own, and `kubectl gpuward preflight`
+looks for the same rights in the cluster. The admission policy of the remediator has a slot for the
+labels and annotations of each, so that components do not undo each other.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from rules.api.names import ANNOTATION_REPAIR, COMPONENT_REMEDIATOR
-from rules.repair.adapter import ADAPTERS, Adapter, NewObject, RepairAction
-from rules.repair.objects import at
-from rules.repair.rights import (
-    AdapterRight,
-    conditions_of,
-    makes_job,
-    node_keys,
-    object_keys,
-    to_grant,
+from rules.api.names import (
+    ANNOTATION_MOVED,
+    ANNOTATION_RELEASE_GPU,
+    ANNOTATION_REPAIR,
+    COMPONENT_REMEDIATOR,
 )
+from rules.repair.adapter import (
+    ADAPTERS,
+    OWN_NAMESPACE,
+    Adapter,
+    NewObject,
+    NodeCondition,
+    NodeLabel,
+    RepairAction,
+    Replacement,
+)
+from rules.repair.objects import at
 
 ROLE: Final = COMPONENT_REMEDIATOR
 UNKNOWN_POLICY: Final = f"{COMPONENT_REMEDIATOR}-unknown"
+JOBS_POLICY: Final = f"{COMPONENT_REMEDIATOR}-jobs"
 MARK_POLICY: Final = f"{COMPONENT_REMEDIATOR}-mark"
 POD_TEMPLATE: Final = "pod-template.yaml"
 """Beside the generated files, by hand: what an adapter's Jobs run, and each right's reason."""
+ADMISSION: Final = "admission.yaml"
+"""By hand, too: RBAC says which objects may be written, this says what of them."""
 OWN: Final = "Own"
 """The slot of the adapters that a policy brings."""
+UNNAMED: Final = "unnamed"
+"""What the base's policy calls a Job whose pods carry no label of a component."""
+_LABEL: Final = "app.kubernetes.io/component"
 _WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+_VERBS: Final = ("get", "list", "create", "patch", "delete")
+_Place = tuple[str, str, bool]
+"""Group, resource, and whether in the remediator's namespace alone."""
+_JOBS: Final = ("batch", "jobs")
+_GRANTED: Final = {
+    ("", "nodes"): {"get", "list", "patch"},
+}
+"""What the remediator may anyway (daemonset/base/remediator-rbac.yaml)."""
 
 
 def folder_of(name: str) -> str:
@@ -74,19 +98,16 @@ def component(name: str, actions: Sequence[RepairAction]) -> dict[str, str]:
     if kinds := job_kinds(actions):
         at = 1 + job_slots(ADAPTERS.items(), OWN).index(slot)
         patches.append(_variable(JOBS_POLICY, at, slot, kinds))
-    kept = [
-        _limits(name, group, resource, key)
-        for (group, resource), key in object_keys(actions).items()
-    ]
     files: dict[str, str] = {}
-    pods = [action for action in actions if isinstance(action, NewObject) and action.pod]
-    for action in pods:
-        kept += [limits(folder_of(name), kind, action.pod) for kind in job_kinds((action,))]
-    if kept:
-        files["admission.yaml"] = "---\n".join(kept)
-    if own := own_rights(actions):
-        files["rbac.yaml"] = rbac(folder_of(name), own)
-    resources = [*files, *([POD_TEMPLATE] if pods else [])]
+    resources = []
+    pods = any(isinstance(action, NewObject) and action.pod for action in actions)
+    if pods or any(isinstance(action, Replacement) and action.annotation for action in actions):
+        resources.append(ADMISSION)
+    if own := [right for right in to_grant(actions) if right.own]:
+        files["rbac.yaml"] = _role(folder_of(name), own)
+    resources += files
+    if pods:
+        resources.append(POD_TEMPLATE)
     lines = [
         "apiVersion: kustomize.config.k8s.io/v1alpha1",
         "kind: Component",
@@ -126,90 +147,6 @@ def _variable(policy: str, index: int, name: str, values: tuple[str, ...]) -> st
         value: "[{listed}]\""""
 
 
-def _limits(name: str, group: str, resource: str, key: str) -> str:
-    """RBAC says which objects may be patched; this says what of them."""
-    listed = f"'{key}', '{ANNOTATION_REPAIR}'"
-    policy = f"{COMPONENT_REMEDIATOR}-{folder_of(name)}-{resource}"
-    same = _unchanged("its spec", "spec", "{}")
-    return f"""\
-# Of {resource} the remediator may set {key}, and the note beside it, and nothing else.
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata:
-  name: {policy}
-  labels:
-    app.kubernetes.io/name: gpuward
-spec:
-  failurePolicy: Fail
-  matchConstraints:
-    resourceRules:
-      - {{apiGroups: ["{group}"], apiVersions: ["*"], operations: [UPDATE], \
-resources: [{resource}], scope: "*"}}
-  matchConditions:
-    - name: remediator
-      expression: >-
-        has(request.userInfo.username) &&
-        request.userInfo.username.startsWith('system:serviceaccount:') &&
-        request.userInfo.username.endsWith(':{COMPONENT_REMEDIATOR}')
-  variables:
-    - {{name: ours, expression: "[{listed}]"}}
-{_variables()}
-  validations:
-    - reason: Forbidden
-      message: {COMPONENT_REMEDIATOR} may set nothing here but {key}.
-      expression: >-
-        variables.notes.all(k, k in variables.ours ||
-        (k in variables.notesBefore && variables.notesBefore[k] == variables.notes[k])) &&
-        variables.notesBefore.all(k, k in variables.ours || k in variables.notes) &&
-        variables.labels.all(k, k in variables.ours ||
-        (k in variables.before && variables.before[k] == variables.labels[k])) &&
-        variables.before.all(k, k in variables.ours || k in variables.labels)
-{same}{_unchanged("finalizers", "metadata.finalizers", "[]")}\
-{_unchanged("ownerReferences", "metadata.ownerReferences", "[]")}\
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata:
-  name: {policy}
-  labels:
-    app.kubernetes.io/name: gpuward
-spec:
-  policyName: {policy}
-  validationActions: [Deny]
-"""
-
-
-def _variables() -> str:
-    found = {
-        "labels": "object.metadata.labels",
-        "before": "oldObject.metadata.labels",
-        "notes": "object.metadata.annotations",
-        "notesBefore": "oldObject.metadata.annotations",
-    }
-    return "\n".join(
-        f'    - {{name: {name}, expression: "has({path}) ? {path} : {{}}"}}'
-        for name, path in found.items()
-    )
-
-
-def _unchanged(words: str, path: str, empty: str) -> str:
-    new, old = f"object.{path}", f"oldObject.{path}"
-    return f"""\
-    - reason: Forbidden
-      message: {COMPONENT_REMEDIATOR} may not change {words} here.
-      expression: >-
-        (has({new}) ? dyn({new}) : dyn({empty})) ==
-        (has({old}) ? dyn({old}) : dyn({empty}))
-"""
-
-
-JOBS_POLICY: Final = f"{COMPONENT_REMEDIATOR}-jobs"
-UNNAMED: Final = "unnamed"
-"""What the base's policy calls a Job whose pods carry no label of a component."""
-_LABEL: Final = "app.kubernetes.io/component"
-_NAME: Final = "app.kubernetes.io/name"
-
-
 def job_slots(adapters: Iterable[tuple[str, Adapter]], own: str) -> tuple[str, ...]:
     """Names of the variables of the base's policy about Jobs, in their order after `tests`."""
     named = [name for name, adapter in adapters if any(map(makes_job, adapter.steps.values()))]
@@ -227,12 +164,7 @@ def job_kinds(actions: Iterable[RepairAction]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def own_rights(actions: Sequence[RepairAction]) -> tuple[AdapterRight, ...]:
-    """Rights in the remediator's namespace alone."""
-    return tuple(right for right in to_grant(actions) if right.own)
-
-
-def rbac(folder: str, rights: Iterable[AdapterRight]) -> str:
+def _role(folder: str, rights: Iterable[AdapterRight]) -> str:
     """The Role with these rights, and its binding."""
     name = f"{COMPONENT_REMEDIATOR}-{folder}"
     rules = "\n".join(
@@ -269,70 +201,83 @@ subjects:
 """
 
 
-def limits(folder: str, kind: str, template: str) -> str:
-    """The admission policy that holds Jobs of this kind to their PodTemplate."""
-    policy = f"{COMPONENT_REMEDIATOR}-{folder}"
-    return f"""\
-# A Job of kind {kind} is one pod of PodTemplate {template} on one named node, and nothing else: it
-# has the host's own rights.
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata:
-  name: {policy}
-  labels:
-    app.kubernetes.io/name: gpuward
-spec:
-  failurePolicy: Fail
-  paramKind: {{apiVersion: v1, kind: PodTemplate}}
-  matchConstraints:
-    resourceRules:
-      - {{apiGroups: [batch], apiVersions: ["*"], operations: [CREATE], \
-resources: [jobs], scope: "*"}}
-    # Parameters are looked for before matchConditions are asked: without this, a namespace
-    # that has no such PodTemplate would refuse everybody's Jobs. The base wants these labels.
-    objectSelector:
-      matchLabels: {{{_NAME}: gpuward, {_LABEL}: {kind}}}
-  matchConditions:
-    - name: remediator
-      expression: >-
-        has(request.userInfo.username) &&
-        request.userInfo.username.startsWith('system:serviceaccount:') &&
-        request.userInfo.username.endsWith(':{COMPONENT_REMEDIATOR}')
-    - name: kind
-      expression: >-
-        has(object.spec.template.metadata) && has(object.spec.template.metadata.labels) &&
-        '{_LABEL}' in object.spec.template.metadata.labels &&
-        object.spec.template.metadata.labels['{_LABEL}'] == '{kind}'
-  variables:
-    - {{name: pod, expression: dyn(object.spec.template.spec)}}
-    - {{name: wanted, expression: dyn(params.template.spec)}}
-    # What says where it runs, and nothing of what it is.
-    - {{name: ours, expression: "['nodeName', 'tolerations']"}}
-  validations:
-    - reason: Forbidden
-      message: {COMPONENT_REMEDIATOR} may run here nothing but PodTemplate {template}.
-      expression: >-
-        variables.pod.all(k, k in variables.ours ||
-        (k in variables.wanted && variables.wanted[k] == variables.pod[k])) &&
-        variables.wanted.all(k, k in variables.ours || k in variables.pod)
-    - reason: Forbidden
-      message: {COMPONENT_REMEDIATOR} may run it once, on one named node.
-      expression: >-
-        has(variables.pod.nodeName) && variables.pod.nodeName != '' &&
-        has(object.spec.parallelism) && object.spec.parallelism == 1 &&
-        has(object.spec.completions) && object.spec.completions == 1 &&
-        has(object.spec.backoffLimit) && object.spec.backoffLimit == 0 &&
-        has(object.spec.activeDeadlineSeconds)
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata:
-  name: {policy}
-  labels:
-    app.kubernetes.io/name: gpuward
-spec:
-  policyName: {policy}
-  # In the namespace of the Job.
-  paramRef: {{name: {template}, parameterNotFoundAction: Deny}}
-  validationActions: [Deny]
-"""
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class AdapterRight:
+    """Verbs on one resource, everywhere in the cluster or in the remediator's namespace alone."""
+
+    group: str
+    resource: str
+    verbs: tuple[str, ...]
+    own: bool = False
+    """Only in the namespace that the remediator lives in."""
+
+
+def needed(actions: Sequence[RepairAction]) -> tuple[AdapterRight, ...]:
+    """All that these actions need."""
+    verbs: defaultdict[_Place, set[str]] = defaultdict(set)
+    for action in actions:
+        _of(action, verbs)
+    return tuple(
+        AdapterRight(
+            group=group, resource=resource, verbs=tuple(v for v in _VERBS if v in found), own=own
+        )
+        for (group, resource, own), found in sorted(verbs.items())
+    )
+
+
+def to_grant(actions: Sequence[RepairAction]) -> tuple[AdapterRight, ...]:
+    """What they need beyond what the remediator may anyway."""
+    found = []
+    for right in needed(actions):
+        had = _GRANTED.get((right.group, right.resource), set())
+        if verbs := tuple(verb for verb in right.verbs if verb not in had):
+            found.append(replace(right, verbs=verbs))
+    return tuple(found)
+
+
+def node_keys(actions: Iterable[RepairAction]) -> tuple[str, ...]:
+    """Labels and annotations that they set on the Node."""
+    found: set[str] = set()
+    for action in actions:
+        if isinstance(action, NodeLabel):
+            found.add(action.label)
+        elif isinstance(action, NewObject) and action.clears:
+            found |= {*action.clears, ANNOTATION_RELEASE_GPU, ANNOTATION_MOVED}
+    return tuple(sorted(found))
+
+
+def conditions_of(actions: Iterable[RepairAction]) -> tuple[str, ...]:
+    """Node conditions that they set."""
+    found = {action.condition for action in actions if isinstance(action, NodeCondition)}
+    return tuple(sorted(found))
+
+
+def makes_job(action: RepairAction) -> bool:
+    """Whether it makes a Job."""
+    return (
+        isinstance(action, NewObject) and (group_of(action.api_version), action.resource) == _JOBS
+    )
+
+
+def group_of(api_version: str) -> str:
+    """API group; "" for the core group."""
+    return api_version.rpartition("/")[0]
+
+
+def _of(action: RepairAction, verbs: defaultdict[_Place, set[str]]) -> None:
+    match action:
+        case NodeCondition():
+            pass
+        case NodeLabel():
+            verbs["", "nodes", False] |= {"get", "patch"}
+        case NewObject():
+            own = action.meta.get("namespace", "") == f"{{{OWN_NAMESPACE}}}"
+            place = (group_of(action.api_version), action.resource, own)
+            verbs[place] |= {"get", "create", "delete"}
+            if action.clears:
+                verbs["", "nodes", False] |= {"get", "patch"}
+            if action.pod:
+                verbs["", "podtemplates", True].add("get")
+        case Replacement():
+            verb = "patch" if action.annotation else "delete"
+            verbs[group_of(action.api_version), action.resource, False] |= {"get", "list", verb}

@@ -14,14 +14,16 @@ from hack.repair_components import FOLDER, rendered
 from rules.api import names
 from rules.api.repair_writes import SetRepairCondition
 from rules.api.requests import request
-from rules.repair.adapter import ADAPTERS, REPAIR_CONDITIONS
+from rules.repair.adapter import ADAPTERS, REPAIR_CONDITIONS, Replacement
 from rules.repair.component import (
     MARK_POLICY,
     actions_of,
     component,
     folder_of,
+    needed,
+    node_keys,
+    to_grant,
 )
-from rules.repair.rights import needed, node_keys, to_grant
 from tests.support.cluster.admission_cel import Write, policies, refusals
 from tests.support.cluster.admission_nodes import REMEDIATOR, node
 from tests.support.cluster.manifest_builds import REPAIR_COMPONENTS, build, one
@@ -121,6 +123,15 @@ def test_a_label_that_asks_needs_its_component_and_the_mark(
     (said,) = refusals(labelled(keys, annotations={}), patched(folder))
     assert "only of a node that carries its mark" in said
     assert refusals(labelled(("example.com/other",), annotations=MARKED), patched(folder))
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_what_is_set_on_objects_of_others_has_an_admission_policy(name: str) -> None:
+    for action in actions_of(ADAPTERS[name]):
+        if isinstance(action, Replacement) and action.annotation:
+            policy = (FOLDER / folder_of(name) / "admission.yaml").read_text()
+            assert f"['{action.annotation}', '{names.ANNOTATION_REPAIR}']" in policy
+            assert f"resources: [{action.resource}]" in policy
 
 
 def test_of_a_machine_only_the_mark_is_written() -> None:
