@@ -24,13 +24,7 @@ from agent.commands.terminal import add_output, silence
 from agent.sources.whole_log import WholeLog, blocks_of
 from rules.catalog.reason import Severity
 from rules.catalog.signals import driver_branch
-from rules.catalog.xid import (
-    applies_to,
-    nearest_architecture,
-    needed_for,
-    nvidia_buckets,
-    reason_for_kernel_line,
-)
+from rules.catalog.xid import needed_for, nvidia_buckets, reason_for_kernel_line
 from rules.kernel_log.parse import parse, parse_message
 from rules.kernel_log.record import KIND_MEANINGS, KernelLine
 from rules.kernel_log.stamps import stamp_of
@@ -72,11 +66,10 @@ class SeverityGate:
 class TextReader:
     """Turns a raw line into a sentence for people behind its number and time."""
 
-    __slots__ = ("_driver", "_gpu", "_now")
+    __slots__ = ("_driver", "_now")
 
-    def __init__(self, driver: int | None, gpu: str | None, now: float) -> None:
+    def __init__(self, driver: int | None, now: float) -> None:
         self._driver = driver
-        self._gpu = gpu
         self._now = now
 
     def __call__(self, raw: bytes, number: int) -> bytes | None:
@@ -103,8 +96,6 @@ class TextReader:
             yield "written by user space"
         if line.caused_by is not None:
             yield f"caused by Xid {line.caused_by}"
-        if line.xid is not None and self._gpu and applies_to(line.xid, self._gpu) is False:
-            yield f"not expected on {self._gpu}"
 
 
 def decode(source: BinaryIO, sink: BinaryIO, read: Read) -> WholeLog[bytes]:
@@ -136,7 +127,7 @@ def add_parser(subparsers: Any) -> None:
         "decode",
         help="say what the lines of a kernel log mean",
         description="Read a kernel log (dmesg, journal, syslog or /dev/kmsg format, "
-        "journalctl -o json or export, a container's log; also .gz or .xz) and print one "
+        "journalctl -o json, a container's log; also .gz or .xz) and print one "
         "line for each that says something about a GPU, NVSwitch or their links.",
         epilog="Exit status: 0 read, 1 the findings could not be written, 2 found what --fail-on"
         " names, 3 no line understood, 64 wrong use.\nThe kinds of --json:\n"
@@ -147,11 +138,6 @@ def add_parser(subparsers: Any) -> None:
     add_output(parser, "one object per line")
     parser.add_argument(
         "--driver", metavar="V", help="driver version or branch (580), default: a current one"
-    )
-    parser.add_argument(
-        "--gpu",
-        metavar="ARCH",
-        help="GPU model (a100, h100, b200, ...): notes Xids it does not have",
     )
     parser.add_argument(
         "--fail-on",
@@ -169,13 +155,9 @@ def run(arguments: argparse.Namespace) -> int:
         return _usage(
             f"--driver {arguments.driver!r} is no driver version; give one like 580.82.07"
         )
-    gpu = nearest_architecture(arguments.gpu) if arguments.gpu is not None else None
-    if arguments.gpu is not None and gpu is None:
-        return _usage(f"--gpu {arguments.gpu!r} is not known; give a model like h100 or a100")
-
     now = time.time()
     as_json = arguments.output == "json"
-    read: Read = json_reader(branch, now) if as_json else TextReader(branch, gpu, now)
+    read: Read = json_reader(branch, now) if as_json else TextReader(branch, now)
     gate: SeverityGate | None = None
     if arguments.fail_on is not None:
         read = gate = SeverityGate(read, Severity(arguments.fail_on.capitalize()), branch)

@@ -35,10 +35,8 @@ from rules.catalog.xid import (
     RECOVERY_ACTION_XID,
     REPEATING_XIDS,
     XidRow,
-    applies_to,
     catalog,
     catalog_version,
-    nearest_architecture,
     reason_for_xid,
 )
 
@@ -82,7 +80,6 @@ def add_parser(subparsers: Any) -> None:
         "subject", metavar="WHAT", nargs="+",
         help="79 as in 'Xid (PCI:...): 79', sxid 20009, or a reason such as RowRemapFailure",
     )  # fmt: skip
-    parser.add_argument("--gpu", metavar="ARCH", help="GPU model, e.g. h100")
     parser.add_argument(
         "--driver", metavar="V", help="driver version or branch (580), default: a current one"
     )
@@ -97,13 +94,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _usage(
             f"--driver {arguments.driver!r} is no driver version; give one like 580.82.07"
         )
-    gpu = nearest_architecture(arguments.gpu) if arguments.gpu is not None else None
-    if arguments.gpu is not None and gpu is None:
-        return _usage(f"--gpu {arguments.gpu!r} is not known; give a model like h100 or a100")
     number = _XID.fullmatch(asked) or _XID_REASON.fullmatch(asked)
     sxid = _SXID.fullmatch(asked)
     if number is not None:
-        lines = explanation(int(number[1]), gpu, branch, arguments.gpu or "")
+        lines = explanation(int(number[1]), branch)
     elif sxid is not None:
         lines = explained_sxid(int(sxid[1]))
     else:
@@ -114,12 +108,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if print_out("\n".join(lines) + "\n", PROGRAM) else EXIT_FAILED
 
 
-def explanation(
-    xid: int, gpu: str | None = None, branch: int | None = None, product: str = ""
-) -> list[str]:
-    """Return the lines of the explanation; `gpu` is a column of the catalog, `product` the GPU
-    that was asked about.
-    """
+def explanation(xid: int, branch: int | None = None) -> list[str]:
+    """Return the lines of the explanation, on a driver of `branch` (None: a current one)."""
     row = catalog().get(xid)
     reason = reason_for_xid(xid, driver=branch)
     if row is None:
@@ -151,17 +141,6 @@ def explanation(
         lines.append(_entry("Driver", answer))
     lines.append(_entry("NVIDIA", _buckets(row)))
     lines += [_entry(name, peer_sentence(row, key)) for key, name in PEERS]
-    if gpu is not None:
-        known = applies_to(xid, gpu)
-        words = {
-            True: "it can occur",
-            False: "it cannot occur (a line that says so is believed all the same)",
-        }
-        said = "nothing published" if known is None else words[known]
-        nearest = (
-            f", by the column {gpu}, the nearest one published" if product not in {"", gpu} else ""
-        )
-        lines.append(_entry(f"On {product or gpu}", f"{said}{nearest}."))
     return lines
 
 

@@ -23,7 +23,6 @@ from rules.judge.observation import KernelRead
 from rules.kernel_log.containers import (
     LONGEST_ENTRY,
     UNWRAP,
-    ExportEntries,
     LogContainer,
     container_of,
     understood,
@@ -67,17 +66,15 @@ class WholeLog(Generic[T]):
         first = next(texts, b"")
         container = container_of(first)
         scanner = self._scanner(container)
-        entries = ExportEntries() if container is LogContainer.EXPORT else None
-        found = scanner.feed(entries.feed(first) if entries else first)
+        found = scanner.feed(first)
         some = bool(found)
         yield found
         for text in texts:
-            found = scanner.feed(entries.feed(text) if entries else text)
+            found = scanner.feed(text)
             some = some or bool(found)
             yield found
-        found = scanner.feed(entries.finish()) if entries else []
         self.lines = scanner.lines
-        found += scanner.finish()
+        found = scanner.finish()
         known = some or bool(found) or _is_a_log(first[:SAMPLE], container)
         self.understood = known or not first.strip()
         yield found

@@ -7,7 +7,6 @@ number that the catalog does not know reports and never acts.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
@@ -69,7 +68,6 @@ class XidRow(ReasonRow, frozen=True, kw_only=True):
     says: str
     mnemonic: str
     used: bool
-    architectures: tuple[str, ...]
     immediate: str
     investigatory: str
     linked_from: int | None
@@ -161,7 +159,7 @@ def reason_for_xid(
     registers and the word of an NVLink Xid's line, `recovery_to` the new action of a 154,
     `asks` the recovery action that the line's own flags come to: they decide, not the number.
     `contained` says that a 63 and a 94 came with a 48, `remap_failed` that the GPU's row
-    remap failure flag is set. The architecture does not matter: a catalog's NO hides no line.
+    remap failure flag is set.
     """
     reason = _row_reason(xid)
     if xid == RECOVERY_ACTION_XID and recovery_to is not None:
@@ -231,44 +229,6 @@ def nvidia_buckets(xid: int, words: tuple[int, ...] = ()) -> tuple[str, str] | N
         return rule.immediate, rule.investigatory
     row = catalog().get(xid)
     return (row.immediate, row.investigatory) if row is not None else None
-
-
-_NEAREST: Final = (
-    ("a100", ("v100", "t4", "turing", "volta", "ampere", "a100", "a800", "a10", "a30", "a40")),
-    ("a100", ("a2", "a16", "rtx a6000")),
-    (
-        "h100",
-        ("ada", "l4", "l40", "l40s", "l20", "hopper", "h100", "h200", "h800", "h20", "gh200"),
-    ),
-    ("b100", ("blackwell", "b100", "b200", "b300", "rtx pro 6000")),
-    ("gb200", ("gb200", "gb300")),
-)
-"""The catalog knows four parts; every other takes the column of the nearest generation."""
-
-
-def nearest_architecture(model: str) -> str | None:
-    """Return the catalog's column for a GPU model or generation; None for an unknown name."""
-    words = re.split(r"[\s_-]+", model.strip().lower())
-    named = " ".join(
-        word for word in words if word not in {"nvidia", "geforce", "quadro", "tesla"}
-    )
-    known = [(len(one), one, column) for column, models in _NEAREST for one in models]
-    # A product as NVML or a label spells it holds more than the model: `NVIDIA-H100-80GB-HBM3`.
-    for _, one, column in sorted(known, reverse=True):
-        if f" {one} " in f" {named} ":
-            return column
-    return None
-
-
-def applies_to(xid: int, architecture: str) -> bool | None:
-    """Whether the catalog knows `xid` on a column's part; None where it says nothing.
-
-    For people only: a NO must never hide a line.
-    """
-    row = catalog().get(xid)
-    if row is None or (not row.architectures and row.used):
-        return None
-    return architecture in row.architectures
 
 
 REASON_OF_KIND: Final = {

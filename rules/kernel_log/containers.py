@@ -1,4 +1,4 @@
-"""Logs in which kernel lines are wrapped once more: journal JSON and export, container logs.
+"""Logs in which kernel lines are wrapped once more: journal JSON, container logs.
 
 Called by `gpuward-agent decode` and `check --kmsg FILE`. Each unwraps to the line that
 `rules.kernel_log.parse` reads, with its time in front where the container tells it. Any bytes are
@@ -24,7 +24,6 @@ class LogContainer(StrEnum):
 
     PLAIN = "plain"
     JSON = "json"
-    EXPORT = "export"
     CRI = "cri"
 
 
@@ -35,7 +34,6 @@ LONGEST_ENTRY: Final = 64 * 1024
 _CRI: Final = re.compile(
     rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)) std(?:out|err) [FP] "
 )
-_EXPORT_HEAD: Final = re.compile(rb"(?:^|\n)(?:__CURSOR|__REALTIME_TIMESTAMP)=")
 _BARE_LINE: Final = re.compile(rb"[A-Za-z][\w./-]{0,30}(?:\[\d+\])?(?: [\w:.-]{1,40})?: \S")
 """How most kernel messages without any prefix begin: a driver or subsystem, and a device."""
 
@@ -47,8 +45,6 @@ def container_of(head: bytes) -> LogContainer:
         return LogContainer.JSON
     if _CRI.match(line):
         return LogContainer.CRI
-    if _EXPORT_HEAD.search(head[:LONGEST_ENTRY]):
-        return LogContainer.EXPORT
     return LogContainer.PLAIN
 
 
@@ -96,57 +92,10 @@ def unwrapped_cri(line: bytes) -> bytes:
     return b"%s node kernel: %s" % (found[1], inner)
 
 
-class ExportEntries:
-    """Turns `journalctl -o export` into lines: one for each entry. Feed blocks of any size."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-        self._fields: dict[bytes, bytes] = {}
-
-    def feed(self, block: bytes) -> bytes:
-        """The lines of the entries that this block ends."""
-        data, start, lines = self._rest + block, 0, []
-        while (end := data.find(b"\n", start)) >= 0:
-            field = data[start:end]
-            if not field:
-                lines.append(self._ended())
-            elif b"=" in field:
-                name, _, value = field.partition(b"=")
-                self._keep(name, value)
-            else:
-                size = int.from_bytes(data[end + 1 : end + 9], "little")
-                if size > LONGEST_ENTRY:
-                    start = end + 1
-                    continue
-                if len(data) < end + 10 + size:
-                    break
-                self._keep(field, data[end + 9 : end + 9 + size])
-                end += 9 + size
-            start = end + 1
-        self._rest = data[start:][:LONGEST_ENTRY]
-        return b"".join(lines)
-
-    def finish(self) -> bytes:
-        """The line of the last entry, where no empty line follows it."""
-        left = self.feed(b"\n") if self._rest else b""
-        return left + (self._ended() if self._fields else b"")
-
-    def _keep(self, name: bytes, value: bytes) -> None:
-        if name in (b"MESSAGE", b"_TRANSPORT", b"__REALTIME_TIMESTAMP"):
-            self._fields[name] = value[:MAX_LINE]
-
-    def _ended(self) -> bytes:
-        fields, self._fields = self._fields, {}
-        kernel = fields.get(b"_TRANSPORT") == b"kernel"
-        at = fields.get(b"__REALTIME_TIMESTAMP", b"").decode("ascii", "replace")
-        return _line(fields.get(b"MESSAGE", b""), at, kernel=kernel) + b"\n"
-
-
 UNWRAP: Final[dict[LogContainer, Callable[[bytes], bytes]]] = {
     LogContainer.JSON: unwrapped_json,
     LogContainer.CRI: unwrapped_cri,
 }
-"""Those that are read line by line."""
 
 
 def _bytes_of(value: Any) -> bytes | None:

@@ -108,7 +108,7 @@ def test_the_parser_would_refuse_a_wrong_command() -> None:
 def test_the_agents_command_in_the_pages_works(
     number: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert agent_main(["explain", number, "--gpu", "h100"]) == 0
+    assert agent_main(["explain", number]) == 0
     assert number in capsys.readouterr().out
 
 

@@ -25,12 +25,6 @@ def entry(message: object, transport: str = "kernel") -> str:
     )
 
 
-def export(message: str, *, binary: bool = False) -> bytes:
-    body = message.encode()
-    field = b"MESSAGE\n" + len(body).to_bytes(8, "little") + body if binary else b"MESSAGE=" + body
-    return b"__CURSOR=s=1\n__REALTIME_TIMESTAMP=%d\n_TRANSPORT=kernel\n%s\n\n" % (US, field)
-
-
 LOGS = {
     "gzip": gzip.compress(DMESG.encode()),
     "two gzip members": gzip.compress(b"[    1.0] usb 1-1: x\n") + gzip.compress(DMESG.encode()),
@@ -38,9 +32,6 @@ LOGS = {
     "journal json": f"{entry('usb 1-1: x')}\n{entry(LOST)}\n".encode(),
     "journal json, list of bytes": f"{entry('usb')}\n{entry(list(LOST.encode()))}\n".encode(),
     "journal json-seq": f"\x1e{entry('usb')}\n\x1e{entry(LOST)}\n".encode(),
-    "journal export": export("usb 1-1: x") + export(LOST),
-    "journal export, binary": export("usb 1-1: x") + export(LOST, binary=True),
-    "journal export without an end": export(LOST)[:-1],
     "journal short-iso": f"2025-02-23T17:24:18+0100 gpu-17 kernel: {LOST}\n".encode(),
     "CRI": f"2025-02-23T16:24:18.123456789Z stdout F {LOST}\n".encode(),
     "CRI around dmesg": f"2025-02-23T16:24:18.1Z stderr F [  2.5] {LOST}\n".encode(),

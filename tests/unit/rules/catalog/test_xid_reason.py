@@ -17,9 +17,7 @@ from rules.catalog.reason import (
 )
 from rules.catalog.signals import driver_branch
 from rules.catalog.xid import (
-    applies_to,
     catalog,
-    nearest_architecture,
     nvidia_buckets,
     reason_for_kernel_line,
     reason_for_xid,
@@ -189,19 +187,6 @@ def test_records_have_no_reason() -> None:
 )
 def test_driver_branch(text: str | None, branch: int | None) -> None:
     assert driver_branch(text) == branch
-
-
-def test_architectures_take_the_nearest_column_and_hide_nothing() -> None:
-    assert [nearest_architecture(m) for m in ("T4", "a100", "L40S", "NVIDIA H200", "b200",
-                                              "gb300")] == [
-        "a100", "a100", "h100", "h100", "b100", "gb200",
-    ]  # fmt: skip
-    assert nearest_architecture("voodoo") is None
-    assert (applies_to(74, "b100"), applies_to(74, "h100"), applies_to(173, "h100")) == (
-        False,
-        True,
-        None,
-    )
 
 
 def test_nvidias_own_words() -> None:
