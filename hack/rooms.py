@@ -1,8 +1,7 @@
-"""Draw the house from its imports into docs/architecture.md: rooms, arrows, and what goes in and
-out.
+"""Draw the packages and their imports into docs/architecture.md.
 
-`python -m hack.rooms` writes it, `--check` compares. A room is a package; its sentence is the
-first of its `__init__`. Arrows that follow from others (A to C where A to B to C) are left out.
+`python -m hack.rooms` writes it, `--check` compares. The sentence of a package is the first
+of its `__init__`. Arrows that follow from others (A to C where A to B to C) are left out.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def room_of(module: str, path: Path) -> str:
-    """The package that a module stands in; two rooms deep at the most."""
+def package_of(module: str, path: Path) -> str:
+    """The package of a module, at most two levels deep."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     return ".".join(package.split(".")[:2])
 
@@ -50,67 +49,73 @@ def imported(path: Path, known: Mapping[str, Path]) -> Iterable[str]:
 
 
 def arrows(known: Mapping[str, Path]) -> Arrows:
-    """Which room imports which."""
-    rooms = {module: room_of(module, path) for module, path in known.items()}
-    found: dict[str, set[str]] = {room: set() for room in rooms.values()}
+    """Which package imports which."""
+    packages = {module: package_of(module, path) for module, path in known.items()}
+    found: dict[str, set[str]] = {package: set() for package in packages.values()}
     for module, path in known.items():
         for target in imported(path, known):
-            if target in rooms and rooms[target] != rooms[module]:
-                found[rooms[module]].add(rooms[target])
-    return {room: frozenset(targets) for room, targets in found.items()}
+            if target in packages and packages[target] != packages[module]:
+                found[packages[module]].add(packages[target])
+    return {package: frozenset(targets) for package, targets in found.items()}
 
 
 def reduced(graph: Arrows) -> Arrows:
     """The same without arrows that a longer way implies."""
     return {
-        room: frozenset(
+        package: frozenset(
             target
             for target in targets
             if not any(target in reached(graph, other) for other in targets - {target})
         )
-        for room, targets in graph.items()
+        for package, targets in graph.items()
     }
 
 
 def reached(graph: Arrows, start: str) -> frozenset[str]:
-    """Every room that arrows lead to from here."""
+    """Every package that arrows lead to from here."""
     seen: set[str] = set()
     ahead = [*graph.get(start, ())]
     while ahead:
-        if (room := ahead.pop()) not in seen:
-            seen.add(room)
-            ahead += graph.get(room, ())
+        if (package := ahead.pop()) not in seen:
+            seen.add(package)
+            ahead += graph.get(package, ())
     return frozenset(seen)
 
 
 def picture(graph: Arrows) -> str:
-    """Mermaid: one box per room, boxes of a program together."""
+    """Mermaid: one box per package, boxes of a program together."""
     lines = ["```mermaid", "flowchart TD"]
     for program in PROGRAMS:
-        rooms = [room for room in sorted(graph) if room.split(".")[0] == program and "." in room]
+        packages = [
+            package
+            for package in sorted(graph)
+            if package.split(".")[0] == program and "." in package
+        ]
         lines.append(f"  subgraph {program}")
-        lines += [f"    {room.replace('.', '_')}[{room.split('.')[1]}]" for room in rooms]
-        lines.append("  end")
-    for room, targets in sorted(reduced(within_rooms(graph)).items()):
         lines += [
-            f"  {room.replace('.', '_')} --> {target.replace('.', '_')}"
+            f"    {package.replace('.', '_')}[{package.split('.')[1]}]" for package in packages
+        ]
+        lines.append("  end")
+    for package, targets in sorted(reduced(within_programs(graph)).items()):
+        lines += [
+            f"  {package.replace('.', '_')} --> {target.replace('.', '_')}"
             for target in sorted(targets)
         ]
     return "\n".join([*lines, "```"])
 
 
-def within_rooms(graph: Arrows) -> Arrows:
-    """Only rooms: what stands at the top of a program (commands, wiring) points everywhere."""
+def within_programs(graph: Arrows) -> Arrows:
+    """Only packages: what stands at the top of a program (commands, wiring) points everywhere."""
     return {
-        room: frozenset(target for target in targets if "." in target)
-        for room, targets in graph.items()
-        if "." in room
+        package: frozenset(target for target in targets if "." in target)
+        for package, targets in graph.items()
+        if "." in package
     }
 
 
 def table(known: Mapping[str, Path]) -> str:
-    """Each room and its sentence."""
-    lines = ["| room | what comes in, what goes out |", "|---|---|"]
+    """Each package and its sentence."""
+    lines = ["| package | purpose |", "|---|---|"]
     for module, path in sorted(known.items()):
         if path.name == "__init__.py" and module.count(".") >= 1:
             said = " ".join((ast.get_docstring(ast.parse(path.read_text())) or "").split())
@@ -132,7 +137,7 @@ def main() -> int:
     """Write or compare; 1 when the page differs."""
     known = modules()
     drawn = filled(PAGE.read_text(encoding="utf-8"), "picture", picture(arrows(known)))
-    return write_or_check("hack.rooms", {PAGE: filled(drawn, "rooms", table(known))})
+    return write_or_check("hack.rooms", {PAGE: filled(drawn, "packages", table(known))})
 
 
 if __name__ == "__main__":

@@ -1,3 +1,1 @@
-"""Commands that a person or a Job runs: check this machine, decode a kernel log, explain an Xid,
-reset GPUs, restart the node.
-"""
+"""Commands of operators and Jobs: check, decode, explain, reset GPUs, restart the node."""

@@ -1,3 +1,1 @@
-"""The running agent: facts in through one inbox, one loop that judges, verdicts out to publishing
-and metrics.
-"""
+"""The running agent: one queue of facts, one loop that judges, then publishing and metrics."""

@@ -1,3 +1,1 @@
-"""Calls to the API server: access, pace, caches, leadership; every harmful one through the
-gateway.
-"""
+"""Calls to the API server: credentials, rate limits, caches, leadership, and the write gateway."""

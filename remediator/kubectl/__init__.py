@@ -1,1 +1,1 @@
-"""`kubectl gpuward`: the SRE's hands. Runs by itself too, as `kubectl-gpuward`."""
+"""`kubectl gpuward`: the commands for operators. Also runs as `kubectl-gpuward`."""

@@ -1,3 +1,1 @@
-"""API objects come in; what a person is shown goes out as plain values, for the page and the
-command.
-"""
+"""Explain API objects as plain values, once for the page and the command."""

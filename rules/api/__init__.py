@@ -1,3 +1,1 @@
-"""JSON of the API server comes in and typed views of it go out; what we write is built here too,
-each object once.
-"""
+"""Read Kubernetes objects into typed views, and build the bodies of our writes."""

@@ -1,3 +1,1 @@
-"""A number or name comes in (Xid, SXid, signal, reason); its row goes out: class, severity, level,
-action, threshold.
-"""
+"""Look up an Xid, SXid, signal or reason: class, severity, level, action, threshold."""

@@ -1,3 +1,1 @@
-"""The pods and budgets of one node come in; who is evicted next, who stays and what is in the way
-go out.
-"""
+"""Decide which pods of a node are evicted next, which stay, and what blocks the rest."""

@@ -1,1 +1,1 @@
-"""All nodes come in; who may start, who may drain and what holds the others back go out."""
+"""Decide which nodes may be quarantined, drained or repaired now, over the whole fleet."""

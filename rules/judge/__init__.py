@@ -1,3 +1,1 @@
-"""Facts about one node come in one by one; incidents go out, and what the node publishes of them:
-health status, messages, labels, conditions, the health object.
-"""
+"""Turn facts about one node into incidents, its health status, and the objects it publishes."""

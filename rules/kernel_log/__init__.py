@@ -1,1 +1,1 @@
-"""A raw line of the kernel log comes in; a typed record of what the driver reported goes out."""
+"""Parse a kernel log line into a typed record of what the driver reported."""

@@ -1,3 +1,1 @@
-"""The operator's file comes in; a checked policy with every default filled in goes out, or errors
-with their paths.
-"""
+"""Read and check the operator's policy; fill in defaults, or list errors with their paths."""

@@ -1,1 +1,1 @@
-"""What was tried and what is seen come in; the next step, its request and its proof go out."""
+"""Choose the next repair step, describe its request, and verify that it happened."""

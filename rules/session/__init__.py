@@ -1,3 +1,1 @@
-"""One node's case comes in (objects, now); the next writes and the one sentence about it go
-out.
-"""
+"""Decide the next writes for one node: the state machine of a quarantine session."""

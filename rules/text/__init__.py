@@ -1,3 +1,1 @@
-"""Text and JSON that others wrote come in; bounded, harmless values go out, or a doubt in
-words.
-"""
+"""Read text and JSON that others wrote into bounded, harmless values."""

@@ -1,3 +1,1 @@
-"""One module per kind of fact: each takes the judge's state and one fact, and raises, renews or
-closes incidents.
-"""
+"""Judge one kind of fact per module: open, renew or close incidents."""

@@ -1,1 +1,1 @@
-"""A drained node's case comes in; the repair step to ask for, to wait for or to end goes out."""
+"""Repair a drained node: request a step, follow it, and end it."""

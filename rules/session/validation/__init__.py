@@ -1,1 +1,1 @@
-"""A node whose causes closed comes in; its test under load, the wait and its release go out."""
+"""Validate a repaired node: test under load, the wait for `healthyFor`, release."""
