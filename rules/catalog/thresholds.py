@@ -65,16 +65,9 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
         override = self.reasons.get(reason.reason)
         if override is None:
             return reason
-        return Reason(
-            reason=reason.reason,
-            klass=reason.klass,
-            severity=override.severity or reason.severity,
-            level=override.level or reason.level,
-            action=override.action or reason.action,
-            closes_on=reason.closes_on,
-            needs=reason.needs,
-            source="rules file",
-        )
+        columns = msgspec.structs.asdict(override).items()
+        changes = {name: value for name, value in columns if value is not None}
+        return msgspec.structs.replace(reason, **changes, source="rules file")
 
 
 class RulesError(ValueError):

@@ -131,7 +131,7 @@ def _bucket_reason(bucket: str) -> Reason:
     return _row_reason(example)
 
 
-def _like(reason: Reason, other: Reason) -> Reason:
+def like(reason: Reason, other: Reason) -> Reason:
     """Return `reason` with the severity, level, action and end of `other`."""
     return replace(
         reason,
@@ -167,16 +167,16 @@ def reason_for_xid(
     if asks is not None:
         return _as_asked(reason, asks, driver)
     if words and (rule := nvlink5_rule(xid, words)) is not None:
-        return _like(reason, _bucket_reason(rule.immediate))
+        return like(reason, _bucket_reason(rule.immediate))
     if xid in _NVLINK5 and words and line_fatal is False:
-        return _like(reason, _bucket_reason("IGNORE"))
+        return like(reason, _bucket_reason("IGNORE"))
     if xid == NVLINK_XID and words:
         verdict = nvlink4_verdict(words)
         if verdict.severity is Severity.INFO:
-            return replace(_like(reason, _bucket_reason("IGNORE")), action=verdict.action)
+            return replace(like(reason, _bucket_reason("IGNORE")), action=verdict.action)
         return replace(reason, severity=verdict.severity, action=verdict.action)
     if xid == 48 and contained:
-        return _like(reason, _row_reason(94))
+        return like(reason, _row_reason(94))
     if xid in (63, 64) and remap_failed:
         return replace(
             reason,
@@ -195,9 +195,9 @@ def _as_asked(reason: Reason, asks: int, driver: int | None) -> Reason:
     restart.
     """
     if asks == 0:
-        row = _like(reason, _row_reason(CONTAINED_XID))
+        row = like(reason, _row_reason(CONTAINED_XID))
     else:
-        row = _like(reason, reason_for_recovery_action(asks, driver))
+        row = like(reason, reason_for_recovery_action(asks, driver))
     return replace(
         row, klass=ReasonClass.DECISIVE if asks else ReasonClass.NEEDS_CONTEXT, needs=""
     )

@@ -29,10 +29,9 @@ from rules.catalog.reason import (
 from rules.catalog.reasons import NO_ACTION, RECOVERY_REASONS, reason_for_recovery_action
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Thresholds
-from rules.catalog.xid import ANSWERED_XIDS, GPU_LOST_XID, NVLINK_XIDS, catalog, reason_for_xid
+from rules.catalog.xid import ANSWERED_XIDS, NVLINK_XIDS, catalog, like, reason_for_xid
 from rules.judge.incident import Incident, IncidentPhase, Member, Scope
 
-REASON_LOST: Final = "GPULost"
 DOUBLE_BIT_XID: Final = 48
 CONTAINED: Final = frozenset({DOUBLE_BIT_XID, 63, 94})
 """A double-bit error whose row was remapped and whose damage was contained to one program."""
@@ -104,7 +103,7 @@ def judged_row(
         row = thresholds.apply(no_need(lead.row))
     elif answer is not None and answer != NO_ACTION:
         row = _answered(lead.xid, asked, answer, around)
-    if any(is_lost(member) for member in members):
+    if any(member.lost for member in members):
         floor = Action.RESTART_NODE
         if any(member.xid == SECURITY_FAULT_XID for member in members):
             floor = Action.POWER_CYCLE
@@ -189,20 +188,12 @@ def _of_many(incident: Incident, row: Reason) -> Reason:
     """
     xids = frozenset(incident.xids)
     if row.severity is not Severity.INFO and not xids.isdisjoint(FABRIC_XIDS):
-        row = replace(
-            row,
-            level=max(row.level, Level.CORDON),
-        )
+        row = replace(row, level=max(row.level, Level.CORDON))
     if row.severity is Severity.DEGRADED and not xids.isdisjoint(NVLINK_XIDS):
         row = replace(row, closes_on=_LINKS_BACK)
     if row.severity is not Severity.INFO and row.closes_on.kind is ClosesKind.SILENCE:
         row = replace(row, closes_on=ON_RESET)
     return row
-
-
-def is_lost(member: Member) -> bool:
-    """Whether this member says that the GPU is gone from the bus."""
-    return member.xid == GPU_LOST_XID or member.row.reason == REASON_LOST
 
 
 def _waits(incident: Incident) -> bool:
@@ -250,13 +241,7 @@ def _answered(xid: int | None, row: Reason, answer: int, around: Surroundings) -
     linked = entry is not None and entry.linked(around.branch)
     if not linked and strength(said) <= strength(row):
         return row
-    return replace(
-        row,
-        severity=said.severity,
-        level=said.level,
-        action=said.action,
-        closes_on=said.closes_on,
-    )
+    return like(row, said)
 
 
 def _at_least(floor: Action, row: Reason, asked: Reason) -> Reason:

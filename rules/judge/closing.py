@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from rules.catalog.reason import ClosesKind, Severity
 from rules.catalog.signals import Signal
-from rules.judge.burst import is_lost, judged_row, unconfirmed
+from rules.judge.burst import judged_row, unconfirmed
 from rules.judge.incident import (
     NOBODY,
     Incident,
@@ -81,7 +81,7 @@ def mark_reset(
         others = tuple(known for known in incident.resets if known[0] != key)
         return replace(incident, resets=(*others, (key, on.now))[-MAX_GPUS:])
 
-    return on.then(replace(on.state, gpus=gpus, incidents=tuple(map(mark, on.state.incidents))))
+    return on.replace(gpus=gpus, incidents=tuple(map(mark, on.state.incidents)))
 
 
 def without_looks(view: GpuView) -> Checks:
@@ -122,7 +122,7 @@ def close_what_ended(on: Judging) -> Judging:
         for key, view in on.state.gpus.items()
         if view.enumerated or not any(incident.concerns(view.who) for incident in left)
     }
-    return on.then(replace(on.state, incidents=incidents, gpus=gpus))
+    return on.replace(incidents=incidents, gpus=gpus)
 
 
 def _aged(on: Judging, incident: Incident) -> Incident:
@@ -173,7 +173,7 @@ def _confronted(on: Judging, incident: Incident) -> Incident:
     if rests(on.state, incident):
         return settle(on, incident)
     # What rested is judged by looks from after the stand-down: in it cards are taken out.
-    rested_until = on.state.stood_down_until if _is_lost(incident) else 0.0
+    rested_until = on.state.stood_down_until if incident.lost else 0.0
     since = max(incident.present_since, rested_until)
     present = present_of(on.state, incident, since=since)
     if present is Present.GOOD and not incident.cut and since < incident.last_seen <= on.now:
@@ -221,18 +221,14 @@ def _blind(on: Judging, incident: Incident) -> bool:
     source = on.state.view_source
     spoken = on.state.source(source) if source else SourceState.ABSENT
     grace_over = on.now >= grace_end(on.state, incident)
-    let_go = spoken is SourceState.RELEASED and not _is_lost(incident)  # else comes back soon
+    let_go = spoken is SourceState.RELEASED and not incident.lost  # else comes back soon
     return grace_over or let_go or spoken in (SourceState.DOWN, SourceState.ABSENT)
 
 
 def grace_end(state: NodeState, incident: Incident) -> float:
     """Until when the present may take to be seen; what rested waits from the stand-down's end."""
-    stood_down_until = state.stood_down_until if _is_lost(incident) else 0.0
+    stood_down_until = state.stood_down_until if incident.lost else 0.0
     return max(state.started_at, incident.present_since, stood_down_until) + START_GRACE_S
-
-
-def _is_lost(incident: Incident) -> bool:
-    return any(map(is_lost, incident.members))
 
 
 def _reset_or_rebooted(on: Judging, incident: Incident) -> Incident:

@@ -24,6 +24,7 @@ from rules.api.health import (
 )
 from rules.catalog.reason import Action, Reason
 from rules.catalog.thresholds import Thresholds
+from rules.catalog.xid import GPU_LOST_XID
 from rules.text.printable import printable
 
 _T = TypeVar("_T")
@@ -38,6 +39,8 @@ read every 15 s. Source: gpuward."""
 MEMORY_ERROR: Final = frozenset({48, 63, 64, 94, 95, 171, 172})
 """What the driver prints about one uncorrectable memory error. Source: NVIDIA GPU memory error
 management."""
+
+REASON_LOST: Final = "GPULost"
 
 MAX_MEMBERS: Final = 16
 MAX_LINKS: Final = 64
@@ -76,16 +79,14 @@ class IncidentPhase(StrEnum):
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One sighting, already read through the catalog.
 
-    `gpu` is a UUID and `pci` a plain address; either may be empty. `sequence` is the kernel
-    record's, None for anything else. `needs_present`: no proof unless the GPU looks sick now.
-    `counts` is False for a second view of the same fault. `asks` is the recovery action that
-    the flags of a kernel line come to, None where it has none.
+    `sequence` is the kernel record's, None for anything else. `needs_present`: no proof unless
+    the GPU looks sick now. `counts` is False for a second view of the same fault. `asks` is the
+    recovery action that the flags of a kernel line come to, None where it has none.
     """
 
     at: float
     row: Reason
-    gpu: str = ""
-    pci: str = ""
+    who: Named = NOBODY
     xid: int | None = None
     source: str = ""
     evidence: str = ""
@@ -102,9 +103,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     asks: int | None = None
 
     @property
-    def who(self) -> Named:
-        """The GPU it is about."""
-        return Named(self.gpu, self.pci)
+    def member(self) -> Member:
+        """What it adds to an incident."""
+        return Member(self.row, self.xid, self.asks)
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -113,6 +114,11 @@ class Member(msgspec.Struct, frozen=True):
     row: Reason
     xid: int | None = None
     asks: int | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether it says that the GPU is gone from the bus."""
+        return self.xid == GPU_LOST_XID or self.row.reason == REASON_LOST
 
 
 class Incident(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,6 +173,11 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
         own = (member.xid for member in self.members if member.xid is not None)
         return tuple(dict.fromkeys((*self.restored_xids, *own)))[:MAX_XIDS]
 
+    @property
+    def lost(self) -> bool:
+        """Whether one of its members says that the GPU is gone from the bus."""
+        return any(member.lost for member in self.members)
+
     def has_reason(self, reason: str) -> bool:
         """Whether a member, or what is published, carries this reason."""
         return self.row.reason == reason or any(m.row.reason == reason for m in self.members)
@@ -184,7 +195,9 @@ def incident_id(finding: Finding, boot_id: str) -> str:
     moment = finding.sequence
     if moment is None:
         moment = round(finding.at * 1e6)
-    text = "\0".join((finding.gpu or finding.pci, finding.row.reason, boot_id, str(moment)))
+    text = "\0".join(
+        (finding.who.uuid or finding.who.pci, finding.row.reason, boot_id, str(moment))
+    )
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
@@ -198,10 +211,10 @@ def opened(finding: Finding, boot_id: str, now: float) -> Incident:
     return Incident(
         id=incident_id(finding, boot_id),
         row=finding.row,
-        members=(Member(finding.row, finding.xid, finding.asks),),
+        members=(finding.member,),
         scope=finding.scope,
-        gpus=(finding.gpu,) if finding.gpu else (),
-        pci=(finding.pci,) if finding.pci else (),
+        gpus=(finding.who.uuid,) if finding.who.uuid else (),
+        pci=(finding.who.pci,) if finding.who.pci else (),
         mig=finding.mig,
         links=finding.links[:MAX_LINKS],
         ports=finding.ports[:MAX_PORTS],
@@ -223,7 +236,7 @@ def joined(incident: Incident, finding: Finding, now: float) -> Incident:
     reset_at = incident.reset_at
     members = incident.members
     if not any(m.xid == finding.xid and m.row == finding.row for m in members):
-        members = (*members, Member(finding.row, finding.xid, finding.asks))[:MAX_MEMBERS]
+        members = (*members, finding.member)[:MAX_MEMBERS]
     evidence = incident.evidence
     if finding.evidence and len(evidence) < MAX_EVIDENCE:
         line = clipped(finding.evidence)
@@ -231,8 +244,8 @@ def joined(incident: Incident, finding: Finding, now: float) -> Incident:
     return replace(
         incident,
         members=members,
-        gpus=incident.gpus or ((finding.gpu,) if finding.gpu else ()),
-        pci=incident.pci or ((finding.pci,) if finding.pci else ()),
+        gpus=incident.gpus or ((finding.who.uuid,) if finding.who.uuid else ()),
+        pci=incident.pci or ((finding.who.pci,) if finding.who.pci else ()),
         mig=incident.mig or finding.mig,
         links=_union(incident.links, finding.links, MAX_LINKS),
         ports=_union(incident.ports, finding.ports, MAX_PORTS),
@@ -248,7 +261,7 @@ def joined(incident: Incident, finding: Finding, now: float) -> Incident:
         resets=tuple(
             (key, at)
             for key, at in incident.resets
-            if not (again and key in {finding.gpu, finding.pci} and at <= finding.at)
+            if not (again and key in finding.who and at <= finding.at)
         ),
         # What waits for the present is not judged bad by being seen again.
         held_at=now

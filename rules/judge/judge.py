@@ -212,14 +212,14 @@ def _take(on: Judging, seen: facts.Observation) -> Judging:
         case facts.KernelGap():
             if seen.boot_id:
                 on = on.then(_read_up_to(on.state, seen.boot_id, seen.sequence))
-            return on.then(replace(on.state, records_lost_at=on.now))
+            return on.replace(records_lost_at=on.now)
         case facts.SourceChanged():
             return change_source(on, seen)
         case facts.Inventory():
             return count_gpus(take_inventory(on, seen))
         case facts.TopologySeen():
             known = None if _built_anew(on.state, seen) else on.state.topology
-            return on.then(replace(on.state, topology=better(seen, known)))
+            return on.replace(topology=better(seen, known))
         case facts.Readings():
             return _readings(on, seen)
         case facts.GpuEvent():

@@ -53,15 +53,6 @@ class Gauge(msgspec.Struct, frozen=True):
         """Whether the last reading was bad."""
         return self.bad[-1:] == (True,)
 
-    def measure(self, value: float, threshold: Threshold) -> Gauge:
-        """Take one measured value: bad at or above `value`, good at or below `clear`.
-
-        Where both are the same number, good means below it.
-        """
-        bad = value >= threshold.value
-        good = value <= threshold.clear if threshold.clear != threshold.value else not bad
-        return self.step(bad=bad, good=good, threshold=threshold)
-
 
 class Latch(msgspec.Struct, frozen=True):
     """A flag or counter that only grows: one confirming re-read, then it stands.

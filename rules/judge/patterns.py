@@ -19,7 +19,7 @@ from rules.catalog.reason import Action, ClosesKind, Severity, strength
 from rules.catalog.reasons import REASONS
 from rules.catalog.thresholds import Thresholds
 from rules.catalog.xid import REPEATING_XIDS
-from rules.judge.burst import FABRIC_XIDS, is_lost, stronger_action
+from rules.judge.burst import FABRIC_XIDS, stronger_action
 from rules.judge.closing import NOT_CONFIRMED
 from rules.judge.expected_gpus import gpu_addresses
 from rules.judge.facts.presence import MISMATCH
@@ -129,9 +129,7 @@ def _merged(on: Judging, together: Sequence[Incident]) -> Judging:
     )
     home = settle(on, home)
     ended = {other.id: closed(other, on.now, COMMON) for other in others}
-    return on.then(
-        replace(on.state, incidents=replace_all(on.state.incidents, {**ended, home.id: home}))
-    )
+    return on.replace(incidents=replace_all(on.state.incidents, {**ended, home.id: home}))
 
 
 _CLOSED: Final = "closed "
@@ -170,7 +168,7 @@ def _next_rung(before: NodeState, on: Judging) -> Judging:
         for incident in on.state.incidents
     ]
     same = all(new is old for new, old in zip(changed, on.state.incidents, strict=True))
-    return on if same else on.then(replace(on.state, incidents=tuple(changed)))
+    return on if same else on.replace(incidents=tuple(changed))
 
 
 def _floored(on: Judging, incident: Incident) -> Incident:
@@ -208,7 +206,7 @@ def _endings(before: NodeState, on: Judging) -> Judging:
         else:
             on, ended = _ended(on, old, incident)
             kept.append(ended)
-    return on.then(replace(on.state, incidents=tuple(kept)))
+    return on.replace(incidents=tuple(kept))
 
 
 def _ended(on: Judging, old: Incident, incident: Incident) -> tuple[Judging, Incident]:
@@ -219,7 +217,7 @@ def _ended(on: Judging, old: Incident, incident: Incident) -> tuple[Judging, Inc
     held_at = old.held_at
     unconfirmed = by in (NOT_CONFIRMED, BEFORE_START)
     lately = on.now - incident.last_seen <= on.thresholds["FlapWindow"].value
-    lost = unconfirmed and lately and any(map(is_lost, incident.members))
+    lost = unconfirmed and lately and incident.lost
     if by != ClosesKind.STATE and not lost and not (held_at and unconfirmed):
         return on, incident
     if held_at is not None:
@@ -260,8 +258,7 @@ def _contained_often(before: NodeState, on: Judging) -> Judging:
         finding = Finding(
             at=on.now,
             row=REASONS[CONTAINED_OFTEN],
-            gpu=who.uuid,
-            pci=who.pci,
+            who=who,
             source=SourceName.KERNEL_LOG,
             evidence=f"{what}: {count(seen, 'time')} within {hours} h",
             counts=False,

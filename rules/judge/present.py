@@ -21,7 +21,7 @@ from rules.judge.expected_gpus import (
 from rules.judge.facts.checks import LINK_STATES, LINKS_UP
 from rules.judge.incident import Incident
 from rules.judge.observation import SourceState, Value
-from rules.judge.state import GpuView, NodeState, find_gpu
+from rules.judge.state import GpuView, NodeState, find_gpu, functions_at
 from rules.judge.topology import Interconnect, interconnect, links_rest
 from rules.text.pci_address import plain_address
 
@@ -91,7 +91,7 @@ def gpu_now(state: NodeState, view: GpuView, since: float) -> Present:
         return Present.BAD if view.enumerated else _not_here(state, view.pci)
     source = state.view_source
     if source is None:
-        seen = state.pci_at > since and _is_on_bus(state, view.pci)
+        seen = state.pci_at > since and functions_at(state, view.pci)
         return Present.GOOD if seen else Present.UNSEEN
     if state.source(source) is not SourceState.UP:
         return Present.UNSEEN
@@ -188,7 +188,7 @@ def _unknown_gpu(state: NodeState, incident: Incident, since: float) -> Present:
     if view is None:
         if not addresses or state.pci_at <= since:
             return Present.UNSEEN
-        if any(_is_on_bus(state, address) for address in addresses):
+        if any(functions_at(state, address) for address in addresses):
             return Present.GOOD
         return Present.LEFT if none_missing(state) else Present.UNSEEN
     if state.source(view) is SourceState.UP and state.inventory_at > since:
@@ -199,12 +199,8 @@ def _unknown_gpu(state: NodeState, incident: Incident, since: float) -> Present:
 
 def _not_here(state: NodeState, address: str) -> Present:
     """Judge a GPU that is gone from the bus: one that is listed and reads all ones is dead."""
-    left = not _is_on_bus(state, address) and none_missing(state)
+    left = not functions_at(state, address) and none_missing(state)
     return Present.LEFT if left else Present.BAD
-
-
-def _is_on_bus(state: NodeState, address: str) -> bool:
-    return any(plain_address(function.address) == address for function in state.functions)
 
 
 def _given_away(state: NodeState, address: str, since: float) -> bool:
@@ -216,7 +212,5 @@ def gone_from_pci(state: NodeState, address: str, since: float) -> bool:
     """Whether a look at the bus after `since` missed what it once showed, or read all ones."""
     if not address or state.pci_at <= since:
         return False
-    for function in state.functions:
-        if plain_address(function.address) == address:
-            return function.config_space_ok is False
-    return address in state.bridges
+    here = functions_at(state, address)
+    return here[0].config_space_ok is False if here else address in state.bridges

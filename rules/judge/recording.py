@@ -20,7 +20,6 @@ from rules.judge.burst import (
     SECURITY_FAULT_XID,
     Surroundings,
     asks_driver,
-    is_lost,
     row_for_action,
     settled,
 )
@@ -31,7 +30,6 @@ from rules.judge.incident import (
     Finding,
     Incident,
     IncidentPhase,
-    Member,
     Named,
     Scope,
     capped,
@@ -51,7 +49,6 @@ from rules.judge.state import (
     NodeState,
     find_gpu,
     identify,
-    replace_incident,
 )
 from rules.judge.topology import Interconnect, interconnect
 from rules.text.pci_address import plain_address
@@ -91,7 +88,7 @@ def about_gpus_below(
     below = gpus_below(state, bridge)
     if len(below) > 1 and not each:
         return (replace(finding, scope=Scope.NODE),)
-    return tuple(replace(finding, gpu="", pci=gpu, scope=Scope.GPU) for gpu in below)
+    return tuple(replace(finding, who=Named(pci=gpu), scope=Scope.GPU) for gpu in below)
 
 
 def _same_loss(state: NodeState, finding: Finding) -> Incident | None:
@@ -100,7 +97,7 @@ def _same_loss(state: NodeState, finding: Finding) -> Incident | None:
 
     What needs the present to agree never joins what is already judged.
     """
-    lost = is_lost(Member(finding.row, finding.xid))
+    lost = finding.member.lost
     if not lost and finding.row.reason != CONTAINMENT and finding.xid != SECURITY_FAULT_XID:
         return None
     who, waits = finding.who, finding.lookback or finding.needs_present
@@ -110,7 +107,7 @@ def _same_loss(state: NodeState, finding: Finding) -> Incident | None:
         if waits and incident.phase is not IncidentPhase.PRESENT:
             continue
         cut_off = incident.has_reason(CONTAINMENT) or SECURITY_FAULT_XID in incident.xids
-        if cut_off if lost else any(map(is_lost, incident.members)):
+        if cut_off if lost else incident.lost:
             return incident
     return None
 
@@ -149,9 +146,8 @@ def record(on: Judging, finding: Finding) -> Judging:
     A sighting from before the agent's start waits for the present to agree; if it would only be
     a record, it is one at once, closed.
     """
-    who = identify(on.state, finding.gpu, finding.pci)
-    finding = replace(finding, gpu=who.uuid, pci=who.pci)
-    if on.state.standing_down and is_lost(Member(finding.row, finding.xid)):
+    finding = replace(finding, who=identify(on.state, *finding.who))
+    if on.state.standing_down and finding.member.lost:
         finding = replace(finding, needs_present=True)  # judged when the GPUs are back
     if finding.lookback and finding.sequence is None and _is_known(on.state, finding):
         return on
@@ -165,7 +161,7 @@ def record(on: Judging, finding: Finding) -> Judging:
         waits = finding.lookback or finding.needs_present or rests(on.state, home)
         if home.phase is IncidentPhase.PRESENT and not waits:
             merged = replace(merged, phase=IncidentPhase.CONTEXT, opened_at=on.now)
-        return on.then(replace_incident(on.state, settle(on, merged)))
+        return on.with_incident(settle(on, merged))
     fresh = opened(finding, on.state.node.boot_id or on.state.cursor_boot, on.now)
     if any(known.id == fresh.id for known in on.state.incidents):
         return on
@@ -176,7 +172,7 @@ def record(on: Judging, finding: Finding) -> Judging:
     if finding.lookback and finding.row.severity is Severity.INFO:
         fresh = closed(fresh, finding.at, BEFORE_START)
     kept, gone = capped((*on.state.incidents, fresh))
-    return on.then(replace(on.state, incidents=kept, dropped=on.state.dropped + gone))
+    return on.replace(incidents=kept, dropped=on.state.dropped + gone)
 
 
 def _not_repaired(state: NodeState, finding: Finding) -> Iterable[Incident]:
@@ -204,7 +200,7 @@ def _tallied(on: Judging, finding: Finding) -> Judging:
 
 def rests(state: NodeState, incident: Incident) -> bool:
     """Whether this waits for the end of a stand-down: nothing is judged lost meanwhile."""
-    return state.standing_down and any(map(is_lost, incident.members))
+    return state.standing_down and incident.lost
 
 
 def take_answer(
@@ -231,12 +227,10 @@ def take_answer(
         row = row_for_action(value, around)
         old = _own(on.state, who)
         if old is not None and old.row.reason != row.reason:
-            on = on.then(replace_incident(on.state, closed(old, finding.at, SUPERSEDED)))
-        return record(on, replace(finding, row=row, gpu=who.uuid, pci=who.pci))
+            on = on.with_incident(closed(old, finding.at, SUPERSEDED))
+        return record(on, replace(finding, row=row, who=who))
     if asked.answer == value:
-        return on.then(
-            replace_incident(on.state, replace(asked, last_seen=max(asked.last_seen, finding.at)))
-        )
+        return on.with_incident(replace(asked, last_seen=max(asked.last_seen, finding.at)))
     if asked.answer is not None and len(asked.gpus) > 1:
         lighter = strength(row_for_action(value, around)) < strength(
             row_for_action(asked.answer, around)
@@ -251,7 +245,7 @@ def take_answer(
     )
     if asked.phase is IncidentPhase.PRESENT and not finding.lookback:
         answered = replace(answered, phase=IncidentPhase.CONTEXT, opened_at=on.now)
-    return on.then(replace_incident(on.state, settle(on, answered)))
+    return on.with_incident(settle(on, answered))
 
 
 def note_no_need(on: Judging, who: Named) -> Judging:
@@ -274,7 +268,7 @@ def note_no_need(on: Judging, who: Named) -> Judging:
         if read.unasked >= _NONE_READ:
             read = with_conclusion(replace(read, answer=NO_ACTION), NO_NEED)
             read = settle(on, read)
-        on = on.then(replace_incident(on.state, read))
+        on = on.with_incident(read)
     return on
 
 
@@ -338,10 +332,7 @@ def _asked(on: Judging, who: Named, finding: Finding) -> Incident | None:
         if incident.active
         and incident.concerns(who)
         and not (finding.lookback and at < incident.first_seen - gap)
-        and (
-            any(xid != RECOVERY_ACTION_XID for xid in incident.xids)
-            or any(is_lost(member) for member in incident.members)
-        )
+        and (any(xid != RECOVERY_ACTION_XID for xid in incident.xids) or incident.lost)
         and (
             abs(at - incident.last_seen) <= gap
             or any(member.row.klass in _GRAVE for member in incident.members)
@@ -365,7 +356,7 @@ def close_where(on: Judging, wanted: Callable[[Incident], bool], by: str) -> Jud
         closed(incident, on.now, by) if incident.active and wanted(incident) else incident
         for incident in on.state.incidents
     )
-    return on.then(replace(on.state, incidents=incidents))
+    return on.replace(incidents=incidents)
 
 
 def close_for(
@@ -384,4 +375,4 @@ def close_for(
 
     incidents = tuple(map(leave, on.state.incidents))
     same = all(new is old for new, old in zip(incidents, on.state.incidents, strict=True))
-    return on if same else on.then(replace(on.state, incidents=incidents))
+    return on if same else on.replace(incidents=incidents)

@@ -25,13 +25,13 @@ from rules.catalog.xid import (
     reason_for_line,
     reason_for_xid,
 )
-from rules.judge.burst import REASON_LOST, being_judged
+from rules.judge.burst import being_judged
 from rules.judge.closing import mark_reboot
 from rules.judge.expected_gpus import learned_from
 from rules.judge.facts.dcgm import FROZEN
 from rules.judge.facts.presence import MISMATCH
 from rules.judge.facts.sources import RESET_REQUIRED
-from rules.judge.incident import NOBODY, Incident, IncidentPhase, Member, Named, Scope
+from rules.judge.incident import NOBODY, REASON_LOST, Incident, IncidentPhase, Member, Named, Scope
 from rules.judge.memory import Gauge, Latch
 from rules.judge.observation import GpuSeen, Service, SourceName, SourceState, TopologySeen
 from rules.judge.state import (

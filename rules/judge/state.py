@@ -8,7 +8,7 @@ the node rebuild it, so nothing of it is kept on the host.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Struct, structs
@@ -278,6 +278,11 @@ def find_gpu(state: NodeState, gpu: str, pci: str = "") -> GpuView | None:
     return max(matches, key=lambda view: (view.enumerated, view.answered_at), default=None)
 
 
+def functions_at(state: NodeState, address: str) -> tuple[PciFunction, ...]:
+    """What the PCI bus shows at a plain address."""
+    return tuple(each for each in state.functions if plain_address(each.address) == address)
+
+
 def just_told(at: float, now: float) -> bool:
     """Whether the driver's hint of that time is fresh enough to confirm what is read now."""
     return bool(at) and abs(now - at) <= _TOLD_S
@@ -295,12 +300,6 @@ def identify(state: NodeState, gpu: str, pci: str) -> Named:
     return Named(gpu or state.address_uuids.get(address, ""), address)
 
 
-def replace_incident(state: NodeState, changed: Incident) -> NodeState:
-    """Put a changed incident in the place of the one with its id."""
-    incidents = tuple(changed if i.id == changed.id else i for i in state.incidents)
-    return structs.replace(state, incidents=incidents)
-
-
 class Judging(msgspec.Struct, frozen=True):
     """The state so far, the time of judgement (wall seconds) and the numbers it rests on."""
 
@@ -311,6 +310,15 @@ class Judging(msgspec.Struct, frozen=True):
     def then(self, state: NodeState) -> Judging:
         """The same with a changed state."""
         return Judging(state, self.now, self.thresholds)
+
+    def replace(self, **changes: Any) -> Judging:
+        """The same with these fields of the state changed."""
+        return self.then(structs.replace(self.state, **changes))
+
+    def with_incident(self, changed: Incident) -> Judging:
+        """The same with a changed incident in the place of the one with its id."""
+        incidents = (changed if i.id == changed.id else i for i in self.state.incidents)
+        return self.replace(incidents=tuple(incidents))
 
     def with_gpu(self, view: GpuView) -> Judging:
         """The same look with another view of one GPU."""
@@ -344,7 +352,7 @@ class Judging(msgspec.Struct, frozen=True):
             apart_s=apart_s,
             family=family,
         )
-        return self if ledger is known else self.then(structs.replace(self.state, ledger=ledger))
+        return self if ledger is known else self.replace(ledger=ledger)
 
     def times(self, names: tuple[str, ...], what: str, window: str) -> int:
         """How often the ledger has it within `window`, under any of the names of one GPU.
@@ -358,5 +366,5 @@ class Judging(msgspec.Struct, frozen=True):
         """The same with what a check remembers, of a GPU or of the node."""
         if view is None:
             checks = {**self.state.checks, reason: memory}
-            return self.then(structs.replace(self.state, checks=checks))
+            return self.replace(checks=checks)
         return self.with_gpu(structs.replace(view, checks={**view.checks, reason: memory}))

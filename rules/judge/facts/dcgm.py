@@ -48,7 +48,7 @@ def judge_page(on: Judging, seen: facts.DcgmSeen) -> Judging:
     if _is_blank(seen):
         return _say(on, seen, facts.SourceState.DOWN, BLANK)
     changed_at = _changed_at(on.state, seen, on.now)
-    on = on.then(structs.replace(on.state, dcgm_page=seen, dcgm_changed_at=changed_at))
+    on = on.replace(dcgm_page=seen, dcgm_changed_at=changed_at)
     if on.now - changed_at >= on.thresholds["FrozenPage"].value:
         return _say(on, seen, facts.SourceState.DOWN, FROZEN)
     nvml_sees = on.state.source(facts.SourceName.NVML) is facts.SourceState.UP
@@ -58,9 +58,7 @@ def judge_page(on: Judging, seen: facts.DcgmSeen) -> Judging:
     on = _judge_xids(on, seen)
     if nvml_sees or on.state.source(facts.SourceName.NVML) is not facts.SourceState.ABSENT:
         return on
-    on = on.then(
-        structs.replace(on.state, driver=seen.driver or on.state.driver, inventory_at=on.now)
-    )
+    on = on.replace(driver=seen.driver or on.state.driver, inventory_at=on.now)
     on = on.then(_enumerate(on.state, seen))
     for uuid, values in list(seen.gpus.items())[:64]:
         view = find_gpu(on.state, uuid)
@@ -141,7 +139,7 @@ def _judge_xids(on: Judging, seen: facts.DcgmSeen) -> Judging:
         (uuid, None): seen.xids.get(uuid, 0) for uuid in list(seen.gpus)[:_MAX_GPUS]
     }
     last.update(list(seen.instance_xids.items())[:_MAX_INSTANCES])
-    on = on.then(structs.replace(on.state, dcgm_xids=last))
+    on = on.replace(dcgm_xids=last)
     if _nvml_tells(on) or log_is_complete(on):
         return on
     for (uuid, instance), xid in last.items():
@@ -153,8 +151,7 @@ def _judge_xids(on: Judging, seen: facts.DcgmSeen) -> Judging:
         finding = Finding(
             at=seen.at,
             row=reason_for_xid(xid, driver=on.state.branch),
-            gpu=who.uuid,
-            pci=who.pci,
+            who=who,
             xid=xid,
             source=facts.SourceName.DCGM,
             evidence=f"dcgm-exporter: last Xid changed from {was} to {xid}",

@@ -57,7 +57,7 @@ def judge_ports(on: Judging, seen: HostSeen) -> Judging:
         port.name: _stepped(on.state.ports.get(port.name, PortView()), port, on.now, known=known)
         for port in seen.ports[:_MAX_PORTS]
     }
-    on = on.then(replace(on.state, ports=ports))
+    on = on.replace(ports=ports)
     since = {name: view.down_since for name, view in ports.items() if view.down_since is not None}
     if ports and not since:
         return close_where(on, lambda i: i.row.reason == PORT_DOWN, ClosesKind.STATE)
@@ -163,7 +163,7 @@ def judge_services(on: Judging, seen: HostSeen) -> Judging:
     """Take one poll, unless the driver is coming, going, or out of sight."""
     check = _FABRIC_MANAGER
     on = close_where(on, lambda i: i.rebooted and i.row.reason == check.reason, ClosesKind.REBOOT)
-    on = on.then(replace(on.state, services=_services(on.state, seen)))
+    on = on.replace(services=_services(on.state, seen))
     if not _settled(on):
         return on
     look = check.measure(Host(on.state, seen), check.limit(on.thresholds))

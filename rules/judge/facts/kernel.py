@@ -43,8 +43,8 @@ from rules.judge.state import (
     Judging,
     NodeState,
     find_gpu,
+    functions_at,
     identify,
-    replace_incident,
     with_gpu,
 )
 from rules.kernel_log.record import KernelLine, LineKind
@@ -85,7 +85,7 @@ def judge_line(on: Judging, seen: KernelLineSeen) -> Judging:
     if seen.sequence >= 0:
         if seen.boot_id == on.state.cursor_boot and seen.sequence <= on.state.cursor_seq:
             return on
-        on = on.then(replace(on.state, cursor_boot=seen.boot_id, cursor_seq=seen.sequence))
+        on = on.replace(cursor_boot=seen.boot_id, cursor_seq=seen.sequence)
     line = seen.line
     match line.kind:
         case LineKind.GPU_UUID:
@@ -139,8 +139,7 @@ def _judge_action(on: Judging, seen: KernelLineSeen, value: int) -> Judging:
         xid=line.xid,
         sequence=_sequence(seen),
         lookback=seen.lookback,
-        gpu=who.uuid,
-        pci=who.pci,
+        who=who,
     )
     on = take_answer(on, who, value, finding=finding)
     if value != NO_ACTION:
@@ -215,8 +214,7 @@ def _finding(state: NodeState, seen: KernelLineSeen, row: Reason) -> Finding:
     return Finding(
         at=seen.at,
         row=row,
-        gpu=who.uuid,
-        pci=who.pci,
+        who=who,
         source=SourceName.KERNEL_LOG,
         evidence=line.text,
         sequence=_sequence(seen),
@@ -252,10 +250,8 @@ def _is_gpu(state: NodeState, pci: str) -> bool:
         return False
     address = plain_address(pci)
     return find_gpu(state, "", address) is not None or any(
-        plain_address(function.address) == address
-        and function.vendor == NVIDIA_VENDOR
-        and function.device_class in GPU_CLASSES
-        for function in state.functions
+        function.vendor == NVIDIA_VENDOR and function.device_class in GPU_CLASSES
+        for function in functions_at(state, address)
     )
 
 
@@ -281,12 +277,12 @@ def count_repeat(on: Judging, line: KernelLine, who: Named, at: float) -> Judgin
             places = tuple(dict.fromkeys((*burst.places, *place)))[:_MAX_PLACES]
             last_at = max(burst.last_at, at)
             kept[position] = replace(burst, places=places, last_at=last_at)
-            return on.then(replace(on.state, bursts=tuple(kept)))
+            return on.replace(bursts=tuple(kept))
     due_at = on.now + on.thresholds["ContextDelay"].value
     begun = Burst(
         xid=xid, gpu=who.uuid, pci=who.pci, first_at=at, last_at=at, places=place, due_at=due_at
     )
-    return on.then(replace(on.state, bursts=(*kept, begun)[-MAX_BURSTS:]))
+    return on.replace(bursts=(*kept, begun)[-MAX_BURSTS:])
 
 
 def judge_repeats(on: Judging) -> Judging:
@@ -301,7 +297,7 @@ def judge_repeats(on: Judging) -> Judging:
     if not due:
         return on
     bursts = tuple(replace(b, due_at=None) if b in due else b for b in on.state.bursts)
-    on = on.then(replace(on.state, bursts=bursts))
+    on = on.replace(bursts=bursts)
     for burst in due:
         if what := _place_of(burst):
             who, family = Named(burst.gpu, burst.pci), f"Xid {burst.xid}"
@@ -357,8 +353,7 @@ def _raise_repeated(on: Judging, burst: Burst, evidence: str) -> Judging:
     finding = Finding(
         at=burst.last_at,
         row=row,
-        gpu=burst.gpu,
-        pci=burst.pci,
+        who=Named(burst.gpu, burst.pci),
         xid=burst.xid,
         source=SourceName.KERNEL_LOG,
         counts=False,
@@ -368,5 +363,5 @@ def _raise_repeated(on: Judging, burst: Burst, evidence: str) -> Judging:
     for incident in on.state.incidents:
         was = before.get(incident.id)
         if was is not incident and (was is None or was.row.severity is Severity.INFO):
-            on = on.then(replace_incident(on.state, with_conclusion(incident, evidence)))
+            on = on.with_incident(with_conclusion(incident, evidence))
     return on

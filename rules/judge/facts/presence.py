@@ -17,7 +17,6 @@ from rules.api.health import ExpectedGpus
 from rules.catalog.reason import ON_RESET, ClosesKind
 from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
-from rules.judge.burst import REASON_LOST, is_lost
 from rules.judge.expected_gpus import (
     ANNOTATION,
     CONFIG,
@@ -26,8 +25,8 @@ from rules.judge.expected_gpus import (
     hardware_key,
     learn,
 )
-from rules.judge.facts.standing import record_standing
-from rules.judge.incident import Finding, Incident, Named, Scope
+from rules.judge.facts.standing import above, record_standing
+from rules.judge.incident import REASON_LOST, Finding, Incident, Named, Scope
 from rules.judge.memory import Gauge
 from rules.judge.observation import GpuSeen, Inventory, PciSeen, SourceName, SourceState
 from rules.judge.recording import CONTAINMENT, SUPERSEDED, close_for, close_where, learn_bridges
@@ -37,6 +36,7 @@ from rules.judge.state import (
     Judging,
     NodeState,
     find_gpu,
+    functions_at,
     just_told,
 )
 from rules.text.pci_address import plain_address
@@ -55,22 +55,19 @@ def take_inventory(on: Judging, seen: Inventory) -> Judging:
     """Take what the driver enumerates; another driver or UUID starts every baseline afresh."""
     if seen.driver != on.state.driver and on.state.driver:
         gpus = {key: replace(view, counters={}) for key, view in on.state.gpus.items()}
-        on = on.then(replace(on.state, gpus=gpus))
-    on = on.then(
-        replace(
-            on.state,
-            driver=seen.driver or on.state.driver,
-            virtualization=seen.virtualization,
-            excluded=seen.excluded[:MAX_GPUS],
-            inventory_at=on.now,
-        )
+        on = on.replace(gpus=gpus)
+    on = on.replace(
+        driver=seen.driver or on.state.driver,
+        virtualization=seen.virtualization,
+        excluded=seen.excluded[:MAX_GPUS],
+        inventory_at=on.now,
     )
     named = {gpu.uuid for gpu in seen.gpus if gpu.uuid}
     gpus = {
         key: replace(view, enumerated=view.seen.uuid in named)
         for key, view in on.state.gpus.items()
     }
-    on = on.then(replace(on.state, gpus=gpus))
+    on = on.replace(gpus=gpus)
     listed = tuple(gpu for gpu in seen.gpus[:MAX_GPUS] if gpu.uuid)
     known = frozenset({*on.state.gpus, *on.state.address_uuids.values()})
     on = _forget_replaced(on, listed, known)
@@ -82,14 +79,14 @@ def take_inventory(on: Judging, seen: Inventory) -> Judging:
 def take_functions(on: Judging, seen: PciSeen) -> Judging:
     """Take one look at the PCI bus: learn the count, and look for what is gone."""
     first = not on.state.pci_at
-    on = on.then(replace(on.state, functions=seen.functions[: 4 * MAX_GPUS], pci_at=on.now))
+    on = on.replace(functions=seen.functions[: 4 * MAX_GPUS], pci_at=on.now)
     present = gpu_addresses(on.state.functions, on.state.excluded)
     if first and on.state.bridges.keys().isdisjoint(present):
         # What an earlier agent published where GPUs are, it may have had from the driver alone.
-        on = on.then(replace(on.state, bridges={}))
+        on = on.replace(bridges={})
     on = on.then(learn_bridges(on.state, on.state.functions))
     key = hardware_key(on.state.node.product_uuid, on.state.node.instance_type)
-    on = on.then(replace(on.state, learned=learn(on.state.learned, len(present), key)))
+    on = on.replace(learned=learn(on.state.learned, len(present), key))
     if not _may_judge(on.state):
         return on
     for address in sorted({*present, *(view.pci for view in on.state.gpus.values() if view.pci)}):
@@ -124,10 +121,10 @@ def count_gpus(on: Judging) -> Judging:
     missing = expected.count - enumerated - _explained(on.state)
     if expected.source not in (CONFIG, ANNOTATION):
         missing -= len(given_away(on.state.functions, on.state.excluded))
-    old = on.state.missing
-    on = on.then(
-        replace(on.state, missing=old.measure(missing, on.thresholds[MISMATCH]), missing_at=on.now)
-    )
+    old, limit = on.state.missing, on.thresholds[MISMATCH]
+    look = above(limit, missing, "")
+    new = old.step(bad=look.bad, good=look.good, threshold=limit)
+    on = on.replace(missing=new, missing_at=on.now)
     if on.state.missing.raised and missing > 0:
         return _report_missing(on, expected, enumerated)
     if old.raised and not on.state.missing.raised:
@@ -142,7 +139,12 @@ def _explained(state: NodeState) -> int:
     its own incident, also one that a boot brought back neither to the driver nor to the bus.
     """
     seen = [v for v in state.gpus.values() if not v.enumerated and _known_lost(state, v)]
-    accused = {uuid for incident in state.incidents if _loses(incident) for uuid in incident.gpus}
+    accused = {
+        uuid
+        for incident in state.incidents
+        if incident.active and incident.lost
+        for uuid in incident.gpus
+    }
     unnamed = sum(not view.seen.uuid for view in seen)
     return len(seen) + max(0, len(accused - state.gpus.keys()) - unnamed)
 
@@ -211,16 +213,13 @@ def _is_out_of_reach(view: GpuView, now: float) -> bool:
 
 def _is_dead(state: NodeState, address: str) -> bool:
     """Whether its configuration space reads all ones."""
-    return any(
-        function.config_space_ok is False and plain_address(function.address) == address
-        for function in state.functions
-    )
+    return any(each.config_space_ok is False for each in functions_at(state, address))
 
 
 def _is_missed(state: NodeState, address: str) -> bool:
     """Whether the bus shows nothing any more where it once showed a GPU."""
-    here = {plain_address(function.address) for function in state.functions}
-    return state.pci_at > 0 and address in state.bridges and address not in here
+    once_there = state.pci_at > 0 and address in state.bridges
+    return once_there and not functions_at(state, address)
 
 
 def _is_removed(on: Judging, view: GpuView) -> bool:
@@ -274,8 +273,7 @@ def _step_lost(
     finding = Finding(
         at=on.now,
         row=row,
-        gpu=view.seen.uuid,
-        pci=view.pci,
+        who=view.who,
         source=SourceName.PCI if missed else SourceName.NVML,
         evidence=evidence,
         counts=False,
@@ -317,11 +315,7 @@ def _answers(view: GpuView, now: float) -> bool:
 
 
 def _known_lost(state: NodeState, view: GpuView) -> bool:
-    return any(_loses(incident) and incident.concerns(view.who) for incident in state.incidents)
-
-
-def _loses(incident: Incident) -> bool:
-    return incident.active and any(is_lost(member) for member in incident.members)
+    return any(i.active and i.lost and i.concerns(view.who) for i in state.incidents)
 
 
 def _enumerate(on: Judging, gpu: GpuSeen) -> Judging:
@@ -349,7 +343,7 @@ def _forget_replaced(on: Judging, gpus: tuple[GpuSeen, ...], known: frozenset[st
         for key, view in on.state.gpus.items()
         if view.pci not in filled or view.seen.uuid in named
     }
-    on = on.then(replace(on.state, gpus=left))
+    on = on.replace(gpus=left)
 
     def has_left(incident: Incident) -> bool:
         if not incident.gpus or not incident.pci or not named.isdisjoint(incident.gpus):

@@ -117,7 +117,7 @@ def _polled_action(
     who = view.who
     evidence = f"{source.value}: recovery action {value}"
     finding = finding_for_action(on.state, value, on.now, source, evidence)
-    finding = replace(finding, gpu=who.uuid, pci=who.pci)
+    finding = replace(finding, who=who)
     on = take_answer(on, who, value, finding=finding)
     return mark_reset(on, who) if value == 0 else on
 

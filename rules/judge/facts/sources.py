@@ -103,15 +103,12 @@ def change_source(on: Judging, seen: facts.SourceChanged) -> Judging:
     if back and old is not None and old.state is not facts.SourceState.UP:
         # The driver may have been restarted meanwhile: links that train anew were not down.
         gpus = {key: replace(v, checks=without_looks(v)) for key, v in on.state.gpus.items()}
-        on = on.then(replace(on.state, gpus=gpus))
+        on = on.replace(gpus=gpus)
     since = old.since if old is not None and old.state is seen.state else on.now
     view = SourceView(state=seen.state, reason=seen.reason, since=since)
-    return on.then(
-        replace(
-            on.state,
-            sources={**on.state.sources, seen.source: view},
-            restored_sources=on.state.restored_sources - {seen.source},
-        )
+    return on.replace(
+        sources={**on.state.sources, seen.source: view},
+        restored_sources=on.state.restored_sources - {seen.source},
     )
 
 
@@ -129,7 +126,7 @@ def settle_driver(on: Judging) -> Judging:
     if view.state is told:
         return on
     settled = SourceView(state=told, reason=DRIVER_ABSENT, since=on.now)
-    return on.then(replace(on.state, sources={**on.state.sources, facts.SourceName.NVML: settled}))
+    return on.replace(sources={**on.state.sources, facts.SourceName.NVML: settled})
 
 
 def expire_restored(on: Judging) -> Judging:
@@ -143,7 +140,7 @@ def expire_restored(on: Judging) -> Judging:
         else view
         for name, view in on.state.sources.items()
     }
-    return on.then(replace(on.state, sources=sources, restored_sources=frozenset()))
+    return on.replace(sources=sources, restored_sources=frozenset())
 
 
 def judge_failed_call(on: Judging, seen: facts.CallFailed) -> Judging:
@@ -171,8 +168,7 @@ def judge_failed_call(on: Judging, seen: facts.CallFailed) -> Judging:
     finding = Finding(
         at=seen.at,
         row=REASONS[reason],
-        gpu=who.uuid,
-        pci=who.pci,
+        who=who,
         source=facts.SourceName.NVML,
         evidence=evidence,
     )
@@ -211,8 +207,7 @@ def judge_event(on: Judging, event: facts.GpuEvent) -> Judging:
     finding = Finding(
         at=event.at,
         row=reason_for_xid(xid, driver=on.state.branch),
-        gpu=who.uuid,
-        pci=who.pci,
+        who=who,
         xid=xid,
         source=facts.SourceName.NVML,
         evidence=f"NVML event: {event.kind.value} {event.data}",
@@ -222,7 +217,7 @@ def judge_event(on: Judging, event: facts.GpuEvent) -> Judging:
     if not log_is_complete(on):
         return record(on, finding)
     unprinted = (*on.state.unprinted, finding)[-_MAX_UNPRINTED:]
-    return on.then(replace(on.state, unprinted=unprinted))
+    return on.replace(unprinted=unprinted)
 
 
 def judge_unprinted(on: Judging) -> Judging:
@@ -234,7 +229,7 @@ def judge_unprinted(on: Judging) -> Judging:
     if not due:
         return on
     left = tuple(f for f in on.state.unprinted if f not in due)
-    on = on.then(replace(on.state, unprinted=left))
+    on = on.replace(unprinted=left)
     for finding in due:
         if not is_reported(on.state, finding):
             on = record(on, finding)
@@ -304,7 +299,7 @@ def take_node(on: Judging, seen: facts.NodeSeen) -> Judging:
         shared_fabric=notes.get(names.ANNOTATION_FABRIC_MODE, "") == names.FABRIC_SHARED,
         repaired=notes.get(names.ANNOTATION_REPAIRED, "")[:256],
     )
-    on = on.then(replace(on.state, node=node))
+    on = on.replace(node=node)
     asked = wants_release(seen.labels, notes)
     if not asked:
         ends_now = (
@@ -312,12 +307,12 @@ def take_node(on: Judging, seen: facts.NodeSeen) -> Judging:
         )
         return on.then(replace(ends_now, stand_down=None))
     if on.state.stand_down is not None:
-        return on.then(replace(on.state, stand_down=replace(on.state.stand_down, reason=asked)))
+        return on.replace(stand_down=replace(on.state.stand_down, reason=asked))
     released = on.state.sources.get(facts.SourceName.NVML)
     since = on.now
     if released is not None and released.state is facts.SourceState.RELEASED and released.since:
         since = min(on.now, released.since)
-    return on.then(replace(on.state, stand_down=StandDown(reason=asked, since=since)))
+    return on.replace(stand_down=StandDown(reason=asked, since=since))
 
 
 def wants_release(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
@@ -341,12 +336,10 @@ def expire_stand_down(on: Judging) -> Judging:
     if stand_down is None or stand_down.expired:
         return on
     if on.now < stand_down.since:  # the clock went back: count from here
-        return on.then(replace(on.state, stand_down=replace(stand_down, since=on.now)))
+        return on.replace(stand_down=replace(stand_down, since=on.now))
     if on.now < stand_down.since + LONGEST_STAND_DOWN_S:
         return on
-    return on.then(
-        replace(on.state, stand_down=replace(stand_down, expired=True), stood_down_until=on.now)
-    )
+    return on.replace(stand_down=replace(stand_down, expired=True), stood_down_until=on.now)
 
 
 def take_host(on: Judging, seen: facts.HostSeen) -> Judging:
@@ -357,7 +350,7 @@ def take_host(on: Judging, seen: facts.HostSeen) -> Judging:
         product_uuid=seen.product_uuid or on.state.node.product_uuid,
         cpu_numa_nodes=seen.cpu_numa_nodes or on.state.node.cpu_numa_nodes,
     )
-    on = on.then(replace(on.state, node=node))
+    on = on.replace(node=node)
     on = judge_ports(on, seen)
     on = end_hung_tasks(on)
     return judge_services(on, seen)

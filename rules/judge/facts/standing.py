@@ -19,7 +19,7 @@ from rules.catalog.reason import ClosesKind, Reason, Severity
 from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import FLAG, Threshold, Thresholds
-from rules.judge.incident import Finding, Scope
+from rules.judge.incident import NOBODY, Finding, Scope
 from rules.judge.memory import Gauge, Latch, Memory
 from rules.judge.observation import SourceName, Value
 from rules.judge.recording import SUPERSEDED, close_for, close_where, record
@@ -164,8 +164,7 @@ def judge_check(
     finding = Finding(
         at=on.now,
         row=row,
-        gpu=view.seen.uuid if view else "",
-        pci=view.pci if view else "",
+        who=view.who if view else NOBODY,
         source=source,
         evidence=prefix + look.evidence,
         counts=check.counts,

@@ -162,6 +162,21 @@ class World:
         body = text or "pid=77, name=python, some text"
         return self.kernel(f"NVRM: Xid (PCI:{pci(gpu)}): {number}, {body}", **how)  # type: ignore[arg-type]
 
+    def lines(self, script: str) -> World:
+        """Play lines about GPU 0: `48` is an Xid, `->4` the driver's new recovery action, `+2`
+        lets two seconds pass.
+        """
+        asked = 0
+        for word in script.split():
+            if word.startswith("+"):
+                self.advance(float(word))
+            elif word.startswith("->"):
+                self.action_line(int(word[2:]), before=asked)
+                asked = int(word[2:])
+            else:
+                self.xid(int(word))
+        return self
+
     def action_line(self, value: int, gpu: int = 0, before: int = 0) -> None:
         text = (
             f"GPU recovery action changed from {before:#x} (None) to {value:#x} (GPU Reset "

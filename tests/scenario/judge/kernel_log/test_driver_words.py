@@ -184,15 +184,6 @@ def test_unavailable_for_a_moment_is_no_fault(world: World) -> None:
     assert not world.incidents
 
 
-def test_a_corrupt_inforom_is_flashed_before_the_board_is_replaced(
-    world: World,
-) -> None:
-    for _ in range(2):
-        world.readings(0, inforom_valid=0)
-        world.advance(15)
-    assert world.says() == "Degraded Report UpdateFirmware"
-
-
 LOST_LINE = "NVRM: GPU 0000:10:00.0: GPU has fallen off the bus."
 
 
@@ -224,16 +215,6 @@ def test_a_security_fault_beside_a_lost_gpu_asks_for_a_power_cycle(
     assert "power the node off and on" in world.verdict().message
     world.restart_agent()
     assert world.says() == "Fatal Drain PowerCycle"
-
-
-@pytest.mark.parametrize("xid", [109, 155])
-def test_an_xid_that_the_driver_answers_waits_for_the_answer(xid: int) -> None:
-    world = World().start()
-    world.xid(xid)
-    world.advance(29)
-    assert world.says() == "Info Report None"
-    world.action_line(4)
-    assert world.says() == "Degraded Cordon ResetGPU"
 
 
 @pytest.mark.parametrize("xid", [109, 155])
@@ -270,30 +251,6 @@ def test_a_restart_during_the_wait_changes_nothing(world: World) -> None:
     world.start()
     world.advance(31, polling=True)
     assert world.says() == "Degraded Report Investigate"
-
-
-@pytest.mark.parametrize("driver", ["550.90.07", "560.35.03"])
-def test_a_driver_that_answers_nothing_is_not_waited_for(driver: str) -> None:
-    world = World(driver=driver).start()
-    world.xid(109)
-    assert world.says() == "Fatal Drain ResetGPU"
-
-
-@pytest.mark.parametrize("xid", [46, 62, 119, 120, 140])
-def test_the_decisive_ones_stay_decisive(world: World, xid: int) -> None:
-    world.xid(xid)
-    assert world.says() == "Fatal Drain ResetGPU"
-    world.advance(60, polling=True)
-    assert world.says() == "Fatal Drain ResetGPU"
-
-
-def test_a_109_beside_a_double_bit_error_waits_no_longer_than_that(
-    world: World,
-) -> None:
-    world.xid(109)
-    world.xid(48)
-    world.advance(11)
-    assert world.says() == "Fatal Drain ResetGPU"
 
 
 def test_ten_minutes_lost_are_fatal_whatever_config_space_says(world: World) -> None:

@@ -19,131 +19,94 @@ def world() -> World:
     return World().start()
 
 
-@pytest.mark.parametrize("xid", [46, 62, 64, 79, 95, 110, 119, 120, 136, 140, 143, 158])
-def test_a_decisive_xid_acts_at_once(world: World, xid: int) -> None:
-    world.xid(xid)
-    assert world.verdict().health is Health.UNHEALTHY
-    assert world.says().startswith("Fatal Drain")
+APP, RESET, REBOOT = "Info Report RestartApp", "Fatal Drain ResetGPU", "Fatal Drain RestartNode"
+NOTHING, RESET_WHEN_EMPTY = "Info Report None", "Degraded Cordon ResetGPU"
 
 
-def test_79_names_the_gpu_and_counts_it_out(world: World) -> None:
-    world.xid(79, gpu=3)
-    assert world.says() == "Fatal Drain RestartNode"
-    judged = world.verdict()
-    assert judged.reason == "Xid79GPUFallenOffBus"
-    assert judged.message.startswith("GPU 3 (0000:13:00) reported Xid79GPUFallenOffBus")
-    assert (judged.gpus_healthy, judged.gpus_expected) == (7, 8)
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        # a decisive number acts at once, whatever comes after it
+        *(
+            (xid, RESET)
+            for xid in ["46", "62", "64", "95", "110", "119", "120", "136", "140", "143", "158"]
+        ),
+        ("119 +60", RESET),
+        ("79", REBOOT),
+        ("95 +86400", RESET),
+        # a program's fault, a number that nobody knows
+        *((f"{xid} +5", NOTHING) for xid in (9, 43, 45, 113, 999, 65_000)),
+        *((xid, APP) for xid in ["31", "68", "69"]),
+        # one memory error, by all of its lines
+        ("48", NOTHING),
+        ("48 +9.9", NOTHING),
+        ("48 +10.1", RESET),
+        ("48 63 94 +10", APP),
+        ("48 +4 63 94 +20", APP),
+        ("48 63 94 95", RESET),
+        ("171 +11", "Degraded Report ResetGPU"),
+        ("171 94 +11", APP),
+        ("171 48 +11", RESET),
+        ("48 63 171 94 +11", APP),
+        # the driver's answer: replaces, raises, or is waited for
+        ("109", NOTHING),
+        ("109 +29", NOTHING),
+        ("109 +31", RESET),
+        ("109 ->4", RESET_WHEN_EMPTY),
+        ("109 ->4 ->2", REBOOT),
+        ("155 +29", NOTHING),
+        ("155 +29 ->4", RESET_WHEN_EMPTY),
+        ("109 48 +11", RESET),
+        ("119 ->1", RESET),
+        ("119 ->2", REBOOT),
+        ("119 ->4", RESET),
+        ("999 ->1", RESET),
+    ],
+)
+def test_what_lines_about_one_gpu_come_to(script: str, expected: str) -> None:
+    assert World().start().lines(script).says() == expected
 
 
-def test_31_from_a_program_is_a_record_that_silence_closes(world: World) -> None:
-    world.xid(31)
-    assert world.says() == "Info Report RestartApp"
-    assert world.verdict().health is Health.HEALTHY
-    world.advance(179)
-    assert world.active
-    world.advance(2)
-    assert not world.active
-    assert world.incidents[0].closed_by == "Silence"
-
-
-@pytest.mark.parametrize("xid", [43, 45, 68, 69])
-def test_software_xids_stay_records(world: World, xid: int) -> None:
-    world.xid(xid)
-    assert world.only().row.severity == "Info"
-
-
-def test_silence_never_closes_a_fatal_incident(world: World) -> None:
-    world.xid(95)
-    world.advance(86_400)
-    assert world.says() == "Fatal Drain ResetGPU"
-
-
-def test_48_alone_is_judged_after_ten_seconds(world: World) -> None:
-    world.xid(48)
-    assert world.says() == "Info Report None"
-    world.advance(9.9)
-    assert world.only().row.severity == "Info"
-    world.advance(0.2)
-    assert world.says() == "Fatal Drain ResetGPU"
-
-
-def test_48_63_94_is_contained_and_does_not_drain(world: World) -> None:
-    for xid in (48, 63, 94):
-        world.xid(xid)
-        world.advance(0.012)
-    world.advance(10)
-    incident = world.only()
-    assert incident.xids == (48, 63, 94)
-    assert incident.row.level == "Report"
-    assert incident.row.action == "RestartApp"
-    assert world.verdict().health is Health.HEALTHY
-
-
-def test_48_63_95_is_not_contained(world: World) -> None:
-    for xid in (48, 63, 94, 95):
-        world.xid(xid)
-    assert world.says() == "Fatal Drain ResetGPU"
-
-
-def test_79_then_154_to_reset_stays_restart_node(world: World) -> None:
-    world.xid(79)
-    world.advance(0.4)
-    world.action_line(1)
-    assert world.says() == "Fatal Drain RestartNode"
-    assert world.only().answer == 1
+@pytest.mark.parametrize("driver", ["550.90.07", "560.35.03"])
+def test_109_before_r570_acts_at_once(driver: str) -> None:
+    assert World(driver=driver).start().lines("109").says() == RESET
 
 
 @pytest.mark.parametrize("answer", range(9))
 @pytest.mark.parametrize("driver", ["550.1", "580.1", "595.1", "615.1"])
 def test_no_answer_of_the_driver_makes_a_lost_gpu_less_than_lost(answer: int, driver: str) -> None:
-    world = World(driver=driver).start()
-    world.xid(79)
-    world.action_line(answer)
-    world.advance(5)
-    assert world.says() == "Fatal Drain RestartNode"
+    world = World(driver=driver).start().lines(f"79 +0.4 ->{answer} +5")
+    assert world.says() == REBOOT
+    assert world.only().answer == (answer or None)
 
 
-def test_109_is_replaced_by_the_drivers_answer_down_and_up(world: World) -> None:
-    world.xid(109)
-    assert world.says() == "Info Report None"
-    world.action_line(4)
-    assert world.says() == "Degraded Cordon ResetGPU"
-    world.action_line(2, before=4)
-    assert world.says() == "Fatal Drain RestartNode"
+def test_79_names_the_gpu_and_counts_it_out(world: World) -> None:
+    world.xid(79, gpu=3)
+    judged = world.verdict()
+    assert (judged.health, judged.reason) == (Health.UNHEALTHY, "Xid79GPUFallenOffBus")
+    assert judged.message.startswith("GPU 3 (0000:13:00) reported Xid79GPUFallenOffBus")
+    assert (judged.gpus_healthy, judged.gpus_expected) == (7, 8)
 
 
-def test_109_without_an_answer_is_what_the_catalog_says(world: World) -> None:
-    world.xid(109)
-    world.advance(29)
-    assert world.says() == "Info Report None"
+def test_a_programs_fault_is_a_record_that_silence_closes(world: World) -> None:
+    world.lines("31 +179")
+    assert world.verdict().health is Health.HEALTHY
+    assert world.active
     world.advance(2)
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert [i.closed_by for i in world.incidents] == ["Silence"]
 
 
-def test_109_before_r570_acts_at_once() -> None:
-    world = World(driver="550.90.07").start()
-    world.xid(109)
-    assert world.says() == "Fatal Drain ResetGPU"
+def test_a_contained_error_is_one_incident_of_its_lines(world: World) -> None:
+    world.lines("48 +0.012 63 +4 94 +10")
+    assert world.only().xids == (48, 63, 94)
+    assert world.verdict().health is Health.HEALTHY
+    assert not [change for change in world.changes if change.kind == "Raised"]
 
 
-@pytest.mark.parametrize(
-    ("answer", "expected"), [(1, "ResetGPU"), (2, "RestartNode"), (4, "ResetGPU")]
-)
-def test_119_takes_the_stronger_of_the_two(world: World, answer: int, expected: str) -> None:
-    world.xid(119)
-    world.action_line(answer)
-    assert world.says() == f"Fatal Drain {expected}"
-
-
-@pytest.mark.parametrize(
-    ("hexadecimal", "label"),
-    [("0x2", "OS Reboot"), ("0x2", "Node Reboot Required"), ("0x2", "GPU Reset Required")],
-)
-def test_154_is_read_by_its_hexadecimal_never_by_its_label(
-    world: World, hexadecimal: str, label: str
-) -> None:
-    world.xid(154, 0, f"GPU recovery action changed from 0x0 (None) to {hexadecimal} ({label})")
-    assert world.says() == "Fatal Drain RestartNode"
+@pytest.mark.parametrize("label", ["OS Reboot", "Node Reboot Required", "GPU Reset Required"])
+def test_154_is_read_by_its_hexadecimal_never_by_its_label(world: World, label: str) -> None:
+    world.xid(154, 0, f"GPU recovery action changed from 0x0 (None) to 0x2 ({label})")
+    assert world.says() == REBOOT
 
 
 def test_149_45_154_share_one_incident(world: World) -> None:
@@ -181,19 +144,6 @@ def test_a_program_that_fails_all_day_does_not_swallow_a_lost_gpu(world: World) 
     world.xid(79)
     fatal = [incident for incident in world.active if incident.row.severity == "Fatal"]
     assert [incident.first_seen for incident in fatal] == [world.now]
-
-
-@pytest.mark.parametrize("xid", [9, 113, 999, 65_000])
-def test_an_unknown_xid_never_cordons(world: World, xid: int) -> None:
-    world.xid(xid)
-    world.advance(5)
-    assert world.says() == "Info Report None"
-
-
-def test_an_unknown_xid_is_raised_by_the_drivers_answer(world: World) -> None:
-    world.xid(999)
-    world.action_line(1)
-    assert world.says() == "Fatal Drain ResetGPU"
 
 
 def test_63_alone_is_a_record_with_a_reset_pending(world: World) -> None:
@@ -264,16 +214,6 @@ def test_two_kinds_of_event_about_one_error_count_once(world: World) -> None:
     world.event(EventKind.DOUBLE_BIT_ECC, 0)
     world.advance(3)
     assert world.only().count == 1
-
-
-def test_a_contained_error_whose_lines_come_slowly_is_one_contained_error(world: World) -> None:
-    world.xid(48)
-    world.advance(4)
-    world.xid(63)
-    world.xid(94)
-    world.advance(20)
-    assert world.says() == "Info Report RestartApp"
-    assert not [change for change in world.changes if change.kind == "Raised"]
 
 
 def test_an_xid_of_a_mig_instance_counts_for_the_whole_gpu(world: World) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from rules.catalog.reason import Level, Severity
-from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import DEFAULT_RULES, parse_rules
 from rules.judge.health_status import Health
@@ -365,24 +364,6 @@ def test_a_channel_marked_for_repair_asks_for_a_reboot(world: World) -> None:
     assert not world.active
 
 
-@pytest.mark.parametrize(
-    ("xids", "expected"),
-    [
-        ((171,), "Degraded Report ResetGPU"),
-        ((171, 94), "Info Report RestartApp"),
-        ((171, 48), "Fatal Drain ResetGPU"),
-        ((48, 63, 171, 94), "Info Report RestartApp"),
-    ],
-)
-def test_a_171_counts_alone_and_explains_others(
-    world: World, xids: tuple[int, ...], expected: str
-) -> None:
-    for xid in xids:
-        world.xid(xid)
-    world.advance(11)
-    assert world.says() == expected
-
-
 @pytest.mark.parametrize(("pages", "degraded"), [(14, False), (15, True)])
 def test_retired_pages_count_from_fifteen_on(world: World, pages: int, *, degraded: bool) -> None:
     world.will_read(0, retired_pages_double_bit=pages)
@@ -397,10 +378,6 @@ def test_common_causes_stay_bounded() -> None:
             world.xid(46 + round_, gpu)
     assert len(world.state.incidents) <= 64
     assert all(len(i.gpus) <= 64 and len(i.members) <= 16 for i in world.state.incidents)
-
-
-def test_the_levels_stand_in_the_table() -> None:
-    assert {REASONS[r].level for r in ("NVLinkDown", "FabricStateFailed")} == {Level.CORDON}
 
 
 def test_a_quiet_node_costs_the_merge_nothing(world: World) -> None:
