@@ -16,10 +16,10 @@ from typing import Any, Final
 import msgspec
 
 from agent.commands.terminal import add_output, print_out
-from agent.daemon.inbox import Inbox, Item, NvmlSaid
+from agent.daemon.inbox import Inbox, Item
 from agent.daemon.judgement import Composer, Judgement, Pod, Who, load_rules
-from agent.daemon.sources import Senses, SensesError, observation_of
-from agent.nvml import messages
+from agent.daemon.sources import Senses, SensesError
+from agent.nvml.messages import NvmlStatus, SourceReason
 from agent.settings import (
     USAGE_ERROR,
     AgentSettings,
@@ -140,17 +140,9 @@ def _take_until(
         item = inbox.get(left_s)
         if isinstance(item, facts.KernelLineSeen | facts.KernelGap | facts.KernelRead):
             inbox.judged()
-        observation = _observation(item, looking)
-        if observation is not None:
-            looking.saw(observation)
-            judgement.observe(observation)
-
-
-def _observation(item: Item | None, looking: Looking) -> facts.Observation | None:
-    if isinstance(item, NvmlSaid):
-        looking.nvml_said(item)
-        return observation_of(item.message, item.at)
-    return item if isinstance(item, facts.Observation) else None
+        looking.saw(item)
+        if isinstance(item, facts.Observation):
+            judgement.observe(item)
 
 
 class Looking:
@@ -162,9 +154,7 @@ class Looking:
             self._pending.add(facts.SourceName.NVML)
         if settings.dcgm != "off":
             self._pending.add(facts.SourceName.DCGM)
-        self._expected: frozenset[tuple[str, messages.Tier]] | None = None
-        self._read: set[tuple[str, messages.Tier]] = set()
-        self._described = False
+        self._reads_gpus = False
         self._waiting = False
         self._scraped = False
 
@@ -180,16 +170,15 @@ class Looking:
     def expect_again(self) -> None:
         """The bus, NVML and the exporter are asked for everything once more."""
         self._waiting = False
-        self._read.clear()
         self._pending.add(facts.SourceName.PCI)
-        if self._expected:
+        if self._reads_gpus:
             self._pending.add(facts.SourceName.NVML)
         if self._scraped:
             self._pending.add(facts.SourceName.DCGM)
 
-    def saw(self, observation: facts.Observation) -> None:
-        """Take note of one fact."""
-        match observation:
+    def saw(self, item: Item | None) -> None:
+        """Take note of what came in. The child reads every tier before it sends the topology."""
+        match item:
             case facts.KernelRead():
                 self._pending.discard(facts.SourceName.KERNEL_LOG)
             case facts.PciSeen():
@@ -199,44 +188,19 @@ class Looking:
             case facts.DcgmSeen():
                 self._pending.discard(facts.SourceName.DCGM)
                 self._scraped = True
-            case facts.SourceChanged(source=facts.SourceName.NVML | facts.SourceName.HOST):
-                pass  # NVML speaks for itself, and the host is looked at in or out of sight.
+            case facts.Inventory(gpus=()):
+                self._pending.discard(facts.SourceName.NVML)
+            case facts.TopologySeen():
+                self._pending.discard(facts.SourceName.NVML)
+                self._reads_gpus = True
+            case facts.SourceChanged(source=facts.SourceName.HOST):
+                pass  # it is looked at in or out of sight
             case facts.SourceChanged(source=source, state=state) if (
                 state is not facts.SourceState.UP
             ):
                 self._pending.discard(source)
-
-    def nvml_said(self, said: NvmlSaid) -> None:
-        """NVML is seen when each GPU was read in each tier and all are described, or when it
-        cannot be.
-
-        Of a GPU that does not enumerate there is but one thing to be heard.
-        """
-        match said.message:
-            case messages.Hello(gpus=devices):
-                self._described = not devices
-                self._expected = frozenset(
-                    (device.uuid or device.pci, tier)
-                    for device in devices
-                    for tier in (messages.Tier if device.uuid else (messages.Tier.FAST,))
-                )
-            case messages.NvmlReadings(gpu=gpu, pci=pci, tier=tier):
-                self._read.add((gpu or pci, tier))
-            case messages.Fault(gpu=gpu, pci=pci, of_driver=False):
-                self._read.add((gpu or pci, messages.Tier.FAST))
-            case messages.NvmlTopology():
-                self._described = True
-            case messages.NvmlStatus(
-                reason=messages.SourceReason.SIMULATOR_UNUSABLE, message=message
-            ):
+            case NvmlStatus(reason=SourceReason.SIMULATOR_UNUSABLE, message=message):
                 raise SensesError(message)
-            case messages.NvmlStatus(state=state) if state is not facts.SourceState.UP:
-                self._pending.discard(facts.SourceName.NVML)
-                return
-            case _:
-                return
-        if self._described and self._expected is not None and self._read >= self._expected:
-            self._pending.discard(facts.SourceName.NVML)
 
 
 def plain_text(status: HealthStatus, host: str) -> str:

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from agent.nvml.messages import Message as NvmlMessage
+from agent.nvml.messages import Note, NvmlStatus
 from agent.publish.publish import Accepted, Known, Trouble
 from rules.judge.observation import Observation
 
@@ -62,13 +62,6 @@ class Stop(msgspec.Struct, frozen=True):
     sentence: str
 
 
-class NvmlSaid(msgspec.Struct, frozen=True):
-    """A message of the NVML link and when it came (wall)."""
-
-    message: NvmlMessage
-    at: float
-
-
 class Log(msgspec.Struct, frozen=True):
     """A sentence of another thread for the log; `well` when a trouble is over."""
 
@@ -76,4 +69,4 @@ class Log(msgspec.Struct, frozen=True):
     well: bool = False
 
 
-Item = Observation | NvmlSaid | Known | Accepted | Trouble | Log | Stop
+Item = Observation | NvmlStatus | Note | Known | Accepted | Trouble | Log | Stop

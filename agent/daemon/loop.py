@@ -10,13 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from agent.daemon.inbox import Inbox, Item, Log, NvmlSaid, Stop
+from agent.daemon.inbox import Inbox, Item, Log, Stop
 from agent.daemon.judgement import Composer, Judgement
 from agent.daemon.log import Logger
 from agent.daemon.metrics import Latencies, XidCounts
-from agent.daemon.sources import Senses, observation_of
-from agent.nvml.messages import Event as NvmlEvent
-from agent.nvml.messages import EventKind, Note, NvmlStatus, SourceReason
+from agent.daemon.sources import Senses
+from agent.nvml.messages import Note, NvmlStatus, SourceReason
 from agent.publish.plan import Wanted
 from agent.publish.publish import Accepted, Known, Publisher, Trouble
 from agent.settings import USAGE_ERROR
@@ -163,8 +162,13 @@ class JudgingLoop:
                 self._say_trouble(item)
             case Log():
                 (self._log.info if item.well else self._log.warning)(item.sentence)
-            case NvmlSaid():
-                self._take_nvml(item)
+            case Note(text):
+                self._log.info(text, source="nvml")
+            case NvmlStatus():
+                self._take_status(item)
+            case facts.GpuEvent(kind=facts.EventKind.XID):
+                self._senses.read_log_now()
+                self._observe(item)
             case facts.KernelLineSeen():
                 self._take_line(item)
             case facts.KernelGap():
@@ -194,21 +198,12 @@ class JudgingLoop:
             if len(self._lines_at) < 256:
                 self._lines_at.append(seen.at)
 
-    def _take_nvml(self, said: NvmlSaid) -> None:
-        message = said.message
-        if isinstance(message, Note):
-            self._log.info(message.text, source="nvml")
-        elif isinstance(message, NvmlEvent) and message.kind is EventKind.XID:
-            self._senses.read_log_now()
-        elif isinstance(message, NvmlStatus):
-            self._log.info(message.message, source="nvml", state=str(message.state))
-            if message.restart_agent:
-                self._stops.append(Stop(1, message.message))
-            elif message.reason is SourceReason.SIMULATOR_UNUSABLE:
-                self._stops.append(Stop(USAGE_ERROR, message.message))
-        observation = observation_of(message, said.at)
-        if observation is not None:
-            self._observe(observation)
+    def _take_status(self, status: NvmlStatus) -> None:
+        self._log.info(status.message, source="nvml", state=str(status.state))
+        if status.restart_agent:
+            self._stops.append(Stop(1, status.message))
+        elif status.reason is SourceReason.SIMULATOR_UNUSABLE:
+            self._stops.append(Stop(USAGE_ERROR, status.message))
 
     def _observe(self, observation: facts.Observation) -> None:
         source = SOURCE_OF.get(type(observation))

@@ -11,21 +11,17 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from agent.daemon.inbox import Inbox, Item, Log, NvmlSaid
-from agent.nvml import messages
+from agent.daemon.inbox import Inbox, Item, Log
 from agent.nvml.link import NvmlLink
-from agent.nvml.messages import Message as NvmlMessage
+from agent.nvml.messages import Message, NvmlStatus
 from agent.settings import USER_AGENT, AgentSettings
 from agent.sources.dcgm import DcgmScraper
 from agent.sources.kernel_log import DEFAULT_PATH, OFF, SYSLOG, OpenedLog, boot_id, open_kernel_log
 from agent.sources.kernel_record import RecordCounts, Sieve
 from agent.sources.machine import REAL, Machine, MachineSense, UdevError, UdevMonitor, simulated
 from rules.judge import observation as facts
-from rules.judge.observation import Observation, SourceName
 
 if TYPE_CHECKING:
     from agent.sources.whole_log import PastLog
@@ -167,8 +163,11 @@ class Senses:
         else:
             self._inbox.put_when_room(fact, give_up=lambda: self._log_closed)
 
-    def _nvml_said(self, message: NvmlMessage) -> None:
-        self._inbox.put(NvmlSaid(message, time.time()))
+    def _nvml_said(self, message: Message) -> None:
+        if isinstance(message, NvmlStatus):
+            # The fact first: the status may end the agent, and the last verdict has to hold it.
+            self._source(facts.SourceName.NVML, message.state, message.reason)
+        self._inbox.put(message)
 
     def _start_udev(self) -> None:
         if self._settings.udev == "off":
@@ -242,37 +241,3 @@ def _machine(nvml: str) -> Machine:
     except ValueError as error:
         said = " ".join(str(error).split())
         raise SensesError(f"--nvml {nvml} is no node description: {said}") from error
-
-
-_Likeness: TypeAlias = facts.Inventory | facts.TopologySeen | facts.GpuEvent | facts.CallFailed
-
-_FACTS: Final[dict[type[messages.Message], type[_Likeness]]] = {
-    messages.Hello: facts.Inventory,
-    messages.NvmlTopology: facts.TopologySeen,
-    messages.Event: facts.GpuEvent,
-    messages.Fault: facts.CallFailed,
-}
-"""Facts that have the fields of their message."""
-
-
-def observation_of(message: messages.Message, at: float) -> Observation | None:
-    """The fact in a message; None for what only a log wants to know."""
-    match message:
-        case messages.NvmlStatus(state=state, reason=reason):
-            return facts.SourceChanged(
-                at=at, source=SourceName.NVML, state=state, reason=str(reason)
-            )
-        case messages.NvmlReadings():
-            values = {signal: _reading(value) for signal, value in message.values.items()}
-            return facts.Readings(at=at, gpu=message.gpu, pci=message.pci, values=values)
-        case messages.Hello() | messages.NvmlTopology() | messages.Event() | messages.Fault():
-            said = {**msgspec.structs.asdict(message), "at": at}
-            return msgspec.convert(said, _FACTS[type(message)], from_attributes=True)
-        case _:
-            return None
-
-
-def _reading(value: messages.Value) -> facts.Value:
-    if isinstance(value, messages.Absent):
-        return None
-    return tuple(value) if isinstance(value, list) else value

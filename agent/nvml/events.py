@@ -6,18 +6,21 @@ the set is freed and built again a second later from the GPUs that still registe
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pynvml as nvml
 
 from agent.nvml.inventory import Caller, Failed, Gpu, handle_value
-from agent.nvml.messages import Event, EventKind
-from agent.nvml.schedule import EVENTS, SYSTEM_EVENTS, SYSTEM_EVENTS_BRANCH, EventRow
+from agent.nvml.poller import EVENTS, SYSTEM_EVENTS, EventRow
+from rules.catalog.signals import EventKind
+from rules.judge.observation import GpuEvent
 
 REBUILD_AFTER_S = 1.0
 NO_INSTANCE = 0xFFFFFFFF
 TIMEOUT = 10
 SYSTEM_EVENTS_AT_ONCE = 16
+SYSTEM_EVENTS_BRANCH = 575
 
 
 class GpuEvents:
@@ -74,7 +77,7 @@ class GpuEvents:
         if self._rebuild_at is not None and now >= self._rebuild_at:
             self.build(self._enumerated)
 
-    def wait(self, timeout_ms: int, now: float) -> Event | None:
+    def wait(self, timeout_ms: int, now: float) -> GpuEvent | None:
         """The next event within the time; None without one, or when the set failed."""
         try:
             data = nvml.nvmlEventSetWait_v2(self._set, timeout_ms)
@@ -89,7 +92,8 @@ class GpuEvents:
         gpu = self._gpus.get(handle_value(data.device))
         if row is None:
             return None
-        return Event(
+        return GpuEvent(
+            at=time.time(),
             kind=row.kind,
             # NVML fills it in for an Xid alone; of all else it says nothing, not even zero.
             data=int(data.eventData) if row.kind is EventKind.XID else 0,
@@ -138,7 +142,7 @@ class SystemEvents:
         if isinstance(registered, Failed):
             self.free()
 
-    def take(self) -> list[Event]:
+    def take(self) -> list[GpuEvent]:
         """What happened since the last call; asks without waiting."""
         if self._set is None:
             return []
@@ -156,7 +160,11 @@ class SystemEvents:
             self.free()
             return []
         rows = ((self._rows.get(event["eventType"]), event["gpuId"]) for event in found)
-        return [Event(kind=row.kind, data=int(gpu)) for row, gpu in rows if row is not None]
+        return [
+            GpuEvent(at=time.time(), kind=row.kind, data=int(gpu))
+            for row, gpu in rows
+            if row is not None
+        ]
 
     def free(self) -> None:
         """Give the set back."""

@@ -7,23 +7,23 @@ round learned.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from ctypes import c_void_p, cast
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import pynvml as nvml
 
 from agent.nvml.messages import (
     GPU_NOT_FOUND,
     OF_EVERY_GPU,
-    Absent,
     Calling,
-    Device,
-    Fault,
     FromChild,
     Meaning,
     meaning,
 )
+from rules.judge.observation import CallFailed, GpuSeen
 from rules.text.pci_address import full_address
 
 T = TypeVar("T")
@@ -35,7 +35,35 @@ class DriverGoneError(Exception):
 
     def __init__(self, call: str, code: int) -> None:
         super().__init__(f"{call} gave {code}")
-        self.fault = Fault(call=call, code=code, of_driver=True)
+        self.fact = CallFailed(at=time.time(), call=call, code=code, of_driver=True)
+
+
+class Absent(msgspec.Struct, frozen=True):
+    """A signal that could not be read, with NVML's return code (3 not supported, 15 lost, ...).
+
+    Code 13 also stands for "this driver is too old for it"; nothing was asked then.
+    """
+
+    code: int
+
+
+Value = int | float | str | tuple[int | None, ...] | Absent
+"""A reading. Tuples are per link (None: not readable) or a histogram; see
+`rules.catalog.signals`.
+"""
+
+
+class Device(GpuSeen, frozen=True, kw_only=True):
+    """One GPU as enumerated. Strings that the driver would not give are empty, numbers None.
+
+    A GPU that answers nothing (lost while enumerating) has an empty `uuid`; its `index` and, where
+    the driver still tells it, `pci` are all there is.
+    """
+
+    numa: int | None = None
+    links: int = 0
+    events: int = 0
+    """Supported event bits, as the driver reports them."""
 
 
 class Failed(NamedTuple):
@@ -53,6 +81,12 @@ class Failed(NamedTuple):
     def absent(self) -> Absent:
         """The reading that stands for this failure."""
         return Absent(self.code)
+
+    def of(self, device: Device) -> CallFailed:
+        """The fact that this call about this GPU failed."""
+        return CallFailed(
+            at=time.time(), call=self.call, code=self.code, gpu=device.uuid, pci=device.pci
+        )
 
 
 class Caller:

@@ -6,6 +6,7 @@ Run by `child`. One thread: a call that hangs, hangs everything, which the paren
 from __future__ import annotations
 
 import ctypes
+import heapq
 import os
 import select
 import time
@@ -16,19 +17,21 @@ import pynvml as nvml
 from agent.nvml import messages
 from agent.nvml.events import GpuEvents, SystemEvents
 from agent.nvml.inventory import (
+    Absent,
     Caller,
     DriverGoneError,
     Failed,
     Gpu,
+    Value,
     enumerate_gpus,
     excluded,
     virtualization,
 )
-from agent.nvml.messages import GPU_NOT_FOUND, NO_ACCESS, UNKNOWN_ERROR
-from agent.nvml.poller import MISSING, PRESENCE, Poller
+from agent.nvml.messages import GPU_NOT_FOUND, NO_ACCESS, POLL_S, UNKNOWN_ERROR
+from agent.nvml.poller import CONFIRMED, MISSING, PRESENCE, Poller, Tier
 from agent.nvml.reads import topology
-from agent.nvml.schedule import CONFIRMED, Schedule
-from rules.catalog.signals import Signal, driver_branch
+from rules.catalog.signals import EventKind, Signal, driver_branch
+from rules.judge.observation import GpuEvent, Inventory, Readings
 
 EXIT_INIT_FAILED = 3
 SLICE_S = 0.5
@@ -38,6 +41,10 @@ ANNOUNCE_S = 2.0
 CONFIRM_AFTER_S = 2.0
 """A reading that changed is read again after this: long enough for a passing state to pass."""
 START_AGAIN_S = 60.0
+FAST_PERIODS = {Tier.FAST: 1, Tier.MEDIUM: 4, Tier.SLOW: 240}
+"""The period of each tier in those of the fastest."""
+HURRY_APART_S = 1.0
+"""A storm of events must not become a storm of polls."""
 
 _decode = msgspec.msgpack.Decoder(messages.ToChild).decode
 
@@ -51,6 +58,56 @@ def _return_freed_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+class Schedule:
+    """Due times of (GPU index, tier). `jitter` is a fraction of a period, 0 to 1.
+
+    `fast_s` is the period of the fastest tier. Everything is due once at start, then spread evenly
+    over each period, which keeps every wake-up short.
+    """
+
+    def __init__(self, count: int, now: float, jitter: float, fast_s: float = POLL_S) -> None:
+        self._periods_s = {tier: fast_s * periods for tier, periods in FAST_PERIODS.items()}
+        self._heap: list[tuple[float, int, Tier]] = [
+            (now, index, tier) for tier in Tier for index in range(count)
+        ]
+        # One GPU after another, and all shifted by the jitter: nodes booted together poll apart.
+        self._slots = {
+            (index, tier): now + self._periods_s[tier] * ((index + jitter) / count)
+            for tier in Tier
+            for index in range(count)
+        }
+        heapq.heapify(self._heap)
+        self._taken: dict[tuple[int, Tier], float] = {}
+
+    def next_due(self) -> float | None:
+        """When the next poll is due; None without GPUs."""
+        return self._heap[0][0] if self._heap else None
+
+    def hurry(self, index: int, tier: Tier, at: float) -> None:
+        """Bring one poll forward to `at`, but not closer than a second to the one before."""
+        at = max(at, self._taken.get((index, tier), at - HURRY_APART_S) + HURRY_APART_S)
+        self._heap = [
+            (min(due, at), i, t) if (i, t) == (index, tier) else (due, i, t)
+            for due, i, t in self._heap
+        ]
+        heapq.heapify(self._heap)
+
+    def take(self, now: float) -> tuple[int, Tier] | None:
+        """The most overdue poll, which is then due again a period later; None if none is due."""
+        if not self._heap or self._heap[0][0] > now:
+            return None
+        _, index, tier = self._heap[0]
+        self._taken[index, tier] = now
+        period = self._periods_s[tier]
+        due = self._slots[index, tier]
+        if due <= now:
+            # Missed periods (a hang, a suspended machine) are skipped, not made up for.
+            due += period * (int((now - due) / period) + 1)
+        self._slots[index, tier] = due
+        heapq.heapreplace(self._heap, (due, index, tier))
+        return index, tier
 
 
 class Child:
@@ -67,7 +124,7 @@ class Child:
         self._gpus: list[Gpu] = []
         self._branch = 0
         self._silent: set[int] = set()
-        self._last: dict[tuple[int, messages.Tier], dict[Signal, messages.Value]] = {}
+        self._last: dict[tuple[int, Tier], dict[Signal, Value]] = {}
         self._finished = False
         self._status = 0
         self._refresh_wanted = False
@@ -84,7 +141,7 @@ class Child:
         try:
             return self._live()
         except DriverGoneError as gone:
-            self.send(gone.fault)
+            self.send(gone.fact)
             return messages.EXIT_REINITIALISE
 
     def _live(self) -> int:
@@ -94,7 +151,7 @@ class Child:
         if isinstance(started, Failed):
             if started.code == GPU_NOT_FOUND:
                 return self._wait_without_gpus()
-            self.send(messages.Fault(call=started.call, code=started.code, of_driver=True))
+            self.send(DriverGoneError(started.call, started.code).fact)
             return EXIT_INIT_FAILED
         # Of a driver whose version cannot be read nothing new is asked.
         version = self._call.text("nvmlSystemGetDriverVersion", nvml.nvmlSystemGetDriverVersion)
@@ -116,7 +173,7 @@ class Child:
 
     def _wait_without_gpus(self) -> int:
         """NVML would not even start without a GPU: it is asked anew now and then, and on order."""
-        self.send(messages.Hello(driver="", nvml="", cuda="", branch=0, gpus=[]))
+        self.send(Inventory(at=time.time(), driver=""))
         again_at = time.monotonic() + START_AGAIN_S
         while not self._finished:
             self.send(messages.Calling(call="wait for orders", within_s=ANNOUNCE_S))
@@ -126,12 +183,12 @@ class Child:
         return self._status
 
     def _enumerate(self) -> None:
-        """Say what there is, and start every tier afresh."""
+        """Say what there is, read every tier, and last say how the GPUs are joined."""
         self._refresh_wanted = False
         self._silent.clear()
         self._last.clear()
         self._gpus = enumerate_gpus(self._call, self._gpus)
-        self.send(self._hello())
+        self.send(self._inventory())
         self._poller = Poller(self._call, self._branch)
         now = time.monotonic()
         self._schedule = Schedule(len(self._gpus), now, self._jitter, self._poll_s)
@@ -139,19 +196,14 @@ class Child:
         self._poll_due()
         self.send(topology(self._call, self._gpus, self._branch))
 
-    def _hello(self) -> messages.Hello:
+    def _inventory(self) -> Inventory:
         call = self._call
-        cuda = call.number(
-            "nvmlSystemGetCudaDriverVersion_v2", nvml.nvmlSystemGetCudaDriverVersion_v2
-        )
-        return messages.Hello(
+        return Inventory(
+            at=time.time(),
             driver=call.text("nvmlSystemGetDriverVersion", nvml.nvmlSystemGetDriverVersion),
-            nvml=call.text("nvmlSystemGetNVMLVersion", nvml.nvmlSystemGetNVMLVersion),
-            cuda="" if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
-            branch=self._branch,
-            gpus=[gpu.device for gpu in self._gpus],
+            gpus=tuple(gpu.device for gpu in self._gpus),
             virtualization=virtualization(call, self._gpus),
-            excluded=excluded(call),
+            excluded=tuple(excluded(call)),
         )
 
     def _poll_due(self) -> None:
@@ -163,16 +215,13 @@ class Child:
             self._poll(self._gpus[index], tier)
             self._hear(0.0)
 
-    def _poll(self, gpu: Gpu, tier: messages.Tier) -> None:
+    def _poll(self, gpu: Gpu, tier: Tier) -> None:
         if gpu.handle is None:
             self._look_for(gpu, tier)
             return
-        readings = self._poller.poll(gpu, tier, time.monotonic())
-        self.send(readings)
-        self._confirm(gpu.device.index, readings)
-        if tier is messages.Tier.FAST:
-            self._notice_silence(gpu.device.index, readings)
-        mig = readings.values.get(Signal.MIG_MODE)
+        values = self._poller.poll(gpu, tier, time.monotonic())
+        self._report(gpu, tier, values)
+        mig = values.get(Signal.MIG_MODE)
         if (
             isinstance(mig, int)
             and gpu.device.mig_mode is not None
@@ -180,59 +229,56 @@ class Child:
         ):
             self._refresh_wanted = True
 
-    def _confirm(self, index: int, readings: messages.NvmlReadings) -> None:
+    def _report(self, gpu: Gpu, tier: Tier, values: dict[Signal, Value]) -> None:
+        told = {
+            name: None if isinstance(value, Absent) else value for name, value in values.items()
+        }
+        device = gpu.device
+        self.send(Readings(at=time.time(), gpu=device.uuid, pci=device.pci, values=told))
+        self._confirm(device.index, tier, values)
+        if tier is Tier.FAST:
+            self._notice_silence(device.index, values)
+
+    def _confirm(self, index: int, tier: Tier, values: dict[Signal, Value]) -> None:
         """Read again soon what is new: it must not be believed, or waited for, on one reading."""
-        watched = {name: value for name, value in readings.values.items() if name in CONFIRMED}
-        before = self._last.get((index, readings.tier))
-        self._last[index, readings.tier] = watched
-        if before == watched or (before is None and readings.tier is messages.Tier.SLOW):
+        watched = {name: value for name, value in values.items() if name in CONFIRMED}
+        before = self._last.get((index, tier))
+        self._last[index, tier] = watched
+        if before == watched or (before is None and tier is Tier.SLOW):
             return
-        self._schedule.hurry(index, readings.tier, time.monotonic() + CONFIRM_AFTER_S)
+        self._schedule.hurry(index, tier, time.monotonic() + CONFIRM_AFTER_S)
         if before is None:
             return
         if before.get(Signal.PRESENCE, "present") != watched.get(Signal.PRESENCE, "present"):
             # A GPU that came back has no place in the event set yet, and may be another one.
             self._refresh_wanted = watched[Signal.PRESENCE] == "present"
 
-    def _look_for(self, gpu: Gpu, tier: messages.Tier) -> None:
+    def _look_for(self, gpu: Gpu, tier: Tier) -> None:
         """A GPU that did not enumerate: say so at every fast poll until it does.
 
         A driver that lets nobody at the GPU says nothing of whether it is there.
         """
-        if tier is not messages.Tier.FAST:
+        if tier is not Tier.FAST:
             return
         index = gpu.device.index
         found = self._call("nvmlDeviceGetHandleByIndex_v2", nvml.nvmlDeviceGetHandleByIndex, index)
         if not isinstance(found, Failed):
             self._refresh_wanted = True
             return
-        self.send(
-            messages.Fault(
-                call=found.call, code=found.code, gpu=gpu.device.uuid, pci=gpu.device.pci
-            )
-        )
+        self.send(found.of(gpu.device))
         if found.code not in NO_ACCESS:
-            word = PRESENCE.get(found.meaning, MISSING)
-            readings = messages.NvmlReadings(
-                gpu=gpu.device.uuid,
-                pci=gpu.device.pci,
-                tier=tier,
-                values={Signal.PRESENCE: word},
-            )
-            self.send(readings)
-            self._confirm(index, readings)
-            self._notice_silence(index, readings)
+            self._report(gpu, tier, {Signal.PRESENCE: PRESENCE.get(found.meaning, MISSING)})
 
-    def _notice_silence(self, index: int, readings: messages.NvmlReadings) -> None:
+    def _notice_silence(self, index: int, values: dict[Signal, Value]) -> None:
         """One GPU may be missing; a driver that has none of them left is gone itself."""
-        if readings.values[Signal.PRESENCE] != MISSING:
+        if values[Signal.PRESENCE] != MISSING:
             self._silent.discard(index)
             return
         if not self._silent:
             # The GPU or the driver: the others tell, before this one is read again.
             for other in range(len(self._gpus)):
                 if other != index:
-                    self._schedule.hurry(other, messages.Tier.FAST, time.monotonic())
+                    self._schedule.hurry(other, Tier.FAST, time.monotonic())
         self._silent.add(index)
         if len(self._silent) == len(self._gpus):
             raise DriverGoneError("nvmlDeviceGetFieldValues", UNKNOWN_ERROR)
@@ -262,22 +308,19 @@ class Child:
         elif self._events.failed:
             # The set failed, which mostly means that a GPU was lost: find out which.
             for index in range(len(self._gpus)):
-                self._schedule.hurry(index, messages.Tier.FAST, now)
+                self._schedule.hurry(index, Tier.FAST, now)
 
-    def _tell(self, event: messages.Event) -> None:
+    def _tell(self, event: GpuEvent) -> None:
         self.send(event)
-        of_driver = event.kind in (
-            messages.EventKind.DRIVER_BIND,
-            messages.EventKind.DRIVER_UNBIND,
-        )
+        of_driver = event.kind in (EventKind.DRIVER_BIND, EventKind.DRIVER_UNBIND)
         for gpu in self._gpus:
             # An event that names no GPU may be about any of them.
             if gpu.device.uuid == event.gpu or not (event.gpu or of_driver):
-                self._schedule.hurry(gpu.device.index, messages.Tier.FAST, time.monotonic())
-                self._schedule.hurry(gpu.device.index, messages.Tier.MEDIUM, time.monotonic())
-        if event.kind is messages.EventKind.MIG_CONFIG_CHANGE:
+                self._schedule.hurry(gpu.device.index, Tier.FAST, time.monotonic())
+                self._schedule.hurry(gpu.device.index, Tier.MEDIUM, time.monotonic())
+        if event.kind is EventKind.MIG_CONFIG_CHANGE:
             self._refresh_wanted = True
-        elif event.kind is messages.EventKind.DRIVER_BIND:
+        elif event.kind is EventKind.DRIVER_BIND:
             # NVML counts GPUs once per initialisation.
             self._finished = True
             self._status = messages.EXIT_REINITIALISE

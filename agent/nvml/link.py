@@ -22,8 +22,7 @@ from pathlib import Path
 import msgspec
 
 from agent.nvml import supervisor
-from agent.nvml.messages import Calling, Framer, FromChild, Message, Note, Tier, ToChild, frame
-from agent.nvml.schedule import PERIODS_S
+from agent.nvml.messages import POLL_S, Calling, Framer, FromChild, Message, Note, ToChild, frame
 from agent.nvml.supervisor import (
     Emit,
     Kill,
@@ -74,7 +73,7 @@ class NvmlLink:
         mode: str,
         on_message: Callable[[Message], None],
         clock: Callable[[], float] = time.monotonic,
-        poll_s: float = PERIODS_S[Tier.FAST],
+        poll_s: float = POLL_S,
     ) -> None:
         self._mode = mode
         self._poll_s = poll_s
@@ -92,7 +91,7 @@ class NvmlLink:
     def start(self) -> None:
         """Start the thread and, unless the mode is `off`, the child."""
         if self._mode == "off":
-            self._on_message(supervisor.off())
+            self._on_message(supervisor.OFF)
         else:
             self._thread.start()
 

@@ -1,9 +1,10 @@
 """What the NVML child says to its parent, what the parent says back, and how both are framed.
 
-The child (`agent.nvml.child`) sends `FromChild`, the link (`agent.nvml.link`) sends `ToChild`;
-the link hands `Message` to the main loop. One frame is four bytes of length, big endian, then
-msgpack. What NVML's return codes mean stands here, too, as tables. The child imports this module,
-so it must stay small; the parent must not load pynvml, so it is not imported here.
+The child (`agent.nvml.child`) sends `FromChild`: facts as the judge takes them, and what concerns
+the child alone. The link (`agent.nvml.link`) sends `ToChild` and hands `Message` to the main loop.
+One frame is four bytes of length, big endian, then msgpack. What NVML's return codes mean stands
+here, too, as tables. The child imports this module, so it must stay small; the parent must not
+load pynvml, so it is not imported here.
 """
 
 from __future__ import annotations
@@ -15,9 +16,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from rules.catalog.signals import EventKind as EventKind
-from rules.catalog.signals import Signal
-from rules.catalog.signals import SourceState as SourceState
+from rules.judge.observation import (
+    CallFailed,
+    GpuEvent,
+    Inventory,
+    Readings,
+    SourceState,
+    TopologySeen,
+)
 
 MAX_FRAME_BYTES = 1 << 20
 """A frame beyond this is a broken stream: the largest real one, a topology, is some 10 KiB."""
@@ -26,127 +32,10 @@ EXIT_REINITIALISE = 4
 """The child's exit status when the driver went away or a GPU came: a fresh process is needed."""
 EXIT_UNUSABLE = 64
 """The child's exit status when what it was asked to use cannot be used; trying again is no use."""
+POLL_S = 15.0
+"""The period of the fastest polling tier; the others keep their ratio to it."""
 INIT_CALL = "nvmlInitWithFlags"
 """A fault of this call is why NVML as a whole does not answer."""
-
-
-class Tier(StrEnum):
-    """How often a signal is asked for: every 15 s, 60 s, 1 h."""
-
-    FAST = "fast"
-    MEDIUM = "medium"
-    SLOW = "slow"
-
-
-class Absent(msgspec.Struct, frozen=True):
-    """A signal that could not be read, with NVML's return code (3 not supported, 15 lost, ...).
-
-    Code 13 also stands for "this driver is too old for it"; nothing was asked then.
-    """
-
-    code: int
-
-
-Value = int | float | str | list[int | None] | Absent
-"""A reading. Lists are per link (null: not readable) or a histogram; see `rules.catalog.signals`.
-"""
-
-
-class Device(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU as enumerated. Strings the driver would not give are empty, numbers null.
-
-    `pci` is lower case `dddd:bb:dd.f`. A GPU that answers nothing (lost while enumerating) has an
-    empty `uuid`; its `index` and, where the driver still tells it, `pci` are all there is.
-    """
-
-    index: int
-    uuid: str
-    pci: str
-    serial: str = ""
-    product: str = ""
-    board: str = ""
-    vbios: str = ""
-    module_id: int | None = None
-    minor: int | None = None
-    architecture: int | None = None
-    """NVML's number: 6 Turing, 7 Ampere, 8 Ada, 9 Hopper, 10 Blackwell."""
-    mig_mode: bool | None = None
-    mig_instances: int = 0
-    numa: int | None = None
-    links: int = 0
-    events: int = 0
-    """Supported event bits, as the driver reports them."""
-
-
-class Hello(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """NVML answers: versions and inventory. Sent at start, after each MIG change and on
-    refresh.
-    """
-
-    driver: str
-    nvml: str
-    cuda: str
-    branch: int
-    """Major driver branch, such as 580."""
-    gpus: list[Device]
-    virtualization: str = "none"
-    """`none`, `passthrough` or `vgpu`, as the first GPU that answers says."""
-    excluded: list[str] = []
-    """PCI addresses that the driver was told to leave alone."""
-
-
-class NvmlReadings(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """One tier of one GPU."""
-
-    gpu: str
-    pci: str
-    tier: Tier
-    values: dict[Signal, Value]
-
-
-class Event(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Something the driver pushed. `gpu` and `pci` are empty where the driver named no GPU.
-
-    `data` is the number of an Xid, for which the kernel log has the rest, and the GPU's identity
-    of a bind or unbind; of any other kind nothing is known but that it happened.
-    """
-
-    kind: EventKind
-    data: int
-    gpu: str = ""
-    pci: str = ""
-    gi: int | None = None
-    ci: int | None = None
-
-
-class Fault(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """An NVML call that failed with a code that means more than "this field is absent".
-
-    `of_driver`: the call speaks of the driver. Any other is about one GPU, also where that GPU
-    could not be asked for its name.
-    """
-
-    call: str
-    code: int
-    gpu: str = ""
-    pci: str = ""
-    of_driver: bool = False
-
-
-class NvmlTopology(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """How the GPUs of the node are joined, by design (faults do not change it).
-
-    `links[i][j]` is spelled as `nvidia-smi topo -m` does: X, NV18, PIX, PXB, PHB, NODE, SYS; rows
-    and columns follow `gpus` (UUIDs, or PCI addresses where there is none).
-    """
-
-    gpus: list[str]
-    links: list[list[str]]
-    remotes: list[list[str]]
-    """Per GPU and link: gpu, switch, npu, unknown, or empty for a link that is not there."""
-    clusters: list[str]
-    cliques: list[int | None]
-    numa: list[int | None]
 
 
 class Calling(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -188,15 +77,13 @@ class NvmlStatus(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     state: SourceState
     reason: SourceReason
     message: str
-    code: int | None = None
-    call: str = ""
-    gpu: str = ""
     restart_agent: bool = False
     """The library in this container will not match again: exit, so that it is replaced."""
 
 
-FromChild = Hello | NvmlReadings | Event | Fault | NvmlTopology | Calling | Note
-Message = Hello | NvmlReadings | Event | Fault | NvmlTopology | Note | NvmlStatus
+NvmlFact = Inventory | TopologySeen | Readings | GpuEvent | CallFailed
+FromChild = NvmlFact | Calling | Note
+Message = NvmlFact | Note | NvmlStatus
 """What the main loop receives."""
 
 

@@ -1,5 +1,9 @@
-"""One poll: what the table asks of one GPU at one tier, and the readings that come back. In the
-child.
+"""What is asked of the driver, one row per field or call, and the polls that ask it. In the child.
+
+The rows are `agent/data/nvml.json`. They name pynvml's constants and symbols, never numbers: field
+numbers move between versions of the binding. Nothing is asked below a row's driver branch or
+outside its architectures, which are NVML's numbers (6 Turing, 7 Ampere, 8 Ada, 9 Hopper, 10
+Blackwell; 0 stands for unknown).
 
 Fields go in one batch, calls one by one. What a GPU does not have is not asked again for an hour;
 a GPU that is lost or must be reset is not asked on in that round.
@@ -12,15 +16,81 @@ fields are asked again without the rest of their batch.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any, NamedTuple
 
+import msgspec
 import pynvml as nvml
 
-from agent.nvml.inventory import Caller, Failed, Gpu
-from agent.nvml.messages import Absent, Fault, Meaning, NvmlReadings, Tier, Value, meaning
-from agent.nvml.reads import READS, is_unanswered
-from agent.nvml.schedule import CALLS, FIELDS, CallRow, FieldRow
-from rules.catalog.signals import BIT_ERROR_RATIOS, Signal, bit_error_ratio
+from agent.nvml.inventory import Absent, Caller, Failed, Gpu, Value
+from agent.nvml.messages import Meaning, meaning
+from agent.nvml.reads import READS, is_unanswered, one_value
+from rules.catalog.data_file import data_file
+from rules.catalog.signals import BIT_ERROR_RATIOS, EventKind, Signal, bit_error_ratio
+
+LATEST = 1 << 30
+
+
+class Tier(StrEnum):
+    """How often a signal is asked for: every 15 s, 60 s, 1 h."""
+
+    FAST = "fast"
+    MEDIUM = "medium"
+    SLOW = "slow"
+
+
+class FieldRow(msgspec.Struct, frozen=True):
+    """A field of nvmlDeviceGetFieldValues. `branch` is the first driver branch that knows it.
+
+    `per_link` asks once per NVLink: states become a list, counters their sum, ratios their worst.
+    """
+
+    signal: Signal
+    constant: str
+    tier: Tier
+    branch: int = 0
+    first: int = 0
+    last: int = LATEST
+    per_link: bool = False
+    scale: float = 1.0
+
+
+class CallRow(msgspec.Struct, frozen=True):
+    """A call of its own; `reads` names the function of `READS` that makes it, where it takes more
+    than the device. `until` is the branch from which a newer row takes over.
+    """
+
+    signals: tuple[Signal, ...]
+    symbol: str
+    tier: Tier
+    reads: str = ""
+    branch: int = 0
+    until: int = LATEST
+    first: int = 0
+    last: int = LATEST
+
+
+class EventRow(msgspec.Struct, frozen=True):
+    """An event type to register for, where the GPU supports it."""
+
+    kind: EventKind
+    constant: str
+    branch: int = 0
+
+
+class _NvmlFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    fields: tuple[FieldRow, ...]
+    calls: tuple[CallRow, ...]
+    events: tuple[EventRow, ...]
+    system_events: tuple[EventRow, ...]
+    confirmed: frozenset[Signal]
+
+
+_FILE = msgspec.json.decode(data_file("nvml.json", "agent"), type=_NvmlFile)
+FIELDS, CALLS = _FILE.fields, _FILE.calls
+EVENTS, SYSTEM_EVENTS = _FILE.events, _FILE.system_events
+CONFIRMED = _FILE.confirmed
+"""Flags, monotonic counters and states: a change is read once more at once, not a period later."""
 
 NOT_IN_THIS_DRIVER = Absent(13)
 NO_DATA = Absent(21)
@@ -63,7 +133,7 @@ class Poller:
         self._mute_until: dict[tuple[int, str], float] = {}
         self._muted: dict[tuple[int, str], Absent] = {}
 
-    def poll(self, gpu: Gpu, tier: Tier, now: float) -> NvmlReadings:
+    def poll(self, gpu: Gpu, tier: Tier, now: float) -> dict[Signal, Value]:
         """The readings of one tier. `now` is monotonic and only ages what is known to be
         absent.
         """
@@ -73,12 +143,10 @@ class Poller:
             if broken is None and row.tier is tier:
                 broken = self._poll_call(gpu, row, now, values)
         if broken is not None:
-            self._call.send(
-                Fault(call=broken.call, code=broken.code, gpu=gpu.device.uuid, pci=gpu.device.pci)
-            )
+            self._call.send(broken.of(gpu.device))
         if tier is Tier.FAST:
             values[Signal.PRESENCE] = PRESENCE[broken.meaning] if broken else _presence(values)
-        return NvmlReadings(gpu=gpu.device.uuid, pci=gpu.device.pci, tier=tier, values=values)
+        return values
 
     def _poll_fields(
         self, gpu: Gpu, tier: Tier, now: float, values: dict[Signal, Value]
@@ -152,11 +220,10 @@ class Poller:
     ) -> Failed | None:
         if row.signals == (Signal.NVLINK_STATES,) and not gpu.device.links:
             return None
-        if not self._asked(gpu, row, row.reads, now, row.signals, values):
+        if not self._asked(gpu, row, row.symbol, now, row.signals, values):
             return None
-        result = self._call(
-            row.symbol, READS[row.reads], gpu.handle, gpu.device.links, gpu=gpu.key
-        )
+        read = READS[row.reads] if row.reads else one_value(row.signals[0], row.symbol)
+        result = self._call(row.symbol, read, gpu.handle, gpu.device.links, gpu=gpu.key)
         if not isinstance(result, Failed):
             values.update(result)
             return None
@@ -165,10 +232,8 @@ class Poller:
         for signal in row.signals:
             values[signal] = result.absent
         if result.meaning in (Meaning.GPU_TROUBLED, Meaning.UNKNOWN):
-            self._call.send(
-                Fault(call=result.call, code=result.code, gpu=gpu.device.uuid, pci=gpu.device.pci)
-            )
-        self._remember(gpu, row.reads, result.absent, now)
+            self._call.send(result.of(gpu.device))
+        self._remember(gpu, row.symbol, result.absent, now)
         return None
 
     def _asked(
@@ -231,7 +296,7 @@ def _combine(row: FieldRow, found: list[Value]) -> Value:
     if not row.per_link:
         return numbers[0] if row.scale == 1.0 else numbers[0] * row.scale
     if row.signal is Signal.NVLINK_STATES:
-        return [int(value) if isinstance(value, int) else None for value in found]
+        return tuple(int(value) if isinstance(value, int) else None for value in found)
     if row.signal in BIT_ERROR_RATIOS:
         return max(map(bit_error_ratio, numbers))
     return sum(numbers)

@@ -1,28 +1,32 @@
 """The calls that are not fields: each asks the driver once; and how the GPUs are joined.
 
-Run by the child. A function of `READS` takes the device and returns {signal: value}; it lets
-NVMLError through, which the caller turns into a code. Read-only by construction: nothing here
+Run by the child. A read takes the device and returns {signal: value}; it lets NVMLError through,
+which the caller turns into a code. Read-only by construction: nothing here
 sets, resets or locks anything, and nothing asks for processes. The topology is the design: a link
 that is down still counts, so a fault does not change it.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from ctypes import byref
 from typing import Any
 
 import pynvml as nvml
 
-from agent.nvml.inventory import Caller, Failed, Gpu, text
-from agent.nvml.messages import Absent, NvmlTopology, Value
-from agent.nvml.schedule import FABRIC_V3_BRANCH, HOPPER
+from agent.nvml.inventory import Absent, Caller, Failed, Gpu, Value, text
 from rules.catalog.signals import Signal
+from rules.judge.observation import TopologySeen
 from rules.text.pci_address import full_address
 
 Values = dict[Signal, Value]
 Read = Callable[[Any, int], Values]
 """From the device's handle and its number of NVLinks to its readings."""
+
+
+HOPPER = 9
+FABRIC_V3_BRANCH = 580
 
 
 def _bound(name: str) -> Any:
@@ -33,7 +37,8 @@ def _bound(name: str) -> Any:
     return found
 
 
-def _one(signal: Signal, symbol: str) -> Read:
+def one_value(signal: Signal, symbol: str) -> Read:
+    """The read of a function of NVML that takes the device alone and returns one value."""
     return lambda handle, _: {signal: _bound(symbol)(handle)}
 
 
@@ -67,7 +72,7 @@ def _sram(handle: Any, _: int) -> Values:
 
 def _remap_histogram(handle: Any, _: int) -> Values:
     banks = nvml.nvmlDeviceGetRowRemapperHistogram(handle)
-    return {Signal.REMAP_HISTOGRAM: [banks.max, banks.high, banks.partial, banks.low, banks.none]}
+    return {Signal.REMAP_HISTOGRAM: (banks.max, banks.high, banks.partial, banks.low, banks.none)}
 
 
 def _repair(handle: Any, _: int) -> Values:
@@ -85,9 +90,9 @@ def _mig_mode(handle: Any, _: int) -> Values:
 
 def _link_states(handle: Any, links: int) -> Values:
     return {
-        Signal.NVLINK_STATES: [
+        Signal.NVLINK_STATES: tuple(
             nvml.nvmlDeviceGetNvLinkState(handle, link) for link in range(links)
-        ]
+        )
     }
 
 
@@ -108,9 +113,9 @@ def _c2c_states(handle: Any, _: int) -> Values:
     asked = [(nvml.NVML_FI_DEV_C2C_LINK_GET_STATUS, link) for link in range(count.value.uiVal)]
     answers = nvml.nvmlDeviceGetFieldValues(handle, asked) if asked else ()
     return {
-        Signal.C2C_STATES: [
+        Signal.C2C_STATES: tuple(
             None if a.nvmlReturn or is_unanswered(a) else a.value.uiVal for a in answers
-        ]
+        )
     }
 
 
@@ -169,26 +174,12 @@ def _inforom_image(handle: Any, _: int) -> Values:
 READS: dict[str, Read] = {
     "temperature": _temperature,
     "temperature_old": _temperature_old,
-    "margin": _one(Signal.THERMAL_MARGIN, "nvmlDeviceGetMarginTemperature"),
-    "clock_reasons": _one(Signal.CLOCK_EVENT_REASONS, "nvmlDeviceGetCurrentClocksEventReasons"),
-    "clock_reasons_old": _one(
-        Signal.CLOCK_EVENT_REASONS, "nvmlDeviceGetCurrentClocksThrottleReasons"
-    ),
     "power_old": _power_old,
     "sram": _sram,
     "remap_histogram": _remap_histogram,
     "repair": _repair,
-    "unrepairable_memory": _one(
-        Signal.UNREPAIRABLE_MEMORY, "nvmlDeviceGetUnrepairableMemoryFlag_v1"
-    ),
-    "pcie_generation": _one(Signal.PCIE_GENERATION, "nvmlDeviceGetCurrPcieLinkGeneration"),
-    "pcie_generation_max": _one(Signal.PCIE_GENERATION_MAX, "nvmlDeviceGetMaxPcieLinkGeneration"),
-    "pcie_width": _one(Signal.PCIE_WIDTH, "nvmlDeviceGetCurrPcieLinkWidth"),
-    "pcie_width_max": _one(Signal.PCIE_WIDTH_MAX, "nvmlDeviceGetMaxPcieLinkWidth"),
-    "performance_state": _one(Signal.PERFORMANCE_STATE, "nvmlDeviceGetPerformanceState"),
     "utilization": _utilization,
     "sm_clock": _sm_clock,
-    "persistence": _one(Signal.PERSISTENCE_MODE, "nvmlDeviceGetPersistenceMode"),
     "mig_mode": _mig_mode,
     "link_states": _link_states,
     "c2c_states": _c2c_states,
@@ -198,6 +189,7 @@ READS: dict[str, Read] = {
     "inforom_valid": _inforom_valid,
     "inforom_image": _inforom_image,
 }
+"""Reads with arguments of their own or several values; any other is `one_value`."""
 
 
 DISTANCES = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
@@ -206,33 +198,35 @@ REMOTES = {0: "gpu", 1: "npu", 2: "switch"}
 NO_CLUSTER = "00000000-0000-0000-0000-000000000000"
 
 
-def topology(call: Caller, gpus: list[Gpu], branch: int) -> NvmlTopology:
+def topology(call: Caller, gpus: list[Gpu], branch: int) -> TopologySeen:
     """How the GPUs are joined. Links count whether they are up or down: this is the design."""
     by_pci = {gpu.device.pci: gpu.device.index for gpu in gpus if gpu.device.pci}
-    remote: list[list[str]] = []
+    remote: list[tuple[str, ...]] = []
     peers: list[dict[int, int]] = []
     for gpu in gpus:
         kinds, joined = _remotes_of(call, gpu, by_pci)
         remote.append(kinds)
         peers.append(joined)
     size = range(len(gpus))
-    links = [
-        ["X" if i == j else _join(call, gpus, i, j, remote, peers) for j in size] for i in size
-    ]
+    links = tuple(
+        tuple("X" if i == j else _join(call, gpus, i, j, remote, peers) for j in size)
+        for i in size
+    )
     fabric = [_fabric_of(call, gpu, branch) for gpu in gpus]
-    return NvmlTopology(
-        gpus=[gpu.device.uuid or gpu.device.pci for gpu in gpus],
+    return TopologySeen(
+        at=time.time(),
+        gpus=tuple(gpu.device.uuid or gpu.device.pci for gpu in gpus),
         links=links,
-        remotes=remote,
-        clusters=[cluster for cluster, _ in fabric],
-        cliques=[clique for _, clique in fabric],
-        numa=[gpu.device.numa for gpu in gpus],
+        remotes=tuple(remote),
+        clusters=tuple(cluster for cluster, _ in fabric),
+        cliques=tuple(clique for _, clique in fabric),
+        numa=tuple(gpu.device.numa for gpu in gpus),
     )
 
 
 def _remotes_of(
     call: Caller, gpu: Gpu, by_pci: dict[str, int]
-) -> tuple[list[str], dict[int, int]]:
+) -> tuple[tuple[str, ...], dict[int, int]]:
     kinds: list[str] = []
     joined: dict[int, int] = {}
     for link in range(gpu.device.links if gpu.handle is not None else 0):
@@ -251,7 +245,7 @@ def _remotes_of(
     if "switch" in kinds:
         # A link that is down cannot name its switch; where one goes to a switch, all do.
         kinds = ["switch"] * len(kinds)
-    return kinds, joined
+    return tuple(kinds), joined
 
 
 def _remote_pci(call: Caller, gpu: Gpu, link: int) -> str:
@@ -269,7 +263,7 @@ def _join(
     gpus: list[Gpu],
     i: int,
     j: int,
-    remote: list[list[str]],
+    remote: list[tuple[str, ...]],
     peers: list[dict[int, int]],
 ) -> str:
     through_switch = min(remote[i].count("switch"), remote[j].count("switch"))

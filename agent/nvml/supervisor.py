@@ -14,16 +14,23 @@ from typing import NamedTuple
 import msgspec
 
 from agent.nvml import messages
-from agent.nvml.messages import INIT_FAILURES, Fault, NvmlStatus, SourceReason, SourceState
+from agent.nvml.messages import INIT_FAILURES, NvmlStatus, SourceReason
 from rules.api.timestamps import backoff_s
+from rules.catalog.signals import EventKind, SourceState
+from rules.judge.observation import CallFailed, GpuEvent, Inventory
 
 
-def up_status(message: str) -> NvmlStatus:
-    """NVML answers."""
+def _down(reason: SourceReason, message: str, *, restart_agent: bool = False) -> NvmlStatus:
+    return NvmlStatus(
+        state=SourceState.DOWN, reason=reason, message=message, restart_agent=restart_agent
+    )
+
+
+def _up(message: str) -> NvmlStatus:
     return NvmlStatus(state=SourceState.UP, reason=SourceReason.ANSWERING, message=message)
 
 
-def released_status(reason: str) -> NvmlStatus:
+def _released(reason: str) -> NvmlStatus:
     """The child let go on request."""
     return NvmlStatus(
         state=SourceState.RELEASED,
@@ -32,80 +39,30 @@ def released_status(reason: str) -> NvmlStatus:
     )
 
 
-def hung_status(call: str, gpu: str) -> NvmlStatus:
-    """A call has not returned in its time."""
-    where = f" for {gpu}" if gpu else ""
-    return NvmlStatus(
-        state=SourceState.DOWN,
-        reason=SourceReason.CALL_HUNG,
-        message=f"{call or 'The NVML child'}{where} has not returned; waiting for the driver.",
-        call=call,
-        gpu=gpu,
-    )
-
-
-def will_not_let_go(reason: str, call: str, gpu: str) -> NvmlStatus:
-    """The child was asked to finish and does not."""
-    return NvmlStatus(
-        state=SourceState.DOWN,
-        reason=SourceReason.CALL_HUNG,
-        message=(
-            f"NVML was to be let go ({reason}) but {call or 'the child'} "
-            "does not return; it ends as soon as the driver answers."
-        ),
-        call=call,
-        gpu=gpu,
-    )
-
-
-def unusable(note: str) -> NvmlStatus:
-    """The child cannot use what it was pointed at."""
-    return NvmlStatus(
-        state=SourceState.DOWN,
-        reason=SourceReason.SIMULATOR_UNUSABLE,
-        message=note or "The simulated driver cannot be used.",
-    )
-
-
-def down_status(
-    fault: Fault | None, status: int, killed: bool, wait_s: float, *, came_up: bool
+def _ended(
+    fault: CallFailed | None, status: int, killed: bool, wait_s: float, *, came_up: bool
 ) -> NvmlStatus:
     """The child ended by itself or was killed; `fault` is what NVML said, if it said something.
 
     `came_up`: it was otherwise when this agent began.
     """
     again = f"trying again in {wait_s:.0f} s."
-    if fault is not None:
-        failure = INIT_FAILURES.get(fault.code)
-        if failure is not None:
-            return NvmlStatus(
-                state=SourceState.DOWN,
-                reason=failure.reason,
-                message=f"{failure.sentence} ({fault.call} gave {fault.code}); {again}",
-                code=fault.code,
-                call=fault.call,
-                restart_agent=failure.restart_agent and came_up,
-            )
-        return NvmlStatus(
-            state=SourceState.DOWN,
-            reason=SourceReason.NVML_FAILED,
-            message=f"{fault.call} gave {fault.code}; {again}",
-            code=fault.code,
-            call=fault.call,
-        )
-    how = "was killed after a hang" if killed else f"ended with status {status}"
-    return NvmlStatus(
-        state=SourceState.DOWN,
-        reason=SourceReason.CHILD_DIED,
-        message=f"The NVML child {how}; {again}",
+    if fault is None:
+        how = "was killed after a hang" if killed else f"ended with status {status}"
+        return _down(SourceReason.CHILD_DIED, f"The NVML child {how}; {again}")
+    failure = INIT_FAILURES.get(fault.code)
+    if failure is None:
+        return _down(SourceReason.NVML_FAILED, f"{fault.call} gave {fault.code}; {again}")
+    return _down(
+        failure.reason,
+        f"{failure.sentence} ({fault.call} gave {fault.code}); {again}",
+        restart_agent=failure.restart_agent and came_up,
     )
 
 
-def off() -> NvmlStatus:
-    """NVML is not to be asked, by configuration."""
-    return NvmlStatus(
-        state=SourceState.ABSENT, reason=SourceReason.OFF, message="NVML is switched off."
-    )
+OFF = NvmlStatus(
+    state=SourceState.ABSENT, reason=SourceReason.OFF, message="NVML is switched off."
+)
 
 
 UNKNOWN_AFTER_S = 5.0
@@ -158,13 +115,13 @@ class State(NamedTuple):
     expected_by: float = 0.0
     hung: bool = False
     greeted: bool = False
-    """This child said hello: NVML answered it."""
+    """NVML answered this child."""
     first: int | None = None
     """How the first child fared: 0 when NVML answered it, else the code that NVML gave."""
     finish_by: float | None = None
     killed_at: float | None = None
     gsp_seen_at: float | None = None
-    fault: messages.Fault | None = None
+    fault: CallFailed | None = None
     note: str = ""
     status: messages.NvmlStatus | None = None
 
@@ -232,22 +189,19 @@ def said(state: State, now: float, message: messages.FromChild) -> Step:
         call, gpu, within_s = message.call, message.gpu, message.within_s
     was_hung = state.hung
     state = state._replace(call=call, gpu=gpu, expected_by=now + within_s, hung=False)
-    if (
-        isinstance(message, messages.Event)
-        and message.kind is messages.EventKind.XID
-        and message.data in GSP_XIDS
-    ):
-        state = state._replace(gsp_seen_at=now)
-    elif isinstance(message, messages.Fault) and message.of_driver:
-        state = state._replace(fault=message)
-    elif isinstance(message, messages.Note):
-        state = state._replace(note=message.text)
-    elif isinstance(message, messages.Hello):
-        first = 0 if state.first is None else state.first
-        state = state._replace(greeted=True, first=first, fault=None, note="")
-        return _emit(state, up_status("NVML answers."))
+    match message:
+        case GpuEvent(kind=EventKind.XID, data=xid) if xid in GSP_XIDS:
+            state = state._replace(gsp_seen_at=now)
+        case CallFailed(of_driver=True):
+            state = state._replace(fault=message)
+        case messages.Note(text):
+            state = state._replace(note=text)
+        case Inventory():
+            first = 0 if state.first is None else state.first
+            state = state._replace(greeted=True, first=first, fault=None, note="")
+            return _emit(state, _up("NVML answers."))
     if was_hung and state.greeted and state.phase is ChildPhase.RUNNING:
-        return _emit(state, up_status("NVML answers again."))
+        return _emit(state, _up("NVML answers again."))
     return state, []
 
 
@@ -269,9 +223,10 @@ def exited(state: State, now: float, status: int) -> Step:
     if state.want is Want.CLOSE:
         return state, [StopOrder(clean=True)]
     if state.want is Want.RELEASE:
-        return _emit(state._replace(attempts=0), released_status(state.release_reason))
+        return _emit(state._replace(attempts=0), _released(state.release_reason))
     if status == messages.EXIT_UNUSABLE:
-        return _emit(state._replace(start_at=None), unusable(note))
+        why = note or "The simulated driver cannot be used."
+        return _emit(state._replace(start_at=None), _down(SourceReason.SIMULATOR_UNUSABLE, why))
     if asked:
         # Released and resumed before it had gone: its end is what was asked for.
         return tick(state._replace(start_at=now, attempts=0), now)
@@ -283,7 +238,7 @@ def exited(state: State, now: float, status: int) -> Step:
     came_up = state.first is not None and state.first != code
     return _emit(
         state._replace(start_at=now + wait_s, first=code if state.first is None else state.first),
-        down_status(fault, status, killed, wait_s, came_up=came_up),
+        _ended(fault, status, killed, wait_s, came_up=came_up),
     )
 
 
@@ -293,7 +248,7 @@ def release(state: State, now: float, reason: str) -> Step:
         return state, []
     state = state._replace(want=Want.RELEASE, release_reason=reason)
     if state.phase is ChildPhase.NONE:
-        return _emit(state, released_status(reason))
+        return _emit(state, _released(reason))
     return _finish(state, now + FINISH_GRACE_S)
 
 
@@ -356,7 +311,9 @@ def tick(state: State, now: float) -> Step:
             return state, [Spawn()]
         return state, []
     if not state.hung and now >= state.expected_by + UNKNOWN_AFTER_S:
-        state, outputs = _emit(state._replace(hung=True), hung_status(state.call, state.gpu))
+        call = f"{state.call or 'The NVML child'}{f' for {state.gpu}' if state.gpu else ''}"
+        hung = f"{call} has not returned; waiting for the driver."
+        state, outputs = _emit(state._replace(hung=True), _down(SourceReason.CALL_HUNG, hung))
     if state.hung and state.phase is not ChildPhase.KILLED and now >= _kill_at(state):
         state = state._replace(phase=ChildPhase.KILLED, killed_at=now)
         outputs = [*outputs, Kill()]
@@ -364,7 +321,11 @@ def tick(state: State, now: float) -> Step:
         state = state._replace(finish_by=None)
         if state.want is Want.CLOSE:
             return state, [*outputs, StopOrder(clean=False)]
-        state, more = _emit(state, will_not_let_go(state.release_reason, state.call, state.gpu))
+        stays = (
+            f"NVML was to be let go ({state.release_reason}) but {state.call or 'the child'} "
+            "does not return; it ends as soon as the driver answers."
+        )
+        state, more = _emit(state, _down(SourceReason.CALL_HUNG, stays))
         outputs = [*outputs, *more]
     return state, outputs
 

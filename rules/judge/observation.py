@@ -118,7 +118,7 @@ class GpuSeen(msgspec.Struct, frozen=True, kw_only=True):
     mig_instances: int = 0
 
 
-class Inventory(msgspec.Struct, frozen=True, kw_only=True):
+class Inventory(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Everything NVML enumerates, taken at (re)initialisation and after a MIG change.
 
     `excluded` are PCI addresses that the driver was told to leave out.
@@ -131,7 +131,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     excluded: tuple[str, ...] = ()
 
 
-class TopologySeen(msgspec.Struct, frozen=True, kw_only=True):
+class TopologySeen(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """How the GPUs are joined by design; rows and columns follow `gpus` (UUID, else PCI).
 
     `links[i][j]` is spelled as `nvidia-smi topo -m` does (X, NV18, PIX, SYS);
@@ -148,7 +148,7 @@ class TopologySeen(msgspec.Struct, frozen=True, kw_only=True):
     numa: tuple[int | None, ...] = ()
 
 
-class Readings(msgspec.Struct, frozen=True, kw_only=True):
+class Readings(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """One poll of one GPU; signals that were not asked for are missing from `values`."""
 
     at: float
@@ -157,7 +157,7 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
     pci: str = ""
 
 
-class GpuEvent(msgspec.Struct, frozen=True, kw_only=True):
+class GpuEvent(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The driver pushed an event; `gpu` and `pci` are empty where it named no GPU."""
 
     at: float
@@ -169,7 +169,7 @@ class GpuEvent(msgspec.Struct, frozen=True, kw_only=True):
     ci: int | None = None
 
 
-class CallFailed(msgspec.Struct, frozen=True, kw_only=True):
+class CallFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """An NVML call returned an error `code`: about the driver, or else about one GPU.
 
     `gpu` and `pci` are empty also where that GPU could not be asked for its name. `call` is NVML's

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent.nvml.messages import Value
+from agent.nvml.inventory import Value
 from hack.sim.driver.numbers import CLOCK_EVENTS, EVENT_TYPES
 from hack.sim.record.reading import GpuRead, NodeRead
 from rules.catalog.signals import Signal, bit_error_ratio
@@ -188,7 +188,7 @@ def _part(values: Mapping[Signal, Value], signals: Mapping[str, Signal]) -> dict
     found: dict[str, Any] = {}
     for key, signal in signals.items():
         value = values.get(signal)
-        if isinstance(value, list):
+        if isinstance(value, tuple):
             found[key] = [item or 0 for item in value]
         elif isinstance(value, int | float):
             found[key] = bool(value) if key in FLAGS else int(value)
@@ -235,7 +235,7 @@ def _nvlink(node: NodeRead, row: int) -> dict[str, Any]:
         found["remote"] = "peers"
         found["peers"] = _peers(node, read)
     states = read.values.get(Signal.NVLINK_STATES)
-    if isinstance(states, list):
+    if isinstance(states, tuple):
         found["down"] = [link for link, state in enumerate(states) if state == 0]
     for key, signal in LINK_COUNTERS.items():
         count = _number(read.values, signal)

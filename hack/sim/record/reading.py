@@ -12,20 +12,22 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pynvml as nvml
+from msgspec.structs import replace
 
 from agent.nvml.inventory import (
     Caller,
     DriverGoneError,
     Failed,
     Gpu,
+    Value,
     enumerate_gpus,
     excluded,
     virtualization,
 )
-from agent.nvml.messages import NvmlTopology, Tier, Value
-from agent.nvml.poller import Poller
+from agent.nvml.poller import Poller, Tier
 from agent.nvml.reads import topology
 from rules.catalog.signals import Signal, driver_branch
+from rules.judge.observation import TopologySeen
 from rules.text.pci_address import full_address
 
 CLOCKS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}
@@ -68,7 +70,7 @@ class NodeRead(NamedTuple):
     gpus: list[GpuRead]
     unseen: int
     """GPUs that NVML counts and that could not be described: they do not answer."""
-    topology: NvmlTopology
+    topology: TopologySeen
     distances: list[list[int | None]]
 
 
@@ -110,7 +112,8 @@ def _read(call: Caller) -> NodeRead:
         excluded=excluded(call),
         gpus=[_gpu(call, poller, gpu) for gpu in gpus],
         unseen=len(counted) - len(gpus),
-        topology=topology(call, gpus, branch),
+        # Two reads of one node are equal, whenever they were made.
+        topology=replace(topology(call, gpus, branch), at=0.0),
         distances=[[_distance(call, one, other) for other in gpus] for one in gpus],
     )
 
@@ -119,7 +122,7 @@ def _gpu(call: Caller, poller: Poller, gpu: Gpu) -> GpuRead:
     handle = gpu.handle
     values: dict[Signal, Value] = {}
     for tier in Tier:
-        values |= poller.poll(gpu, tier, 0.0).values
+        values |= poller.poll(gpu, tier, 0.0)
 
     def ask(function: Callable[..., Any], *arguments: Any) -> Any:
         """The answer, or None."""

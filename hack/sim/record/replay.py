@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from agent.nvml.messages import Absent, Value
-from agent.nvml.poller import applies
-from agent.nvml.schedule import CALLS, FIELDS
+from agent.nvml.inventory import Absent, Value
+from agent.nvml.poller import CALLS, FIELDS, applies
 from hack.sim.driver import install
 from hack.sim.record.reading import GpuRead, NodeRead, initialised, read_node
 from rules.catalog.signals import Signal

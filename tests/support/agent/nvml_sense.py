@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pynvml
 import pytest
 
 from agent.daemon.judgement import Judgement, Who
-from agent.daemon.sources import observation_of
-from agent.nvml.inventory import (
-    Caller,
-    enumerate_gpus,
-)
-from agent.nvml.messages import Calling, Fault, Hello, Tier
-from agent.nvml.poller import Poller
+from agent.nvml.inventory import Absent, Caller, enumerate_gpus
+from agent.nvml.messages import Calling, NvmlStatus
+from agent.nvml.poller import Poller, Tier
 from agent.nvml.reads import topology
 from hack.sim.driver import NODES, functions_of
 from hack.sim.driver.node import parse
@@ -22,7 +19,16 @@ from hack.sim.driver.store import load
 from rules.catalog.signals import Signal, driver_branch
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.judge.health_status import assess
-from rules.judge.observation import PciSeen, SourceChanged, SourceName, SourceState
+from rules.judge.observation import (
+    CallFailed,
+    Inventory,
+    Observation,
+    PciSeen,
+    Readings,
+    SourceChanged,
+    SourceName,
+    SourceState,
+)
 
 BOOTED_LONG_AGO = 1_800_000_000.0
 
@@ -46,14 +52,14 @@ class Sense:
         tiers = Tier if tier is None else [tier]
         values: dict[Signal, Any] = {}
         for one in tiers:
-            values |= self.poller.poll(self.gpus[gpu], one, now).values
+            values |= self.poller.poll(self.gpus[gpu], one, now)
         return values
 
     def calls(self):
         return [message.call for message in self.said if isinstance(message, Calling)]
 
     def faults(self):
-        return [(m.call, m.code, m.gpu) for m in self.said if isinstance(m, Fault)]
+        return [(m.call, m.code, m.gpu) for m in self.said if isinstance(m, CallFailed)]
 
 
 class Judged:
@@ -74,9 +80,13 @@ class Judged:
         self.judgement.observe(PciSeen(at=self.now, functions=functions))
 
     def take(self, message):
-        observation = observation_of(message, self.now)
-        if observation is not None:
-            self.judgement.observe(observation)
+        """Judge a fact, or what the agent makes of the status of NVML."""
+        if isinstance(message, NvmlStatus):
+            message = SourceChanged(
+                at=self.now, source=SourceName.NVML, state=message.state, reason=message.reason
+            )
+        if isinstance(message, Observation):
+            self.judgement.observe(msgspec.structs.replace(message, at=self.now))
 
     def health(self):
         found = assess(self.judgement.state, self.now)
@@ -95,8 +105,8 @@ def polled(sense, judged, rounds=4, before_each=lambda number: None):
     judged.judgement.observe(
         SourceChanged(at=judged.now, source=SourceName.NVML, state=SourceState.UP)
     )
-    devices = [gpu.device for gpu in sense.gpus]
-    judged.take(Hello(driver="580.95.05", nvml="", cuda="", branch=580, gpus=devices))
+    devices = tuple(gpu.device for gpu in sense.gpus)
+    judged.take(Inventory(at=judged.now, driver="580.95.05", gpus=devices))
     judged.take(topology(sense.call, sense.gpus, sense.branch))
     values: dict[Signal, Any] = {}
     for number in range(rounds):
@@ -106,11 +116,14 @@ def polled(sense, judged, rounds=4, before_each=lambda number: None):
         for gpu in sense.gpus:
             for tier in Tier:
                 sense.said.clear()
-                readings = sense.poller.poll(gpu, tier, judged.now)
+                read = sense.poller.poll(gpu, tier, judged.now)
+                told = {s: None if isinstance(v, Absent) else v for s, v in read.items()}
+                uuid, pci = gpu.device.uuid, gpu.device.pci
+                readings = Readings(at=judged.now, gpu=uuid, pci=pci, values=told)
                 for message in (*sense.said, readings):
                     judged.take(message)
                 if gpu.device.index == 3:
-                    values |= readings.values
+                    values |= read
     return values
 
 

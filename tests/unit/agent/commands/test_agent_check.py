@@ -18,12 +18,19 @@ import pytest
 
 from agent.cli import main
 from agent.commands.check import Looking
-from agent.daemon.inbox import NvmlSaid
-from agent.nvml.messages import Device, Fault, Hello, NvmlReadings, NvmlTopology, Tier
 from agent.settings import add_options, settings_of
 from hack.sim.driver import NODES, set_gpu
 from hack.sim.driver.store import load
-from rules.judge.observation import HostSeen, SourceChanged, SourceName, SourceState
+from rules.judge.observation import (
+    GpuSeen,
+    HostSeen,
+    Inventory,
+    Readings,
+    SourceChanged,
+    SourceName,
+    SourceState,
+    TopologySeen,
+)
 from tests.support.agent.kernel_log_parts import XID79, record
 
 NOW = datetime.now(UTC).isoformat(timespec="seconds")
@@ -264,22 +271,21 @@ def test_a_look_is_over_when_nothing_more_can_be_heard(machine: Machine) -> None
     parser = argparse.ArgumentParser()
     add_options(parser, {}, senses_only=True)
     settings = settings_of(parser.parse_args(["--nvml=sim:x"]), {})
-    gpu = Device(index=0, uuid="GPU-0", pci="0000:10:00.0")
-    dead = Device(index=1, uuid="", pci="0000:11:00.0")
-    for devices, heard in (
-        ([], []),
-        ([gpu], [NvmlReadings(gpu="GPU-0", pci=gpu.pci, tier=tier, values={}) for tier in Tier]),
-        ([dead], [Fault(call="nvmlDeviceGetHandleByIndex_v2", code=15, pci=dead.pci)]),
-    ):
+    gpu = GpuSeen(index=0, uuid="GPU-0", pci="0000:10:00.0")
+    read = Readings(at=0.0, gpu="GPU-0", values={})
+    joined = TopologySeen(at=0.0, gpus=("GPU-0",), links=(("X",),))
+    looks: list[list[Inventory | Readings | TopologySeen]] = [
+        [Inventory(at=0.0, driver="580.1")],
+        [Inventory(at=0.0, driver="580.1", gpus=(gpu,)), read, joined],
+    ]
+    for heard in looks:
         looking = Looking(settings)
         for source in (SourceName.KERNEL_LOG, SourceName.PCI):
             looking.saw(SourceChanged(at=0.0, source=source, state=SourceState.ABSENT))
         looking.saw(HostSeen(at=0.0))
-        hello = Hello(driver="580.1", nvml="", cuda="", branch=580, gpus=devices)
-        topology = NvmlTopology(gpus=[], links=[], remotes=[], clusters=[], cliques=[], numa=[])
-        for message in (hello, *heard, *([topology] if devices else [])):
+        for fact in heard:
             assert not looking.done
-            looking.nvml_said(NvmlSaid(message, 0.0))
+            looking.saw(fact)
         assert looking.done
 
 

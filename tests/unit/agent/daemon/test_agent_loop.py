@@ -9,17 +9,25 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from agent.daemon import log
-from agent.daemon.inbox import Inbox, Item, NvmlSaid, Stop
+from agent.daemon.inbox import Inbox, Item, Stop
 from agent.daemon.judgement import Composer, Judgement, LoadedRules, Pod, Who
 from agent.daemon.loop import JudgingLoop
 from agent.daemon.metrics import Latencies, XidCounts
-from agent.nvml.messages import Event, EventKind, Hello, NvmlStatus, SourceReason, SourceState
+from agent.nvml.messages import NvmlStatus, SourceReason
 from agent.publish.plan import Wanted
 from agent.publish.publish import Accepted, Known
 from rules.api.health import HealthStatus
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.judge.messages import NodeEvent
-from rules.judge.observation import KernelGap, KernelLineSeen, NodeSeen
+from rules.judge.observation import (
+    EventKind,
+    GpuEvent,
+    Inventory,
+    KernelGap,
+    KernelLineSeen,
+    NodeSeen,
+    SourceState,
+)
 from rules.kernel_log.parse import parse
 from tests.support.agent.kernel_log_parts import XID79
 
@@ -103,10 +111,6 @@ def node(**labels: str) -> NodeSeen:
     return NodeSeen(at=time.time(), name="gpu-1", uid="uid-1", boot_id="boot-1", labels=labels)
 
 
-def nvml(message: Any) -> NvmlSaid:
-    return NvmlSaid(message, time.time())
-
-
 @pytest.fixture
 def agent() -> Agent:
     return Agent()
@@ -156,7 +160,10 @@ def test_a_line_that_an_earlier_run_judged_is_not_counted_again(agent: Agent) ->
 
 
 def test_an_nvml_xid_event_makes_the_kernel_log_be_read(agent: Agent) -> None:
-    agent.take(Known(status=None), nvml(Event(kind=EventKind.XID, data=79, pci="0000:3b:00.0")))
+    agent.take(
+        Known(status=None),
+        GpuEvent(at=time.time(), kind=EventKind.XID, data=79, pci="0000:3b:00.0"),
+    )
     assert "read kernel log" in agent.outside.asked
 
 
@@ -182,7 +189,7 @@ def test_a_library_that_will_never_match_again_ends_the_agent(agent: Agent) -> N
         message="The library does not match the module.",
         restart_agent=True,
     )
-    assert agent.take(nvml(status)) == Stop(1, "The library does not match the module.")
+    assert agent.take(status) == Stop(1, "The library does not match the module.")
 
 
 def test_a_simulated_driver_that_cannot_be_used_is_wrong_use(agent: Agent) -> None:
@@ -191,19 +198,12 @@ def test_a_simulated_driver_that_cannot_be_used_is_wrong_use(agent: Agent) -> No
         reason=SourceReason.SIMULATOR_UNUSABLE,
         message="sim:x cannot be used.",
     )
-    assert agent.take(nvml(status)) == Stop(64, "sim:x cannot be used.")
+    assert agent.take(status) == Stop(64, "sim:x cannot be used.")
 
 
 def test_the_driver_says_that_this_is_a_guest(agent: Agent) -> None:
-    hello = Hello(
-        driver="580.1",
-        nvml="13",
-        cuda="13.0",
-        branch=580,
-        gpus=[],
-        virtualization="passthrough",
-    )
-    agent.take(Known(status=None), nvml(hello), line())
+    guest = Inventory(at=time.time(), driver="580.1", virtualization="passthrough")
+    agent.take(Known(status=None), guest, line())
     assert agent.last.virtualization == "passthrough"
     assert [incident.recommended_action for incident in agent.last.incidents] == ["ReplaceNode"]
 

@@ -11,11 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agent.nvml.messages import (
-    Fault,
-    Framer,
-    FromChild,
-)
+from agent.nvml.messages import Framer, FromChild
+from rules.judge.observation import CallFailed
 
 ROOT = Path(__file__).resolve().parents[4]
 PATIENCE_S = 20.0
@@ -62,7 +59,7 @@ def test_an_installation_without_the_simulator_says_so(tmp_path):
 
 def test_a_machine_without_the_library_says_so():
     ended = run_child("real", timeout=PATIENCE_S)
-    faults = [message for message in said(ended.stdout) if isinstance(message, Fault)]
+    faults = [message for message in said(ended.stdout) if isinstance(message, CallFailed)]
     if ended.returncode == 0:
         pytest.skip("this machine has a working NVIDIA driver")
     assert faults

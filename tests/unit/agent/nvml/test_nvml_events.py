@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 
 from agent.nvml.events import GpuEvents, SystemEvents
-from agent.nvml.inventory import (
-    enumerate_gpus,
-)
-from agent.nvml.messages import EventKind
+from agent.nvml.inventory import enumerate_gpus
 from hack.sim.driver import push_event, set_gpu
+from rules.catalog.signals import EventKind
 from tests.support.agent.nvml_sense import on
 
 

@@ -6,32 +6,24 @@ import msgspec
 import pynvml
 import pytest
 
-from agent.nvml.messages import (
-    Absent,
-    Calling,
-    Fault,
-    Framer,
-    FromChild,
-    NvmlReadings,
-    Tier,
-    frame,
-)
-from agent.nvml.schedule import CALLS, EVENTS, FIELDS, SYSTEM_EVENTS
+from agent.nvml.messages import Calling, Framer, FromChild, frame
+from agent.nvml.poller import CALLS, EVENTS, FIELDS, SYSTEM_EVENTS
 from rules.catalog.signals import Signal, SignalShape, dcgm_signals, signal_table
+from rules.judge.observation import CallFailed, Readings
 
-MESSAGES: list[Calling | Fault | NvmlReadings] = [
+MESSAGES: list[FromChild] = [
     Calling(call="nvmlDeviceGetTemperatureV", gpu="GPU-1", within_s=2.0),
-    Fault(call="nvmlInitWithFlags", code=9, of_driver=True),
-    NvmlReadings(
+    CallFailed(at=1.0, call="nvmlInitWithFlags", code=9, of_driver=True),
+    Readings(
+        at=1.0,
         gpu="GPU-1",
         pci="0000:1b:00.0",
-        tier=Tier.MEDIUM,
         values={
             Signal.TEMPERATURE: 40,
             Signal.POWER: 70.5,
             Signal.FABRIC_CLUSTER: "abc",
-            Signal.NVLINK_STATES: [1, None, 0],
-            Signal.REMAP_FAILURE: Absent(3),
+            Signal.NVLINK_STATES: (1, None, 0),
+            Signal.REMAP_FAILURE: None,
         },
     ),
 ]

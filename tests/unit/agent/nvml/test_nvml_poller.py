@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.nvml.events import GpuEvents
-from agent.nvml.inventory import DriverGoneError
-from agent.nvml.messages import Absent, Tier
+from agent.nvml.inventory import Absent, DriverGoneError
+from agent.nvml.poller import Tier
 from agent.nvml.reads import topology
 from hack.sim.driver import NODES, install, set_gpu, set_node
 from hack.sim.driver.library import CALLS
@@ -83,14 +83,14 @@ def test_signals_follow_the_node(sense):
         Signal.SRAM_THRESHOLD_EXCEEDED: 1,
         Signal.REMAPPED_ROWS_UNCORRECTABLE: 8,
         Signal.REMAP_FAILURE: 1,
-        Signal.REMAP_HISTOGRAM: [639, 0, 0, 0, 1],
+        Signal.REMAP_HISTOGRAM: (639, 0, 0, 0, 1),
         Signal.PCIE_WIDTH: 8,
         Signal.PCIE_WIDTH_MAX: 16,
         Signal.PCIE_REPLAYS: 5,
         Signal.PCIE_FATAL_ERRORS: 1,
         Signal.NVLINK_CRC_ERRORS: 11,
         Signal.NVLINK_RECOVERIES: 1,
-        Signal.NVLINK_STATES: [*[1] * 7, 0, *[1] * 10],
+        Signal.NVLINK_STATES: (*[1] * 7, 0, *[1] * 10),
         Signal.CLOCK_EVENT_REASONS: 0x40,
         Signal.HW_THERMAL_SLOWDOWN_TIME: 7_000_000_000,
         Signal.FABRIC_HEALTH_MASK: 0xA9,
@@ -186,7 +186,7 @@ def test_a_driver_that_went_away_ends_the_process(sense, edit):
     set_node(sense.path, **edit)
     with pytest.raises(DriverGoneError) as gone:
         sense.poll(0, Tier.FAST)
-    assert gone.value.fault.gpu == ""
+    assert gone.value.fact.gpu == ""
 
 
 CODES = (2, 3, 4, 6, 7, 10, 13, 14, 15, 16, 17, 20, 21, 25, 26, 27, 29, 999)

@@ -6,8 +6,9 @@ import itertools
 
 import pytest
 
-from agent.nvml.messages import Tier
-from agent.nvml.schedule import PERIODS_S, Schedule
+from agent.nvml.life import FAST_PERIODS, Schedule
+from agent.nvml.messages import POLL_S
+from agent.nvml.poller import Tier
 
 
 def taken(schedule, now):
@@ -37,7 +38,8 @@ def test_each_tier_keeps_its_period_and_the_load_is_flat(jitter):
     schedule = Schedule(8, 0.0, jitter)
     taken(schedule, 0.0)
     polls = timeline(schedule, 0.0, 7200)
-    for tier, period in PERIODS_S.items():
+    for tier, periods in FAST_PERIODS.items():
+        period = periods * POLL_S
         for gpu in range(8):
             times = [at for at, index, t in polls if (index, t) == (gpu, tier)]
             assert all(

@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.nvml.messages import Tier
-from agent.nvml.poller import applies
-from agent.nvml.schedule import FIELDS
+from agent.nvml.poller import FIELDS, Tier, applies
 from agent.sources.dcgm import read_page
 from rules.catalog.signals import Signal, bit_error_ratio
 from rules.catalog.thresholds import DEFAULT_RULES

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from agent.daemon.inbox import Inbox, Item, NvmlSaid
+from agent.daemon.inbox import Inbox, Item
 from agent.daemon.sources import Senses
-from agent.nvml.messages import Hello, NvmlTopology
 from agent.settings import AgentSettings, add_options, settings_of
 from agent.sources.machine import UdevMonitor
 from hack.sim.driver import NODES, set_gpu
+from rules.judge.observation import Inventory, TopologySeen
 
 WITHIN_S = 30.0
 
@@ -36,7 +36,7 @@ def until(inbox: Inbox[Item], wanted: Callable[[object], bool]) -> None:
     deadline = time.monotonic() + WITHIN_S
     while (left_s := deadline - time.monotonic()) > 0:
         item = inbox.get(left_s)
-        if isinstance(item, NvmlSaid) and wanted(item.message):
+        if wanted(item):
             return
     raise AssertionError("never said by NVML")
 
@@ -57,14 +57,14 @@ def test_a_gpu_that_is_plugged_in_is_enumerated_when_udev_announces_it(tmp_path:
     senses = Senses(settings(f"--nvml=sim:{node}", "--kmsg=off"), inbox, udev=monitor)
     senses.start(past_within_s=0.0)
     try:
-        until(inbox, lambda said: isinstance(said, Hello) and len(said.gpus) == 7)
-        until(inbox, lambda said: isinstance(said, NvmlTopology))
+        until(inbox, lambda said: isinstance(said, Inventory) and len(said.gpus) == 7)
+        until(inbox, lambda said: isinstance(said, TopologySeen))
         set_gpu(node, 7, unplugged=False)
         announcers[0].announce(False)
-        until(inbox, lambda said: isinstance(said, Hello) and len(said.gpus) == 7)
-        until(inbox, lambda said: isinstance(said, NvmlTopology))
+        until(inbox, lambda said: isinstance(said, Inventory) and len(said.gpus) == 7)
+        until(inbox, lambda said: isinstance(said, TopologySeen))
         announcers[0].announce(True)
-        until(inbox, lambda said: isinstance(said, Hello) and len(said.gpus) == 8)
+        until(inbox, lambda said: isinstance(said, Inventory) and len(said.gpus) == 8)
     finally:
         senses.close_log()
         senses.close(WITHIN_S)
