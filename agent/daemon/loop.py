@@ -16,8 +16,7 @@ from agent.daemon.log import Logger
 from agent.daemon.metrics import Latencies, XidCounts
 from agent.daemon.sources import Senses
 from agent.nvml.messages import Note, NvmlStatus, SourceReason
-from agent.publish.plan import Wanted
-from agent.publish.publish import Accepted, Known, Publisher, Trouble
+from agent.publish.publish import Accepted, Known, Publisher, Trouble, Wanted
 from agent.settings import USAGE_ERROR
 from rules.judge import observation as facts
 from rules.judge.health_object import Difference, Publication, differs

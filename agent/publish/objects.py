@@ -1,13 +1,24 @@
-"""The few fields of API objects that the agent reads; all else in an answer is skipped.
+"""The few fields of API objects that the agent reads, and the bodies that it writes of its own.
 
-Decoded by `agent.publish.client`; used by publishing and by the node watch.
+Decoded by `agent.publish.client`; used by publishing and by the node watch. All else in an answer
+is skipped.
 """
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import msgspec
 
 from rules.api.health import HealthStatus
+from rules.api.names import COMPONENT_AGENT
+from rules.api.timestamps import format_time
+from rules.judge.health_object import Publication, PublishedCondition
+from rules.judge.messages import NodeEvent
+
+EVENT_NAMESPACE: Final = "default"
+"""Where Kubernetes keeps Events about objects without a namespace."""
+MAX_MESSAGE_CHARS: Final = 1024
 
 
 class Loose(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -85,3 +96,72 @@ class StatusAnswer(Loose, frozen=True):
     code: int = 500
     reason: str = ""
     message: str = ""
+
+
+def node_differs(wanted: Publication, node: NodeObject) -> bool:
+    """Whether the node has other conditions or labels than it should."""
+    there = {condition.type: condition for condition in node.status.conditions or ()}
+    for condition in wanted.conditions:
+        found = there.get(condition.type)
+        if found is None or _words(found) != _words(condition):
+            return True
+    labels = node.metadata.labels
+    return any(labels.get(name) != value for name, value in wanted.labels.items())
+
+
+def _words(condition: NodeConditionSeen | PublishedCondition) -> tuple[str, str, str]:
+    return condition.status, condition.reason, condition.message
+
+
+def node_patch(wanted: Publication, node: NodeObject, wall: float) -> dict[str, Any]:
+    """Conditions and labels in one patch; identical as long as the words are.
+
+    Times are carried over from the node: the transition's while the status is the same, the
+    heartbeat's while nothing is different. A heartbeat of its own would be a stored write each.
+    """
+    there = {condition.type: condition for condition in node.status.conditions or ()}
+    now = format_time(wall)
+    conditions = []
+    for condition in wanted.conditions:
+        found = there.get(condition.type)
+        same_status = found is not None and found.status == condition.status
+        same_words = found is not None and _words(found) == _words(condition)
+        conditions.append(
+            {
+                "type": condition.type,
+                "status": condition.status,
+                "reason": condition.reason,
+                "message": condition.message,
+                "lastTransitionTime": (found.last_transition_time if found and same_status else "")
+                or now,
+                "lastHeartbeatTime": (found.last_heartbeat_time if found and same_words else "")
+                or now,
+            }
+        )
+    return {"metadata": {"labels": dict(wanted.labels)}, "status": {"conditions": conditions}}
+
+
+def event_body(node: NodeObject, event: NodeEvent, at: float) -> dict[str, Any]:
+    """The Event as the API server takes it, about the node's real UID."""
+    name = node.metadata.name
+    when = format_time(at)
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{name[:220]}.{int(at * 1e9):x}", "namespace": EVENT_NAMESPACE},
+        "involvedObject": {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "name": name,
+            "uid": node.metadata.uid,
+        },
+        "type": event.type,
+        "reason": event.reason,
+        "message": event.message[:MAX_MESSAGE_CHARS],
+        "source": {"component": COMPONENT_AGENT, "host": name},
+        "reportingComponent": COMPONENT_AGENT,
+        "reportingInstance": name,
+        "firstTimestamp": when,
+        "lastTimestamp": when,
+        "count": 1,
+    }

@@ -1,9 +1,8 @@
 """Writes the newest verdict to the API server, in one thread, until it is accepted.
 
 The main loop calls `submit`, the node watch calls `node_seen` and `node_gone`; what to write is
-decided in `agent.publish.plan` and sent by `agent.publish.lanes`. A verdict is never lost (only
-the newest counts, and it is kept until it was accepted), never followed by an older one, and no
-failure ends the thread.
+decided and sent by `agent.publish.writers`. A verdict is never lost (only the newest counts, and
+it is kept until it was accepted), never followed by an older one, and no failure ends the thread.
 """
 
 from __future__ import annotations
@@ -16,16 +15,29 @@ from collections.abc import Callable
 import msgspec
 
 from agent.publish.client import Kube
-from agent.publish.lanes import EventLane, HealthLane, NodeLane
 from agent.publish.objects import NodeObject
-from agent.publish.plan import FIRST_RETRY_S, LONGEST_RETRY_S, Wanted
+from agent.publish.writers import (
+    FIRST_RETRY_S,
+    LONGEST_RETRY_S,
+    EventWriter,
+    HealthWriter,
+    NodeWriter,
+)
 from rules.api.health import HealthStatus
 from rules.api.timestamps import backoff_s
+from rules.judge.health_object import Publication
 from rules.judge.messages import NodeEvent
 from rules.text.printable import place_of
 
 LONGEST_WAIT_S = 3600.0
 THREAD_GRACE_S = 0.5
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict as it should stand on the API server; `serial` counts them."""
+
+    serial: int
+    publication: Publication
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,9 +89,9 @@ class Publisher:
         self._tell = tell
         self._clock = clock
         self._wall = wall
-        self._node_lane = NodeLane(api, node_name, luck=luck)
-        self._health_lane = HealthLane(api, node_name, luck=luck)
-        self._event_lane = EventLane(api, luck=luck)
+        self._node_writer = NodeWriter(api, node_name, luck=luck)
+        self._health_writer = HealthWriter(api, node_name, luck=luck)
+        self._event_writer = EventWriter(api, node_name, luck=luck)
         self._changed = threading.Condition()
         self._poked = False
         self._wanted: Wanted | None = None
@@ -108,7 +120,7 @@ class Publisher:
     def announce(self, event: NodeEvent) -> None:
         """Create this Event about the node, when the verdict itself has been written."""
         with self._changed:
-            self._event_lane.add(event, self._wall())
+            self._event_writer.add(event, self._wall())
             self._poke()
 
     def node_seen(self, node: NodeObject) -> None:
@@ -130,9 +142,9 @@ class Publisher:
                 accepted_at=self._accepted_at,
                 settled=self._wanted is not None and self._settled is self._wanted,
                 failures=max(
-                    self._node_lane.failures, self._health_lane.failures, self._surprises
+                    self._node_writer.failures, self._health_writer.failures, self._surprises
                 ),
-                writes=self._node_lane.writes + self._health_lane.writes,
+                writes=self._node_writer.writes + self._health_writer.writes,
             )
 
     def close(self, timeout_s: float) -> bool:
@@ -175,8 +187,8 @@ class Publisher:
             self._changed.wait_for(lambda: self._stopping, wait_s)
 
     def _turn(self) -> None:
-        """One look at what is wanted and what is there, one write of each lane at most."""
-        if not self._health_lane.known and not self._told_known:
+        """One look at what is wanted and what is there, one write of each writer at most."""
+        if not self._health_writer.known and not self._told_known:
             self._wait(self._first_read())
             return
         with self._changed:
@@ -185,21 +197,21 @@ class Publisher:
             last_try = self._hurry and (bool(self._trouble) or node is None)
             if self._hurry:
                 self._hurry = False
-                self._node_lane.hurry()
-                self._health_lane.hurry()
+                self._node_writer.hurry()
+                self._health_writer.hurry()
         if wanted is None or node is None:
             if last_try:
                 self._give_up()
             self._wait(self._clock() + LONGEST_WAIT_S)
             return
         # The health object first: it carries the state that a restarted agent needs.
-        health = self._health_lane.turn(wanted.publication, node, self._clock())
+        health = self._health_writer.turn(wanted.publication, node, self._clock())
         self._yield_word(health.yields)
-        if health.yields or self._health_lane.contested:
+        if health.yields or self._health_writer.contested:
             self._say_trouble()
             self._wait(health.until)
             return
-        patched = self._node_lane.turn(wanted.publication, node, self._clock(), self._wall())
+        patched = self._node_writer.turn(wanted.publication, node, self._clock(), self._wall())
         self._say_trouble()
         if last_try and self._trouble:
             self._give_up()
@@ -208,15 +220,15 @@ class Publisher:
         announced = float("inf")
         if health.settled and patched.settled:
             self._settle(wanted)
-            announced = self._event_lane.turn(node, self._clock())
+            announced = self._event_writer.turn(node, self._clock())
         self._wait(min(health.until, patched.until, announced))
 
     def _first_read(self) -> float:
-        turn = self._health_lane.read(self._clock())
+        turn = self._health_writer.read(self._clock())
         self._say_trouble()
-        if self._health_lane.known:
+        if self._health_writer.known:
             self._told_known = True
-            self._tell(Known(status=self._health_lane.status))
+            self._tell(Known(status=self._health_writer.status))
         return turn.until
 
     def _answered(self, before: NodeObject, answer: NodeObject) -> None:
@@ -244,7 +256,7 @@ class Publisher:
 
     def _say_trouble(self) -> None:
         """Tell a new sentence once; the end of trouble too."""
-        sentences = filter(None, (self._health_lane.trouble, self._node_lane.trouble))
+        sentences = filter(None, (self._health_writer.trouble, self._node_writer.trouble))
         trouble = "; ".join(sentences)
         if trouble != self._trouble:
             self._trouble = trouble

@@ -17,8 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.publish.lanes import event_body
-from agent.publish.objects import Metadata, NodeObject
+from agent.publish.objects import Metadata, NodeObject, event_body
 from hack.sim.cluster.clients.client import ApiError, Object
 from hack.sim.cluster.clients.http_client import HttpClient
 from hack.sim.cluster.fleet.fleet_health import GPU_EVIDENCES, GPU_NODE_HEALTHS

@@ -14,8 +14,7 @@ import msgspec
 import pytest
 import yaml
 
-from agent.publish.objects import NodeObject
-from agent.publish.plan import PatchNode, PublishLane, node_step
+from agent.publish.objects import NodeObject, node_patch
 from rules.api import mark, names
 from rules.api.health import HealthStatus
 from rules.api.nodes import FreshNode
@@ -231,9 +230,8 @@ def test_of_all_conditions_the_agent_writes_its_own_two() -> None:
         labels={},
         status=HealthStatus(),
     )
-    step = node_step(wanted, there, PublishLane(), 1.0, 0.0)
-    assert isinstance(step, PatchNode)
-    written = {condition["type"] for condition in step.patch["status"]["conditions"]}
+    patch = node_patch(wanted, there, 0.0)
+    written = {condition["type"] for condition in patch["status"]["conditions"]}
     assert written == {"GPUHealthy", "GPUDegraded"}
     assert not written & {condition["type"] for condition in NPD}
 

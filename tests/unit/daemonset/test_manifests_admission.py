@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.publish.lanes import event_body
-from agent.publish.objects import Metadata, NodeObject
+from agent.publish.objects import Metadata, NodeObject, event_body
 from rules.api import names
 from rules.judge.messages import NodeEvent
 

@@ -14,8 +14,7 @@ from agent.daemon.judgement import Composer, Judgement, LoadedRules, Pod, Who
 from agent.daemon.loop import JudgingLoop
 from agent.daemon.metrics import Latencies, XidCounts
 from agent.nvml.messages import NvmlStatus, SourceReason
-from agent.publish.plan import Wanted
-from agent.publish.publish import Accepted, Known
+from agent.publish.publish import Accepted, Known, Wanted
 from rules.api.health import HealthStatus
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.judge.messages import NodeEvent

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from agent.publish.lanes import HealthLane
-from agent.publish.plan import Wanted
-from agent.publish.publish import Accepted, Known, Publisher, Trouble
+from agent.publish.publish import Accepted, Known, Publisher, Trouble, Wanted
+from agent.publish.writers import HealthWriter
 from hack.sim.cluster.errors import ApiError
 from rules.api.health import PublisherPod
 from rules.judge.messages import NodeEvent
@@ -88,7 +87,7 @@ def test_a_past_that_may_not_be_read_yet_is_waited_for(server: Server) -> None:
 
 
 def test_a_past_that_may_never_be_read_does_not_hold_up_the_node(server: Server) -> None:
-    lane = HealthLane(server.kube, NODE, luck=lambda: 0.5)
+    lane = HealthWriter(server.kube, NODE, luck=lambda: 0.5)
     refused = ApiError(403, "Forbidden", "no rights")
     server.faults.fail(refused, method="GET", path=f"gpunodehealths/{NODE}", times=None)
     now = 0.0
@@ -229,7 +228,7 @@ def test_an_agent_that_a_newer_one_replaced_writes_nothing_and_says_so(server: S
 def test_an_error_nobody_foresaw_does_not_end_publishing(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turn = HealthLane.turn
+    turn = HealthWriter.turn
     failed: list[Any] = []
 
     def stumbles(*arguments: Any) -> Any:
@@ -238,7 +237,7 @@ def test_an_error_nobody_foresaw_does_not_end_publishing(
             raise OverflowError("year 0 is out of range")
         return turn(*arguments)
 
-    monkeypatch.setattr(HealthLane, "turn", stumbles)
+    monkeypatch.setattr(HealthWriter, "turn", stumbles)
     started = Running(server)
     started.publisher.start()
     started.publisher.node_seen(server.kube.node(NODE))

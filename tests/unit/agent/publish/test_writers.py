@@ -9,8 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from agent.publish.lanes import HealthLane, NodeLane
-from agent.publish.plan import REPAIR_SPACING_S
+from agent.publish.writers import REPAIR_SPACING_S, HealthWriter, NodeWriter
 from hack.sim.cluster.errors import ApiError
 from rules.api.health import PublisherPod
 from rules.judge.health_object import Publication
@@ -42,8 +41,8 @@ class Publishing:
         if exists:
             server.add_node(self.name)
         self.now = 1000.0
-        self.nodes = NodeLane(server.kube, self.name, luck=lambda: 0.5)
-        self.healths = HealthLane(server.kube, self.name, luck=lambda: 0.5)
+        self.nodes = NodeWriter(server.kube, self.name, luck=lambda: 0.5)
+        self.healths = HealthWriter(server.kube, self.name, luck=lambda: 0.5)
 
     @property
     def writes(self) -> tuple[int, int]:
@@ -236,7 +235,7 @@ def test_of_two_agents_the_one_that_started_later_has_the_word(publishing: Publi
         return str(status["publisher"]["podUID"])
 
     old, new = (
-        HealthLane(publishing.server.kube, publishing.name, luck=lambda: 0.5) for _ in range(2)
+        HealthWriter(publishing.server.kube, publishing.name, luck=lambda: 0.5) for _ in range(2)
     )
     publishing.healths = old
     settled(publishing, signed("old"))
@@ -343,7 +342,7 @@ def test_a_missing_node_is_named(server: Server) -> None:
 def test_what_was_there_is_known_before_anything_is_written(server: Server) -> None:
     first = Publishing(server)
     settled(first, verdict("Unhealthy"))
-    again = HealthLane(server.kube, first.name, luck=lambda: 0.5)
+    again = HealthWriter(server.kube, first.name, luck=lambda: 0.5)
     again.read(first.now)
     assert again.known
     assert again.status is not None

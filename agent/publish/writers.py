@@ -1,0 +1,355 @@
+"""The writers behind publishing: of the node's status, of its GPUNodeHealth and of Events.
+
+Used by the publishing thread alone, which calls `turn` again and again. They fail and retry apart
+from each other. A writer sends at most one write per turn, always of the newest verdict,
+remembers how that went, and turns every failure into a sentence and a wait. Times are monotonic
+seconds but for `wall`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+
+from agent.publish.client import UNREACHABLE, Kube, KubeError
+from agent.publish.objects import (
+    EVENT_NAMESPACE,
+    HealthObject,
+    NodeObject,
+    Owner,
+    event_body,
+    node_differs,
+    node_patch,
+)
+from rules.api.health import HealthStatus, plain
+from rules.api.names import API_VERSION
+from rules.api.timestamps import backoff_s
+from rules.judge.health_object import NOTED_S, RIDE_ALONG_S, Difference, Publication, differs
+from rules.judge.messages import NodeEvent
+
+URGENT_SPACING_S: Final = 0.2
+"""Writes of one lane are this far apart, so that a flapping sense cannot flood the API server."""
+REPAIR_SPACING_S: Final = 10.0
+"""How often somebody else's edit of our words is put right, so that two writers never race."""
+REASSERT_EVERY_S: Final = 300.0
+"""Everything is said again this often; the server does not store what changes nothing."""
+REASSERT_JITTER: Final = 0.2
+FIRST_RETRY_S: Final = 0.5
+LONGEST_RETRY_S: Final = 30.0
+MISSING_RETRY_S: Final = 40.0
+"""A missing CRD or node is waited for patiently: it comes with an installation step."""
+EXISTS_EVERY_S: Final = 40.0
+"""How often a GPUNodeHealth that was published is looked for, in the server's cache: a definition
+that is replaced takes all of them along, and a node without one is a node without data."""
+_WITHIN_S: Final = {Difference.SOON: NOTED_S, Difference.RIDES_ALONG: RIDE_ALONG_S}
+
+FORBIDDEN_ATTEMPTS: Final = 6
+"""Some 20 s: an installation may bring the rights a little later than the agent, and a past that
+was not read would be written over."""
+
+CONFLICTS_REPORTED_FROM: Final = 3
+"""Two agents that meet at an update get one or two; who answers 409 each time is a webhook."""
+
+REMEDY: Final = {
+    UNREACHABLE: "the verdict is kept and sent when the API server answers",
+    HTTPStatus.UNAUTHORIZED: "check the agent's token",
+    HTTPStatus.FORBIDDEN: "check the agent's ClusterRole and binding",
+}
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """How a turn went: call again at `until` at the latest.
+
+    `settled` says that the verdict given stands on the server, `yields` that a newer agent
+    publishes and nothing is to be written, `node` is the node as the server answered a write.
+    """
+
+    until: float
+    settled: bool = False
+    yields: bool = False
+    node: NodeObject | None = None
+
+
+class _Writer:
+    """The clock of one object's writes. `trouble` is a sentence while reading or writing fails;
+    `luck` gives numbers uniform in 0 to 1.
+    """
+
+    def __init__(self, api: Kube, name: str, *, luck: Callable[[], float]) -> None:
+        self._api = api
+        self._name = name
+        self._luck = luck
+        self._uid = ""
+        self.writes = 0
+        self.trouble = ""
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._not_before = self._wrote_at = self._reassert_at = 0.0
+        self.failures = 0
+        """Failed attempts since the last success."""
+
+    def hurry(self) -> None:
+        """The process is about to end: do not wait for the next attempt."""
+        self._not_before = 0.0
+
+    def _jittered(self, seconds: float) -> float:
+        return seconds * (1 + REASSERT_JITTER * (2 * self._luck() - 1))
+
+    def _accepted_at(self, now: float) -> None:
+        self._not_before, self._wrote_at = now + URGENT_SPACING_S, now
+        self._reassert_at = now + self._jittered(REASSERT_EVERY_S)
+        self.failures, self.trouble = 0, ""
+
+    def _refused_at(self, now: float, at_least_s: float) -> Turn:
+        """Wait twice as long as the last time, jittered, or as told."""
+        self.failures += 1
+        backoff = backoff_s(self.failures, FIRST_RETRY_S, LONGEST_RETRY_S)
+        self._not_before = now + max(at_least_s, backoff) * (0.5 + self._luck() / 2)
+        return Turn(until=self._not_before)
+
+
+class NodeWriter(_Writer):
+    """Conditions and labels of the node."""
+
+    _stood: Publication | None = None
+    _repair_from = 0.0
+
+    def turn(self, wanted: Publication, node: NodeObject, now: float, wall: float) -> Turn:
+        """Send what is due."""
+        if node.metadata.uid != self._uid:
+            self._uid, self._stood = node.metadata.uid, None
+            self._begin_anew()
+        different = node_differs(wanted, node)
+        due = max(self._not_before, now if different else self._reassert_at)
+        if due > now:
+            if not different:
+                self._stood = wanted
+            return Turn(until=due, settled=not different)
+        if self._stood is wanted and now < self._repair_from:
+            return Turn(until=self._repair_from)
+        try:
+            answer = self._api.patch_node_status(self._name, node_patch(wanted, node, wall))
+        except KubeError as error:
+            return self._failed(error, now)
+        self.writes += 1
+        if self._stood is wanted:
+            self._repair_from = now + REPAIR_SPACING_S
+        self._accepted_at(now)
+        self._stood = wanted
+        return Turn(until=now, node=answer)
+
+    def _failed(self, error: KubeError, now: float) -> Turn:
+        at_least_s = error.retry_after_s
+        self.trouble = sentence(f"the status of node {self._name}", error)
+        if error.status == HTTPStatus.NOT_FOUND:
+            at_least_s = MISSING_RETRY_S
+            self.trouble = (
+                f"node {self._name} does not exist: name an existing node with --node-name"
+            )
+        return self._refused_at(now, at_least_s)
+
+
+class HealthWriter(_Writer):
+    """The GPUNodeHealth of the node."""
+
+    known = False
+    """Whether what is there has been read (or can never be)."""
+    _health: HealthObject | None = None
+    _accepted: Publication | None = None
+    """What this process wrote last: what an old CRD drops from it must not look like a difference
+    for ever."""
+    _found: str | None = None
+    _yields_until = 0.0
+    _exists_at = 0.0
+    """When the object is looked for again."""
+    _refused = 0
+    """Writes in a row that the server did not take; the reads between them succeed."""
+
+    @property
+    def contested(self) -> bool:
+        """Whether somebody else wrote since we did, and who it was is about to be read."""
+        return self._accepted is not None and not self.known and self.failures <= 1
+
+    @property
+    def status(self) -> HealthStatus | None:
+        """The status on the server, as last read or written; None when there is none."""
+        return None if self._health is None else self._health.status
+
+    def read(self, now: float) -> Turn:
+        """Read what is there; nothing is written before that."""
+        if self._not_before > now:
+            return Turn(until=self._not_before)
+        try:
+            self._read_again()
+        except KubeError as error:
+            return self._failed(error, now)
+        self.failures = self._refused
+        if not self._refused:
+            self.trouble = ""
+        return Turn(until=now)
+
+    def turn(self, wanted: Publication, node: NodeObject, now: float) -> Turn:
+        """Send what is due."""
+        if node.metadata.uid != self._uid:
+            # Another node under this name: its object may be gone or about to be collected.
+            self.known = self.known and not self._uid
+            self._uid, self._accepted = node.metadata.uid, None
+        if not self.known:
+            turn = self.read(now)
+            if self._was_replaced(wanted):
+                self._yields_until = now + REASSERT_EVERY_S
+                return Turn(until=self._yields_until, yields=True)
+            return turn
+        if now < self._yields_until:
+            return Turn(until=self._yields_until, yields=True)
+        difference = differs(self._accepted, wanted)
+        settled = self._health is not None and difference is not Difference.NOW
+        due = self._reassert_at if settled else now
+        if settled and difference in _WITHIN_S:
+            due = min(due, self._wrote_at + _WITHIN_S[difference])
+        due = max(due, self._not_before)
+        if due > now:
+            if settled and self._exists_at <= now and not self._exists(now):
+                return Turn(until=now)
+            return Turn(until=min(due, self._exists_at) if settled else due, settled=settled)
+        return self._write(wanted, node, now)
+
+    def _write(self, wanted: Publication, node: NodeObject, now: float) -> Turn:
+        """Create the object, make this node its owner, or replace the status."""
+        name, before = self._name, self._health
+        owner = Owner(
+            api_version="v1", kind="Node", name=node.metadata.name, uid=node.metadata.uid
+        )
+        metadata: dict[str, Any] = {"name": node.metadata.name, "ownerReferences": [owner]}
+        body = {"apiVersion": API_VERSION, "kind": "GPUNodeHealth", "metadata": metadata}
+        try:
+            if before is None:
+                self._health = self._api.create_health(body)
+            else:
+                metadata["resourceVersion"] = before.metadata.resource_version
+                if before.metadata.owner_references != (owner,):
+                    # It belongs to a node that is gone.
+                    del metadata["name"]
+                    self._health = self._api.patch_health(name, {"metadata": metadata})
+                else:
+                    body["status"] = plain(wanted.status)
+                    self._health = self._api.put_health_status(name, body)
+                    self._accepted, self._refused = wanted, 0
+                    self._accepted_at(now)
+        except KubeError as error:
+            turn = self._failed(error, now, creating=before is None)
+            self._refused = self.failures
+            return turn
+        self._exists_at = now + self._jittered(EXISTS_EVERY_S)
+        self.writes += 1
+        return Turn(until=now)
+
+    def _exists(self, now: float) -> bool:
+        """False when the object is gone; True also where the server does not say so."""
+        self._exists_at = now + self._jittered(EXISTS_EVERY_S)
+        try:
+            self._api.look_for_health(self._name)
+        except KubeError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                self._health = self._accepted = None
+                return False
+        return True
+
+    def _was_replaced(self, wanted: Publication) -> bool:
+        """Whether an agent that started after us has written since we did.
+
+        Two run for a moment when a pod takes long to end: the newer verdict stands, for as long
+        as a living agent takes to say it again.
+        """
+        ours = {"", self._found, wanted.status.publisher.pod_uid}
+        return self.known and self._accepted is not None and self._publisher() not in ours
+
+    def _publisher(self) -> str:
+        return "" if self._health is None else self._health.status.publisher.pod_uid
+
+    def _read_again(self) -> None:
+        try:
+            self._health = self._api.health(self._name)
+        except KubeError as error:
+            forbidden = error.status == HTTPStatus.FORBIDDEN
+            if forbidden and self.failures < FORBIDDEN_ATTEMPTS:
+                raise
+            if not forbidden and error.status != HTTPStatus.NOT_FOUND:
+                raise
+            # Forbidden for good: the node's condition must not wait for it.
+            self._health = None
+        if self._found is None:
+            self._found = self._publisher()
+        self.known = True
+
+    def _failed(self, error: KubeError, now: float, *, creating: bool = False) -> Turn:
+        at_least_s = error.retry_after_s
+        if error.status == HTTPStatus.CONFLICT:
+            # Somebody else wrote: read, then write ours again. Once or twice that is no trouble.
+            self.known = False
+            if self.failures >= CONFLICTS_REPORTED_FROM:
+                self.trouble = sentence(f"GPUNodeHealth {self._name}", error)
+        elif error.status != HTTPStatus.NOT_FOUND:
+            self.trouble = sentence(f"GPUNodeHealth {self._name}", error)
+        elif creating:
+            at_least_s = MISSING_RETRY_S
+            self.trouble = (
+                "the cluster has no GPUNodeHealth: apply the CRDs of gpuward;"
+                " until then only the node's conditions and labels are published"
+            )
+        else:
+            # Deleted by somebody or collected with an old node: create it again.
+            self._health = None
+        return self._refused_at(now, at_least_s)
+
+
+def sentence(what: str, error: KubeError) -> str:
+    """What failed, why, and what a person can do."""
+    remedy = REMEDY.get(error.status, "it is tried again")
+    return f"{what} could not be written ({error}): {remedy}"
+
+
+MAX_WAITING: Final = 64
+MAX_ATTEMPTS: Final = 5
+
+
+class _WaitingEvent(msgspec.Struct, frozen=True):
+    """An Event and when it happened (wall)."""
+
+    event: NodeEvent
+    at: float
+
+
+class EventWriter(_Writer):
+    """The Events that wait to be created; `add` may be called from another thread."""
+
+    def __init__(self, api: Kube, name: str, *, luck: Callable[[], float]) -> None:
+        super().__init__(api, name, luck=luck)
+        self._waiting: deque[_WaitingEvent] = deque(maxlen=MAX_WAITING)
+
+    def add(self, event: NodeEvent, at: float) -> None:
+        """Queue an Event of wall time `at`; of too many the oldest goes."""
+        self._waiting.append(_WaitingEvent(event, at))
+
+    def turn(self, node: NodeObject, now: float) -> float:
+        """Create the next Event if one is due; when to call again."""
+        while self._waiting:
+            if self._not_before > now:
+                return self._not_before
+            waiting = self._waiting[0]
+            try:
+                self._api.create_event(
+                    EVENT_NAMESPACE, event_body(node, waiting.event, waiting.at)
+                )
+            except KubeError as error:
+                turn = self._refused_at(now, error.retry_after_s)
+                if self.failures < MAX_ATTEMPTS:
+                    return turn.until
+            self._begin_anew()
+            self._waiting.popleft()
+        return float("inf")
