@@ -14,9 +14,9 @@ import sys
 from importlib import import_module
 from typing import Final, NoReturn
 
+from agent.settings import USAGE_ERROR, VERSION, SettingsError
 from rules.text.user_input import CommandParser
 
-EXIT_USAGE: Final = 64
 EXIT_INTERRUPTED: Final = 130
 
 COMMANDS: Final = {
@@ -40,7 +40,7 @@ class _AgentParser(CommandParser):
     def error(self, message: str) -> NoReturn:
         """End the program because of wrong use."""
         _, message = self.complaint(message)
-        self.exit(EXIT_USAGE, f"{self.prog}: {message}; see {self.prog} --help.\n")
+        self.exit(USAGE_ERROR, f"{self.prog}: {message}; see {self.prog} --help.\n")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -56,9 +56,6 @@ def main(arguments: list[str] | None = None) -> int:
     # Without a command: what there is, as kubectl gpuward answers.
     given = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if given[:1] == ["--version"]:
-        # Imported here: the daemon's start has no use for it.
-        from agent.settings import VERSION
-
         sys.stdout.write(f"gpuward {VERSION}\n")
         return 0
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -74,6 +71,9 @@ def main(arguments: list[str] | None = None) -> int:
     parsed = parser.parse_args(given)
     try:
         status: int = parsed.run(parsed)
+    except SettingsError as error:
+        sys.stderr.write(f"{parser.prog} {named}: {error}\n")
+        return USAGE_ERROR
     except KeyboardInterrupt:
         # Commands that have more to say at Ctrl-C end by themselves.
         sys.stderr.write(f"{parser.prog}: interrupted\n")

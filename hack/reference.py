@@ -15,7 +15,7 @@ from typing import Any
 
 from agent.cli import COMMANDS
 from agent.commands import check, decode, explain, reset_gpu, restart_node
-from agent.settings import OPTIONS, variable_of
+from agent.daemon import run
 from hack.generated import write_or_check
 from remediator.kubectl import cli as kubectl_cli
 from remediator.settings import make_parser
@@ -124,28 +124,19 @@ def _agent() -> list[str]:
         "## gpuward-agent",
         "",
         (
-            f"Commands: {', '.join(f'`{name}`' for name in COMMANDS)}. Flags of `run`; `check` "
-            "takes those about data sources:"
+            f"Commands: {', '.join(f'`{name}`' for name in COMMANDS)}. A flag of `run` and "
+            "`check` is also the variable in brackets:"
         ),
-        "",
-        *_table(
-            ("flag", "default", "variable", "meaning"),
-            (
-                (f"`--{o.name}`", o.default and f"`{o.default}`", f"`{variable_of(o)}`", o.help)
-                for o in OPTIONS
-            ),
-        ),
-        "Flags of the other commands:",
         "",
         *_table(("flag", "commands", "meaning"), _flags(_agent_parser())),
     ]
 
 
 def _agent_parser() -> argparse.ArgumentParser:
-    """The agent's commands for people; the flags of `run` come from their own table."""
+    """The agent's commands."""
     parser = argparse.ArgumentParser()
     added = parser.add_subparsers()
-    for command in (check, decode, explain, reset_gpu, restart_node):
+    for command in (run, check, decode, explain, reset_gpu, restart_node):
         command.add_parser(added)
     return parser
 

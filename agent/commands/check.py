@@ -20,24 +20,15 @@ from agent.daemon.inbox import Inbox, Item
 from agent.daemon.judgement import Composer, Judgement, Pod, Who, load_rules
 from agent.daemon.sources import Senses, SensesError
 from agent.nvml.messages import NvmlStatus, SourceReason
-from agent.settings import (
-    USAGE_ERROR,
-    AgentSettings,
-    SettingsError,
-    add_options,
-    host_name,
-    settings_of,
-)
+from agent.settings import AgentSettings, add_options, host_name, settings_of
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus, PublisherPod, plain
 from rules.api.timestamps import utc_of
 from rules.catalog.explanations import device_at
-from rules.catalog.thresholds import RulesError
 from rules.judge import observation as facts
 from rules.judge.health_status import Health
 from rules.text.printable import padded, printable, width_of
 
 PROGRAM: Final = "gpuward-agent check"
-EXIT_INTERRUPTED: Final = 130
 LOOK_FOR_S: Final = 20.0
 """A driver without persistence initialises each GPU for a second or two when first asked."""
 LOOKS_MORE: Final = 3
@@ -72,14 +63,8 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look, print, and say by the exit status how it is."""
-    try:
-        status = look(settings_of(arguments))
-    except (SettingsError, RulesError, SensesError) as error:
-        sys.stderr.write(f"{PROGRAM}: {error}\n")
-        return USAGE_ERROR
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+    """Look, print, and say by the exit status how it is. Raises SettingsError."""
+    status = look(settings_of(arguments))
     as_json = arguments.output == "json"
     text = msgspec.json.encode(plain(status)).decode() + "\n" if as_json else None
     print_out(text or plain_text(status, host_name()), PROGRAM)

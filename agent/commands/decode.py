@@ -20,17 +20,16 @@ from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from agent.commands.terminal import add_output, silence
+from agent.commands.terminal import add_driver, add_output, silence
+from agent.settings import SettingsError
 from agent.sources.whole_log import WholeLog, blocks_of
 from rules.catalog.reason import Severity
-from rules.catalog.signals import driver_branch
 from rules.catalog.xid import needed_for, nvidia_buckets, reason_for_kernel_line
 from rules.kernel_log.parse import parse, parse_message
 from rules.kernel_log.record import KIND_MEANINGS, KernelLine
 from rules.kernel_log.stamps import stamp_of
 from rules.kernel_log.text import MAX_LINE, split_prefix
 
-EXIT_USAGE: Final = 64
 EXIT_FAILED: Final = 1
 EXIT_FOUND: Final = 2
 EXIT_NOT_UNDERSTOOD: Final = 3
@@ -136,9 +135,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("file", nargs="?", metavar="FILE", help="the log; default: standard input")
     add_output(parser, "one object per line")
-    parser.add_argument(
-        "--driver", metavar="V", help="driver version or branch (580), default: a current one"
-    )
+    add_driver(parser)
     parser.add_argument(
         "--fail-on",
         choices=[severity.lower() for severity in Severity],
@@ -148,13 +145,9 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Decode as `arguments` say; returns the exit status."""
+    """Decode as `arguments` say; returns the exit status. Raises SettingsError."""
     gc.set_threshold(_LINES_BETWEEN_COLLECTIONS)
-    branch = driver_branch(arguments.driver)
-    if arguments.driver is not None and branch is None:
-        return _usage(
-            f"--driver {arguments.driver!r} is no driver version; give one like 580.82.07"
-        )
+    branch = arguments.driver
     now = time.time()
     as_json = arguments.output == "json"
     read: Read = json_reader(branch, now) if as_json else TextReader(branch, now)
@@ -165,7 +158,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.file is None:
             if sys.stdin is None:
-                return _usage("there is no standard input; name a log file")
+                raise SettingsError("there is no standard input; name a log file.")
             log = decode(sys.stdin.buffer, sink, read)
         else:
             with Path(arguments.file).open("rb", buffering=0) as source:
@@ -182,7 +175,9 @@ def run(arguments: argparse.Namespace) -> int:
         return EXIT_INTERRUPTED
     except OSError as error:
         name = arguments.file or "standard input"
-        return _usage(f"cannot read {name}: {error.strerror}; name a readable log file")
+        raise SettingsError(
+            f"cannot read {name}: {error.strerror}; name a readable log file."
+        ) from error
     if not log.lines and arguments.file is None:
         _say("nothing came in; dmesg and journalctl may need root")
     if not log.understood:
@@ -190,11 +185,6 @@ def run(arguments: argparse.Namespace) -> int:
         _say(f"{lines}, 0 understood; give a kernel log, as dmesg or journalctl has it")
         return EXIT_NOT_UNDERSTOOD
     return EXIT_FOUND if gate is not None and gate.reached else 0
-
-
-def _usage(message: str) -> int:
-    _say(message)
-    return EXIT_USAGE
 
 
 def _say(message: str) -> None:

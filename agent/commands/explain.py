@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import difflib
 import re
-import sys
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.commands.terminal import print_out
+from agent.commands.terminal import add_driver, print_out
+from agent.settings import SettingsError
 from rules.catalog.explanations import (
     BUCKETS,
     PEERS,
@@ -28,7 +28,6 @@ from rules.catalog.reasons import (
     reason_for_sxid,
     sxid_catalog,
 )
-from rules.catalog.signals import driver_branch
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.catalog.xid import (
     GPU_LOST_XID,
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     import argparse
 
 PROGRAM: Final = "gpuward-agent explain"
-EXIT_USAGE: Final = 64
 EXIT_FAILED: Final = 1
 
 _XID: Final = re.compile(r"(?:xid\s*)?0*([0-9]{1,5})", re.IGNORECASE)
@@ -80,31 +78,21 @@ def add_parser(subparsers: Any) -> None:
         "subject", metavar="WHAT", nargs="+",
         help="79 as in 'Xid (PCI:...): 79', sxid 20009, or a reason such as RowRemapFailure",
     )  # fmt: skip
-    parser.add_argument(
-        "--driver", metavar="V", help="driver version or branch (580), default: a current one"
-    )
+    add_driver(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Explain as `arguments` say; returns the exit status."""
     asked = " ".join(arguments.subject).strip()
-    branch = driver_branch(arguments.driver)
-    if arguments.driver is not None and branch is None:
-        return _usage(
-            f"--driver {arguments.driver!r} is no driver version; give one like 580.82.07"
-        )
     number = _XID.fullmatch(asked) or _XID_REASON.fullmatch(asked)
     sxid = _SXID.fullmatch(asked)
     if number is not None:
-        lines = explanation(int(number[1]), branch)
+        lines = explanation(int(number[1]), arguments.driver)
     elif sxid is not None:
         lines = explained_sxid(int(sxid[1]))
     else:
-        found = explained_reason(asked)
-        if isinstance(found, str):
-            return _usage(found)
-        lines = found
+        lines = explained_reason(asked)
     return 0 if print_out("\n".join(lines) + "\n", PROGRAM) else EXIT_FAILED
 
 
@@ -160,15 +148,15 @@ def explained_sxid(sxid: int) -> list[str]:
     return lines
 
 
-def explained_reason(asked: str) -> list[str] | str:
-    """A reason of a verdict, condition, label or taint; a sentence where there is none."""
+def explained_reason(asked: str) -> list[str]:
+    """A reason of a verdict, condition, label or taint. SettingsError where there is none."""
     by_name = {reason.reason.lower(): reason for reason in REASONS.values()}
     reason = by_name.get(asked.lower())
     if reason is None:
         near = difflib.get_close_matches(asked.lower(), list(by_name), n=1)
         hint = f"; did you mean {by_name[near[0]].reason}" if near else ""
         what = "give a number like 79, sxid 20009, or a reason like RowRemapFailure"
-        return f"{asked[:80]!r} is no Xid, SXid or reason{hint or f'; {what}'}"
+        raise SettingsError(f"{asked[:80]!r} is no Xid, SXid or reason{hint or f'; {what}'}.")
     lines = [reason.reason, "", _entry("What we do", _judgement(reason))]
     lines.append(_entry("Why", f"{WHY[reason.klass]}."))
     lines.append(_entry("Repair", f"{repair(reason.action)}."))
@@ -230,8 +218,3 @@ def _buckets(row: XidRow) -> str:
     if not row.investigatory or row.investigatory == row.immediate:
         return f"{immediate}."
     return f"{immediate}; then {BUCKETS.get(row.investigatory, row.investigatory)}."
-
-
-def _usage(message: str) -> int:
-    sys.stderr.write(f"{PROGRAM}: {message}.\n")
-    return EXIT_USAGE

@@ -20,7 +20,6 @@ from typing import Any, Final
 import msgspec
 
 from agent.commands.terminal import add_output, print_out
-from agent.settings import Option
 from agent.sources.host import sees_host_processes
 from rules.text.printable import printable
 
@@ -180,33 +179,21 @@ EPILOG: Final = (
     "Exit status: 0 asked, or nothing to do any more; 1 it failed; 2 asked, and nobody knows "
     "whether it happens; 3 refused, nothing was begun; 64 wrong use."
 )
-TERMINATION_LOG: Final = Option(
-    name="termination-log",
-    default="/dev/termination-log",
-    metavar="FILE",
-    help="where the result is left for Kubernetes, if that file exists",
-)
 
 
-def add_parser(
-    subparsers: Any, name: str, description: str, options: tuple[Option, ...]
-) -> argparse.ArgumentParser:
-    """Add the command `name`; the flags of the pod's environment are their defaults."""
+def add_parser(subparsers: Any, name: str, description: str) -> argparse.ArgumentParser:
+    """Add the command `name` with the flags that both commands have."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         name, help=description, description=description, epilog=EPILOG
     )
     add_output(parser, "the result as one object")
-    for option in options:
-        if option.switch:
-            parser.add_argument(f"--{option.name}", action="store_true", help=option.help)
-            continue
-        shown = f" [default: {option.default}]" if option.default else ""
-        parser.add_argument(
-            f"--{option.name}",
-            metavar=option.metavar,
-            default=option.default,
-            help=option.help + shown,
-        )
+    parser.add_argument(
+        "--termination-log",
+        metavar="FILE",
+        default="/dev/termination-log",
+        help="where the result is left for Kubernetes, if that file exists"
+        " [default: /dev/termination-log]",
+    )
     return parser
 
 

@@ -13,7 +13,6 @@ import argparse
 import os
 import re
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -23,7 +22,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.commands.repair import (
-    TERMINATION_LOG,
     Host,
     HostError,
     Outcome,
@@ -33,7 +31,7 @@ from agent.commands.repair import (
     tell,
 )
 from agent.commands.repair import add_parser as add
-from agent.settings import USAGE_ERROR, Option, SettingsError, seconds_between
+from agent.settings import SettingsError, seconds
 from rules.repair.reset import (
     QUERY,
     GpuAtHand,
@@ -49,45 +47,41 @@ from rules.text.printable import count
 PROGRAM: Final = "gpuward-agent reset-gpu"
 ENV_GPUS: Final = "GPUWARD_RESET_GPUS"
 ENV_BOOT: Final = "GPUWARD_RESET_BOOT_ID"
-OPTIONS: Final = (
-    Option(
-        name="gpus",
-        default="",
-        metavar="UUIDS",
-        help=f"which GPUs, by UUID, separated by commas; default: ${ENV_GPUS}",
-    ),
-    Option(
-        name="boot",
-        default="",
-        metavar="ID",
-        help="the boot that it is meant for; in any other nothing is done; default:"
-        f" ${ENV_BOOT}, else whichever this is",
-    ),
-    Option(
-        name="wait",
-        default="0",
-        metavar="SECONDS",
-        help="how long those that have a GPU open may take to let go",
-    ),
-    TERMINATION_LOG,
-)
 
 
 def add_parser(subparsers: Any) -> None:
     """Add `reset-gpu` to the program's commands."""
     description = "Reset GPUs of this machine that nobody has open, with the driver's own tool."
-    add(subparsers, "reset-gpu", description, OPTIONS).set_defaults(run=run)
+    parser = add(subparsers, "reset-gpu", description)
+    parser.add_argument(
+        "--gpus",
+        metavar="UUIDS",
+        default="",
+        help=f"which GPUs, by UUID, separated by commas; default: ${ENV_GPUS}",
+    )
+    parser.add_argument(
+        "--boot",
+        metavar="ID",
+        default="",
+        help="the boot that it is meant for; in any other nothing is done; default:"
+        f" ${ENV_BOOT}, else whichever this is",
+    )
+    parser.add_argument(
+        "--wait",
+        metavar="SECONDS",
+        default="0",
+        type=seconds(0.0, 3600.0),
+        help="how long those that have a GPU open may take to let go [default: 0]",
+    )
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, host: Host | None = None) -> int:
-    """Reset them, and say how that ended."""
-    given = arguments.gpus or os.environ.get(ENV_GPUS, "")
+    """Reset them, and say how that ended. SettingsError where nobody says which."""
     try:
-        wait_s = seconds_between("wait", arguments.wait, 0.0, 3600.0)
-        uuids = _uuids(given)
-    except SettingsError as error:
-        sys.stderr.write(f"{PROGRAM}: {error}\n")
-        return USAGE_ERROR
+        uuids = uuids_of(arguments.gpus or os.environ.get(ENV_GPUS, ""))
+    except ValueError as error:
+        raise SettingsError(f"--gpus {error}") from error
     stop = threading.Event()
     # A reset that has begun is finished: the GPU is left in no state between.
     before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
@@ -96,20 +90,13 @@ def run(arguments: argparse.Namespace, host: Host | None = None) -> int:
             host=host or Host(),
             uuids=uuids,
             boot_id=arguments.boot or os.environ.get(ENV_BOOT, ""),
-            wait_s=wait_s,
+            wait_s=arguments.wait,
             tell=say,
             stop=stop,
         ).run()
     finally:
         signal.signal(signal.SIGTERM, before)
     return tell(result, arguments, PROGRAM)
-
-
-def _uuids(given: str) -> tuple[str, ...]:
-    try:
-        return uuids_of(given)
-    except ValueError as error:
-        raise SettingsError(f"--gpus {error}") from error
 
 
 _DEVICE: Final = re.compile(r".*/dev/nvidia(\d{1,4})( \(deleted\))?", re.DOTALL)

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from agent.commands.repair import (
-    TERMINATION_LOG,
     Host,
     HostError,
     Outcome,
@@ -28,43 +26,37 @@ from agent.commands.repair import (
     tell,
 )
 from agent.commands.repair import add_parser as add
-from agent.settings import USAGE_ERROR, Option, SettingsError
+from agent.settings import SettingsError
 from rules.text.printable import printable
 
 PROGRAM: Final = "gpuward-agent restart-node"
 ENV_SESSION: Final = "GPUWARD_RESTART_SESSION"
 ENV_BOOT: Final = "GPUWARD_RESTART_BOOT_ID"
-OPTIONS: Final = (
-    Option(
-        name="session",
-        default="",
-        metavar="NAME",
-        help=f"the quarantine session that asks for it; default: ${ENV_SESSION}",
-    ),
-    Option(
-        name="boot",
-        default="",
-        metavar="ID",
-        help=f"the boot that it is meant for; in any other nothing is done; default: ${ENV_BOOT}",
-    ),
-    TERMINATION_LOG,
-)
 
 
 def add_parser(subparsers: Any) -> None:
     """Add `restart-node` to the program's commands."""
     description = "Ask this machine's init for a reboot, once, in the boot that it is meant for."
-    add(subparsers, "restart-node", description, OPTIONS).set_defaults(run=run)
+    parser = add(subparsers, "restart-node", description)
+    parser.add_argument(
+        "--session",
+        metavar="NAME",
+        default="",
+        help=f"the quarantine session that asks for it; default: ${ENV_SESSION}",
+    )
+    parser.add_argument(
+        "--boot",
+        metavar="ID",
+        default="",
+        help=f"the boot that it is meant for; in any other nothing is done; default: ${ENV_BOOT}",
+    )
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, host: Host | None = None) -> int:
     """Ask for it, and say how that ended."""
-    try:
-        session = _given("session", arguments.session, ENV_SESSION)
-        boot_id = _given("boot", arguments.boot, ENV_BOOT)
-    except SettingsError as error:
-        sys.stderr.write(f"{PROGRAM}: {error}\n")
-        return USAGE_ERROR
+    session = _given("session", arguments.session, ENV_SESSION)
+    boot_id = _given("boot", arguments.boot, ENV_BOOT)
     result = NodeRestart(
         host=host or Host(), boot_id=boot_id, session=printable(session)[:253], tell=say
     ).run()

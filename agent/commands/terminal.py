@@ -11,6 +11,8 @@ import argparse
 import os
 import sys
 
+from rules.catalog.signals import driver_branch
+
 
 def add_output(parser: argparse.ArgumentParser, json_text: str) -> None:
     """Add `-o json|table` and its older form `--json`; `json_text` says what json prints. The
@@ -26,6 +28,23 @@ def add_output(parser: argparse.ArgumentParser, json_text: str) -> None:
     parser.add_argument(
         "--json", action="store_const", const="json", dest="output", help="the same as -o json"
     )
+
+
+def add_driver(parser: argparse.ArgumentParser) -> None:
+    """Add `--driver`: the branch as a number."""
+    parser.add_argument(
+        "--driver",
+        metavar="V",
+        type=_branch,
+        help="driver version or branch (580), default: a current one",
+    )
+
+
+def _branch(text: str) -> int:
+    branch = driver_branch(text)
+    if branch is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no driver version; give one like 580.82.07")
+    return branch
 
 
 def print_out(text: str, program: str) -> bool:

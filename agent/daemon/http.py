@@ -20,6 +20,7 @@ from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
 from typing import Any
 
+from agent.settings import SettingsError
 from rules.text.user_input import EVERY_ADDRESS, listen_address
 
 CONNECTION_S = 10.0
@@ -33,7 +34,7 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PLAIN = "text/plain; charset=utf-8"
 
 
-class MetricsListenError(Exception):
+class MetricsListenError(SettingsError):
     """The address cannot be served; the text names it and the remedy."""
 
 

@@ -38,19 +38,21 @@ def load_rules(path: str) -> LoadedRules:
     """The built-in rules, or with the changes of a file.
 
     Nodes with different files publish different versions, so that the remediator counts what
-    each of them finds apart. Raises SettingsError for an unreadable file, RulesError for a bad
-    one.
+    each of them finds apart. Raises SettingsError for a file that cannot be read or used.
     """
     if not path:
         return LoadedRules(DEFAULT_RULES, VERSION)
     try:
         text = Path(path).read_bytes()
+        _refuse_duplicates(text)
+        rules = parse_rules(text)
     except OSError as error:
         raise SettingsError(
             f"--rules {path} cannot be read ({error.strerror}): name a readable file"
         ) from error
-    _refuse_duplicates(text)
-    return LoadedRules(parse_rules(text), f"{VERSION}+{hashlib.sha256(text).hexdigest()[:12]}")
+    except RulesError as error:
+        raise SettingsError(str(error)) from error
+    return LoadedRules(rules, f"{VERSION}+{hashlib.sha256(text).hexdigest()[:12]}")
 
 
 def _refuse_duplicates(text: bytes) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import sys
 import threading
 import time
 import traceback
@@ -20,12 +19,12 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from agent.daemon import log as logging
-from agent.daemon.http import MetricsListenError, Server
+from agent.daemon.http import Server
 from agent.daemon.inbox import Inbox, Item, Log, Stop
 from agent.daemon.judgement import Composer, Judgement, Who, load_rules, pod_of
 from agent.daemon.loop import JudgingLoop
 from agent.daemon.metrics import AgentCollector, Latencies, Snapshot, XidCounts, exposition
-from agent.daemon.sources import Senses, SensesError
+from agent.daemon.sources import Senses
 from agent.publish.client import Kube
 from agent.publish.evidence import EvidenceKeeper
 from agent.publish.node_watch import NodeWatch, as_observation
@@ -43,7 +42,6 @@ from agent.sources.kernel_log import NoRereadError, messages
 from rules.api.evidence import session_of
 from rules.api.kube_config import KubeConfigError
 from rules.api.kube_config import load as load_kube_config
-from rules.catalog.thresholds import RulesError
 from rules.judge import observation as facts
 from rules.judge.evidence import KernelExcerpt, evidence
 from rules.judge.health_status import assess
@@ -69,13 +67,11 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run until a signal; the exit status."""
+    """Run until a signal; the exit status. Raises SettingsError."""
     try:
-        settings = settings_of(arguments)
-        return Agent(settings).run()
-    except (SettingsError, KubeConfigError, RulesError, SensesError, MetricsListenError) as error:
-        print(f"gpuward-agent run: {error}", file=sys.stderr)  # noqa: T201 - the terminal is the interface here
-        return USAGE_ERROR
+        return Agent(settings_of(arguments)).run()
+    except KubeConfigError as error:
+        raise SettingsError(str(error)) from error
 
 
 class Agent:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from agent.daemon.inbox import Inbox, Item, Log
 from agent.nvml.link import NvmlLink
 from agent.nvml.messages import Message, NvmlStatus
-from agent.settings import USER_AGENT, AgentSettings
+from agent.settings import USER_AGENT, AgentSettings, SettingsError
 from agent.sources.dcgm import DcgmScraper
 from agent.sources.kernel_log import DEFAULT_PATH, OFF, SYSLOG, OpenedLog, boot_id, open_kernel_log
 from agent.sources.kernel_record import RecordCounts, Sieve
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SIMULATED = "sim:"
 
 
-class SensesError(Exception):
+class SensesError(SettingsError):
     """A sense cannot be what the settings say; the text is one sentence with the remedy."""
 
 

@@ -7,19 +7,14 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
+from importlib.metadata import version
+from pathlib import Path, PurePath
 
 import pytest
 
 from agent.cli import main
-from agent.settings import (
-    OPTIONS,
-    AgentSettings,
-    SettingsError,
-    add_options,
-    settings_of,
-    variable_of,
-)
+from agent.daemon import log
+from agent.settings import VERSION, AgentSettings, add_options, settings_of, version_in
 from tests.support.run.commands import exit_status
 
 ROOT = Path(__file__).parents[3]
@@ -44,43 +39,6 @@ def test_a_variable_sets_the_default_and_a_flag_wins() -> None:
     assert (settings.kmsg, settings.accept_user_kmsg, settings.nvml) == ("off", True, "real")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param(("--nvml", "fake"), id="nvml"),
-        pytest.param(("--dcgm", "localhost:9400"), id="dcgm"),
-        pytest.param(("--udev", "on"), id="udev"),
-        pytest.param(("--expected-gpus", "-1"), id="expected GPUs"),
-        pytest.param(("--expected-gpus", "eight"), id="no number"),
-        pytest.param(("--log", "xml"), id="log"),
-        pytest.param(("--poll", "0"), id="poll"),
-    ],
-)
-def test_wrong_values_are_named(arguments: tuple[str, str]) -> None:
-    with pytest.raises(SettingsError) as raised:
-        parsed(*arguments)
-    assert arguments[0] in str(raised.value)
-    assert arguments[1] in str(raised.value)
-
-
-def test_a_switch_that_is_neither_is_named() -> None:
-    with pytest.raises(SettingsError, match="GPUWARD_ACCEPT_USER_KMSG"):
-        parsed(environ={"GPUWARD_ACCEPT_USER_KMSG": "maybe"})
-
-
-def test_help_states_each_option_its_default_and_its_variable(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["run", "--help"])
-    assert ended.value.code == 0
-    said = " ".join(capsys.readouterr().out.split())
-    for option in OPTIONS:
-        assert f"--{option.name}" in said
-        assert variable_of(option) in said
-        assert not option.default or f"default: {option.default}" in said
-
-
 def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_status(main, ()) == 0
     said = capsys.readouterr()
@@ -95,6 +53,11 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
         pytest.param(("run", "--kmsgs", "x"), "--kmsgs", id="unknown flag"),
         pytest.param(("run", "--kubeconfig", "/nothing"), "/nothing does not exist", id="config"),
         pytest.param(("run", "--rules", "/nothing"), "/nothing cannot be read", id="rules"),
+        pytest.param(("run", "--nvml", "fake"), "--nvml: 'fake' is none of", id="nvml"),
+        pytest.param(("run", "--dcgm", "localhost:9400"), "--dcgm: 'localhost:9400'", id="dcgm"),
+        pytest.param(("run", "--expected-gpus", "-1"), "--expected-gpus", id="expected GPUs"),
+        pytest.param(("run", "--expected-gpus", "eight"), "'eight' is no", id="no number"),
+        pytest.param(("run", "--log", "xml"), "--log: 'xml' is none of", id="log"),
         pytest.param(("check", "--nvml", "sim:/nothing"), "/nothing cannot be read", id="sim"),
         pytest.param(("check", "--kmsg", "/nothing"), "/nothing does not exist", id="log"),
         pytest.param(("check", "--kmsg", "/proc"), "/proc is a folder", id="a folder for a log"),
@@ -110,28 +73,14 @@ def test_wrong_use_ends_with_64_and_one_sentence(
     assert len(told.strip().splitlines()) == 1
 
 
-def test_a_program_used_wrongly_ends_with_64_and_one_sentence() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "agent.cli", "run", "--rules", "/nothing"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "NO_COLOR": "1"},
-    )
-    assert ended.returncode == 64
-    assert "/nothing cannot be read" in ended.stderr
-    assert len(ended.stderr.strip().splitlines()) == 1
-
-
-def test_a_switch_that_is_neither_yes_nor_no_is_wrong_use(
+def test_a_variable_that_cannot_be_used_is_wrong_use(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("GPUWARD_ACCEPT_USER_KMSG", "perhaps")
-    assert exit_status(main, ("check", "--nvml=off", "--kmsg=off")) == 64
-    told = capsys.readouterr().err
-    assert "GPUWARD_ACCEPT_USER_KMSG='perhaps'" in told
-    assert len(told.strip().splitlines()) == 1
+    for name, value in (("UDEV", "on"), ("POLL", "0"), ("ACCEPT_USER_KMSG", "perhaps")):
+        with monkeypatch.context() as patch:
+            patch.setenv(f"GPUWARD_{name}", value)
+            assert exit_status(main, ("run",)) == 64
+        assert f"--{name.lower().replace('_', '-')}: '{value}' is" in capsys.readouterr().err
 
 
 def test_the_installed_program_finds_the_simulator_from_any_folder(tmp_path: Path) -> None:
@@ -149,27 +98,6 @@ def test_the_installed_program_finds_the_simulator_from_any_folder(tmp_path: Pat
     assert (looked.returncode, json.loads(looked.stdout)["health"]) == (0, "Healthy")
 
 
-def test_a_node_description_that_is_no_yaml_is_wrong_use(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    broken = tmp_path / "node.yaml"
-    broken.write_text("gpus: [\n")
-    assert exit_status(main, ("check", f"--nvml=sim:{broken}")) == 64
-    told = capsys.readouterr().err
-    assert "is no node description" in told
-    assert len(told.strip().splitlines()) == 1
-
-
-def test_the_daemon_loads_no_heavy_library_and_nothing_of_the_simulator() -> None:
-    code = "import sys, agent.cli, agent.daemon.run; print(*sorted(sys.modules))"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split()
-    roots = {name.partition(".")[0] for name in loaded}
-    assert "prometheus_client" in roots
-    assert roots.isdisjoint({"rich", "structlog", "kubernetes", "aiohttp", "hack", "pynvml"})
-
-
 def test_the_simulator_is_named_where_it_is_missing(tmp_path: Path) -> None:
     for package in ("agent", "rules"):
         (tmp_path / package).symlink_to(ROOT / package)
@@ -183,3 +111,55 @@ def test_the_simulator_is_named_where_it_is_missing(tmp_path: Path) -> None:
     )
     assert ended.returncode == 64
     assert "part of a checkout only" in ended.stderr
+
+
+HEAVY = (
+    "aiohttp",
+    "hack",
+    "kubernetes",
+    "psutil",
+    "pynvml",
+    "pyudev",
+    "rich",
+    "structlog",
+    "yaml",
+)
+
+
+def test_the_daemon_does_not_import_what_only_commands_and_the_nvml_child_need() -> None:
+    code = "import agent.cli, agent.daemon.run, json, sys; print(json.dumps(list(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
+    assert not set(HEAVY) & set(json.loads(run.stdout))
+
+
+def test_a_line_for_a_terminal_has_its_sentence_and_values(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log.configure("console")
+    log.get().warning("the GPU is lost", pci="0000:3b:00")
+    log.configure("json")
+    log.get().error("the GPU is lost", pci="0000:3b:00", at=PurePath("x"))
+    person, machine = capsys.readouterr().err.splitlines()
+    assert "the GPU is lost" in person
+    assert "pci=0000:3b:00" in person
+    said = json.loads(machine)
+    assert said.pop("timestamp").endswith("Z")
+    assert said == {
+        "pci": "0000:3b:00",
+        "at": "PurePosixPath('x')",
+        "level": "error",
+        "message": "the GPU is lost",
+    }
+
+
+def test_the_version_is_that_of_what_is_installed() -> None:
+    assert version("gpuward") == VERSION
+
+
+def test_the_first_folder_that_has_a_version_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "gpuward_tools-9.dist-info").mkdir()
+    (tmp_path / "b" / "gpuward-1.2.0rc1.dist-info").mkdir(parents=True)
+    folders = [str(tmp_path / name) for name in ("none", "a", "b")]
+    assert version_in(folders) == "1.2.0rc1"
+    assert version_in(folders[:2]) == "0.0.0"

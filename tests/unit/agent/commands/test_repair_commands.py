@@ -12,6 +12,7 @@ import pytest
 from agent.cli import main
 from agent.commands import reset_gpu, restart_node
 from tests.support.agent.fake_host import BOOT, UUIDS, FakeHost
+from tests.support.run.commands import exit_status
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def given(command: ModuleType, *flags: str) -> argparse.Namespace:
 def test_wrong_use_is_one_sentence(
     flags: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(flags) == 64
+    assert exit_status(main, flags) == 64
     said = capsys.readouterr().err
     assert says in said
     assert said.count("\n") == 1

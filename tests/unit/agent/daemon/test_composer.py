@@ -15,7 +15,7 @@ from agent.daemon.judgement import (
     pod_of,
 )
 from agent.settings import VERSION, SettingsError
-from rules.catalog.thresholds import DEFAULT_RULES, RulesError
+from rules.catalog.thresholds import DEFAULT_RULES
 from rules.judge.state import initial
 
 AT = 1_800_000_000.0
@@ -66,16 +66,16 @@ def test_a_rules_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         load_rules(str(tmp_path / "nothing"))
     path = tmp_path / "rules.yaml"
     path.write_text("apiVersion: gpuward.io/v1alpha1\nkind: Rules\nthresholds: {NoSuch: {}}\n")
-    with pytest.raises(RulesError, match="NoSuch"):
+    with pytest.raises(SettingsError, match="NoSuch"):
         load_rules(str(path))
     path.write_text("kind: Rules\nthresholds:\n  BootGrace: {value: 1}\n  BootGrace: {value: 2}\n")
     with pytest.raises(
-        RulesError, match=r"thresholds\.BootGrace is given twice, in lines 3 and 4"
+        SettingsError, match=r"thresholds\.BootGrace is given twice, in lines 3 and 4"
     ):
         load_rules(str(path))
     path.write_text("[" * 5_000)
-    with pytest.raises(RulesError, match="nested too deeply"):
+    with pytest.raises(SettingsError, match="nested too deeply"):
         load_rules(str(path))
     path.write_text("{")
-    with pytest.raises(RulesError, match="rules file"):
+    with pytest.raises(SettingsError, match="rules file"):
         load_rules(str(path))
