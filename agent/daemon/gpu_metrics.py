@@ -7,7 +7,7 @@ counters those that have counted, of links those that are down beside how many t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -122,16 +122,29 @@ def gpu_metrics(state: NodeState, verdict: Assessment, *, full: bool) -> Iterato
     yield from _signals(state, full=full)
 
 
+def gauge(
+    name: str,
+    text: str,
+    labels: Iterable[str] = (),
+    rows: Iterable[tuple[Sequence[str], float]] = (),
+) -> GaugeMetricFamily:
+    """A gauge with these values by label values; absent without any."""
+    family = GaugeMetricFamily(name, text, labels=list(labels))
+    for values, value in rows:
+        family.add_metric(values, value)
+    return family
+
+
 def _who_and_how(state: NodeState, verdict: Assessment, *, full: bool) -> Iterator[Metric]:
-    info = GaugeMetricFamily(
+    info = gauge(
         "gpuward_gpu_info",
         "What is known about a GPU; always 1.",
-        labels=[*GPU_LABELS, "product", "serial", "vbios", "driver"],
+        (*GPU_LABELS, "product", "serial", "vbios", "driver"),
     )
-    health = GaugeMetricFamily(
+    health = gauge(
         "gpuward_gpu_health",
         "1 for the GPU's present health, 0 for the others.",
-        labels=[*GPU_LABELS, "health"],
+        (*GPU_LABELS, "health"),
     )
     for key, view in state.gpus.items():
         labels = gpu_labels(view)
@@ -150,23 +163,18 @@ def _signals(state: NodeState, *, full: bool) -> Iterator[Metric]:
     for name, family in FAMILIES.items():
         made = CounterMetricFamily if family.counter else GaugeMetricFamily
         families[name] = made(name, family.help, labels=[*GPU_LABELS, *family.labels])
-    read = GaugeMetricFamily(
+    read = gauge(
         "gpuward_gpu_read",
         "1 while the GPU is read: what has no series then is 0, or not there to be read.",
-        labels=GPU_LABELS,
+        GPU_LABELS,
     )
-    clock = GaugeMetricFamily(
+    clock = gauge(
         "gpuward_gpu_clock_event",
         "1 while this keeps the GPU's clocks down, by reason.",
-        labels=[*GPU_LABELS, "reason"],
+        (*GPU_LABELS, "reason"),
     )
-    counts = [
-        GaugeMetricFamily(name, text, labels=GPU_LABELS) for name, text in NVLINK_COUNTS.items()
-    ]
-    lists = {
-        signal: GaugeMetricFamily(row.name, row.help, labels=[*GPU_LABELS, row.label])
-        for signal, row in LISTS.items()
-    }
+    counts = [gauge(name, text, GPU_LABELS) for name, text in NVLINK_COUNTS.items()]
+    lists = {s: gauge(row.name, row.help, (*GPU_LABELS, row.label)) for s, row in LISTS.items()}
     for view in state.gpus.values():
         labels, values = gpu_labels(view), present_values(state, view)
         if values:

@@ -11,17 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
-from prometheus_client import (
-    CollectorRegistry,
-    Histogram,
-    disable_created_metrics,
-    generate_latest,
-)
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from agent.daemon.gpu_metrics import GPU_LABELS, HEALTHS, gpu_labels, gpu_metrics
+from agent.daemon.gpu_metrics import GPU_LABELS, HEALTHS, gauge, gpu_labels, gpu_metrics
 from agent.publish.publish import PublishReport
 from agent.settings import VERSION
 from agent.sources.kernel_record import RecordCounts
@@ -122,56 +117,44 @@ class AgentCollector(Collector):
         return ()
 
 
-def exposition(registry: CollectorRegistry) -> bytes:
-    """The page that `/metrics` answers."""
-    return generate_latest(registry)
-
-
 def _node(now: Snapshot) -> Iterator[Metric]:
     info = InfoMetricFamily("gpuward_agent_build", "Version of the agent and its rules.")
     info.add_metric([], {"version": VERSION})
     yield info
-    health = GaugeMetricFamily(
+    health, usable = now.verdict.health.value, now.verdict.gpus_healthy
+    yield gauge(
         "gpuward_node_health",
         "1 for the node's present health, 0 for the others.",
-        labels=["health"],
+        ["health"],
+        (([word], float(health == word)) for word in HEALTHS),
     )
-    for word in HEALTHS:
-        health.add_metric([word], float(now.verdict.health.value == word))
-    yield health
-    yield GaugeMetricFamily(
+    yield gauge(
         "gpuward_node_gpus_expected",
         "GPUs that this node should have.",
-        value=now.verdict.gpus_expected,
+        rows=[((), now.verdict.gpus_expected)],
     )
-    healthy = GaugeMetricFamily(
+    yield gauge(
         "gpuward_node_gpus_healthy",
         "Usable GPUs: those that are healthy or degraded; absent while unknown.",
+        rows=[] if usable is None else [((), usable)],
     )
-    if now.verdict.gpus_healthy is not None:
-        healthy.add_metric([], now.verdict.gpus_healthy)
-    yield healthy
 
 
 def _services(state: NodeState) -> Metric:
-    running = GaugeMetricFamily(
+    return gauge(
         "gpuward_host_service_running",
         "1 while the driver's service runs on the host; no series where processes are out of "
         "sight.",
-        labels=["service"],
+        ["service"],
+        (
+            ([service.value], float(view.running))
+            for service, view in state.services.items()
+            if view.running is not None
+        ),
     )
-    for service, view in state.services.items():
-        if view.running is not None:
-            running.add_metric([service.value], float(view.running))
-    return running
 
 
 def _incidents(now: Snapshot) -> Iterator[Metric]:
-    active = GaugeMetricFamily(
-        "gpuward_incident_active",
-        "Active incidents; a GPU of several counts for each.",
-        labels=[*GPU_LABELS, "reason", "severity", "level"],
-    )
     counts: dict[tuple[str, ...], int] = {}
     for incident in now.state.incidents:
         if not incident.active:
@@ -180,9 +163,12 @@ def _incidents(now: Snapshot) -> Iterator[Metric]:
         for gpu in _concerned(now.state, incident.gpus, incident.pci):
             key = (*gpu, row.reason, str(row.severity), str(row.level))
             counts[key] = counts.get(key, 0) + 1
-    for key, count in counts.items():
-        active.add_metric(list(key), count)
-    yield active
+    yield gauge(
+        "gpuward_incident_active",
+        "Active incidents; a GPU of several counts for each.",
+        (*GPU_LABELS, "reason", "severity", "level"),
+        counts.items(),
+    )
     for kind, help_text in (
         ("xid", "Xids that the kernel log reported since the agent started."),
         ("sxid", "NVSwitch errors that the kernel log reported since the agent started."),
@@ -196,45 +182,37 @@ def _incidents(now: Snapshot) -> Iterator[Metric]:
 
 
 def _sources(now: Snapshot) -> Iterator[Metric]:
-    up = GaugeMetricFamily(
+    sources = sorted(now.state.sources.items())
+    yield gauge(
         "gpuward_source_up",
         "1 while the source works, 0 while it does not; no series for one that is off.",
-        labels=["source"],
+        ["source"],
+        (
+            ([name.value], float(view.state is SourceState.UP))
+            for name, view in sources
+            if view.state is not SourceState.ABSENT
+        ),
     )
-    info = GaugeMetricFamily(
+    yield gauge(
         "gpuward_source_info",
         "State of the source and why; always 1.",
-        labels=["source", "state", "reason"],
+        ["source", "state", "reason"],
+        (([name.value, view.state.value, view.reason], 1) for name, view in sources),
     )
-    heard = GaugeMetricFamily(
+    yield gauge(
         "gpuward_source_last_success_timestamp_seconds",
         "When the source last reported something.",
-        labels=["source"],
+        ["source"],
+        (([name.value], at) for name, at in sorted(now.heard_at.items())),
     )
-    for name, view in sorted(now.state.sources.items()):
-        if view.state is not SourceState.ABSENT:
-            up.add_metric([name.value], float(view.state is SourceState.UP))
-        info.add_metric([name.value, view.state.value, view.reason], 1)
-    yield up
-    yield info
-    for name, at in sorted(now.heard_at.items()):
-        heard.add_metric([name.value], at)
-    yield heard
 
 
 def _agent(now: Snapshot) -> Iterator[Metric]:
     records = CounterMetricFamily(
         "gpuward_kernel_records", "Kernel log records by what became of them.", labels=["result"]
     )
-    counts = now.records
-    for result, value in (
-        ("read", counts.read),
-        ("recognised", counts.recognised),
-        ("malformed", counts.malformed),
-        ("refused", counts.refused),
-        ("lost", counts.lost),
-    ):
-        records.add_metric([result], value)
+    for result in ("read", "recognised", "malformed", "refused", "lost"):
+        records.add_metric([result], getattr(now.records, result))
     yield records
     yield CounterMetricFamily(
         "gpuward_dcgm_bad_lines",
@@ -246,18 +224,17 @@ def _agent(now: Snapshot) -> Iterator[Metric]:
         "Writes that the API server accepted.",
         value=now.publishing.writes,
     )
-    yield GaugeMetricFamily(
+    yield gauge(
         "gpuward_publish_failures",
         "Failed attempts to publish since the last success.",
-        value=now.publishing.failures,
+        rows=[((), now.publishing.failures)],
     )
-    accepted = GaugeMetricFamily(
+    accepted_at = now.publishing.accepted_at
+    yield gauge(
         "gpuward_publish_accepted_timestamp_seconds",
         "When the API server last accepted a verdict; absent before the first.",
+        rows=[] if accepted_at is None else [((), accepted_at)],
     )
-    if now.publishing.accepted_at is not None:
-        accepted.add_metric([], now.publishing.accepted_at)
-    yield accepted
 
 
 def _concerned(

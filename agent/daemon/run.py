@@ -16,14 +16,14 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 
 from agent.daemon import log as logging
 from agent.daemon.http import Server
 from agent.daemon.inbox import Inbox, Item, Log, Stop
 from agent.daemon.judgement import Composer, Judgement, Who, load_rules, pod_of
 from agent.daemon.loop import JudgingLoop
-from agent.daemon.metrics import AgentCollector, Latencies, Snapshot, XidCounts, exposition
+from agent.daemon.metrics import AgentCollector, Latencies, Snapshot, XidCounts
 from agent.daemon.sources import Senses
 from agent.publish.client import Kube
 from agent.publish.evidence import EvidenceKeeper
@@ -247,7 +247,7 @@ class Agent:
         )
 
     def _metrics(self) -> bytes:
-        return exposition(self._registry)
+        return generate_latest(self._registry)
 
     def _snapshot(self) -> Snapshot:
         state = self._judgement.state

@@ -135,10 +135,9 @@ class Kube:
         """The node's GPUNodeHealth; 404 when it or its CRD is not there."""
         return self._call("GET", f"{_HEALTHS}/{quote(name)}", HealthObject)
 
-    def look_for_health(self, name: str) -> None:
-        """404 when the node's GPUNodeHealth or its CRD is not in the server's cache."""
-        path = f"{_HEALTHS}/{quote(name)}?resourceVersion=0"
-        self._call("GET", path, StatusAnswer, accept=METADATA)
+    def has_health(self, name: str) -> bool:
+        """Whether the node's GPUNodeHealth is in the server's cache; False too without its CRD."""
+        return self._is_there(f"{_HEALTHS}/{quote(name)}?resourceVersion=0")
 
     def create_health(self, body: Mapping[str, Any]) -> HealthObject:
         """Create the object; the server drops a status that comes along."""
@@ -155,8 +154,11 @@ class Kube:
 
     def has_evidence(self, name: str) -> bool:
         """Whether there is a GPUEvidence of that name; False too where its CRD is not there."""
+        return self._is_there(f"{_EVIDENCES}/{quote(name)}")
+
+    def _is_there(self, path: str) -> bool:
         try:
-            self._call("GET", f"{_EVIDENCES}/{quote(name)}", StatusAnswer, accept=METADATA)
+            self._call("GET", path, StatusAnswer, accept=METADATA)
         except KubeError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise

@@ -12,9 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from agent.publish.client import KubeError
+from agent.publish.client import Kube, KubeError
 from rules.api.timestamps import backoff_s
 from rules.text.printable import place_of
 
@@ -37,16 +37,6 @@ _FINAL: Final = frozenset(
 """Answers that the same object gets again however often it is sent."""
 
 
-class EvidenceApi(Protocol):
-    """The two calls it makes."""
-
-    def has_evidence(self, name: str) -> bool:
-        """Whether a GPUEvidence of that name is there."""
-
-    def create_evidence(self, body: Mapping[str, Any]) -> None:
-        """Create it; 409 where it is there already."""
-
-
 class EvidenceKeeper:
     """`compose` builds the object for a session after `look`, which asks for fresh readings and
     answers with what says that they came (or after `SIGHT_S`); `tell` gets a sentence and whether
@@ -55,7 +45,7 @@ class EvidenceKeeper:
 
     def __init__(
         self,
-        api: EvidenceApi,
+        api: Kube,
         *,
         compose: Callable[[str], Mapping[str, Any]],
         look: Callable[[], Callable[[], bool]] = lambda: lambda: True,

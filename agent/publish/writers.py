@@ -253,12 +253,12 @@ class HealthWriter(_Writer):
         """False when the object is gone; True also where the server does not say so."""
         self._exists_at = now + self._jittered(EXISTS_EVERY_S)
         try:
-            self._api.look_for_health(self._name)
-        except KubeError as error:
-            if error.status == HTTPStatus.NOT_FOUND:
-                self._health = self._accepted = None
-                return False
-        return True
+            there = self._api.has_health(self._name)
+        except KubeError:
+            return True
+        if not there:
+            self._health = self._accepted = None
+        return there
 
     def _was_replaced(self, wanted: Publication) -> bool:
         """Whether an agent that started after us has written since we did.

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from agent.sources.host import host_identity, host_seen
-from agent.sources.sysfs import is_exhausted, pci_functions
+from agent.sources.host import host_identity, host_seen, is_exhausted, pci_functions
 from rules.judge import observation as facts
 
 if TYPE_CHECKING:

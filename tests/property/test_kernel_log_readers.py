@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.sources.kernel_log import kept, news
 from agent.sources.kernel_record import MAX_RECORD_BYTES, parse_record
-from agent.sources.kernel_ring import kept, news
 from agent.sources.kmsg import Lines
 
 SHORT = st.binary(max_size=60).map(lambda raw: raw.replace(b"\n", b" "))

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 import urllib3
 
-from agent.sources.sysfs import pci_functions
+from agent.sources.host import pci_functions
 from hack.sim.cluster.clients.client import ApiError
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.resource import EVENTS, NODES

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 
-from agent.daemon.metrics import AgentCollector, Latencies, Snapshot, XidCounts, exposition
+from agent.daemon.metrics import AgentCollector, Latencies, Snapshot, XidCounts
 from agent.publish.publish import PublishReport
 from agent.sources.kernel_record import RecordCounts
 from hack.sim.driver import NODES, install
@@ -25,7 +25,7 @@ def page(snapshot: Snapshot, *, full: bool) -> str:
     registry = CollectorRegistry()
     registry.register(AgentCollector(lambda: snapshot, full=full))
     Latencies(registry, full=full)
-    return re.sub(r'version="[^"]*"', 'version="V"', exposition(registry).decode())
+    return re.sub(r'version="[^"]*"', 'version="V"', generate_latest(registry).decode())
 
 
 def snapshot_of(state: NodeState, now: float, xids: XidCounts | None = None) -> Snapshot:

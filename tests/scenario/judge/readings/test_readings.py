@@ -6,9 +6,9 @@ import shutil
 import subprocess
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 
-from agent.daemon.metrics import AgentCollector, Snapshot, XidCounts, exposition
+from agent.daemon.metrics import AgentCollector, Snapshot, XidCounts
 from agent.publish.publish import PublishReport
 from agent.sources.kernel_record import RecordCounts
 from rules.catalog.reasons import RECOVERY_REASONS
@@ -200,7 +200,7 @@ def page(world: World) -> str:
     )
     registry = CollectorRegistry()
     registry.register(AgentCollector(lambda: snapshot, full=True))
-    return exposition(registry).decode()
+    return generate_latest(registry).decode()
 
 
 def readings_of(world: World, gpu: int) -> set[str]:

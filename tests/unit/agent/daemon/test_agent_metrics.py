@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.daemon.gpu_metrics import FAMILIES, ROWS
-from agent.daemon.metrics import AgentCollector, Latencies, Snapshot, XidCounts, exposition
+from agent.daemon.metrics import AgentCollector, Latencies, Snapshot, XidCounts
 from agent.publish.publish import PublishReport
 from agent.sources.kernel_record import RecordCounts
 from rules.catalog.signals import Signal, SignalKind, SignalShape, signal_table
@@ -98,7 +98,7 @@ def page_of(snapshot: Snapshot, *, full: bool) -> str:
     registry.register(AgentCollector(lambda: snapshot, full=full))
     latencies = Latencies(registry, full=full)
     latencies.observed.observe(0.004)
-    text = exposition(registry).decode()
+    text = generate_latest(registry).decode()
     return re.sub(r'version="[^"]*"', 'version="V"', text)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -43,7 +43,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def kept(server: Server, *sessions: str, **options: Any) -> list[tuple[str, bool]]:
     said: list[tuple[str, bool]] = []
     keeper = EvidenceKeeper(
-        server,
+        cast("Any", server),
         compose=options.pop("compose", lambda session: {"name": session}),
         tell=lambda sentence, well: said.append((sentence, well)),
         **options,
@@ -140,7 +140,7 @@ def test_a_mark_that_is_gone_when_the_gpus_have_answered_gets_no_evidence() -> N
     """However often somebody rewrites the mark, one object is made and no thread stays."""
     server, answered = Server(), threading.Event()
     keeper = EvidenceKeeper(
-        server,
+        cast("Any", server),
         compose=lambda session: {"name": session},
         look=lambda: answered.is_set,
         tell=lambda sentence, well: None,
@@ -161,7 +161,7 @@ def test_what_was_begun_for_a_mark_that_came_off_is_ended() -> None:
     """A session that was short is looked at afterwards, too."""
     server, answered = Server(), threading.Event()
     keeper = EvidenceKeeper(
-        server,
+        cast("Any", server),
         compose=lambda session: {"name": session},
         look=lambda: answered.is_set,
         tell=lambda sentence, well: None,

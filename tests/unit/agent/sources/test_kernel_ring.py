@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.daemon.judgement import Judgement, Who
-from agent.sources.kernel_ring import KernelRing, kept, news, read_ring
+from agent.sources.kernel_log import KernelRing, kept, news, read_ring
 from rules.catalog.thresholds import DEFAULT_RULES
 from tests.support.agent.kernel_log_parts import XID79, Facts, sieve
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from agent.sources.host import host_processes, host_seen
+from agent.sources.host import host_processes, host_seen, network_ports, pci_functions
 from agent.sources.machine import (
     Machine,
     MachineSense,
@@ -21,7 +21,6 @@ from agent.sources.machine import (
     concerns_gpus,
     simulated,
 )
-from agent.sources.sysfs import network_ports, pci_functions
 from hack.sim.driver import NODES, set_gpu
 from rules.judge.observation import (
     HostSeen,
