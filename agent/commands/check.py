@@ -18,8 +18,7 @@ import msgspec
 from agent.commands.terminal import add_output, print_out
 from agent.daemon.inbox import Inbox, Item
 from agent.daemon.judgement import Composer, Judgement, Pod, Who, load_rules
-from agent.daemon.sources import Senses, SensesError
-from agent.nvml.messages import NvmlStatus, SourceReason
+from agent.daemon.sources import Senses
 from agent.settings import AgentSettings, add_options, host_name, settings_of
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus, PublisherPod, plain
 from rules.api.timestamps import utc_of
@@ -184,8 +183,6 @@ class Looking:
                 state is not facts.SourceState.UP
             ):
                 self._pending.discard(source)
-            case NvmlStatus(reason=SourceReason.SIMULATOR_UNUSABLE, message=message):
-                raise SensesError(message)
 
 
 def plain_text(status: HealthStatus, host: str) -> str:

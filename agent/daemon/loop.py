@@ -15,9 +15,8 @@ from agent.daemon.judgement import Composer, Judgement
 from agent.daemon.log import Logger
 from agent.daemon.metrics import Latencies, XidCounts
 from agent.daemon.sources import Senses
-from agent.nvml.messages import Note, NvmlStatus, SourceReason
+from agent.nvml.messages import Note, NvmlStatus
 from agent.publish.publish import Accepted, Known, Publisher, Trouble, Wanted
-from agent.settings import USAGE_ERROR
 from rules.judge import observation as facts
 from rules.judge.health_object import Difference, Publication, differs
 from rules.judge.judge import Change, ChangeKind
@@ -164,7 +163,9 @@ class JudgingLoop:
             case Note(text):
                 self._log.info(text, source="nvml")
             case NvmlStatus():
-                self._take_status(item)
+                self._log.info(item.message, source="nvml", state=str(item.state))
+                if item.restart_agent:
+                    self._stops.append(Stop(1, item.message))
             case facts.GpuEvent(kind=facts.EventKind.XID):
                 self._senses.read_log_now()
                 self._observe(item)
@@ -196,13 +197,6 @@ class JudgingLoop:
             self._latencies.decided.observe(max(0.0, self._wall() - seen.at))
             if len(self._lines_at) < 256:
                 self._lines_at.append(seen.at)
-
-    def _take_status(self, status: NvmlStatus) -> None:
-        self._log.info(status.message, source="nvml", state=str(status.state))
-        if status.restart_agent:
-            self._stops.append(Stop(1, status.message))
-        elif status.reason is SourceReason.SIMULATOR_UNUSABLE:
-            self._stops.append(Stop(USAGE_ERROR, status.message))
 
     def _observe(self, observation: facts.Observation) -> None:
         source = SOURCE_OF.get(type(observation))

@@ -49,7 +49,6 @@ def main(mode: str, poll_s: float) -> int:
         # The parent says when to end: it gets these signals too, and knows what hangs.
         signal.signal(ignored, signal.SIG_IGN)
     from agent.nvml.life import Child
-    from agent.nvml.messages import EXIT_UNUSABLE, Note
 
     reports = os.dup(REPORTS)
     # A library that prints must not garble the stream.
@@ -58,30 +57,12 @@ def main(mode: str, poll_s: float) -> int:
     child = Child(orders=ORDERS, reports=reports, jitter=jitter, poll_s=poll_s)
     try:
         if mode.startswith(SIMULATED):
-            trouble = _simulate(mode.removeprefix(SIMULATED))
-            if trouble:
-                child.send(Note(trouble))
-                return EXIT_UNUSABLE
+            # Whether it can be is told at the agent's start, which reads the machine from it too.
+            simulated_driver().install(mode.removeprefix(SIMULATED))
         return child.run()
     except BrokenPipeError:
         # The parent is gone. Leaving NVML by process exit is all that is left to do.
         return 0
-
-
-def _simulate(path: str) -> str:
-    """Put the simulated driver in place of the library; a sentence if that cannot be done."""
-    try:
-        driver = simulated_driver()
-    except ImportError:
-        return (
-            "--nvml sim: needs the simulator in hack/, which is not part of this installation; "
-            "use a source checkout."
-        )
-    try:
-        driver.install(path)
-    except (OSError, ValueError) as error:
-        return f"--nvml sim:{path} cannot be used: {' '.join(str(error).split())[:500]}"
-    return ""
 
 
 if __name__ == "__main__":

@@ -30,8 +30,6 @@ MAX_FRAME_BYTES = 1 << 20
 
 EXIT_REINITIALISE = 4
 """The child's exit status when the driver went away or a GPU came: a fresh process is needed."""
-EXIT_UNUSABLE = 64
-"""The child's exit status when what it was asked to use cannot be used; trying again is no use."""
 POLL_S = 15.0
 """The period of the fastest polling tier; the others keep their ratio to it."""
 INIT_CALL = "nvmlInitWithFlags"
@@ -65,7 +63,6 @@ class SourceReason(StrEnum):
     DRIVER_MISMATCH = "DriverMismatch"
     NO_ACCESS = "NoAccess"
     NVML_FAILED = "NVMLFailed"
-    SIMULATOR_UNUSABLE = "SimulatorUnusable"
     CALL_HUNG = "CallHung"
     CHILD_DIED = "ChildDied"
     RELEASED = "Released"

@@ -122,7 +122,6 @@ class State(NamedTuple):
     killed_at: float | None = None
     gsp_seen_at: float | None = None
     fault: CallFailed | None = None
-    note: str = ""
     status: messages.NvmlStatus | None = None
 
 
@@ -194,11 +193,9 @@ def said(state: State, now: float, message: messages.FromChild) -> Step:
             state = state._replace(gsp_seen_at=now)
         case CallFailed(of_driver=True):
             state = state._replace(fault=message)
-        case messages.Note(text):
-            state = state._replace(note=text)
         case Inventory():
             first = 0 if state.first is None else state.first
-            state = state._replace(greeted=True, first=first, fault=None, note="")
+            state = state._replace(greeted=True, first=first, fault=None)
             return _emit(state, _up("NVML answers."))
     if was_hung and state.greeted and state.phase is ChildPhase.RUNNING:
         return _emit(state, _up("NVML answers again."))
@@ -210,23 +207,19 @@ def exited(state: State, now: float, status: int) -> Step:
     lived_s = now - state.started_at
     attempts = 0 if lived_s >= STEADY_AFTER_S else state.attempts
     killed, asked = state.phase is ChildPhase.KILLED, state.phase is ChildPhase.FINISHING
-    fault, note = state.fault, state.note
+    fault = state.fault
     state = state._replace(
         phase=ChildPhase.NONE,
         hung=False,
         greeted=False,
         finish_by=None,
         fault=None,
-        note="",
         attempts=attempts + 1,
     )
     if state.want is Want.CLOSE:
         return state, [StopOrder(clean=True)]
     if state.want is Want.RELEASE:
         return _emit(state._replace(attempts=0), _released(state.release_reason))
-    if status == messages.EXIT_UNUSABLE:
-        why = note or "The simulated driver cannot be used."
-        return _emit(state._replace(start_at=None), _down(SourceReason.SIMULATOR_UNUSABLE, why))
     if asked:
         # Released and resumed before it had gone: its end is what was asked for.
         return tick(state._replace(start_at=now, attempts=0), now)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -103,46 +98,6 @@ def source(hosted: HostedServer, name: str) -> tuple[str, str]:
     """State and reason of one sense as published."""
     found = {each["name"]: each for each in status(hosted).get("sources", ())}
     return (found[name]["state"], found[name].get("reason", "")) if name in found else ("", "")
-
-
-@contextmanager
-def exporter(pages: tuple[bytes, ...], pause_s: float) -> Iterator[str]:
-    """An exporter that sends these pages; the same one for ever where it pauses."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            with contextlib.suppress(OSError):
-                for page in itertools.cycle(pages) if pause_s else pages:
-                    self.wfile.write(page)
-                    time.sleep(pause_s)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/metrics"
-        server.shutdown()
-
-
-def test_a_fault_during_an_outage_is_published_after_it(
-    hosted: HostedServer, tmp_path: Path
-) -> None:
-    faults = hosted.server.faults
-    away = faults.fail(
-        ApiError(503, "ServiceUnavailable", "away"), agent="gpuward-agent", times=None
-    )
-    with running(agent_of(hosted, tmp_path)) as agent:
-        until(lambda: away.hits >= 3, "the agent trying")
-        agent.kernel_line(XID79.format(pci="0000:3b:00"))
-        until(lambda: "incident Opened" in agent.log.read_text(), "the fault being judged")
-        assert healthy(hosted) == ""
-        faults.clear()
-        until(lambda: healthy(hosted) == "False", "the verdict after the outage")
-        assert [i["reason"] for i in incidents(hosted, 1)] == [LOST]
 
 
 ORDINARY = {
@@ -258,40 +213,6 @@ def test_a_hung_driver_does_not_hold_up_the_kernel_log(
         agent.kernel_line(XID79.format(pci="0000:1b:00"))
         until(lambda: healthy(hosted) == "False", "the fault")
         set_node(node, hang_s={})
-
-
-@pytest.mark.parametrize(
-    ("pages", "pause_s", "reason"),
-    [
-        pytest.param((b"# nothing\n",), 0.02, "TooSlow", id="streams for ever"),
-        pytest.param((b"# x\n" * 262_144,) * 1024, 0.0, "TooLarge", id="a gigabyte"),
-    ],
-)
-def test_a_bad_exporter_costs_neither_memory_nor_the_fault(
-    hosted: HostedServer, tmp_path: Path, pages: tuple[bytes, ...], pause_s: float, reason: str
-) -> None:
-    with (
-        exporter(pages, pause_s) as url,
-        running(fresh_agent_of(hosted, tmp_path, dcgm=url, poll="1")) as agent,
-    ):
-        until(lambda: healthy(hosted) == "Unknown", "the first verdict")
-        until(lambda: source(hosted, "dcgm-exporter") == ("Down", reason), "the bad exporter")
-        agent.kernel_line(XID79.format(pci="0000:3b:00"))
-        until(lambda: healthy(hosted) == "False", "the fault")
-        assert agent.most_memory_kib() < 128 * 1024
-
-
-def test_missing_definitions_are_named_once_and_the_node_gets_its_verdict(
-    tmp_path: Path,
-) -> None:
-    with run_in_thread() as hosted:
-        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}
-        hosted.run(hosted.server.client.create(NODES, body))
-        with running(agent_of(hosted, tmp_path)) as agent:
-            until(lambda: healthy(hosted) == "Unknown", "the verdict on the node")
-            agent.kernel_line(XID79.format(pci="0000:3b:00"))
-            until(lambda: healthy(hosted) == "False", "the fault on the node")
-        assert agent.log.read_text().count("apply the CRDs of gpuward") == 1
 
 
 async def test_the_rights_in_the_manifests_are_enough(secure_cluster: Any, tmp_path: Path) -> None:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +24,6 @@ def condition(node: dict[str, Any], kind: str) -> tuple[str, str]:
         if found["type"] == kind:
             return found["status"], found["reason"]
     return "", ""
-
-
-def inject(device: Path, text: str) -> None:
-    """Print one line through the real kernel log; the kernel takes one record per opening."""
-    device.write_text(f"{text}\n")
 
 
 class Seen:
@@ -117,36 +107,6 @@ async def test_xid_79_reaches_condition_label_and_health_object(
     assert health["status"]["nodeUID"] == node["metadata"]["uid"]
 
 
-async def test_a_restarted_agent_keeps_the_incident_and_its_id(
-    seen: Seen, agent: AgentProcess
-) -> None:
-    with running(agent):
-        await seen.quiet()
-        agent.kernel_line(XID79.format(pci=PCI))
-        before = (await seen.health("Unhealthy"))["status"]["incidents"]
-    with running(agent):
-        agent.kernel_line(XID79.format(pci="0000:5e:00"))
-
-        async def two() -> list[dict[str, Any]] | None:
-            found = (await seen.health("Unhealthy"))["status"]["incidents"]
-            return found if len(found) == 2 else None
-
-        after = await seen._cluster.until(two, "both incidents")
-    assert before[0]["id"] in {incident["id"] for incident in after}
-    assert len({incident["id"] for incident in after}) == 2
-    assert all(incident["active"] for incident in after)
-
-
-async def test_what_somebody_else_changed_is_put_right(
-    cluster, seen: Seen, agent: AgentProcess
-) -> None:
-    with running(agent):
-        await seen.label("gpuward.io/health", "unknown")
-        patch = {"metadata": {"labels": {"gpuward.io/health": "unhealthy"}}}
-        await cluster.client.patch(NODES, NODE, patch, MERGE_PATCH)
-        await seen.label("gpuward.io/health", "unknown")
-
-
 async def test_a_node_that_comes_back_under_its_name_gets_its_verdict(
     cluster, seen: Seen, agent: AgentProcess
 ) -> None:
@@ -203,98 +163,6 @@ async def test_the_driver_is_let_go_while_an_operator_works_on_it(
         await seen.condition("GPUHealthy", "True", "AllChecksPassing")
         await set_label("true")
         await seen.source("nvml", "Up")
-
-
-async def test_where_nvml_is_off_limits_dcgm_exporter_is_the_view(
-    cluster, seen: Seen, tmp_path: Path
-) -> None:
-    gpu = "GPU-6f2a1d30-8c1e-4b57-9f60-0a41c2d7e100"
-    labels = f'gpu="0",UUID="{gpu}",pci_bus_id="00000000:3B:00.0",Hostname="{NODE}"'
-    page = {"failed": 0}
-
-    def content() -> bytes:
-        return (
-            f"DCGM_FI_DEV_GPU_TEMP{{{labels}}} 40\n"
-            f"DCGM_FI_DEV_ROW_REMAP_FAILURE{{{labels}}} {page['failed']}\n"
-        ).encode()
-
-    with exporter(content) as url:
-        agent = AgentProcess(tmp_path, cluster.plane.kubeconfig, NODE, dcgm=url, poll="1")
-        with running(agent):
-            await seen.source("dcgm-exporter", "Up")
-            health = await seen.health("Healthy")
-            page["failed"] = 1
-            await seen.condition("GPUHealthy", "False", "RowRemapFailure")
-    assert [each["uuid"] for each in health["status"]["gpus"]] == [gpu]
-
-
-async def test_a_frozen_dcgm_exporter_leaves_the_node_unknown_until_it_goes_on(
-    cluster, seen: Seen, tmp_path: Path
-) -> None:
-    labels = 'gpu="0",UUID="GPU-6f2a1d30-8c1e-4b57-9f60-0a41c2d7e100"'
-    page = {"used": 5_551_899_580, "since the last": 0}
-    rules = tmp_path / "rules.yaml"
-    rules.write_text(
-        "apiVersion: gpuward.io/v1alpha1\nkind: Rules\nthresholds: {FrozenPage: {value: 3}}\n"
-    )
-
-    def content() -> bytes:
-        page["used"] += page["since the last"]
-        return (
-            f"DCGM_FI_DEV_GPU_TEMP{{{labels}}} 32\n"
-            f"DCGM_FI_DEV_ROW_REMAP_FAILURE{{{labels}}} 0\n"
-            f"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{{labels}}} {page['used']}\n"
-        ).encode()
-
-    with exporter(content) as url:
-        options = {"dcgm": url, "poll": "1", "rules": str(rules)}
-        with running(AgentProcess(tmp_path, cluster.plane.kubeconfig, NODE, **options)):
-            await seen.condition("GPUHealthy", "Unknown", "FrozenPage")
-            page["since the last"] = 35_000
-            await seen.source("dcgm-exporter", "Up")
-            await seen.condition("GPUHealthy", "True", "AllChecksPassing")
-
-
-@contextmanager
-def exporter(content: Callable[[], bytes]) -> Iterator[str]:
-    """A dcgm-exporter that serves this page."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(content())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/metrics"
-        server.shutdown()
-
-
-async def test_the_real_kernel_log_reaches_the_node(cluster, seen: Seen, tmp_path: Path) -> None:
-    device = Path("/dev/kmsg")
-    if not os.access(device, os.R_OK | os.W_OK):
-        pytest.skip("/dev/kmsg is not here or not for this user to write")
-    agent = AgentProcess(
-        tmp_path,
-        cluster.plane.kubeconfig,
-        NODE,
-        kmsg=str(device),
-        **{"accept-user-kmsg": ""},
-    )
-    with running(agent):
-        await seen.source("kernel-log", "Up")
-        inject(device, XID79.format(pci="00ff:3b:00"))
-
-        async def reported() -> bool:
-            health = await cluster.client.get(GPU_NODE_HEALTHS, NODE)
-            found = health["status"].get("incidents") or ()
-            return any("00ff:3b:00" in incident.get("pci", ()) for incident in found)
-
-        await cluster.until(reported, "the injected line in the GPUNodeHealth")
 
 
 async def test_a_node_that_does_not_exist_is_wrong_use(cluster, tmp_path: Path) -> None:

@@ -69,12 +69,6 @@ class AgentProcess:
         lines = [json.loads(line) for line in said.split("\n")[:-1] if line.startswith("{")]
         return next((line["port"] for line in reversed(lines) if "port" in line), None)
 
-    def most_memory_kib(self) -> int:
-        """The most memory the main process ever held (VmHWM)."""
-        assert self._process is not None
-        status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
-        return int(status.split("VmHWM:")[1].split()[0])
-
     def stop(self) -> int:
         """Ask it to end; its exit status."""
         if self._process is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 
 import pytest
@@ -18,6 +19,14 @@ def sense(tmp_path, request):
     path.write_bytes((NODES / f"{node}.yaml").read_bytes())
     with install(path):
         yield Sense(path)
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A node of eight GPUs that a test may change."""
+    copy = tmp_path / "node.yaml"
+    shutil.copy(NODES / "h100-8-nvswitch.yaml", copy)
+    return copy
 
 
 @pytest.fixture

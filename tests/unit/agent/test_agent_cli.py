@@ -14,6 +14,7 @@ import pytest
 
 from agent.cli import main
 from agent.daemon import log
+from agent.nvml.link import interpreter
 from agent.settings import VERSION, AgentSettings, add_options, settings_of, version_in
 from tests.support.run.commands import exit_status
 
@@ -130,6 +131,14 @@ def test_the_daemon_does_not_import_what_only_commands_and_the_nvml_child_need()
     code = "import agent.cli, agent.daemon.run, json, sys; print(json.dumps(list(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
     assert not set(HEAVY) & set(json.loads(run.stdout))
+
+
+def test_the_nvml_child_imports_less_than_the_daemon() -> None:
+    command, environment = interpreter()
+    code = "import agent.nvml.life, json, sys; print(json.dumps(list(sys.modules)))"
+    run = subprocess.run([*command, "-c", code], env=environment, capture_output=True, check=True)
+    heavy = {"asyncio", "hack", "logging", "prometheus_client", "psutil", "urllib3", "yaml"}
+    assert not heavy & set(json.loads(run.stdout))
 
 
 def test_a_line_for_a_terminal_has_its_sentence_and_values(

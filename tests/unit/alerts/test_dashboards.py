@@ -40,11 +40,6 @@ def expressions() -> list[tuple[str, str]]:
     ]
 
 
-def test_the_rule_object_is_what_is_generated() -> None:
-    """`python -m hack.prometheus_rule` after changing rules."""
-    assert prometheus_rule.FILE.read_text() == prometheus_rule.rendered()
-
-
 @pytest.mark.parametrize(("where", "expr"), expressions())
 def test_queries_ask_for_metrics_and_labels_that_exist(where: str, expr: str) -> None:
     assert unknown(expr, METRICS) == []

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli import main as agent_main
 from remediator.kubectl.cli import parser as kubectl_parser
 from rules.catalog.why_not import WhyNot
 from rules.policy.policy import Policy
@@ -100,16 +99,6 @@ def test_every_kubectl_gpuward_command_can_be_typed(page: Path) -> None:
 def test_the_parser_would_refuse_a_wrong_command() -> None:
     with pytest.raises(SystemExit):
         kubectl_parser().parse_args(["release", "NODE"])
-
-
-@pytest.mark.parametrize(
-    "number", [pytest.param("79", id="as GPUWardGPUFaultFatal says"), pytest.param("13", id="any")]
-)
-def test_the_agents_command_in_the_pages_works(
-    number: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert agent_main(["explain", number]) == 0
-    assert number in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids(PAGES))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -47,11 +48,31 @@ def test_whoever_has_the_gpu_open_is_named_and_nothing_is_reset(fake: FakeHost) 
     assert fake.ran() == []
 
 
-def test_whoever_has_it_open_below_another_root_is_one_of_them(fake: FakeHost) -> None:
-    fake.process(300, "nv-hostengine", "/run/nvidia/driver/dev/nvidia0")
+PLACE = "driver/nvidia/gpus/0000:00:00.0/information"
+REFUSALS: dict[str, Callable[[FakeHost], object]] = {
+    "nv-hostengine (process 300) has a GPU open": lambda fake: fake.process(
+        300, "nv-hostengine", "/run/nvidia/driver/dev/nvidia0"
+    ),
+    "nvidia-persiste (process 701)": lambda fake: fake.process(
+        701, "nvidia-persistenced"[:15], "/dev/nvidia0"
+    ),
+    "partitioned (MIG)": lambda fake: fake.list_gpus(mig="Enabled"),
+    "which device file": lambda fake: (fake.proc / PLACE).write_text("Model: X\n"),
+    "does not list GPU": lambda fake: fake.gpus.write_text(""),
+    "lists a GPU as": lambda fake: fake.gpus.write_text("Unable to determine: GPU is lost.\n"),
+    "out of sight": lambda fake: (fake.proc / "2/stat").unlink(),
+}
+
+
+@pytest.mark.parametrize("says", REFUSALS)
+def test_what_stands_against_a_reset_is_named_and_nothing_is_reset(
+    fake: FakeHost, says: str
+) -> None:
+    REFUSALS[says](fake)
     result = fake.reset(UUIDS[:1]).run()
     assert result.outcome is Outcome.REFUSED
-    assert "nv-hostengine (process 300) has a GPU open" in result.message
+    assert says in result.message
+    assert fake.ran() == []
 
 
 def test_files_that_the_other_threads_still_have_open_count(fake: FakeHost) -> None:
@@ -112,13 +133,6 @@ def test_persistence_is_off_for_the_reset_and_back_however_it_ends(
     ]  # fmt: skip
 
 
-def test_a_daemon_that_does_not_let_go_is_a_holder(fake: FakeHost) -> None:
-    fake.process(701, "nvidia-persistenced"[:15], "/dev/nvidia0")
-    result = fake.reset(UUIDS[:1]).run()
-    assert result.outcome is Outcome.REFUSED
-    assert "nvidia-persiste (process 701)" in result.message
-
-
 def test_what_the_tool_says_of_its_failure_is_told(fake: FakeHost) -> None:
     fake.status.write_text("255")
     fake.says.write_text("The following GPUs must be reset together: 0, 1\n")
@@ -132,12 +146,6 @@ def test_a_node_that_has_booted_since_needs_no_reset(fake: FakeHost) -> None:
     assert fake.log.read_text() == ""
 
 
-def test_without_the_hosts_processes_nobody_knows_who_holds_it(fake: FakeHost) -> None:
-    (fake.proc / "2/stat").unlink()
-    assert "out of sight" in fake.reset(UUIDS[:1]).run().message
-    assert fake.log.read_text() == ""
-
-
 def test_gpus_behind_old_switches_are_reset_all_or_not_at_all(fake: FakeHost) -> None:
     fake.list_gpus(capability="8.0")
     (fake.root / "dev/nvidia-nvswitch0").touch()
@@ -145,31 +153,6 @@ def test_gpus_behind_old_switches_are_reset_all_or_not_at_all(fake: FakeHost) ->
     assert result.outcome is Outcome.REFUSED
     assert "1 of 4 GPUs behind NVSwitches" in result.message
     assert fake.reset(UUIDS).run().outcome is Outcome.DONE
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "does not list GPU"),
-        ("Unable to determine the device handle: GPU is lost.\n", "lists a GPU as"),
-    ],
-)
-def test_a_list_that_cannot_be_read_resets_nothing(fake: FakeHost, text: str, says: str) -> None:
-    fake.gpus.write_text(text)
-    result = fake.reset(UUIDS[:1]).run()
-    assert result.outcome is Outcome.REFUSED
-    assert says in result.message
-    assert fake.ran() == []
-
-
-def test_partitions_are_not_lost_by_a_reset(fake: FakeHost) -> None:
-    fake.list_gpus(mig="Enabled")
-    assert "partitioned (MIG)" in fake.reset(UUIDS[:1]).run().message
-
-
-def test_a_gpu_whose_device_file_nobody_knows_is_not_reset(fake: FakeHost) -> None:
-    (fake.proc / "driver/nvidia/gpus/0000:00:00.0/information").write_text("Model: X\n")
-    assert "which device file" in fake.reset(UUIDS[:1]).run().message
 
 
 def test_kubernetes_gets_no_more_than_it_keeps() -> None:

@@ -1,4 +1,6 @@
-"""reset-gpu and restart-node on the command line: what they are given and leave (issue 13)."""
+"""A restart is asked for once, in the boot that it was meant for and no other; what reset-gpu and
+restart-node are given and leave.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,10 @@ import pytest
 
 from agent.cli import main
 from agent.commands import reset_gpu, restart_node
+from agent.commands.repair import EXIT_STATUS, Outcome, RepairResult
+from agent.commands.restart_node import NodeRestart
+from rules.repair.adapter import ADAPTERS, NewObject
+from rules.repair.ladder import Step
 from tests.support.agent.fake_host import BOOT, UUIDS, FakeHost
 from tests.support.run.commands import exit_status
 
@@ -20,6 +26,87 @@ def fake(tmp_path: Path) -> FakeHost:
     made = FakeHost(tmp_path)
     (made.root / "run/systemd/system").mkdir(parents=True)
     return made
+
+
+def restarted(fake: FakeHost, boot_id: str = BOOT) -> tuple[RepairResult, list[str]]:
+    synced: list[str] = []
+    result = NodeRestart(
+        host=fake.host,
+        boot_id=boot_id,
+        session="s",
+        tell=lambda _: None,
+        sync=lambda: synced.append("sync"),
+    ).run()
+    return result, synced
+
+
+def test_systemd_is_asked_once_the_disks_have_it(fake: FakeHost) -> None:
+    result, synced = restarted(fake)
+    assert result.outcome is Outcome.DONE
+    assert (synced, fake.ran()) == (["sync"], ["systemctl reboot"])
+
+
+def test_a_pod_that_runs_again_after_the_reboot_asks_nobody(fake: FakeHost) -> None:
+    result, _ = restarted(fake, boot_id="the boot before")
+    assert result.outcome is Outcome.NEEDLESS
+    assert fake.ran() == []
+
+
+def test_a_refusal_of_systemd_is_told(fake: FakeHost) -> None:
+    fake.status.write_text("1")
+    result, _ = restarted(fake)
+    assert result.outcome is Outcome.FAILED
+    assert "systemctl ended with 1" in result.message
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "outcome"),
+    [
+        ("1", "degraded", Outcome.FAILED),
+        ("127", "", Outcome.FAILED),
+        ("1", "stopping", Outcome.UNKNOWN),
+        ("1", "", Outcome.UNKNOWN),
+        ("killed", "running", Outcome.UNKNOWN),
+    ],
+)
+def test_whoever_asks_amid_the_reboot_itself_is_not_told_that_it_failed(
+    fake: FakeHost, status: str, state: str, outcome: Outcome
+) -> None:
+    fake.status.write_text(status)
+    fake.state.write_text(state)
+    result, _ = restarted(fake)
+    assert result.outcome is outcome
+    assert fake.ran().count("systemctl reboot") == 1
+
+
+def test_a_request_that_nobody_answers_in_time_may_be_followed_yet(
+    fake: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restart_node, "ASK_S", 0.0)
+    result, _ = restarted(fake)
+    assert result.outcome is Outcome.UNKNOWN
+    action = ADAPTERS["RestartNodeJob"].steps[Step.RESTART_NODE]
+    assert isinstance(action, NewObject)
+    (rule,) = action.object["spec"]["podFailurePolicy"]["rules"]
+    assert EXIT_STATUS[result.outcome] not in (0, *rule["onExitCodes"]["values"])
+
+
+@pytest.mark.parametrize("lacks", ["run/systemd/system", "../proc/2/stat"])
+def test_where_the_init_is_out_of_reach_nothing_is_asked(fake: FakeHost, lacks: str) -> None:
+    path = fake.root / lacks
+    path.unlink() if path.is_file() else path.rmdir()
+    result, _ = restarted(fake)
+    assert result.outcome is Outcome.REFUSED
+    assert fake.ran() == []
+
+
+def test_a_way_to_the_host_that_is_missing_is_a_failure_in_words(
+    fake: FakeHost, tmp_path: Path
+) -> None:
+    (tmp_path / "nsenter").unlink()
+    result, _ = restarted(fake)
+    assert result.outcome is Outcome.FAILED
+    assert "cannot be started" in result.message
 
 
 def given(command: ModuleType, *flags: str) -> argparse.Namespace:

@@ -38,22 +38,12 @@ def served() -> Iterator[Served]:
     running.server.close()
 
 
-def test_metrics(served: Served) -> None:
+def test_metrics_and_probes_are_answered_and_nothing_else(served: Served) -> None:
     assert served.get("/metrics?x=1") == (200, "gpuward_x 1\n")
-
-
-def test_a_probe_that_is_well(served: Served) -> None:
-    served.complaint = None
-    assert served.get("/healthz") == (200, "ok\n")
     assert served.get("/readyz") == (200, "ok\n")
-
-
-def test_a_probe_that_is_not_well_says_why(served: Served) -> None:
     served.complaint = "no verdict was accepted yet"
     assert served.get("/readyz") == (503, "no verdict was accepted yet\n")
-
-
-def test_anything_else_is_not_found(served: Served) -> None:
+    assert served.get("/healthz") == (200, "ok\n")
     assert served.get("/etc/passwd")[0] == 404
 
 

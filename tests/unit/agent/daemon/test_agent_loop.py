@@ -21,7 +21,6 @@ from rules.judge.messages import NodeEvent
 from rules.judge.observation import (
     EventKind,
     GpuEvent,
-    Inventory,
     KernelGap,
     KernelLineSeen,
     NodeSeen,
@@ -51,12 +50,6 @@ class Recorded:
 
     def open_log(self, boot_id: str, after: int) -> None:
         self.asked.append("past known")
-
-    def release(self, reason: str) -> None:
-        self.asked.append(f"release {reason}")
-
-    def resume(self) -> None:
-        self.asked.append("resume")
 
     def request_refresh(self) -> None:
         self.asked.append("refresh")
@@ -171,16 +164,6 @@ def test_a_gsp_timeout_protects_the_nvml_child(agent: Agent) -> None:
     assert "gsp timeout" in agent.outside.asked
 
 
-def test_nvml_is_let_go_on_request_and_taken_up_again(agent: Agent) -> None:
-    paused = {"nvidia.com/gpu.deploy.device-plugin": "paused-for-driver-upgrade"}
-    agent.take(Known(status=None), node(**paused), node())
-    (released, resumed) = (
-        asked for asked in agent.outside.asked if asked.startswith(("release", "resume"))
-    )
-    assert released.startswith("release ")
-    assert resumed == "resume"
-
-
 def test_a_library_that_will_never_match_again_ends_the_agent(agent: Agent) -> None:
     status = NvmlStatus(
         state=SourceState.DOWN,
@@ -189,22 +172,6 @@ def test_a_library_that_will_never_match_again_ends_the_agent(agent: Agent) -> N
         restart_agent=True,
     )
     assert agent.take(status) == Stop(1, "The library does not match the module.")
-
-
-def test_a_simulated_driver_that_cannot_be_used_is_wrong_use(agent: Agent) -> None:
-    status = NvmlStatus(
-        state=SourceState.DOWN,
-        reason=SourceReason.SIMULATOR_UNUSABLE,
-        message="sim:x cannot be used.",
-    )
-    assert agent.take(status) == Stop(64, "sim:x cannot be used.")
-
-
-def test_the_driver_says_that_this_is_a_guest(agent: Agent) -> None:
-    guest = Inventory(at=time.time(), driver="580.1", virtualization="passthrough")
-    agent.take(Known(status=None), guest, line())
-    assert agent.last.virtualization == "passthrough"
-    assert [incident.recommended_action for incident in agent.last.incidents] == ["ReplaceNode"]
 
 
 def test_kernel_facts_make_room_for_more() -> None:

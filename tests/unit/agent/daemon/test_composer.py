@@ -1,4 +1,6 @@
-"""What the agent adds to a verdict: who publishes it, and the rules it was made by."""
+"""What the agent adds to a verdict (who publishes it, the rules it was made by), and what it knows
+once the past is read.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,20 @@ import pytest
 
 from agent.daemon.judgement import (
     HEARTBEAT_EVERY_S,
+    KEPT_OTHERS,
     Composer,
+    Judgement,
     LoadedRules,
     Pod,
+    Who,
     load_rules,
     pod_of,
 )
 from agent.settings import VERSION, SettingsError
 from rules.catalog.thresholds import DEFAULT_RULES
+from rules.judge.observation import NodeSeen, SourceName, SourceState, Tick
 from rules.judge.state import initial
+from tests.support.scenario.judgement_world import START, World
 
 AT = 1_800_000_000.0
 LOADED = LoadedRules(DEFAULT_RULES, "test")
@@ -79,3 +86,25 @@ def test_a_rules_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(SettingsError, match="rules file"):
         load_rules(str(path))
+
+
+@pytest.mark.parametrize("waited", [0, KEPT_OTHERS + 1], ids=["at once", "late"])
+@pytest.mark.parametrize("asked", [True, False])
+def test_the_node_says_whether_gpus_are_let_go_of_however_late_the_past_is_read(
+    waited: int, *, asked: bool
+) -> None:
+    before = World().start()
+    before.annotations["gpuward.io/release-gpu"] = "swapping a card"
+    before.node()
+    before.source(SourceName.NVML, SourceState.RELEASED)
+    who = Who(node_name="n1", expected_gpus=None, boot_id=before.boot)
+    judgement = Judgement(who, DEFAULT_RULES, lambda: START)
+    annotations = before.annotations if asked else {}
+    judgement.observe(
+        NodeSeen(at=START, name="n1", uid="node-uid-1", boot_id=before.boot,
+                 annotations=annotations, labels={})
+    )  # fmt: skip
+    for _ in range(waited):
+        judgement.observe(Tick(at=START))
+    judgement.remember(before.published().status)
+    assert judgement.state.standing_down is asked

@@ -171,34 +171,6 @@ def test_a_driver_that_gives_every_gpu_an_unknown_error_is_left_for_a_fresh_chil
     assert heard.link._child.pid != pid
 
 
-def test_release_and_resume(started_afresh, path):
-    heard = started_afresh(f"sim:{path}")
-    heard.until(TopologySeen)
-    pid = heard.link._child.pid
-    heard.link.release("driver upgrade")
-    released = heard.status(SourceState.RELEASED)
-    assert "driver upgrade" in released.message
-    assert not Path(f"/proc/{pid}").exists()
-    heard.link.resume()
-    heard.until(Inventory)
-    assert heard.status(SourceState.UP).reason is SourceReason.ANSWERING
-
-
-def test_a_hung_call_is_named_and_recovers_by_itself(started, path, monkeypatch):
-    heard = started(f"sim:{path}")
-    hello = heard.until(Inventory)
-    heard.until(TopologySeen)
-    # From here on: on a busy machine any call of the start may take so long.
-    monkeypatch.setattr(supervisor, "UNKNOWN_AFTER_S", 0.3)
-    set_gpu(path, 3, hang_s={"nvmlDeviceGetFieldValues": 1.5})
-    push_event(path, "xid", 3, 119)
-    place = f"nvmlDeviceGetFieldValues for {hello.gpus[3].uuid} has not"
-    down = heard.until(NvmlStatus, lambda status: status.message.startswith(place))
-    assert (down.state, down.reason) == (SourceState.DOWN, SourceReason.CALL_HUNG)
-    set_gpu(path, 3, hang_s={})
-    assert heard.status(SourceState.UP).message == "NVML answers again."
-
-
 def test_a_child_that_hangs_for_good_is_killed_reaped_and_only_then_replaced(
     started, path, monkeypatch
 ):
@@ -275,39 +247,6 @@ def test_a_node_without_a_gpu_is_no_error_and_finds_one_when_told(started, tmp_p
     assert [device.product for device in heard.until(Inventory).gpus] == ["NVIDIA H100 PCIe"]
     heard.until(TopologySeen)
     assert [m.state for m in heard.said if isinstance(m, NvmlStatus)] == [SourceState.UP]
-
-
-def test_an_absent_driver_is_told_and_found_when_it_comes(started, path):
-    set_node(path, init_error=9)
-    heard = started(f"sim:{path}")
-    assert heard.until(CallFailed).code == 9
-    down = heard.status(SourceState.DOWN)
-    assert down.reason is SourceReason.DRIVER_ABSENT
-    set_node(path, init_error=0)
-    heard.until(Inventory)
-    heard.status(SourceState.UP)
-
-
-def test_a_broken_edit_of_the_node_is_a_note(started, path):
-    heard = started(f"sim:{path}")
-    heard.until(TopologySeen)
-    path.write_text("gpus: [")
-    assert "last good description stays in force" in heard.until(Note).text
-
-
-def test_a_simulated_node_that_does_not_exist_is_one_sentence_and_the_end(started, tmp_path):
-    heard = started(f"sim:{tmp_path}/nowhere.yaml")
-    down = heard.status(SourceState.DOWN)
-    assert down.reason is SourceReason.SIMULATOR_UNUSABLE
-    assert "nowhere.yaml cannot be used" in down.message
-
-
-def test_off_is_absent_and_starts_nothing(started):
-    heard = started("off")
-    assert heard.status(SourceState.ABSENT).reason is SourceReason.OFF
-    assert heard.link._child is None
-    heard.link.release("upgrade")
-    assert heard.link.close() is True
 
 
 def test_a_child_that_cannot_be_started_is_told_and_tried_again(started_afresh, path, monkeypatch):

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from agent.nvml.messages import (
     EXIT_REINITIALISE,
-    EXIT_UNUSABLE,
     INIT_CALL,
     Calling,
     Finish,
@@ -208,18 +207,6 @@ def failed(code):
     return heard(CallFailed(at=0.0, call="nvmlInitWithFlags", code=code, of_driver=True)), ended(3)
 
 
-@INIT_CODES
-def test_a_failed_initialisation_is_told_by_its_reason_and_tried_again(code, reason, restarts):
-    bench = Bench()
-    (told,) = bench.feed(*failed(code))
-    assert (told.status.state, told.status.reason) == (SourceState.DOWN, reason)
-    assert not told.status.restart_agent, (
-        "a container that began so gains nothing by beginning anew"
-    )
-    bench.run(10)
-    assert len(bench.times(Spawn)) == 2
-
-
 @pytest.mark.parametrize(
     "before", [(HELLO, ended(1)), failed(10)], ids=["worked", "other trouble"]
 )
@@ -287,15 +274,6 @@ def test_an_arriving_gpu_ends_the_wait_for_an_absent_driver(bench):
     assert [type(output) for output in bench.run(1.0)] == [Spawn]
 
 
-def test_what_cannot_be_used_is_told_and_not_tried_again():
-    bench = Bench()
-    (told,) = bench.feed(heard(Note("sim:x cannot be used: no such file")), ended(EXIT_UNUSABLE))
-    assert told.status.reason is SourceReason.SIMULATOR_UNUSABLE
-    assert told.status.message == "sim:x cannot be used: no such file"
-    bench.run(86400)
-    assert len(bench.times(Spawn)) == 1
-
-
 def test_release_and_resume(bench):
     assert bench.feed(let_go("driver upgrade")) == [Send(Finish())]
     assert bench.feed(let_go("again")) == [], "idempotent"
@@ -322,11 +300,6 @@ def test_release_of_a_child_that_is_waiting_to_be_started():
     bench.feed(ended(1))
     assert words(bench.feed(let_go("upgrade"))) == [RELEASED]
     assert bench.run(600) == []
-
-
-def test_close_asks_waits_and_stops(bench):
-    assert bench.feed(partial(close, timeout_s=60.0)) == [Send(Finish())]
-    assert bench.feed(ended(0)) == [StopOrder(clean=True)]
 
 
 def test_close_leaves_a_hung_child_to_itself_and_never_kills_it_early(bench):

@@ -40,14 +40,14 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SETTLE_S", 0.0)
 
 
+def keeper_of(server: Server, **options: Any) -> EvidenceKeeper:
+    given = {"compose": lambda session: {"name": session}, "tell": lambda *_: None, **options}
+    return EvidenceKeeper(cast("Any", server), **given)
+
+
 def kept(server: Server, *sessions: str, **options: Any) -> list[tuple[str, bool]]:
     said: list[tuple[str, bool]] = []
-    keeper = EvidenceKeeper(
-        cast("Any", server),
-        compose=options.pop("compose", lambda session: {"name": session}),
-        tell=lambda sentence, well: said.append((sentence, well)),
-        **options,
-    )
+    keeper = keeper_of(server, tell=lambda *told: said.append(told), **options)
     for session in sessions:
         keeper.mark_seen(session)
         keeper.join(5)
@@ -139,12 +139,7 @@ def test_gpus_that_never_answer_are_not_waited_for() -> None:
 def test_a_mark_that_is_gone_when_the_gpus_have_answered_gets_no_evidence() -> None:
     """However often somebody rewrites the mark, one object is made and no thread stays."""
     server, answered = Server(), threading.Event()
-    keeper = EvidenceKeeper(
-        cast("Any", server),
-        compose=lambda session: {"name": session},
-        look=lambda: answered.is_set,
-        tell=lambda sentence, well: None,
-    )
+    keeper = keeper_of(server, look=lambda: answered.is_set)
     before = threading.active_count()
     for number in range(50):
         keeper.mark_seen(f"s{number}")
@@ -160,12 +155,7 @@ def test_a_mark_that_is_gone_when_the_gpus_have_answered_gets_no_evidence() -> N
 def test_what_was_begun_for_a_mark_that_came_off_is_ended() -> None:
     """A session that was short is looked at afterwards, too."""
     server, answered = Server(), threading.Event()
-    keeper = EvidenceKeeper(
-        cast("Any", server),
-        compose=lambda session: {"name": session},
-        look=lambda: answered.is_set,
-        tell=lambda sentence, well: None,
-    )
+    keeper = keeper_of(server, look=lambda: answered.is_set)
     keeper.mark_seen("s1")
     keeper.mark_seen("")
     answered.set()

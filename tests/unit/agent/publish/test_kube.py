@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from inspect import signature
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from hack.sim.proxy.server import make_serving_certificate
 from remediator.kube.watch import Reflector
 from rules.api.kube_config import KubeConfig, KubeConfigError, Material, from_files, in_cluster
 from rules.api.timestamps import WATCH_SILENCE_S
+from tests.support.agent.http_answers import Answer, serving
 
 AGENT = "gpuward-agent/test"
 
@@ -49,7 +49,7 @@ def answering(
 ) -> Iterator[Kube]:
     """A client of something that answers this to everything, byte by byte where it pauses."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answer):
         def do_GET(self) -> None:
             self.send_response(status)
             for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
@@ -59,27 +59,9 @@ def answering(
                 self.wfile.write(body[start : start + 1] if pause_s else body)
                 time.sleep(pause_s)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    class Quiet(ThreadingHTTPServer):
-        daemon_threads = True
-        address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
-
-        def handle_error(self, *_: object) -> None:
-            pass
-
-    with Quiet((address, 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    with serving(Handler, address) as port:
         host = f"[{address}]" if ":" in address else address
-        url = f"http://{host}:{server.server_port}"
-        yield Kube(KubeConfig(server=url), user_agent=AGENT)
-        server.shutdown()
-
-
-def test_tls_and_token_from_a_kubeconfig(hosted: HostedServer, tmp_path: Path) -> None:
-    assert kube_of(hosted, tmp_path).node("gpu-1").metadata.name == "gpu-1"
-    assert hosted.server.requests.all[-1].agent == AGENT
+        yield Kube(KubeConfig(server=f"http://{host}:{port}"), user_agent=AGENT)
 
 
 @contextmanager
@@ -87,7 +69,7 @@ def tunnelling() -> Iterator[tuple[str, list[str]]]:
     """A proxy that opens tunnels, and what it was asked for."""
     asked: list[str] = []
 
-    class Tunnel(BaseHTTPRequestHandler):
+    class Tunnel(Answer):
         def do_CONNECT(self) -> None:
             asked.append(f"{self.path} {self.headers.get('Proxy-Authorization')}")
             host, _, port = self.path.rpartition(":")
@@ -98,25 +80,14 @@ def tunnelling() -> Iterator[tuple[str, list[str]]]:
                 back.start()
                 pump(self.connection, there)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
     def pump(one: socket.socket, other: socket.socket) -> None:
         with suppress(OSError):
             while data := one.recv(65536):
                 other.sendall(data)
             other.shutdown(socket.SHUT_WR)
 
-    class Quiet(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, *_: object) -> None:
-            pass
-
-    with Quiet(("127.0.0.1", 0), Tunnel) as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        yield f"127.0.0.1:{server.server_port}", asked
-        server.shutdown()
+    with serving(Tunnel) as port:
+        yield f"127.0.0.1:{port}", asked
 
 
 def test_a_proxy_opens_the_tunnel_to_the_api_server(hosted: HostedServer, tmp_path: Path) -> None:
@@ -126,6 +97,7 @@ def test_a_proxy_opens_the_tunnel_to_the_api_server(hosted: HostedServer, tmp_pa
         kube = Kube(config, user_agent=AGENT)
         assert kube.node("gpu-1").metadata.name == "gpu-1"
         kube.close()
+    assert hosted.server.requests.all[-1].agent == AGENT
     assert asked == [f"{hosted.url.removeprefix('https://')} Basic dTpwQHNz"]
 
 
@@ -141,28 +113,6 @@ def test_an_unknown_authority_is_unreachable(hosted: HostedServer) -> None:
     with pytest.raises(KubeError) as raised:
         kube.node("gpu-1")
     assert raised.value.status == 0
-
-
-def test_a_token_file_is_read_again_when_it_changed(
-    hosted: HostedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("agent.publish.client.TOKEN_FOR_S", 0.0)
-    token = tmp_path / "token"
-    token.write_text("wrong\n")
-    ca = tmp_path / "ca.pem"
-    ca.write_bytes(hosted.server.ca_pem or b"")
-    config = KubeConfig(server=hosted.url, token_file=str(token), ca=Material(file=str(ca)))
-    kube = Kube(config, user_agent=AGENT)
-    with pytest.raises(KubeError):
-        kube.node("gpu-1")
-    token.write_text("right\n")
-    assert kube.node("gpu-1").metadata.name == "gpu-1"
-
-
-def test_a_missing_object_is_404(hosted: HostedServer, tmp_path: Path) -> None:
-    with pytest.raises(KubeError) as raised:
-        kube_of(hosted, tmp_path).node("nobody")
-    assert (raised.value.status, raised.value.reason) == (404, "NotFound")
 
 
 def test_a_watch_tells_changes_of_this_node_only(hosted: HostedServer, tmp_path: Path) -> None:
@@ -211,13 +161,6 @@ def test_an_api_server_with_an_ipv6_address_is_reached(tmp_path: Path) -> None:
     assert in_cluster(environ, account).server == "https://[fd00::1]:6443"
     with answering(200, b'{"metadata": {"name": "gpu-1"}}', address="::1") as kube:
         assert kube.node("gpu-1").metadata.name == "gpu-1"
-
-
-def test_nobody_listening_is_unreachable() -> None:
-    kube = Kube(KubeConfig(server="http://127.0.0.1:9"), user_agent=AGENT)
-    with pytest.raises(KubeError) as raised:
-        kube.node("gpu-1")
-    assert raised.value.status == 0
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,11 @@ class Running:
         self.publisher = Publisher(server.kube, NODE, tell=self.told.put, luck=lambda: 0.0)
         self._serial = 0
 
+    def begin(self) -> Running:
+        self.publisher.start()
+        self.publisher.node_seen(self.server.kube.node(NODE))
+        return self
+
     def submit(self, health: str = "Healthy") -> int:
         self._serial += 1
         signed = verdict(health, publisher=self._signed)
@@ -55,9 +60,7 @@ class Running:
 
 @pytest.fixture
 def running(server: Server) -> Iterator[Running]:
-    started = Running(server)
-    started.publisher.start()
-    started.publisher.node_seen(server.kube.node(NODE))
+    started = Running(server).begin()
     yield started
     server.faults.clear()
     started.publisher.close(5.0)
@@ -70,9 +73,7 @@ def test_the_past_is_told_once_before_anything_is_written(running: Running) -> N
 
 
 def test_a_past_that_may_not_be_read_yet_is_waited_for(server: Server) -> None:
-    first = Running(server)
-    first.publisher.start()
-    first.publisher.node_seen(server.kube.node(NODE))
+    first = Running(server).begin()
     first.until(Known)
     first.accepted(first.submit("Unhealthy"))
     first.publisher.close(10.0)
@@ -112,35 +113,15 @@ def test_a_verdict_survives_an_api_server_that_fails(running: Running) -> None:
     running.until(Known)
     running.server.faults.fail(ApiError(503, "ServiceUnavailable", "away"), path=NODE, times=6)
     serial = running.submit("Unhealthy")
-    trouble = running.until(Trouble)
-    assert "503" in trouble.sentence
+    assert "503" in running.until(Trouble).sentence
+    running.until(Trouble, lambda told: not told.sentence)  # it is over
     running.accepted(serial)
     assert running.server.condition(NODE, "GPUHealthy") == "False"
     assert running.publisher.report().failures == 0
 
 
-def test_the_end_of_trouble_is_told(running: Running) -> None:
-    running.until(Known)
-    running.server.faults.fail(ApiError(500, "InternalError", "away"), path=NODE, times=1)
-    running.submit()
-    assert running.until(Trouble).sentence
-    assert running.until(Trouble).sentence == ""
-
-
-def test_the_last_verdict_is_written_before_the_end(server: Server) -> None:
-    running = Running(server)
-    running.publisher.start()
-    running.publisher.node_seen(server.kube.node(NODE))
-    running.until(Known)
-    running.submit("Unhealthy")
-    assert running.publisher.close(10.0)
-    assert server.condition(NODE, "GPUHealthy") == "False"
-
-
 def test_without_an_api_server_the_end_does_not_wait_for_ever(server: Server) -> None:
-    running = Running(server)
-    running.publisher.start()
-    running.publisher.node_seen(server.kube.node(NODE))
+    running = Running(server).begin()
     running.until(Known)
     server.faults.fail(ApiError(500, "InternalError", "away"), path=NODE, times=None)
     running.submit("Unhealthy")
@@ -150,9 +131,7 @@ def test_without_an_api_server_the_end_does_not_wait_for_ever(server: Server) ->
 def test_where_nothing_could_be_written_the_end_comes_after_one_more_attempt(
     server: Server,
 ) -> None:
-    running = Running(server)
-    running.publisher.start()
-    running.publisher.node_seen(server.kube.node(NODE))
+    running = Running(server).begin()
     running.until(Known)
     away = server.faults.fail(ApiError(503, "ServiceUnavailable", "away"), path=NODE, times=None)
     running.submit("Unhealthy")
@@ -163,9 +142,7 @@ def test_where_nothing_could_be_written_the_end_comes_after_one_more_attempt(
 
 
 def test_an_api_server_that_is_back_gets_the_last_verdict(server: Server) -> None:
-    running = Running(server)
-    running.publisher.start()
-    running.publisher.node_seen(server.kube.node(NODE))
+    running = Running(server).begin()
     running.until(Known)
     server.faults.fail(ApiError(503, "ServiceUnavailable", "away"), path=NODE, times=None)
     running.submit("Unhealthy")
@@ -212,9 +189,7 @@ def test_an_event_that_is_refused_is_dropped_and_the_verdict_goes_on(running: Ru
 def test_an_agent_that_a_newer_one_replaced_writes_nothing_and_says_so(server: Server) -> None:
     old, new = Running(server, "old"), Running(server, "new")
     for each in (old, new):
-        each.publisher.start()
-        each.publisher.node_seen(server.kube.node(NODE))
-        each.accepted(each.submit())
+        each.begin().accepted(each.submit())
     writes = old.publisher.report().writes
     last = old.submit("Unhealthy")
     assert not old.publisher.close(3600.0), "it did not wait for what cannot be"
@@ -238,9 +213,7 @@ def test_an_error_nobody_foresaw_does_not_end_publishing(
         return turn(*arguments)
 
     monkeypatch.setattr(HealthWriter, "turn", stumbles)
-    started = Running(server)
-    started.publisher.start()
-    started.publisher.node_seen(server.kube.node(NODE))
+    started = Running(server).begin()
     started.until(Known)
     serial = started.submit()
     trouble = started.until(Trouble)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -79,28 +78,6 @@ def settled(publishing: Publishing, wanted: Publication) -> None:
     assert publishing.later(1).turn(wanted)
 
 
-def test_the_first_verdict_is_written_at_once(publishing: Publishing) -> None:
-    publishing.turn(verdict())
-    assert publishing.word == "Healthy"
-    node = publishing.server.node(publishing.name)
-    assert node["metadata"]["labels"]["gpuward.io/health"] == "healthy"
-    assert publishing.server.condition(publishing.name, "GPUHealthy") == "True"
-    assert publishing.later(1).turn(verdict())
-
-
-def test_the_health_object_belongs_to_the_node(publishing: Publishing) -> None:
-    publishing.turn(verdict())
-    health = publishing.server.health(publishing.name)
-    node = publishing.server.node(publishing.name)
-    (owner,) = health["metadata"]["ownerReferences"]
-    assert owner == {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "name": publishing.name,
-        "uid": node["metadata"]["uid"],
-    }
-
-
 def test_times_and_cursor_alone_cause_no_write(publishing: Publishing) -> None:
     settled(publishing, verdict())
     before = publishing.writes
@@ -115,13 +92,6 @@ def test_a_reassertion_is_not_stored(publishing: Publishing) -> None:
     assert publishing.later(400).turn(verdict())
     assert publishing.writes == (writes[0] + 1, writes[1] + 1)
     assert publishing.server.stored(publishing.name) == versions
-
-
-def test_a_change_of_health_is_written_at_once(publishing: Publishing) -> None:
-    settled(publishing, verdict())
-    publishing.turn(verdict("Unhealthy"))
-    assert publishing.word == "Unhealthy"
-    assert publishing.server.condition(publishing.name, "GPUHealthy") == "False"
 
 
 def test_counts_ride_along_once_a_minute(publishing: Publishing) -> None:
@@ -150,12 +120,6 @@ def test_evidence_is_noted_at_once_and_of_a_flood_every_five_seconds(
     for number in range(40):
         publishing.later(0.25).turn(with_evidence(sick, f"line {number}"))
     assert publishing.writes == (before[0], before[1] + 3)
-
-
-def test_fields_that_became_empty_vanish(publishing: Publishing) -> None:
-    settled(publishing, verdict("Unhealthy"))
-    publishing.turn(verdict())
-    assert "incidents" not in publishing.server.health(publishing.name)["status"]
 
 
 def test_the_transition_time_moves_with_the_status_only(publishing: Publishing) -> None:
@@ -259,14 +223,6 @@ def test_of_two_agents_the_one_that_started_later_has_the_word(publishing: Publi
     assert publisher() == "new"
 
 
-def test_a_deleted_health_object_is_made_again(publishing: Publishing) -> None:
-    settled(publishing, verdict())
-    publishing.server.delete_health(publishing.name)
-    publishing.later(400).turn(verdict())
-    settled(publishing.later(1), verdict())
-    assert publishing.word == "Healthy"
-
-
 def test_a_health_object_that_vanished_is_made_again_within_a_minute(
     publishing: Publishing,
 ) -> None:
@@ -310,17 +266,6 @@ def test_a_new_verdict_does_not_wait_for_the_repair_of_the_old_one(
     assert publishing.server.condition(publishing.name, "GPUHealthy") == "False"
 
 
-def test_a_node_that_comes_back_owns_the_old_object(publishing: Publishing) -> None:
-    sick = verdict("Unhealthy")
-    settled(publishing, sick)
-    publishing.server.delete_node(publishing.name)
-    new = publishing.server.add_node(publishing.name)
-    settled(publishing.later(1), sick)
-    health = publishing.server.health(publishing.name)
-    assert health["metadata"]["ownerReferences"][0]["uid"] == new["metadata"]["uid"]
-    assert publishing.server.condition(publishing.name, "GPUHealthy") == "False"
-
-
 def test_without_the_definitions_the_node_still_gets_its_verdict(bare_server: Server) -> None:
     publishing = Publishing(bare_server)
     assert not publishing.turn(verdict())
@@ -337,13 +282,3 @@ def test_a_missing_node_is_named(server: Server) -> None:
     missing.nodes.turn(verdict(), node, 1000.0, WALL)
     assert missing.nodes.trouble.startswith(f"node {missing.name} does not exist")
     assert "--node-name" in missing.nodes.trouble
-
-
-def test_what_was_there_is_known_before_anything_is_written(server: Server) -> None:
-    first = Publishing(server)
-    settled(first, verdict("Unhealthy"))
-    again = HealthWriter(server.kube, first.name, luck=lambda: 0.5)
-    again.read(first.now)
-    assert again.known
-    assert again.status is not None
-    assert msgspec.structs.asdict(again.status)["health"] == "Unhealthy"

@@ -6,16 +6,19 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from agent.sources.dcgm import DcgmScraper, read_page
 from rules.catalog.signals import Signal
-from rules.judge.observation import DcgmSeen, SourceChanged, SourceState
+from rules.catalog.thresholds import DEFAULT_RULES
+from rules.judge.judge import judge
+from rules.judge.observation import DcgmSeen, SourceChanged, SourceName, SourceState
+from rules.judge.state import initial
+from tests.support.agent.http_answers import exporter
 
 SHARED = Path(__file__).parents[5] / "shared" / "data" / "dcgm"
 GPU = "GPU-00000001-0000-0000-0000-000000000000"
@@ -24,57 +27,73 @@ NEW_LABELS = f'gpu="1",gpu_uuid="{GPU}",pci_bus_id="00000000:3B:00.0",hostname="
 
 
 @pytest.mark.parametrize(
-    ("page", "signal", "value"),
+    ("line", "signal", "value"),
     [
-        pytest.param(
-            f"DCGM_FI_DEV_GPU_TEMP{{{LABELS}}} 61", Signal.TEMPERATURE, 61, id="old name"
+        ("DCGM_FI_DEV_GPU_TEMP{old} 61", Signal.TEMPERATURE, 61),
+        ("DCGM_FI_DEV_GPU_TEMP_CELSIUS{new} 61", Signal.TEMPERATURE, 61),
+        ("DCGM_FI_DEV_GPU_UTIL_RATIO{new} 0.25", Signal.UTILIZATION, 25),
+        # Blanks of 64 bits, of 32 bits and of floats, and no number, are absent.
+        ("DCGM_FI_DEV_GPU_TEMP{old} 9223372036854775794", Signal.TEMPERATURE, None),
+        ("DCGM_FI_DEV_GPU_TEMP{old} 2147483632", Signal.TEMPERATURE, None),
+        ("DCGM_FI_DEV_POWER_USAGE{old} 1.4073748835532804e+14", Signal.POWER, None),
+        ("DCGM_FI_DEV_GPU_TEMP{old} NaN", Signal.TEMPERATURE, None),
+        ("DCGM_FI_DEV_ROW_REMAP_FAILURE{old} 1\r", Signal.REMAP_FAILURE, 1),
+        (
+            "DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL{old} 7",
+            Signal.NVLINK_CRC_DATA_ERRORS,
+            7,
         ),
-        pytest.param(
-            f"DCGM_FI_DEV_GPU_TEMP_CELSIUS{{{NEW_LABELS}}} 61",
-            Signal.TEMPERATURE,
-            61,
-            id="new name and labels",
+        ("DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_TOTAL{old} 7", Signal.NVLINK_CRC_DATA_ERRORS, 7),
+        (
+            "DCGM_FI_DEV_NVLINK_COUNT_RX_MALFORMED_PACKET_ERRORS{old} 3",
+            Signal.NVLINK_MALFORMED_PACKETS,
+            3,
         ),
-        pytest.param(
-            f"DCGM_FI_DEV_GPU_UTIL_RATIO{{{NEW_LABELS}}} 0.25",
-            Signal.UTILIZATION,
-            25,
-            id="ratio becomes per cent",
+        ("DCGM_FI_DEV_NVLINK_RX_PACKET_DROPPED_TOTAL{old} 3", Signal.NVLINK_DROPPED_PACKETS, 3),
+        ("DCGM_FI_DEV_NVLINK_COUNT_RX_REMOTE_ERRORS{old} 3", Signal.NVLINK_REMOTE_ERRORS, 3),
+        # Bit error ratios: packed as the driver does (mantissa and exponent), or as they are.
+        ("DCGM_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER{old} 268", Signal.NVLINK_EFFECTIVE_BER, 1e-12),
+        ("DCGM_FI_DEV_NVLINK_EFFECTIVE_BER_RAW{old} 4095", Signal.NVLINK_EFFECTIVE_BER, 15e-255),
+        ("DCGM_FI_DEV_NVLINK_EFFECTIVE_BER_RAW{old} 2048", Signal.NVLINK_EFFECTIVE_BER, 8.0),
+        (
+            "DCGM_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER_FLOAT{old} 2.5e-09",
+            Signal.NVLINK_EFFECTIVE_BER,
+            2.5e-9,
         ),
-        pytest.param(
-            f"DCGM_FI_DEV_GPU_TEMP{{{LABELS}}} 9223372036854775794",
-            Signal.TEMPERATURE,
-            None,
-            id="blank of 64 bits is absent",
-        ),
-        pytest.param(
-            f"DCGM_FI_DEV_GPU_TEMP{{{LABELS}}} 2147483632",
-            Signal.TEMPERATURE,
-            None,
-            id="blank of 32 bits is absent",
-        ),
-        pytest.param(
-            f"DCGM_FI_DEV_POWER_USAGE{{{LABELS}}} 1.4073748835532804e+14",
-            Signal.POWER,
-            None,
-            id="blank float is absent",
-        ),
-        pytest.param(
-            f"DCGM_FI_DEV_GPU_TEMP{{{LABELS}}} NaN", Signal.TEMPERATURE, None, id="no number"
-        ),
-        pytest.param(
-            f"DCGM_FI_DEV_ROW_REMAP_FAILURE{{{LABELS}}} 1\r",
-            Signal.REMAP_FAILURE,
-            1,
-            id="carriage return",
-        ),
+        ("DCGM_FI_DEV_NVLINK_SYMBOL_BER_RATIO{old} 1e-10", Signal.NVLINK_SYMBOL_BER, 1e-10),
     ],
 )
-def test_a_field_becomes_its_signal(page: str, signal: Signal, value: float | None) -> None:
+def test_a_field_becomes_its_signal(line: str, signal: Signal, value: float | None) -> None:
+    page = line.replace("{old}", f"{{{LABELS}}}").replace("{new}", f"{{{NEW_LABELS}}}")
     seen, bad = read_page(page, 1.0)
     assert bad == 0
-    assert seen.gpus == {GPU: {signal: value}}
+    assert seen.gpus == {GPU: {signal: value if value is None else pytest.approx(value)}}
     assert seen.pci == {GPU: "0000:3b:00.0"}
+
+
+def test_of_several_series_the_worst_ratio_counts() -> None:
+    links = "".join(
+        f'DCGM_FI_DEV_NVLINK_SYMBOL_BER_RATIO{{{LABELS},nvlink="{link}"}} {ratio}\n'
+        for link, ratio in enumerate(("0", "1e-09", "1e-15"))
+    )
+    seen, _ = read_page(links, 1.0)
+    assert seen.gpus[GPU][Signal.NVLINK_SYMBOL_BER] == pytest.approx(1e-9)
+
+
+def test_flit_and_data_errors_of_a_page_are_two_counts_of_one_trouble() -> None:
+    """Together they pass the limit."""
+    at = 1_700_000_000.0
+    state = initial(at, boot_id="b", node_name="n")
+    off = SourceChanged(at=at, source=SourceName.NVML, state=SourceState.ABSENT, reason="Off")
+    state, _ = judge(state, off, at, DEFAULT_RULES)
+    for number in range(6):
+        now = at + 15 * number
+        page = "".join(
+            f"DCGM_FI_DEV_NVLINK_CRC_{half}_ERROR_COUNT_TOTAL{{{LABELS}}} {900 * number}\n"
+            for half in ("FLIT", "DATA")
+        )
+        state, _ = judge(state, read_page(page, now)[0], now, DEFAULT_RULES)
+    assert [i.row.reason for i in state.incidents if i.active] == ["NVLinkErrorRate"]
 
 
 def test_a_bad_line_is_counted_and_the_others_are_read() -> None:
@@ -96,14 +115,14 @@ def test_the_xid_is_kept_apart_and_its_absence_is_not_zero() -> None:
     assert seen.xids == {}
 
 
-def test_a_reading_of_a_mig_instance_is_not_the_gpus() -> None:
-    share = f'{LABELS},GPU_I_PROFILE="1g.5gb",GPU_I_ID="7"'
-    seen, _ = read_page(
-        f"DCGM_FI_DEV_GPU_TEMP{{{share}}} 50\nDCGM_FI_DEV_XID_ERRORS{{{share}}} 31\n", 1.0
-    )
-    assert seen.gpus == {GPU: {}}
-    assert seen.xids == {}
-    assert seen.instance_xids == {(GPU, 7): 31}
+def test_a_mig_instance_has_a_last_xid_of_its_own_and_its_readings_are_not_the_gpus() -> None:
+    page = f'DCGM_FI_DEV_GPU_TEMP{{{LABELS},GPU_I_PROFILE="1g.5gb",GPU_I_ID="7"}} 50\n'
+    for instance, xid in (("1", 94), ("2", 31), ("x", 79)):
+        page += f'DCGM_FI_DEV_XID_ERRORS{{{LABELS},GPU_I_ID="{instance}"}} {xid}\n'
+    seen, bad = read_page(page, 1.0)
+    assert (seen.gpus, seen.xids) == ({GPU: {}}, {})
+    assert seen.instance_xids == {(GPU, 1): 94, (GPU, 2): 31}
+    assert bad == 1
 
 
 @pytest.mark.parametrize(
@@ -144,16 +163,6 @@ def test_series_of_one_counter_are_neither_lost_nor_doubled(
     assert seen.gpus == {GPU: value}
 
 
-def test_each_mig_instance_has_a_last_xid_of_its_own() -> None:
-    page = "".join(
-        f'DCGM_FI_DEV_XID_ERRORS{{{LABELS},GPU_I_ID="{instance}"}} {xid}\n'
-        for instance, xid in (("1", 94), ("2", 31), ("x", 79))
-    )
-    seen, bad = read_page(page, 1.0)
-    assert seen.instance_xids == {(GPU, 1): 94, (GPU, 2): 31}
-    assert bad == 1
-
-
 @pytest.mark.parametrize(
     ("value", "energy"),
     [("5551899580", {GPU: 5551899580}), ("0", {}), ("NaN", {}), ("9223372036854775794", {})],
@@ -189,29 +198,6 @@ def test_the_shared_pages_are_read() -> None:
         assert bool(seen.gpus) or not names, page.name
 
 
-@contextmanager
-def exporter(answer: Callable[[BaseHTTPRequestHandler], object]) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            answer(self)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    class Quiet(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, *_: object) -> None:
-            pass
-
-    with Quiet(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/metrics"
-        server.shutdown()
-
-
 def scrape(url: str) -> list[DcgmSeen | SourceChanged]:
     facts: list[DcgmSeen | SourceChanged] = []
     DcgmScraper(url, facts.append, user_agent="gpuward-agent/test").scrape_once()
@@ -220,34 +206,33 @@ def scrape(url: str) -> list[DcgmSeen | SourceChanged]:
 
 def test_a_good_page_brings_the_source_up() -> None:
     page = f"DCGM_FI_DEV_GPU_TEMP{{{LABELS}}} 61\n".encode()
-    with exporter(lambda request: request.wfile.write(page)) as url:
+    with exporter(lambda sent: sent.write(page)) as url:
         changed, seen = scrape(url)
     assert isinstance(changed, SourceChanged)
     assert changed.state is SourceState.UP
     assert isinstance(seen, DcgmSeen)
 
 
-def stream_for_ever(request: BaseHTTPRequestHandler) -> None:
+def stream_for_ever(page: BinaryIO) -> None:
     while True:
-        request.wfile.write(b"# nothing\n")
+        page.write(b"# nothing\n")
         time.sleep(0.02)
 
 
-def send_a_gigabyte(request: BaseHTTPRequestHandler) -> None:
-    for _ in range(1024):
-        request.wfile.write(b"# x\n" * 262144)
+def send_a_gigabyte(page: BinaryIO) -> None:
+    page.writelines(b"# x\n" * 262144 for _ in range(1024))
 
 
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        pytest.param(lambda request: None, "EmptyPage", id="empty page"),
+        pytest.param(lambda page: None, "EmptyPage", id="empty page"),
         pytest.param(stream_for_ever, "TooSlow", id="streams for ever"),
         pytest.param(send_a_gigabyte, "TooLarge", id="a gigabyte"),
     ],
 )
 def test_an_exporter_that_misbehaves_is_a_source_that_is_down(
-    monkeypatch: pytest.MonkeyPatch, answer: Callable[[BaseHTTPRequestHandler], None], reason: str
+    monkeypatch: pytest.MonkeyPatch, answer: Callable[[BinaryIO], None], reason: str
 ) -> None:
     monkeypatch.setattr("agent.sources.dcgm.SCRAPE_WITHIN_S", 0.3 if reason == "TooSlow" else 20.0)
     with exporter(answer) as url:

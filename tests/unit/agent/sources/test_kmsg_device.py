@@ -51,39 +51,30 @@ def read_all(ring: Path, kernel: PlayedKernel, *, after: int = -1, **options: An
     return facts, sieved.counts
 
 
-def test_records_in_the_ring_at_the_start_are_look_back(ring: Path) -> None:
-    facts, counts = read_all(ring, PlayedKernel([record(7), record(8)]))
-    assert [(line.sequence, line.lookback) for line in facts.lines] == [(7, True), (8, True)]
-    assert counts.read == 2
+TOO_LARGE = OSError(22, "Invalid argument")
 
 
-def test_records_written_after_the_start_are_not(ring: Path) -> None:
-    kernel = PlayedKernel([record(7), record(8), record(9)], after_start=[record(8)])
-    facts, _ = read_all(ring, kernel)
-    assert [(line.sequence, line.lookback) for line in facts.lines] == [
-        (7, True),
-        (8, False),
-        (9, False),
-    ]
-
-
-def test_what_an_earlier_run_judged_is_not_reported_again(ring: Path) -> None:
-    facts, _ = read_all(ring, PlayedKernel([record(7), record(8), record(9)]), after=8)
-    assert facts.sequences == [9]
-
-
-def test_a_gap_is_counted_by_sequence_and_reading_goes_on(ring: Path) -> None:
-    kernel = PlayedKernel([record(7), OVERRUN, record(20), record(21)])
-    facts, counts = read_all(ring, kernel)
-    assert facts.sequences == [7, 20, 21]
-    assert [(gap.lost, gap.sequence) for gap in facts.gaps] == [(12, 19)]
-    assert counts.lost == 12
-
-
-def test_a_gap_right_after_the_cursor_of_an_earlier_run_is_counted(ring: Path) -> None:
-    facts, counts = read_all(ring, PlayedKernel([OVERRUN, record(20)]), after=9)
-    assert counts.lost == 10
-    assert facts.sequences == [20]
+@pytest.mark.parametrize(
+    ("script", "after", "seen", "counted"),
+    [
+        pytest.param([7, 8], -1, {7: True, 8: True}, (0, 0), id="in the ring at the start"),
+        pytest.param([7, 12, 13], -1, {7: True, 12: False, 13: False}, (0, 0), id="later"),
+        pytest.param([7, 8, 9], 8, {9: True}, (0, 0), id="judged by an earlier run"),
+        pytest.param([7, OVERRUN, 10], -1, {7: True, 10: True}, (2, 0), id="a gap"),
+        pytest.param([OVERRUN, 10], 7, {10: True}, (2, 0), id="a gap behind the earlier run"),
+        pytest.param([1, TOO_LARGE, 3], -1, {1: True, 3: True}, (0, 1), id="too large"),
+    ],
+)
+def test_records_are_look_back_or_new_and_what_is_lost_is_counted(
+    ring: Path, script: list[Any], after: int, seen: dict[int, bool], counted: tuple[int, int]
+) -> None:
+    """The first record written after the start is number 12."""
+    steps = [record(step) if isinstance(step, int) else step for step in script]
+    facts, counts = read_all(ring, PlayedKernel(steps, after_start=[record(12)]), after=after)
+    assert {line.sequence: line.lookback for line in facts.lines} == seen
+    assert (counts.lost, counts.malformed) == counted
+    assert [(gap.lost, gap.sequence) for gap in facts.gaps] == [(2, 9)] * (counts.lost > 0)
+    assert counts.read == sum(isinstance(step, int) for step in script)
 
 
 @pytest.mark.parametrize(
@@ -98,13 +89,6 @@ def test_a_gap_right_after_the_cursor_of_an_earlier_run_is_counted(ring: Path) -
 )
 def test_a_malformed_record_is_skipped_and_counted(ring: Path, bad: bytes) -> None:
     facts, counts = read_all(ring, PlayedKernel([record(1), bad, record(3)]))
-    assert facts.sequences == [1, 3]
-    assert counts.malformed == 1
-
-
-def test_a_record_larger_than_the_buffer_is_counted_and_reading_goes_on(ring: Path) -> None:
-    kernel = PlayedKernel([record(1), OSError(22, "Invalid argument"), record(3)])
-    facts, counts = read_all(ring, kernel)
     assert facts.sequences == [1, 3]
     assert counts.malformed == 1
 

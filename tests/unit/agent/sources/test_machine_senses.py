@@ -10,18 +10,24 @@ import threading
 from pathlib import Path
 from typing import Any, NoReturn
 
+import psutil
 import pytest
 
-from agent.sources.host import host_processes, host_seen, network_ports, pci_functions
+from agent.sources.host import (
+    MAX_LOOKED_AT,
+    SLICE,
+    host_processes,
+    host_seen,
+    network_ports,
+    pci_functions,
+)
 from agent.sources.machine import (
     Machine,
     MachineSense,
     UdevError,
     UdevMonitor,
     concerns_gpus,
-    simulated,
 )
-from hack.sim.driver import NODES, set_gpu
 from rules.judge.observation import (
     HostSeen,
     NetworkPort,
@@ -126,6 +132,30 @@ def facts_of(machine: Machine, looks: int = 1) -> list[object]:
     return facts
 
 
+def said_of(source: SourceName, facts: list[object]) -> list[tuple[SourceState, str]]:
+    changes = (fact for fact in facts if isinstance(fact, SourceChanged))
+    return [(each.state, each.reason) for each in changes if each.source is source]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (errno.ENOENT, (SourceState.ABSENT, "NoPciBus")),
+        (errno.ENFILE, (SourceState.DOWN, "OutOfFiles")),
+    ],
+    ids=["no bus", "not to be read now"],
+)
+def test_a_bus_that_cannot_be_seen_leaves_the_host(
+    error: int, said: tuple[SourceState, str]
+) -> None:
+    def functions() -> tuple[PciFunction, ...]:
+        raise OSError(error, os.strerror(error))
+
+    facts = facts_of(Machine(functions=functions))
+    assert said_of(SourceName.PCI, facts) == [said]
+    assert isinstance(facts[-1], HostSeen)
+
+
 def test_one_poll_reads_bus_and_host() -> None:
     gpu = PciFunction(address="0000:3b:00.0", vendor=0x10DE, device_class=0x0302)
     facts = facts_of(Machine(functions=lambda: (gpu,)), looks=2)
@@ -145,12 +175,10 @@ def test_what_a_pod_cannot_see_is_said_once_and_a_broken_description_is_passed_o
         return seen.pop(0)
 
     facts = facts_of(Machine(functions=lambda: (), host=host), looks=16)
-    said = [
-        (fact.state, fact.reason)
-        for fact in facts
-        if isinstance(fact, SourceChanged) and fact.source is SourceName.HOST
+    assert said_of(SourceName.HOST, facts) == [
+        (SourceState.ABSENT, "ProcessesOutOfSight"),
+        (SourceState.UP, ""),
     ]
-    assert said == [(SourceState.ABSENT, "ProcessesOutOfSight"), (SourceState.UP, "")]
     assert sum(isinstance(fact, HostSeen) for fact in facts) == 3
 
 
@@ -163,35 +191,12 @@ def test_a_host_around_the_limit_is_said_once_to_have_too_many_processes() -> No
     looks = iter(seen)
     machine = Machine(functions=lambda: (), host=lambda _: next(looks))
     facts = facts_of(machine, looks=4 * len(seen))
-    said = [
-        (fact.state, fact.reason)
-        for fact in facts
-        if isinstance(fact, SourceChanged) and fact.source is SourceName.HOST
+    assert said_of(SourceName.HOST, facts) == [
+        (SourceState.ABSENT, "TooManyProcesses"),
+        (SourceState.UP, ""),
     ]
-    assert said == [(SourceState.ABSENT, "TooManyProcesses"), (SourceState.UP, "")]
     told = [bool(fact.services) for fact in facts if isinstance(fact, HostSeen)]
     assert told == [False] * 7 + [True] * 2, "five looks in a row below it"
-
-
-def test_a_machine_without_a_pci_bus_has_no_such_source() -> None:
-    def nothing() -> tuple[PciFunction, ...]:
-        raise FileNotFoundError("/sys/bus/pci/devices")
-
-    changed, _, host = facts_of(Machine(functions=nothing))
-    assert isinstance(changed, SourceChanged)
-    assert (changed.state, changed.reason) == (SourceState.ABSENT, "NoPciBus")
-    assert isinstance(host, HostSeen)
-
-
-def test_a_simulated_machine_changes_with_its_file(tmp_path: Path) -> None:
-    path = tmp_path / "node.yaml"
-    path.write_bytes((NODES / "h100-8-nvswitch.yaml").read_bytes())
-    machine = simulated(str(path))
-    assert len(machine.functions()) == 8
-    set_gpu(path, 3, lost=True)
-    assert [each.config_space_ok for each in machine.functions()].count(False) == 1
-    set_gpu(path, 3, unplugged=True)
-    assert len(machine.functions()) == 7
 
 
 def test_ports_of_adapters_are_read_and_odd_ones_left_out(tmp_path: Path) -> None:
@@ -205,10 +210,6 @@ def test_ports_of_adapters_are_read_and_odd_ones_left_out(tmp_path: Path) -> Non
         NetworkPort(name="mlx5_1/1", active=False),
     )
     assert network_ports(tmp_path / "nowhere") == ()
-
-
-GPU = PciFunction(address="0000:3b:00.0", vendor=0x10DE, device_class=0x0302)
-SWITCH = PciFunction(address="0000:c1:00.0", vendor=0x10DE, device_class=0x0680)
 
 
 @pytest.mark.parametrize("folder", ["pci", "proc"])
@@ -228,15 +229,6 @@ def test_a_gpu_does_not_look_gone_when_no_file_can_be_opened(
         monkeypatch.setattr(os, "open", exhausted)
         with pytest.raises(OSError, match="Too many open files"):
             host_processes(tmp_path)
-
-
-def test_a_bus_that_cannot_be_read_now_is_down_and_not_absent() -> None:
-    def exhausted() -> tuple[PciFunction, ...]:
-        raise OSError(errno.ENFILE, os.strerror(errno.ENFILE))
-
-    changed, _ = facts_of(Machine(functions=exhausted))[:2]
-    assert isinstance(changed, SourceChanged)
-    assert (changed.state, changed.reason) == (SourceState.DOWN, "OutOfFiles")
 
 
 def announcing() -> socket.socket:
@@ -276,3 +268,73 @@ def test_a_burst_of_announcements_is_lost_reported_and_made_up_for() -> None:
         assert changes.get(timeout=30) is True, "anything may have come meanwhile"
         assert [thread.name for thread in threading.enumerate()].count("udev") == 1
     monitor.close()
+
+
+FM, PERSISTENCED, IMEX = Service.FABRIC_MANAGER, Service.PERSISTENCED, Service.IMEX
+
+
+def process(root: Path, pid: int, name: bytes, state: str = "S") -> None:
+    folder = root / str(pid)
+    folder.mkdir()
+    stat = b"%d (%s) %s 1 1 1 0 -1 4194560 229 0 0" % (pid, name, state.encode())
+    (folder / "stat").write_bytes(stat + b" 0" * 40 + b"\n")
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    """A host's /proc: it has the kernel's threads."""
+    process(tmp_path, 1, b"systemd")
+    process(tmp_path, 2, b"kthreadd")
+    (tmp_path / "meminfo").touch()
+    return tmp_path
+
+
+def test_services_are_known_by_the_fifteen_characters_the_kernel_keeps(proc: Path) -> None:
+    process(proc, 900, b"nv-fabricmanage")
+    process(proc, 901, b"nvidia-persiste", "Z")
+    seen = host_processes(proc)
+    assert seen is not None
+    assert seen.services == {FM: True, PERSISTENCED: False, IMEX: False}, "a zombie does not run"
+
+
+def test_in_a_pod_the_host_is_out_of_sight(tmp_path: Path) -> None:
+    process(tmp_path, 1, b"gpuward-agent")
+    process(tmp_path, 2, b"nvidia-smi", "D")
+    assert host_processes(tmp_path) is None
+    assert host_processes(tmp_path / "nowhere") is None
+
+
+def test_one_that_ends_meanwhile_is_no_trouble(proc: Path) -> None:
+    (proc / "77").mkdir()
+    process(proc, 78, b"")
+    (proc / "79").mkdir()
+    (proc / "79" / "stat").write_bytes(b"")
+    seen = host_processes(proc)
+    assert seen is not None
+    assert not any(seen.services.values())
+
+
+def test_a_long_walk_pauses_and_an_endless_one_is_not_begun(
+    proc: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for pid in range(3, 3 + 2 * SLICE):
+        process(proc, pid, b"sleep")
+    pauses: list[float] = []
+    assert host_processes(proc, pauses.append) is not None
+    assert len(pauses) == 2
+    monkeypatch.setattr("agent.sources.host.MAX_LOOKED_AT", 2 * SLICE)
+    assert MAX_LOOKED_AT > 5_000
+    crowd = host_processes(proc, pauses.append)
+    assert crowd is not None
+    assert crowd.too_many
+    assert not crowd.services
+    assert len(pauses) == 2
+
+
+def test_the_real_machine_shows_what_psutil_shows() -> None:
+    in_sight = psutil.pid_exists(2) and psutil.Process(2).name() == "kthreadd"
+    seen = host_processes(pause=lambda _: None)
+    assert (seen is not None) is in_sight
+    facts = host_seen(5.0)
+    assert facts.booted_at == psutil.boot_time()
+    assert bool(facts.services) is in_sight

@@ -13,7 +13,7 @@ from agent.daemon.inbox import Inbox, Item
 from agent.daemon.sources import Senses
 from agent.settings import AgentSettings, add_options, settings_of
 from agent.sources.machine import UdevMonitor
-from hack.sim.driver import NODES, set_gpu
+from hack.sim.driver import set_gpu
 from rules.judge.observation import Inventory, TopologySeen
 
 WITHIN_S = 30.0
@@ -41,10 +41,8 @@ def until(inbox: Inbox[Item], wanted: Callable[[object], bool]) -> None:
     raise AssertionError("never said by NVML")
 
 
-def test_a_gpu_that_is_plugged_in_is_enumerated_when_udev_announces_it(tmp_path: Path) -> None:
-    node = tmp_path / "node.yaml"
-    node.write_bytes((NODES / "h100-8-nvswitch.yaml").read_bytes())
-    set_gpu(node, 7, unplugged=True)
+def test_a_gpu_that_is_plugged_in_is_enumerated_when_udev_announces_it(path: Path) -> None:
+    set_gpu(path, 7, unplugged=True)
     inbox: Inbox[Item] = Inbox()
     announcers: list[Announcer] = []
 
@@ -54,12 +52,12 @@ def test_a_gpu_that_is_plugged_in_is_enumerated_when_udev_announces_it(tmp_path:
         announcers.append(Announcer(on_change, on_lost))
         return announcers[0]
 
-    senses = Senses(settings(f"--nvml=sim:{node}", "--kmsg=off"), inbox, udev=monitor)
+    senses = Senses(settings(f"--nvml=sim:{path}", "--kmsg=off"), inbox, udev=monitor)
     senses.start(past_within_s=0.0)
     try:
         until(inbox, lambda said: isinstance(said, Inventory) and len(said.gpus) == 7)
         until(inbox, lambda said: isinstance(said, TopologySeen))
-        set_gpu(node, 7, unplugged=False)
+        set_gpu(path, 7, unplugged=False)
         announcers[0].announce(False)
         until(inbox, lambda said: isinstance(said, Inventory) and len(said.gpus) == 7)
         until(inbox, lambda said: isinstance(said, TopologySeen))

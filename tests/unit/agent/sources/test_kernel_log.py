@@ -1,14 +1,13 @@
-"""Reading the kernel ring as text, with nothing but bytes to tell old from new."""
+"""The kernel ring read as text, with nothing but bytes to tell old from new; the log once more."""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from pathlib import Path
 
 import pytest
 
-from agent.daemon.judgement import Judgement, Who
-from agent.sources.kernel_log import KernelRing, kept, news, read_ring
-from rules.catalog.thresholds import DEFAULT_RULES
+from agent.sources.kernel_log import KernelRing, NoRereadError, kept, messages, news, read_ring
 from tests.support.agent.kernel_log_parts import XID79, Facts, sieve
 
 
@@ -96,14 +95,6 @@ def test_without_the_kernel_s_time_identical_lines_are_told_apart(
     assert news(kept(before), ring, 1 << 18) == (fresh, gap)
 
 
-def test_each_of_many_identical_lines_without_time_is_reported() -> None:
-    facts = Facts()
-    ring = KernelRing(sieve(), facts)
-    for count in range(1, 6):
-        ring.take(UNDATED * count, lookback=count == 1)
-    assert len(facts.lines) == 5
-
-
 def test_lines_of_user_space_are_refused() -> None:
     facts = Facts()
     sieved = sieve()
@@ -118,27 +109,50 @@ def test_a_line_that_does_not_say_who_wrote_it_is_not_the_kernel_s() -> None:
     assert facts.lines == []
 
 
-def test_what_the_ring_yields_is_judged_line_by_line() -> None:
-    judgement = Judgement(
-        Who(node_name="n1", expected_gpus=None, boot_id="boot-1"), DEFAULT_RULES, lambda: 1e9
-    )
-    judgement.remember(None)
-
-    def heard(fact: Any) -> None:
-        judgement.observe(fact)
-
-    ring = KernelRing(sieve(), heard)
-    content = b""
-    for gpu in range(3):
-        content += line(gpu, XID79.replace("3b:00", f"3{gpu}:00"))
-        ring.take(content, lookback=False)
-    fatal = [i for i in judgement.state.incidents if i.row.severity == "Fatal"]
-    assert len(fatal) == 3
-
-
 def test_the_real_ring_can_be_read() -> None:
     try:
         ring = read_ring()
     except PermissionError:
         pytest.skip("syslog(2) needs CAP_SYSLOG")
     assert b"\n" in ring
+
+
+KMSG = (
+    b"4,1,1000000,-;NVRM: first\n SUBSYSTEM=pci\n"
+    b"12,2,2000000,-;NVRM: said by user space\n"
+    b"no record at all\n"
+    b"4,3,3000000,-;NVRM: second\n"
+)
+
+
+def test_records_of_a_file_with_their_times(tmp_path: Path) -> None:
+    log = tmp_path / "kmsg"
+    log.write_bytes(KMSG)
+    found = list(messages(str(log)))
+    texts = [each.text for each in found]
+    assert texts[0] == b"NVRM: first"
+    assert b"NVRM: second" in texts
+    assert b"NVRM: said by user space" not in texts
+    assert found[0].since_boot_s == 1.0
+    assert found[0].at is not None
+    accepted = [each.text for each in messages(str(log), accept_user=True)]
+    assert b"NVRM: said by user space" in accepted
+
+
+def test_of_a_large_file_the_end_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "kmsg"
+    with log.open("wb") as file:
+        file.write(b"4,1,1,-;NVRM: old\n")
+        file.truncate(9 << 20)
+        file.seek(0, os.SEEK_END)
+        file.write(b"\n4,9,9,-;NVRM: new\n")
+    assert [m.text for m in messages(str(log)) if m.text.startswith(b"NVRM")] == [b"NVRM: new"]
+
+
+def test_what_cannot_be_read_again_is_said(tmp_path: Path) -> None:
+    fifo = tmp_path / "kmsg"
+    os.mkfifo(fifo)
+    modes = {"off": "is off", "/nowhere/kmsg": "cannot be read", str(fifo): "only once"}
+    for mode, why in modes.items():
+        with pytest.raises(NoRereadError, match=why):
+            messages(mode)
