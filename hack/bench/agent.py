@@ -39,7 +39,8 @@ from hack.bench.agent_processes import (
     used,
 )
 from hack.sim.cluster.resource import NODES
-from hack.sim.control_plane import Setup, ThreadedControlPlane, control_plane_in_thread
+from hack.sim.cluster.server import Hosted
+from hack.sim.control_plane import ControlPlane, Setup, control_plane_in_thread
 from hack.sim.driver import NODES as DESCRIPTIONS
 from rules.api.kube_config import from_files
 
@@ -71,11 +72,11 @@ class Bench:
 class BenchedAgent:
     """One agent on its own node, with a kernel log to write to."""
 
-    def __init__(self, plane: ThreadedControlPlane, number: int, nvml: str) -> None:
+    def __init__(self, plane: Hosted[ControlPlane], number: int, nvml: str) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="gpuward-bench-"))
         self.node = f"bench-{number}"
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.node}}
-        plane.call(plane.plane.client.create(NODES, body))
+        plane.run(plane.value.client.create(NODES, body))
         fifo = self._folder / "kmsg"
         os.mkfifo(fifo)
         self._writer = os.open(fifo, os.O_RDWR)
@@ -87,7 +88,7 @@ class BenchedAgent:
         self._command = [
             sys.executable, "-m", "agent.cli", "run", "--kmsg", str(fifo), "--nvml", nvml,
             "--udev", "auto", "--listen", "127.0.0.1:0", "--node-name", self.node,
-            "--kubeconfig", str(plane.plane.kubeconfig), "--log", "json",
+            "--kubeconfig", str(plane.value.kubeconfig), "--log", "json",
         ]  # fmt: skip
 
     def start(self) -> None:
@@ -112,8 +113,8 @@ class BenchedAgent:
 class Conditions:
     """Tells when the node's GPUHealthy condition changes, by a watch."""
 
-    def __init__(self, plane: ThreadedControlPlane, node: str) -> None:
-        config = from_files(plane.plane.kubeconfig)
+    def __init__(self, plane: Hosted[ControlPlane], node: str) -> None:
+        config = from_files(plane.value.kubeconfig)
         self._kube = Kube(config, user_agent="gpuward-bench")
         self._node = node
         self._changes: queue.SimpleQueue[tuple[float, str]] = queue.SimpleQueue()
@@ -148,7 +149,7 @@ class Conditions:
 
 @contextmanager
 def running(
-    plane: ThreadedControlPlane, number: int, nvml: str
+    plane: Hosted[ControlPlane], number: int, nvml: str
 ) -> Iterator[tuple[Any, Any, float]]:
     """A started agent, its node's conditions, and the seconds to its first verdict."""
     agent = BenchedAgent(plane, number, nvml)
@@ -162,7 +163,7 @@ def running(
         agent.end()
 
 
-def measure_use(plane: ThreadedControlPlane, bench: Bench, seconds: float) -> None:
+def measure_use(plane: Hosted[ControlPlane], bench: Bench, seconds: float) -> None:
     """Memory and CPU with simulated GPUs and without NVML."""
     for number, nvml in enumerate(("sim", "off")):
         with running(plane, number, nvml) as (agent, _, _):
@@ -171,7 +172,7 @@ def measure_use(plane: ThreadedControlPlane, bench: Bench, seconds: float) -> No
             bench.memory[nvml] = memory(agent.process.pid)
 
 
-def measure_start(plane: ThreadedControlPlane, bench: Bench) -> None:
+def measure_start(plane: Hosted[ControlPlane], bench: Bench) -> None:
     """From starting the process to seeing its first condition in a watch."""
     for number in range(STARTS):
         for at, nvml in enumerate(("sim", "off"), start=1):
@@ -179,7 +180,7 @@ def measure_start(plane: ThreadedControlPlane, bench: Bench) -> None:
                 bench.first_verdict_s.setdefault(nvml, []).append(first_s)
 
 
-def measure_latency(plane: ThreadedControlPlane, bench: Bench, samples: int) -> None:
+def measure_latency(plane: Hosted[ControlPlane], bench: Bench, samples: int) -> None:
     """From writing a kernel line to seeing the changed condition in a watch."""
     number = 100
     while len(bench.line_to_condition_s) < samples:
@@ -248,7 +249,7 @@ def measured(seconds: float, samples: int) -> Bench:
     """All of it, one after the other."""
     bench = Bench()
     with control_plane_in_thread(Setup(manifests=(DEFINITIONS,))) as plane:
-        bench.control_plane = "real" if plane.plane.is_real else "simulated"
+        bench.control_plane = "real" if plane.value.is_real else "simulated"
         measure_start(plane, bench)
         measure_latency(plane, bench, samples)
         measure_use(plane, bench, seconds)

@@ -18,8 +18,8 @@ from typing import Any
 from hack.bench.browser import CHROMIUM, Browser
 from hack.bench.remediator_floor import floor_of
 from hack.bench.remediator_replica import Replica, Verdicts, bench_cluster, verdicts_of
+from hack.sim.cluster.controllers.pods import stamp
 from hack.sim.cluster.controllers.suite import utc_now
-from hack.sim.cluster.controllers.timestamps import stamp
 from hack.sim.cluster.fleet.fleet import Fleet, Pool
 from hack.sim.cluster.resource import NODES, PODS, Resource
 from hack.sim.control_plane import ControlPlane

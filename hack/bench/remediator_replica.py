@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import re
 import subprocess
@@ -21,7 +22,7 @@ from typing import Self
 from hack.bench.agent_processes import cpu_ns, memory
 from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.controllers.suite import Parts
-from hack.sim.cluster.fleet.fleet import Fleet
+from hack.sim.cluster.fleet.fleet import Fleet, apply_fleet
 from hack.sim.cluster.fleet.fleet_health import (
     GPU_NODE_HEALTHS,
     XID_79,
@@ -56,10 +57,15 @@ async def bench_cluster(fleet: Fleet, *, living: bool = True) -> AsyncIterator[C
     """A cluster with that fleet; `living` gives it controllers, scheduler and kubelets."""
     parts = Parts(controllers=living, scheduler=living, kubelets=living)
     definitions = (ROOT / "daemonset" / "crds",)
-    async with control_plane(Setup(parts=parts, fleet=fleet, manifests=definitions)) as plane:
+    async with control_plane(Setup(parts=parts, manifests=definitions)) as plane:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpuward"}}
         await plane.client.create(NAMESPACES, namespace)
-        yield plane
+        await apply_fleet(plane.client, fleet, datetime.now(UTC))
+        gc.freeze()  # the fleet lives as long as the plane: no collection need look at it
+        try:
+            yield plane
+        finally:
+            gc.unfreeze()
 
 
 class Verdicts:

@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import secrets
 import tempfile
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from hack.sim.cluster.clients.client import ApiError, Client
 from hack.sim.cluster.clients.http_client import HttpClient, kubeconfig_text
-from hack.sim.cluster.controllers.suite import ClusterControllers, Parts, utc_now
-from hack.sim.cluster.fleet.fleet import Fleet
-from hack.sim.cluster.fleet.fleet_load import apply_fleet, collection_paused, load
+from hack.sim.cluster.controllers.suite import ClusterControllers, Parts
 from hack.sim.cluster.resource import NAMESPACES, SERVICE_ACCOUNTS, Caller
-from hack.sim.cluster.server import SimulatedApiServer
+from hack.sim.cluster.server import Hosted, SimulatedApiServer, in_thread
 from hack.sim.manifests import post_manifests, read_manifests
 from hack.sim.proxy.faults import Faults
 from hack.sim.proxy.layer import RequestLog
@@ -39,7 +35,6 @@ from hack.sim.real_control_plane import (
 ASSETS = "KUBEBUILDER_ASSETS"
 ADMIN = "gpuward-admin"
 ADMIN_GROUPS = ("system:masters",)
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +46,6 @@ class Setup:
     """
 
     parts: Parts = field(default_factory=Parts)
-    fleet: Fleet | None = None
     secure: bool = False
     users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     manifests: tuple[Path, ...] = ()
@@ -152,7 +146,7 @@ class ControlPlane:
 
 @asynccontextmanager
 async def control_plane(setup: Setup | None = None) -> AsyncIterator[ControlPlane]:
-    """A running cluster with its controllers, fleet and manifests; gone afterwards."""
+    """A running cluster with its controllers and manifests; gone afterwards."""
     setup = setup or Setup()
     assets = setup.assets or (Path(os.environ[ASSETS]) if os.environ.get(ASSETS) else None)
     async with contextlib.AsyncExitStack() as stack:
@@ -161,15 +155,7 @@ async def control_plane(setup: Setup | None = None) -> AsyncIterator[ControlPlan
         plane = await stack.enter_async_context(start)
         for path in setup.manifests:
             await post_manifests(plane.client, read_manifests(path))
-        with collection_paused():
-            if setup.fleet is not None and plane.simulator is not None:
-                await load(plane.client, setup.fleet, utc_now(), bulk=plane.simulator.load)
-            await stack.enter_async_context(plane.controllers)
-        if setup.fleet is not None and plane.is_real:
-            await apply_fleet(plane.client, setup.fleet, utc_now())
-        elif setup.fleet is not None:
-            gc.freeze()  # the fleet lives as long as the plane: no collection need look at it
-            stack.callback(gc.unfreeze)
+        await stack.enter_async_context(plane.controllers)
         yield plane
 
 
@@ -258,55 +244,8 @@ def _tokens(setup: Setup) -> dict[str, str]:
     return {user: secrets.token_hex(16) for user in _groups(setup)}
 
 
-@dataclass(slots=True)
-class ThreadedControlPlane:
-    """A control plane whose event loop runs in another thread."""
-
-    plane: ControlPlane
-    loop: asyncio.AbstractEventLoop
-
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine (of the plane's client, kubelets) in its loop; the result."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
-
-
 @contextmanager
-def control_plane_in_thread(setup: Setup | None = None) -> Iterator[ThreadedControlPlane]:
+def control_plane_in_thread(setup: Setup | None = None) -> Iterator[Hosted[ControlPlane]]:
     """A running cluster for synchronous callers."""
-    ready: list[ThreadedControlPlane] = []
-    stops: list[Callable[[], object]] = []
-    failure: list[BaseException] = []
-    changed = threading.Event()
-
-    async def live() -> None:
-        done = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        async with control_plane(setup) as plane:
-            ready.append(ThreadedControlPlane(plane, loop))
-            stops.append(lambda: loop.call_soon_threadsafe(done.set))
-            changed.set()
-            await done.wait()
-
-    def run() -> None:
-        try:
-            asyncio.run(live())
-        except BaseException as error:  # noqa: BLE001 - handed to the caller's thread, raised there
-            failure.append(error)
-        finally:
-            changed.set()
-
-    thread = threading.Thread(target=run, name="control-plane", daemon=True)
-    thread.start()
-    changed.wait()
-    if failure:
-        thread.join()
-        raise failure[0]
-    try:
-        yield ready[0]
-    finally:
-        for stop in stops:
-            with contextlib.suppress(RuntimeError):  # the loop may have ended with a failure
-                stop()
-        thread.join()
-    if failure:
-        raise failure[0]
+    with in_thread(lambda: control_plane(setup)) as hosted:
+        yield hosted

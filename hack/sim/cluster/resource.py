@@ -6,7 +6,7 @@ belongs here (see `kinds`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
@@ -141,8 +141,8 @@ class WriteOptions:
 
     manager: str = "unknown"
     dry_run: bool = False
-    field_validation: str = "Warn"
-    warnings: list[str] = field(default_factory=list)
+    strict: bool = False
+    """Refuse unknown fields (fieldValidation=Strict) instead of dropping them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +152,6 @@ class DeleteOptions:
     grace: int | None = None
     uid: str | None = None
     resource_version: str | None = None
-    propagation: str | None = None
     dry_run: bool = False
 
 

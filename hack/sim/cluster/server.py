@@ -10,10 +10,10 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from hack.sim.cluster.clients.http_client import kubeconfig_text
 from hack.sim.cluster.http.access import Authenticator, Authorizer
@@ -22,7 +22,7 @@ from hack.sim.cluster.http.resource_calls import InProcessClient
 from hack.sim.cluster.resource import Caller, Resource
 from hack.sim.cluster.store.engine import Engine
 from hack.sim.cluster.store.kinds import Object
-from hack.sim.cluster.store.store import HISTORY_LIMIT, Store
+from hack.sim.cluster.store.store import Store
 from hack.sim.proxy.faults import Faults
 from hack.sim.proxy.layer import Proxy, RequestLog
 from hack.sim.proxy.server import Listener
@@ -40,11 +40,9 @@ class SimulatedApiServer:
         tokens: Mapping[str, Caller] | None = None,
         authorization: Literal["AlwaysAllow", "RBAC"] = "AlwaysAllow",
         clock: Callable[[], float] = time.time,
-        history_limit: int = HISTORY_LIMIT,
-        bookmark_interval_s: float = 60.0,
     ) -> None:
         self._tokens = dict(tokens) if tokens is not None else None
-        self.engine = Engine(clock=clock, history_limit=history_limit)
+        self.engine = Engine(clock=clock)
         self.requests = RequestLog()
         self.authenticator = Authenticator(self.engine, self._tokens, clock)
         self.faults = Faults()
@@ -53,7 +51,6 @@ class SimulatedApiServer:
             authenticator=self.authenticator,
             authorizer=Authorizer(self.engine) if authorization == "RBAC" else None,
             faults=self.faults,
-            bookmark_interval_s=bookmark_interval_s,
             tells_time=clock is not time.time,
         )
         proxy = Proxy(self._layer, faults=self.faults, log=self.requests, clock=clock)
@@ -121,67 +118,85 @@ class SimulatedApiServer:
 
 
 T = TypeVar("T")
-_START_S = 30.0
+R = TypeVar("R")
+_START_S = 120.0
+"""A real control plane may take a minute."""
 
 
-class HostedServer:
-    """A server in another thread."""
+class Hosted(Generic[T]):
+    """What lives on an event loop in another thread."""
 
-    def __init__(self, server: SimulatedApiServer, loop: asyncio.AbstractEventLoop) -> None:
-        self.server = server
-        self._loop = loop
+    def __init__(self, value: T, loop: asyncio.AbstractEventLoop) -> None:
+        self.value = value
+        self.loop = loop
 
-    @property
-    def url(self) -> str:
-        """Where it listens."""
-        return self.server.url
+    def run(self, work: Coroutine[Any, Any, R], timeout_s: float = 60.0) -> R:
+        """Run a coroutine in its thread; its result."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout_s)
 
-    def run(self, work: Coroutine[Any, Any, T], timeout_s: float = 60.0) -> T:
-        """Run a coroutine in the server's thread; its result."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
+    def call(self, function: Callable[[], R], timeout_s: float = 60.0) -> R:
+        """Call a function in its thread; its result."""
 
-    def call(self, function: Callable[[], T], timeout_s: float = 60.0) -> T:
-        """Call a function in the server's thread; its result."""
-
-        async def work() -> T:
+        async def work() -> R:
             return function()
 
         return self.run(work(), timeout_s)
 
 
 @contextmanager
-def run_in_thread(**options: Any) -> Iterator[HostedServer]:
-    """Host `SimulatedApiServer(**options)` until the block ends."""
+def in_thread(start: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[Hosted[T]]:
+    """Host what `start` makes until the block ends; what fails there is raised here."""
     ready = threading.Event()
-    hosted: list[HostedServer] = []
+    hosted: list[Hosted[T]] = []
     failed: list[BaseException] = []
-    stopping: list[asyncio.Event] = []
+    done = asyncio.Event()
 
     async def serve() -> None:
-        stop = asyncio.Event()
-        async with SimulatedApiServer(**options) as server:
-            hosted.append(HostedServer(server, asyncio.get_running_loop()))
-            stopping.append(stop)
+        async with start() as value:
+            hosted.append(Hosted(value, asyncio.get_running_loop()))
             ready.set()
-            await stop.wait()
+            await done.wait()
 
     def main() -> None:
         try:
             asyncio.run(serve())
-        except BaseException as error:  # noqa: BLE001 - handed to the waiting thread, which raises it
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
             failed.append(error)
         finally:
             ready.set()
 
-    thread = threading.Thread(target=main, name="simulated-apiserver", daemon=True)
+    thread = threading.Thread(target=main, name="hosted", daemon=True)
     thread.start()
-    if not ready.wait(_START_S) or not hosted:
-        raise RuntimeError("the simulated API server did not start") from (
-            failed[0] if failed else None
-        )
-    one = hosted[0]
+    if not ready.wait(_START_S):
+        raise RuntimeError("the simulated cluster did not start")
     try:
-        yield one
+        if hosted:
+            yield hosted[0]
     finally:
-        one.call(stopping[0].set)
+        for one in hosted:
+            with suppress(RuntimeError):  # the loop may have ended with a failure
+                one.loop.call_soon_threadsafe(done.set)
         thread.join(_START_S)
+    if failed:
+        raise failed[0]
+
+
+class HostedServer(Hosted[SimulatedApiServer]):
+    """A server in another thread."""
+
+    @property
+    def server(self) -> SimulatedApiServer:
+        """The server itself: touch it in its thread only."""
+        return self.value
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return self.server.url
+
+
+@contextmanager
+def run_in_thread(**options: Any) -> Iterator[HostedServer]:
+    """Host `SimulatedApiServer(**options)` until the block ends."""
+    with in_thread(lambda: SimulatedApiServer(**options)) as hosted:
+        yield HostedServer(hosted.value, hosted.loop)

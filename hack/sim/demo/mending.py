@@ -14,9 +14,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from hack.sim.cluster.clients.client import ApiError, Client, Object
-from hack.sim.cluster.controllers.nodes.kubelet import PREFIX
-from hack.sim.cluster.fleet.fleet import Pool
-from hack.sim.cluster.fleet.fleet_load import create_node, pool_nodes
+from hack.sim.cluster.controllers.kubelet import PREFIX
+from hack.sim.cluster.fleet.fleet import Pool, create_node, pool_nodes
 from hack.sim.cluster.resource import NAMESPACES, NODES, POD_TEMPLATES, PODS, Resource
 from hack.sim.demo.ledger import Ledger
 from rules.policy.policy import VALIDATE_TEMPLATE
@@ -74,7 +73,7 @@ class TestBench:
         found = _FAILS if node in self.bad else {**_PASSES, "checks": [_check(8)]}
         self.bad.discard(node)
         ends = {
-            "finish-after": f"{_TEST_S:.0f}s",
+            "finish-after": str(_TEST_S),
             "exit-code": "0" if found["verdict"] == "pass" else "2",
             "message": json.dumps(found),
         }

@@ -32,10 +32,10 @@ from hack.sim.cluster.fleet.fleet import (
     Gang,
     Pool,
     Serving,
+    apply_fleet,
     node_names,
 )
 from hack.sim.cluster.fleet.fleet_health import FleetHealth
-from hack.sim.cluster.fleet.fleet_load import load
 from hack.sim.cluster.resource import CONFIGMAPS, LEASES, NODES
 from hack.sim.cluster.server import SimulatedApiServer
 from hack.sim.demo.ledger import Ledger, until
@@ -209,14 +209,15 @@ class Stage:
         policy = {"policy.yaml": self._policy_file.read_text()}
         metadata = {"name": "gpuward-policy", "namespace": NAMESPACE}
         await client.create(CONFIGMAPS, {"metadata": metadata, "data": policy}, NAMESPACE)
-        # Before any controller runs, which would make the pods a second time.
-        await load(client, self._fleet, datetime.now(UTC), bulk=self.server.load)
         self.controllers = await self._stack.enter_async_context(ClusterControllers(client))
+        await apply_fleet(client, self._fleet, datetime.now(UTC))
         self.ledger = Ledger(client)
         await self.ledger.start()
         self._stack.push_async_callback(self.ledger.stop)
+        if not await until(self._pods_ready, within_s=READY_WITHIN_S):
+            raise RuntimeError(f"the fleet's pods did not start within {READY_WITHIN_S:.0f} s")
         on_solo = (
-            pod["spec"].get("nodeName", "")
+            pod["spec"]["nodeName"]
             for (_, name), pod in self.ledger.pods.items()
             if name.startswith(f"{SOLO}-")
         )
@@ -249,12 +250,11 @@ class Stage:
             {},
         )  # fmt: skip
         self.remediator.start()
-        ready = await until(self._all_ready, within_s=READY_WITHIN_S)
+        ready = await until(self._agents_ready, within_s=READY_WITHIN_S)
         if not ready:
             silent = [n for n in self.cast.with_agents if not self._agent_ready(n)]
             raise RuntimeError(
-                f"agents {silent} or the pods of the fleet were not ready within "
-                f"{READY_WITHIN_S:.0f} s\n"
+                f"agents {silent} were not ready within {READY_WITHIN_S:.0f} s\n"
                 + "\n".join(self.agents[node].program.tail() for node in silent)
             )
 
@@ -271,11 +271,13 @@ class Stage:
         labels = self.ledger.nodes[node]["metadata"].get("labels") or {}
         return LABEL_GPUS in labels and self.ledger.healthy(node) == "True"
 
-    def _all_ready(self) -> bool:
+    def _pods_ready(self) -> bool:
         # A pod that is not Running yet may be evicted past its PDB: the API server lets it go.
-        return all(self._agent_ready(node) for node in self.cast.with_agents) and all(
-            is_ready(pod) for pod in self.ledger.pods.values()
-        )
+        pods = self.ledger.pods.values()
+        return len(pods) == self._fleet.pod_count() and all(map(is_ready, pods))
+
+    def _agents_ready(self) -> bool:
+        return all(self._agent_ready(node) for node in self.cast.with_agents)
 
     async def _stop_programs(self) -> None:
         programs = [self.remediator, *(agent.program for agent in self.agents.values())]

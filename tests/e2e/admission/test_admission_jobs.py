@@ -117,21 +117,3 @@ async def test_without_a_mark_nobody_is_paused_and_who_is_may_be_let_back(
         assert "only of a node that carries its mark" in said
         await admin.patch(NODES, NODE, {"metadata": paused})
         assert await answer(client.patch(NODES, NODE, {"metadata": back})) == ""
-
-
-async def test_the_servers_own_default_leaves_the_pods_of_a_job(
-    installed: Installed,
-) -> None:
-    """Why a withdrawal says Background: with `orphan` the collector lets the pods be."""
-    async with installed.remediator() as client:
-        for name, policy, finalizers in (("a", None, ["orphan"]), ("b", "Background", None)):
-            made = await client.create(JOBS, await job(installed, "RestartNodeJob", name), OWN)
-            held = {"metadata": {"finalizers": ["example.com/kept"]}}
-            await installed.cluster.client.patch(JOBS, name, held, OWN)
-            await client.delete(JOBS, name, OWN, uid=made["metadata"]["uid"], propagation=policy)
-            left = await installed.cluster.client.get(JOBS, name, OWN)
-            got = [one for one in left["metadata"]["finalizers"] if one != "example.com/kept"]
-            assert got == (finalizers or [])
-            await installed.cluster.client.patch(
-                JOBS, name, {"metadata": {"finalizers": None}}, OWN
-            )

@@ -21,7 +21,7 @@ import pytest
 
 from hack.sim.cluster.clients.client import ApiError, Object
 from hack.sim.cluster.clients.http_client import HttpClient
-from hack.sim.cluster.controllers.nodes.node_objects import node_object
+from hack.sim.cluster.controllers.nodes import node_object
 from hack.sim.cluster.controllers.suite import utc_now
 from hack.sim.cluster.resource import (
     JOBS,

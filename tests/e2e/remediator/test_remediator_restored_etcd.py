@@ -15,10 +15,10 @@ import pytest
 
 from hack.sim.cluster.clients.client import Client
 from hack.sim.cluster.clients.http_client import HttpClient, kubeconfig_text
-from hack.sim.cluster.controllers.nodes.node_objects import node_object
+from hack.sim.cluster.controllers.nodes import node_object
 from hack.sim.cluster.controllers.suite import utc_now
+from hack.sim.cluster.fleet.fleet import create_node
 from hack.sim.cluster.fleet.fleet_health import XID_79, FleetHealth
-from hack.sim.cluster.fleet.fleet_load import create_node
 from hack.sim.cluster.resource import NODES
 from hack.sim.control_plane import ADMIN, ADMIN_GROUPS, ASSETS
 from hack.sim.manifests import post_manifests, read_manifests

@@ -51,7 +51,7 @@ async def standing(cluster: Cluster, *, reset_ends: int, more: str = "") -> Reme
     reset["metadata"]["annotations"] = {"sim.gpuward.io/exit-code": str(reset_ends)}
     test = one(objects, "PodTemplate", "gpuward-validate")["template"]
     test["metadata"]["annotations"] = {
-        "sim.gpuward.io/finish-after": "300ms",
+        "sim.gpuward.io/finish-after": "0.3",
         "sim.gpuward.io/message": says("pass"),
     }
     runtime = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}

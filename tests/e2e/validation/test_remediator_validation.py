@@ -34,7 +34,7 @@ def says(verdict: str, **check: Any) -> str:
 async def ends_with(cluster: Any, exit_code: int, message: str, *, by_itself: bool = True) -> None:
     """The PodTemplate whose pod the simulated kubelet ends so, if need be on the test's word."""
     annotations = {
-        **({"sim.gpuward.io/finish-after": "300ms"} if by_itself else {}),
+        **({"sim.gpuward.io/finish-after": "0.3"} if by_itself else {}),
         "sim.gpuward.io/exit-code": str(exit_code),
         "sim.gpuward.io/message": message,
     }

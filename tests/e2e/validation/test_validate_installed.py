@@ -33,7 +33,7 @@ async def test_what_the_component_installs_is_enough_for_a_test_and_its_record(
     objects = build("validate")
     template = one(objects, "PodTemplate", "gpuward-validate")["template"]
     template["metadata"]["annotations"] = {
-        "sim.gpuward.io/finish-after": "300ms",
+        "sim.gpuward.io/finish-after": "0.3",
         "sim.gpuward.io/message": SAID,
     }
     async with a_cluster(secure=True) as cluster:

@@ -6,9 +6,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
-from hack.sim.cluster.controllers.pods import reference
-from hack.sim.cluster.controllers.timestamps import stamp
-from hack.sim.cluster.controllers.writes import Create, Delete, Outcome, Patch, Tell, UpdateStatus
+from hack.sim.cluster.controllers.pods import reference, stamp
+from hack.sim.cluster.controllers.running import Create, Delete, Outcome, Patch, UpdateStatus
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 _uids = count(1)
@@ -116,10 +115,6 @@ def status(outcome: Outcome) -> dict[str, Any]:
         write.body["status"] for write in outcome.writes if isinstance(write, UpdateStatus)
     ]
     return dict(found)
-
-
-def told(outcome: Outcome) -> list[tuple[str, str]]:
-    return [(write.reason, write.message) for write in outcome.writes if isinstance(write, Tell)]
 
 
 def with_new_status(obj: dict[str, Any], outcome: Outcome) -> dict[str, Any]:

@@ -18,13 +18,12 @@ from typing import Any
 import pytest
 
 from hack.sim.cluster.clients.client import ApiError, Object
-from hack.sim.cluster.controllers.nodes.kubelet import PREFIX
-from hack.sim.cluster.controllers.nodes.node_objects import node_object
+from hack.sim.cluster.controllers.kubelet import PREFIX
+from hack.sim.cluster.controllers.nodes import node_object
 from hack.sim.cluster.controllers.pods import is_ready, is_terminating, node_of
 from hack.sim.cluster.controllers.suite import utc_now
-from hack.sim.cluster.fleet.fleet import Fleet, Pool, Workload
+from hack.sim.cluster.fleet.fleet import Fleet, Pool, Workload, apply_fleet, create_node
 from hack.sim.cluster.fleet.fleet_health import FleetHealth
-from hack.sim.cluster.fleet.fleet_load import apply_fleet, create_node
 from hack.sim.cluster.resource import NAMESPACES, NODES, POD_DISRUPTION_BUDGETS, PODS, Resource
 from hack.sim.control_plane import ControlPlane, Setup, control_plane
 
@@ -103,7 +102,7 @@ class Cluster:
             found, _ = await self.client.list(PODS, namespace, label_selector=f"job-name={job}")
             return list(found)
 
-        now = {"metadata": {"annotations": {f"{PREFIX}finish-after": "0s"}}}
+        now = {"metadata": {"annotations": {f"{PREFIX}finish-after": "0"}}}
         for pod in await self.until(made, f"a pod of Job {job}"):
             await self.client.patch(PODS, pod["metadata"]["name"], now, namespace)
 

@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from hack.sim.cluster.fleet.fleet import Fleet, Pool, Serving
-from hack.sim.cluster.resource import NODES, PODS
 from hack.sim.control_plane import (
     ASSETS,
     Setup,
@@ -101,16 +99,9 @@ def gone(pid: int) -> bool:
     return False
 
 
-async def test_a_simulated_cluster_comes_with_its_fleet() -> None:
-    fleet = Fleet(
-        pools=(Pool(name="gpu", nodes=2),),
-        workloads=(Serving(name="web", replicas=2, pool="gpu"),),
-    )
-    async with control_plane(Setup(fleet=fleet)) as plane:
+async def test_a_simulated_cluster_leaves_no_folder() -> None:
+    async with control_plane() as plane:
         assert not plane.is_real
-        assert len((await plane.client.list(NODES))[0]) == 2
-        pods, _ = await plane.client.list(PODS)
-        assert [pod["status"]["phase"] for pod in pods] == ["Running", "Running"]
         folder = plane.folder
         assert plane.url in plane.kubeconfig.read_text()
     assert not folder.exists()
@@ -125,15 +116,6 @@ def test_a_failure_to_start_reaches_the_synchronous_caller(tmp_path: Path) -> No
 
 
 REPOSITORY = Path(__file__).parents[3]
-
-
-def program(folder: Path, name: str, source: str) -> None:
-    path, module = folder / name, folder / f"{name}.py"
-    module.write_text(source)
-    # The source tree is found by the environment: the programs run from anywhere.
-    words = [f"PYTHONPATH={REPOSITORY}", sys.executable, str(module)]
-    path.write_text(f'#!/bin/sh\nexec env {shlex.join(words)} "$@"\n')
-    path.chmod(0o755)
 
 
 CUT = """

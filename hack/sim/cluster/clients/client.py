@@ -144,16 +144,14 @@ class Client(ABC):
         *,
         uid: str | None = None,
         grace: int | None = None,
-        propagation: str | None = None,
     ) -> None:
-        """DELETE; `uid` is a precondition, `grace` seconds, `propagation` the policy word."""
-        body: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
+        """DELETE, dependents in the background; `uid` is a precondition, `grace` seconds."""
+        kind = {"kind": "DeleteOptions", "apiVersion": "v1"}
+        body: Object = {**kind, "propagationPolicy": "Background"}
         if uid:
             body["preconditions"] = {"uid": uid}
         if grace is not None:
             body["gracePeriodSeconds"] = grace
-        if propagation:
-            body["propagationPolicy"] = propagation
         await self.request("DELETE", resource.path(name, namespace), body)
 
     async def watch(

@@ -14,7 +14,7 @@ from datetime import datetime
 import aiohttp
 
 from hack.sim.cluster.clients.client import ApiError, Client, Object
-from hack.sim.cluster.controllers.timestamps import stamp
+from hack.sim.cluster.controllers.pods import stamp
 from hack.sim.cluster.resource import PODS, Resource
 
 Key = tuple[str, str]

@@ -2,27 +2,27 @@
 is in a namespace that ends.
 
 An ownerReference is alive only if an object of that kind, name and UID exists, so a reference
-with a dead UID costs its object, a Node included. Background and orphan deletion work.
+with a dead UID costs its object, a Node included. Deletion is always in the background.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from datetime import datetime
 
 from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.controllers import pods as pod_state
 from hack.sim.cluster.controllers.caches import Caches, Key
-from hack.sim.cluster.controllers.running import Controller, Route
-from hack.sim.cluster.controllers.workloads.replicaset import own_key
-from hack.sim.cluster.controllers.writes import (
+from hack.sim.cluster.controllers.running import (
     NOTHING,
+    Controller,
     Delete,
     Finalize,
     Outcome,
     Patch,
+    Route,
     Write,
+    own_key,
 )
 from hack.sim.cluster.resource import (
     CONFIGMAPS,
@@ -47,7 +47,6 @@ from hack.sim.cluster.resource import (
 
 SETTLE_S = 0.25
 _LOOK_AGAIN_S = 1.0
-ORPHAN = "orphan"
 BUILTIN: tuple[Resource, ...] = (
     PODS,
     NODES,
@@ -66,24 +65,6 @@ BUILTIN: tuple[Resource, ...] = (
     LEASES,
     CUSTOM_RESOURCE_DEFINITIONS,
 )
-
-
-@dataclass(slots=True)
-class KnownKinds:
-    """The collections that the collector follows: built in ones and those of definitions."""
-
-    by_kind: dict[tuple[str, str], Resource] = field(
-        default_factory=lambda: {(r.group, r.kind): r for r in BUILTIN}
-    )
-
-    def resource_of(self, owner: Object) -> Resource | None:
-        """The collection that an ownerReference points into; None for an unknown kind."""
-        group, slash, _ = str(owner["apiVersion"]).partition("/")
-        return self.by_kind.get((group if slash else "", owner["kind"]))
-
-    def all(self) -> list[Resource]:
-        """Every followed collection."""
-        return list(self.by_kind.values())
 
 
 def judge(
@@ -106,37 +87,23 @@ def judge(
     return []
 
 
-def finish_deletion(
-    resource: Resource, owner: Object, dependents: list[tuple[Resource, Object]]
-) -> list[Write]:
-    """Let the dependents of an orphaning owner go, then the owner."""
-    finalizers = owner["metadata"].get("finalizers") or []
-    if not pod_state.is_terminating(owner):
-        return []
-    uid = owner["metadata"]["uid"]
-    writes: list[Write] = []
-    if ORPHAN in finalizers:
-        for kind, obj in dependents:
-            owners = [ref for ref in obj["metadata"]["ownerReferences"] if ref["uid"] != uid]
-            patch = {"metadata": {"ownerReferences": owners or None}}
-            writes.append(Patch(resource=kind, target=obj, patch=patch))
-        return [*writes, _without_finalizer(resource, owner, ORPHAN)]
-    return []
-
-
-def _without_finalizer(resource: Resource, owner: Object, name: str) -> Patch:
-    kept = [finalizer for finalizer in owner["metadata"]["finalizers"] if finalizer != name]
-    return Patch(resource=resource, target=owner, patch={"metadata": {"finalizers": kept or None}})
-
-
 class GarbageCollector:
     """One queue over all followed collections; definitions add collections while it runs."""
 
     def __init__(self) -> None:
-        self.kinds = KnownKinds()
+        self._by_kind = {(r.group, r.kind): r for r in BUILTIN}
+
+    def kinds(self) -> list[Resource]:
+        """Every followed collection: built-in ones and those of definitions."""
+        return list(self._by_kind.values())
+
+    def _resource_of(self, owner: Object) -> Resource | None:
+        """The collection that an ownerReference points into; None for an unknown kind."""
+        group, slash, _ = str(owner["apiVersion"]).partition("/")
+        return self._by_kind.get((group if slash else "", owner["kind"]))
 
     def controller(self) -> Controller:
-        """Looks at each object that has owners, lost one, or waits for its dependents.
+        """Looks at each object that has owners or lost one.
 
         It looks a moment late: an owner created elsewhere may reach us after its dependent.
         """
@@ -151,9 +118,9 @@ class GarbageCollector:
         """Follow a definition's collection too; None if it is followed already."""
         found = custom_resources(crd)
         resource = next((one for one, version in found if version.get("storage")), found[0][0])
-        if (resource.group, resource.kind) in self.kinds.by_kind:
+        if (resource.group, resource.kind) in self._by_kind:
             return None
-        self.kinds.by_kind[(resource.group, resource.kind)] = resource
+        self._by_kind[(resource.group, resource.kind)] = resource
         return resource
 
     def route(self, resource: Resource) -> Route:
@@ -174,13 +141,12 @@ class GarbageCollector:
     def _reconcile(self, key: Key, caches: Caches, now: datetime) -> Outcome:
         where, name = key
         group, kind, namespace = where.split("/")
-        resource = self.kinds.by_kind[(group, kind)]
+        resource = self._by_kind[(group, kind)]
         obj = caches[resource].get((namespace, name))
         if obj is None:
             return NOTHING
         if pod_state.is_terminating(obj):
-            writes = finish_deletion(resource, obj, self._dependents(obj, caches))
-            return Outcome(writes=tuple(writes))
+            return NOTHING
         owners = obj["metadata"].get("ownerReferences") or ()
         if not all(self._is_known(owner, caches) for owner in owners):
             return Outcome(again_in_s=_LOOK_AGAIN_S)
@@ -189,15 +155,15 @@ class GarbageCollector:
 
     def _is_known(self, owner: Object, caches: Caches) -> bool:
         """Whether the owner's collection has been listed: until then nobody may be called dead."""
-        resource = self.kinds.resource_of(owner)
+        resource = self._resource_of(owner)
         return resource is None or caches[resource].synced.is_set()
 
     def _dependents(self, owner: Object, caches: Caches) -> list[tuple[Resource, Object]]:
         uid = owner["metadata"]["uid"]
-        return [(kind, obj) for kind in self.kinds.all() for obj in caches[kind].owned_by(uid)]
+        return [(kind, obj) for kind in self.kinds() for obj in caches[kind].owned_by(uid)]
 
     def _is_alive(self, owner: Object, namespace: str, caches: Caches) -> bool | None:
-        resource = self.kinds.resource_of(owner)
+        resource = self._resource_of(owner)
         if resource is None:
             return None
         found = caches[resource].get((namespace if resource.namespaced else "", owner["name"]))
@@ -210,13 +176,9 @@ def _queue_key(resource: Resource, obj: Object) -> Key:
 
 
 def _has_news(old: Object | None, new: Object) -> bool:
-    """New or changed owners, or a deletion that waits for a finalizer."""
-    meta = new["metadata"]
-    had = (old or {}).get("metadata", {}).get("ownerReferences")
-    owners = meta.get("ownerReferences")
-    return bool(
-        (owners and owners != had) or (meta.get("finalizers") and pod_state.is_terminating(new))
-    )
+    """New or changed owners."""
+    owners = new["metadata"].get("ownerReferences")
+    return bool(owners) and owners != (old or {}).get("metadata", {}).get("ownerReferences")
 
 
 FINALIZER = "kubernetes"

@@ -1,28 +1,137 @@
-"""The thin loop around a reconcile function: what wakes it, a queue of keys, sending its writes.
+"""What a controller wants changed, as values, and the loop around its reconcile function.
 
-Level-triggered: a wake-up only names an object; the reconcile function looks at the present
-state. A key is never worked on twice at the same time, and wake-ups in between become one.
+Level-triggered: a wake-up only names an object; the reconcile function looks at the present state
+and returns an `Outcome`. A key is never worked on twice at the same time, and wake-ups in between
+become one. A write never retries by itself: a refused one makes the loop look again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from hack.sim.cluster.clients.client import ApiError, Client, Object
-from hack.sim.cluster.controllers.caches import CONNECTION_TROUBLE, Caches, Handler, Key
-from hack.sim.cluster.controllers.writes import (
-    Delete,
-    Outcome,
-    Write,
-    random_suffix,
-    resource_of,
-    send,
-)
-from hack.sim.cluster.resource import Resource
+from hack.sim.cluster.controllers.caches import CONNECTION_TROUBLE, Caches, Handler, Key, key_of
+from hack.sim.cluster.controllers.pods import controller_of
+from hack.sim.cluster.resource import PODS, Resource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Create:
+    """POST of a new object."""
+
+    resource: Resource
+    body: Object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateStatus:
+    """PUT of the status of `body`, refused (409) where its resourceVersion is no longer
+    current.
+    """
+
+    resource: Resource
+    body: Object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patch:
+    """A merge patch of `target`, guarded by its UID and, unless `blind`, its resourceVersion."""
+
+    resource: Resource
+    target: Object
+    patch: dict[str, Any]
+    subresource: str | None = None
+    blind: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    """DELETE of `target` under its UID; `grace_s` None leaves the object's own grace period."""
+
+    resource: Resource
+    target: Object
+    grace_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bind:
+    """The binding subresource: puts `pod` on the node."""
+
+    pod: Object
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finalize:
+    """PUT of a namespace's finalize subresource without its finalizers."""
+
+    resource: Resource
+    body: Object
+
+
+Write = Create | UpdateStatus | Patch | Delete | Bind | Finalize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What one look at one object leads to: writes in order, and when to look again."""
+
+    writes: tuple[Write, ...] = ()
+    again_in_s: float | None = None
+
+
+NOTHING = Outcome()
+
+
+def with_status(obj: Object, status: Object) -> Object:
+    """A copy of the object that differs in its status only."""
+    return {**obj, "status": status}
+
+
+async def send(client: Client, write: Write) -> Object | None:
+    """Send one write; the object as it is stored then, where the API answers with one."""
+    match write:
+        case Create():
+            return await client.create(write.resource, write.body)
+        case UpdateStatus():
+            return await client.update_status(write.resource, write.body)
+        case Patch():
+            return await _send_patch(client, write)
+        case Delete():
+            meta = write.target["metadata"]
+            await client.delete(
+                write.resource,
+                meta["name"],
+                meta.get("namespace"),
+                uid=meta["uid"],
+                grace=write.grace_s,
+            )
+        case Bind():
+            meta = write.pod["metadata"]
+            await client.bind(meta["namespace"], meta["name"], write.node)
+        case Finalize():
+            return await client.update(write.resource, write.body, subresource="finalize")
+    return None
+
+
+async def _send_patch(client: Client, write: Patch) -> Object:
+    meta = write.target["metadata"]
+    guards = {"uid": meta["uid"]}
+    if not write.blind:
+        guards["resourceVersion"] = meta["resourceVersion"]
+    patch = {**write.patch, "metadata": {**write.patch.get("metadata", {}), **guards}}
+    return await client.patch(
+        write.resource,
+        meta["name"],
+        patch,
+        meta.get("namespace"),
+        subresource=write.subresource,
+    )
+
 
 Clock = Callable[[], datetime]
 Route = Callable[[Object | None, Object | None, Caches], Iterable[Key]]
@@ -111,14 +220,13 @@ class Runner:
     """Runs one controller until it is cancelled."""
 
     def __init__(
-        self, controller: Controller, client: Client, caches: Caches, clock: Clock, seed: int = 0
+        self, controller: Controller, client: Client, caches: Caches, clock: Clock
     ) -> None:
         self.controller = controller
         self.queue = WorkQueue()
         self._client = client
         self._caches = caches
         self._clock = clock
-        self._suffix = random_suffix(random.Random(f"{controller.name} {seed}"))
 
     def subscribe(self) -> None:
         """Let changes of the watched collections wake the queue."""
@@ -166,9 +274,7 @@ class Runner:
         outcome = self.controller.reconcile(key, self._caches, self._clock())
         try:
             for write in outcome.writes:
-                await send_and_remember(
-                    self._client, self._caches, write, self._clock, self._suffix
-                )
+                await send_and_remember(self._client, self._caches, write, self._clock)
         except ApiError as error:
             return _CONFLICT_RETRY_S if error.code in (404, 409) else _TROUBLE_RETRY_S
         except CONNECTION_TROUBLE:
@@ -176,15 +282,28 @@ class Runner:
         return outcome.again_in_s
 
 
-async def send_and_remember(
-    client: Client, caches: Caches, write: Write, clock: Clock, suffix: Callable[[], str]
-) -> None:
+async def send_and_remember(client: Client, caches: Caches, write: Write, clock: Clock) -> None:
     """Send a write and put its result into the cache of its collection, where one is followed."""
-    resource = resource_of(write)
-    stored = await send(client, write, clock(), suffix)
+    stored = await send(client, write)
+    resource = PODS if isinstance(write, Bind) else write.resource
     if resource not in caches:
         return
     if stored is not None:
         caches[resource].store(stored)
     elif isinstance(write, Delete):
         caches[resource].expect_deletion(write.target, clock())
+
+
+def owner_key(kind: str, old: Object | None, new: Object | None) -> Iterable[Key]:
+    """The key of the controller of that kind: what a change of an owned object wakes."""
+    obj = new or old
+    owner = controller_of(obj) if obj else None
+    if obj and owner and owner["kind"] == kind:
+        yield obj["metadata"].get("namespace") or "", owner["name"]
+
+
+def own_key(old: Object | None, new: Object | None, caches: Caches) -> Iterable[Key]:
+    """The key of the changed object itself."""
+    obj = new or old
+    if obj:
+        yield key_of(obj)

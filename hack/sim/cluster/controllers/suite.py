@@ -16,21 +16,20 @@ from types import TracebackType
 from typing import Self
 
 from hack.sim.cluster.clients.client import Client, Object
+from hack.sim.cluster.controllers import disruption, job
 from hack.sim.cluster.controllers.caches import Caches
 from hack.sim.cluster.controllers.garbage_collector import GarbageCollector, namespace_controller
-from hack.sim.cluster.controllers.nodes.kubelet import Kubelets, KubeletSettings
-from hack.sim.cluster.controllers.nodes.node_lifecycle import (
+from hack.sim.cluster.controllers.kubelet import Kubelets, KubeletSettings
+from hack.sim.cluster.controllers.nodes import (
     orphan_controller,
     taint_controller,
 )
-from hack.sim.cluster.controllers.nodes.scheduler import Scheduler
 from hack.sim.cluster.controllers.running import Clock, Controller, Runner
+from hack.sim.cluster.controllers.scheduler import Scheduler
 from hack.sim.cluster.controllers.workloads import (
-    daemonset,
-    deployment,
-    disruption,
-    job,
-    replicaset,
+    DAEMON_SET_CONTROLLER,
+    DEPLOYMENT_CONTROLLER,
+    REPLICA_SET_CONTROLLER,
 )
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS
 
@@ -48,7 +47,6 @@ class Parts:
     scheduler: bool = True
     kubelets: bool = True
     kubelet: KubeletSettings = field(default_factory=KubeletSettings)
-    seed: int = 0
 
 
 class ClusterControllers:
@@ -83,13 +81,12 @@ class ClusterControllers:
             self.caches,
             clock,
             parts.kubelet,
-            seed=parts.seed,
         )
         if parts.kubelets:
             self.kubelets.subscribe()
             self._spawn(self.kubelets.run(), "kubelets")
         if parts.scheduler:
-            scheduler = Scheduler(client, self.caches, clock, parts.seed)
+            scheduler = Scheduler(client, self.caches, clock)
             scheduler.subscribe()
             self._spawn(scheduler.run(), "scheduler")
         if parts.controllers:
@@ -110,12 +107,12 @@ class ClusterControllers:
     def _start_controllers(self) -> None:
         collector = GarbageCollector()
         several = [
-            deployment.CONTROLLER,
-            replicaset.CONTROLLER,
-            daemonset.CONTROLLER,
+            DEPLOYMENT_CONTROLLER,
+            REPLICA_SET_CONTROLLER,
+            DAEMON_SET_CONTROLLER,
             job.CONTROLLER,
             disruption.CONTROLLER,
-            namespace_controller(collector.kinds.all),
+            namespace_controller(collector.kinds),
             taint_controller(),
             orphan_controller(),
         ]
@@ -135,7 +132,7 @@ class ClusterControllers:
         self._spawn(garbage.run(), "garbage-collector")
 
     def _runner(self, controller: Controller) -> Runner:
-        return Runner(controller, self.client, self.caches, self._clock, self.parts.seed)
+        return Runner(controller, self.client, self.caches, self._clock)
 
     def _spawn(self, work: Coroutine[None, None, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)

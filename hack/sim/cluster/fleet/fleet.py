@@ -1,16 +1,32 @@
-"""A fleet as a description: pools of nodes in racks, the workloads on them and their manifests.
+"""A fleet as a description, and `apply_fleet`, which puts it into an API server.
 
-Demo, benchmarks and tests write one and give it to `fleet_load.load`. Values only: no writes.
+Pools of nodes in racks and the workloads on them. Only nodes and owners are created: the pods come
+from the controllers and the scheduler that run, ours or real ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeVar
 
-from hack.sim.cluster.clients.client import Object
+from hack.sim.cluster.clients.client import STRATEGIC_MERGE_PATCH, ApiError, Client, Object
+from hack.sim.cluster.controllers.nodes import node_object
 from hack.sim.cluster.controllers.pods import GPU
+from hack.sim.cluster.resource import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    Resource,
+)
 
+T = TypeVar("T")
+_AT_ONCE = 32
 POOL_LABEL = "pool"
 RACK_LABEL = "topology.example.com/rack"
 GPU_TOLERATION: Object = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
@@ -61,11 +77,10 @@ class Serving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Daemon:
-    """A DaemonSet on every node of the listed pools (of all pools without a list)."""
+    """A DaemonSet on every node."""
 
     name: str
     namespace: str = "gpu-operator"
-    pools: tuple[str, ...] = ()
     tolerations: tuple[Object, ...] = (GPU_TOLERATION,)
 
 
@@ -90,6 +105,18 @@ class Fleet:
     def namespaces(self) -> list[str]:
         """The namespaces that the workloads need."""
         return sorted({workload.namespace for workload in self.workloads})
+
+    def pod_count(self) -> int:
+        """How many pods run when every node takes every DaemonSet's pod."""
+        nodes = len(self.node_names())
+        return sum(
+            workload.pods
+            if isinstance(workload, Gang)
+            else workload.replicas
+            if isinstance(workload, Serving)
+            else nodes
+            for workload in self.workloads
+        )
 
 
 def node_names(pool: Pool) -> list[str]:
@@ -179,16 +206,6 @@ def _job(gang: Gang) -> Object:
 
 def _daemon_set(daemon: Daemon) -> Object:
     template = pod_template(daemon.name, tolerations=daemon.tolerations)
-    if daemon.pools:
-        term = {
-            "matchExpressions": [
-                {"key": POOL_LABEL, "operator": "In", "values": list(daemon.pools)}
-            ]
-        }
-        required = {
-            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}
-        }
-        template["spec"]["affinity"] = {"nodeAffinity": required}
     return _object(
         "apps/v1", "DaemonSet", daemon, {**_selection(daemon.name), "template": template}
     )
@@ -209,3 +226,73 @@ def _object(api_version: str, kind: str, workload: Workload, spec: Object) -> Ob
 
 def _selection(app: str) -> Object:
     return {"selector": {"matchLabels": {"app": app}}}
+
+
+async def apply_fleet(client: Client, fleet: Fleet, now: datetime) -> None:
+    """Create namespaces, nodes, workloads and budgets."""
+    await _each(fleet.namespaces(), lambda name: _ensure_namespace(client, name))
+    nodes = [node for pool in fleet.pools for node in pool_nodes(pool, now)]
+    await _each(nodes, lambda node: create_node(client, node))
+    for workload in fleet.workloads:
+        await client.create(_owners(workload), manifest(workload))
+        if (budget := budget_manifest(workload)) is not None:
+            await client.create(POD_DISRUPTION_BUDGETS, budget)
+
+
+def _owners(workload: Workload) -> Resource:
+    """The collection of the object that owns the workload's pods."""
+    match workload:
+        case Serving():
+            return DEPLOYMENTS
+        case Gang():
+            return JOBS
+        case Daemon():
+            return DAEMON_SETS
+
+
+def pool_nodes(pool: Pool, now: datetime) -> list[Object]:
+    """The Node objects of a pool."""
+    return [
+        node_object(
+            name,
+            now=now,
+            gpus=pool.gpus,
+            labels={POOL_LABEL: pool.name, RACK_LABEL: rack_of(pool, number), **pool.labels},
+        )
+        for number, name in enumerate(node_names(pool))
+    ]
+
+
+async def create_node(client: Client, node: Object) -> Object:
+    """Register a node as a kubelet does: the object, then a patch of its status.
+
+    Others write to a new node too (its taint, its pod range): an update would meet a conflict.
+    """
+    await client.create(NODES, node)
+    return await client.patch(
+        NODES,
+        node["metadata"]["name"],
+        {"status": node["status"]},
+        subresource="status",
+        content_type=STRATEGIC_MERGE_PATCH,
+    )
+
+
+async def _ensure_namespace(client: Client, name: str) -> None:
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    try:
+        await client.create(NAMESPACES, body)
+    except ApiError as error:
+        if error.code != 409:
+            raise
+
+
+async def _each(items: Iterable[T], work: Callable[[T], Awaitable[object]]) -> None:
+    """Do the work on every item, `_AT_ONCE` at a time."""
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(item: T) -> None:
+        async with gate:
+            await work(item)
+
+    await asyncio.gather(*(one(item) for item in items))

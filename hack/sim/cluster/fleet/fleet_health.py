@@ -15,9 +15,8 @@ from datetime import datetime
 from msgspec import structs
 
 from hack.sim.cluster.clients.client import STRATEGIC_MERGE_PATCH, ApiError, Client, Object
-from hack.sim.cluster.controllers.pods import GPU
+from hack.sim.cluster.controllers.pods import GPU, stamp, stamp_micro
 from hack.sim.cluster.controllers.running import Clock
-from hack.sim.cluster.controllers.timestamps import stamp, stamp_micro
 from hack.sim.cluster.resource import NODES, Resource
 from rules.api.evidence import digest, session_of
 from rules.api.health import (

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import format_datetime
 
-import msgspec
 from aiohttp import web
 
 from hack.sim.cluster.errors import ApiError, no_such_path
@@ -38,6 +37,7 @@ _JSON = "application/json"
 _OPEN_PATHS = HEALTH_PATHS | {"/version"}
 _MAX_WATCH_S = 3600
 BODY_LIMIT = 3 * 1024 * 1024
+BOOKMARK_EVERY_S = 60.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,7 +49,6 @@ class HttpLayer:
     authorizer: Authorizer | None
     faults: Faults
     url: str = ""
-    bookmark_interval_s: float = 60.0
     tells_time: bool = False
     """Whether answers are dated by the server's own clock (one that was set on purpose)."""
 
@@ -145,7 +144,7 @@ class HttpLayer:
 
     async def _bookmarks(self, subscription: Subscription) -> None:
         while not subscription.ended:
-            await asyncio.sleep(self.bookmark_interval_s)
+            await asyncio.sleep(BOOKMARK_EVERY_S)
             subscription.bookmark()
 
     def _plain(self, request: web.BaseRequest, address: Address) -> web.Response:
@@ -161,11 +160,7 @@ class HttpLayer:
 
 def respond(reply: Reply) -> web.Response:
     """A reply as HTTP."""
-    response = web.Response(status=reply.code, body=reply.body, content_type=_JSON)
-    for warning in reply.warnings:
-        quoted = msgspec.json.encode(warning).decode()
-        response.headers.add("Warning", f"299 - {quoted}")
-    return response
+    return web.Response(status=reply.code, body=reply.body, content_type=_JSON)
 
 
 def refusal(error: ApiError) -> web.Response:

@@ -22,9 +22,8 @@ from hack.sim.cluster.errors import (
 )
 from hack.sim.cluster.http.access import Authenticator
 from hack.sim.cluster.resource import Address, WriteOptions, read_address
-from hack.sim.cluster.store.deletion import delete, read_delete_options
+from hack.sim.cluster.store.deletion import delete, evict, read_delete_options
 from hack.sim.cluster.store.engine import Engine
-from hack.sim.cluster.store.eviction import evict
 from hack.sim.cluster.store.kinds import Kind
 from hack.sim.cluster.store.listing import (
     ListOptions,
@@ -57,7 +56,7 @@ class Asked:
         return WriteOptions(
             manager=manager[:128],
             dry_run=bool(self.query.get("dryRun")),
-            field_validation=self.query.get("fieldValidation") or "Warn",
+            strict=self.query.get("fieldValidation") == "Strict",
         )
 
     @property
@@ -90,7 +89,6 @@ class Reply:
 
     code: int
     body: bytes
-    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +173,7 @@ class ResourceCalls:
         if address.name or (kind.resource.namespaced and not address.namespace):
             raise method_not_allowed()
         stored = self.engine.objects.create(kind, body, _place(kind, address), options)
-        return Reply(201, self._encode(kind, stored, asked), options.warnings)
+        return Reply(201, self._encode(kind, stored, asked))
 
     def _bind(self, kind: Kind, asked: Asked, body: Object) -> None:
         """Give a pod its node; cordon and taints are the scheduler's business."""
@@ -205,12 +203,12 @@ class ResourceCalls:
             stored = objects.update(
                 kind, address.name, where, asked.posted, options, address.subresource
             )
-            return Reply(code, self._encode(kind, stored, asked), options.warnings)
+            return Reply(code, self._encode(kind, stored, asked))
         media = asked.content_type.partition(";")[0].strip()
         stored = objects.patch(
             kind, address.name, where, asked.read, media, options, address.subresource
         )
-        return Reply(200, self._encode(kind, stored, asked), options.warnings)
+        return Reply(200, self._encode(kind, stored, asked))
 
     def _delete(self, kind: Kind, asked: Asked) -> Reply:
         address = asked.address

@@ -1,7 +1,11 @@
-"""Deleting objects: preconditions, finalizers, grace periods, propagation.
+"""Deleting and evicting: preconditions, finalizers, grace periods, budgets.
 
 A pod bound to a node only goes when its kubelet confirms with grace 0; the garbage collector that
-follows ownerReferences is a controller.
+follows ownerReferences is a controller, and deletes in the background whatever the caller asks.
+
+The order of an eviction's steps is the contract: budgets are charged before the caller's
+preconditions are checked, and a dry run charges nobody. Clients tell the cases apart by codes and
+causes.
 """
 
 from __future__ import annotations
@@ -10,14 +14,21 @@ from dataclasses import replace
 from typing import Any
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.errors import conflict, forbidden
-from hack.sim.cluster.resource import DeleteOptions
+from hack.sim.cluster.errors import (
+    ApiError,
+    bad_request,
+    conflict,
+    forbidden,
+    namespace_terminating,
+    not_found,
+)
+from hack.sim.cluster.resource import DeleteOptions, WriteOptions
 from hack.sim.cluster.store.kinds import Kind, Object
 from hack.sim.cluster.store.objects import ObjectApi, holds
+from hack.sim.cluster.store.selectors import matches
 from hack.sim.cluster.store.store import Stored
 from hack.sim.cluster.store.tables import epoch, rfc3339
 
-ORPHAN = "orphan"
 _IMMORTAL_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
 _FINISHED = frozenset({"Succeeded", "Failed"})
 
@@ -31,7 +42,6 @@ def read_delete_options(body: Any, query: dict[str, str]) -> DeleteOptions:
         grace=None if grace is None else int(grace),
         uid=preconditions.get("uid"),
         resource_version=preconditions.get("resourceVersion"),
-        propagation=body.get("propagationPolicy") or query.get("propagationPolicy"),
         dry_run=bool(body.get("dryRun") or query.get("dryRun")),
     )
 
@@ -87,7 +97,7 @@ def _pod_grace(pod: Object, options: DeleteOptions) -> int | None:
 def _delete_pod(
     api: ObjectApi, kind: Kind, old: Stored, grace: int, options: DeleteOptions
 ) -> tuple[Stored, bool]:
-    metadata = _with_propagation(kind, old.obj["metadata"], options)
+    metadata = dict(old.obj["metadata"])
     running = epoch(metadata.get("deletionTimestamp"))
     if running is None:
         ends = api.clock() + grace
@@ -110,7 +120,7 @@ def _delete_pod(
 def _delete_plain(
     api: ObjectApi, kind: Kind, old: Stored, options: DeleteOptions
 ) -> tuple[Stored, bool]:
-    metadata = _with_propagation(kind, old.obj["metadata"], options)
+    metadata = dict(old.obj["metadata"])
     if not metadata.get("finalizers") and not holds(kind, old.obj):
         return (old if options.dry_run else api.remove(kind, old.obj)), True
     if metadata.get("deletionTimestamp") and metadata == old.obj["metadata"]:
@@ -126,17 +136,162 @@ def _delete_plain(
     return (Stored(marked, old.revision) if options.dry_run else api.put(kind, marked)), False
 
 
-def _with_propagation(kind: Kind, metadata: Object, options: DeleteOptions) -> Object:
-    """The metadata with the finalizer that the propagation policy asks the collector for."""
-    propagation = options.propagation
-    known = metadata.get("finalizers") or []
-    finalizers = [one for one in known if one != ORPHAN]
-    if propagation is None and kind.resource == r.JOBS and finalizers == known:
-        # Unless told otherwise, or before: what it did before there was a collector.
-        propagation = "Orphan"
-    if propagation is None:
-        return dict(metadata)
-    if propagation == "Orphan":
-        finalizers.append(ORPHAN)
-    rest = {key: value for key, value in metadata.items() if key != "finalizers"}
-    return rest | ({"finalizers": finalizers} if finalizers else {})
+STALE_RETRY_AFTER_S = 10
+_MULTIPLE = (
+    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not "
+    "support."
+)
+_VIOLATION = "Cannot evict pod as it would violate the pod's disruption budget."
+_SERVER = WriteOptions(manager="kube-apiserver")
+
+
+def evict(api: ObjectApi, namespace: str, name: str, body: Any, *, dry_run: bool) -> None:
+    """Evict a pod; ApiError when it is refused."""
+    if not isinstance(body, dict) or body.get("kind", "Eviction") != "Eviction":
+        raise bad_request("the body is not an Eviction")
+    if (body.get("metadata") or {}).get("name") != name:
+        raise bad_request("name in URL does not match name in Eviction object")
+    options = read_delete_options(body.get("deleteOptions"), {})
+    options = replace(options, dry_run=dry_run or options.dry_run)
+    _check_namespace(api, namespace, name)
+    pods, budgets = (_kind(api, one) for one in (r.PODS, r.POD_DISRUPTION_BUDGETS))
+    pod = api.get(pods, name, namespace).obj
+    covering = [] if _ignores_budgets(pod) else _covering(api, budgets, pod)
+    if len(covering) > 1:
+        raise ApiError(500, "", _MULTIPLE)
+    if covering and not _goes_free(pod, covering[0]):
+        _charge(api, budgets, covering[0], name, options)
+    check_preconditions(pods, pod, options)
+    if not options.dry_run:
+        now = rfc3339(api.clock())
+        status = _with_disruption_target(pod.get("status") or {}, now)
+        marked = {**pod, "metadata": dict(pod["metadata"]), "status": status}
+        api.replace(pods, api.get(pods, name, namespace), marked, _SERVER, "status")
+        options = replace(options, resource_version=None)
+    delete(api, pods, name, namespace, options)
+
+
+def _kind(api: ObjectApi, resource: r.Resource) -> Kind:
+    kind = api.registry.find(resource.group, resource.version, resource.plural)
+    assert kind is not None, "pods and budgets are always served"
+    return kind
+
+
+def _check_namespace(api: ObjectApi, namespace: str, name: str) -> None:
+    found = api.peek(r.NAMESPACES, namespace)
+    if found is None:
+        raise not_found(r.NAMESPACES, namespace)
+    if found["metadata"].get("deletionTimestamp"):
+        raise namespace_terminating(r.PODS, name, namespace)
+
+
+def _ignores_budgets(pod: Object) -> bool:
+    """Whether the pod's phase or deletion takes it out of every budget's protection."""
+    phase = (pod.get("status") or {}).get("phase")
+    return phase in {"Succeeded", "Failed", "Pending"} or bool(
+        pod["metadata"].get("deletionTimestamp")
+    )
+
+
+def _covering(api: ObjectApi, kind: Kind, pod: Object) -> list[Object]:
+    labels = pod["metadata"].get("labels") or {}
+    collection = api.collection(kind)
+    budgets = [
+        collection.objects[key].obj for key in collection.range(pod["metadata"]["namespace"])
+    ]
+    return [one for one in budgets if matches((one.get("spec") or {}).get("selector"), labels)]
+
+
+def _goes_free(pod: Object, budget: Object) -> bool:
+    """Whether the budget lets this pod, which is not ready, go without charging it."""
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    if any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions):
+        return False
+    status = budget.get("status") or {}
+    healthy, desired = status.get("currentHealthy") or 0, status.get("desiredHealthy") or 0
+    always = (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
+    return always or healthy >= desired > 0
+
+
+def _charge(api: ObjectApi, kind: Kind, budget: Object, pod: str, options: DeleteOptions) -> None:
+    """Check the budget and take one disruption from it."""
+    metadata, status = budget["metadata"], budget.get("status") or {}
+    if (status.get("observedGeneration") or 0) < (metadata.get("generation") or 0):
+        cause = f"The disruption budget {metadata['name']} is still being processed by the server."
+        raise _too_many(cause, STALE_RETRY_AFTER_S)
+    if (status.get("disruptionsAllowed") or 0) <= 0:
+        raise _too_many(_refusal(metadata["name"], status), None)
+    if not options.dry_run:
+        charged = _charged(status, pod, rfc3339(api.clock()))
+        body = {**budget, "metadata": dict(metadata), "status": charged}
+        present = api.get(kind, metadata["name"], metadata["namespace"])
+        api.replace(kind, present, body, _SERVER, "status")
+
+
+def _too_many(cause: str, retry_after_s: int | None) -> ApiError:
+    """429 with its cause; `Retry-After` only where waiting is known to help."""
+    details: Object = {"causes": [{"reason": "DisruptionBudget", "message": cause}]}
+    headers = {}
+    if retry_after_s:
+        details["retryAfterSeconds"] = retry_after_s
+        headers["Retry-After"] = str(retry_after_s)
+    return ApiError(429, "TooManyRequests", _VIOLATION, details, headers=headers)
+
+
+def _refusal(name: str, status: Object) -> str:
+    """Why a budget allows no disruption, in the server's words."""
+    subject = f"The disruption budget {name}"
+    for one in status.get("conditions") or []:
+        if one.get("reason") == "SyncFailed" and one.get("status") == "False":
+            return (
+                f"{subject} does not allow evicting pods currently because it failed sync: "
+                f"{one.get('message', '')}"
+            )
+    current, desired = status.get("currentHealthy") or 0, status.get("desiredHealthy") or 0
+    if current <= desired:
+        return f"{subject} needs {desired} healthy pods and has {current} currently"
+    return f"{subject} does not allow evicting pods currently"
+
+
+def _charged(status: Object, pod_name: str, now: str) -> Object:
+    """The budget's status after one disruption was taken from it."""
+    allowed = status["disruptionsAllowed"] - 1
+    result = {
+        **status,
+        "disruptionsAllowed": allowed,
+        "disruptedPods": {**(status.get("disruptedPods") or {}), pod_name: now},
+    }
+    if allowed == 0:
+        entry = {
+            "type": "DisruptionAllowed",
+            "status": "False",
+            "observedGeneration": status.get("observedGeneration") or 0,
+            "lastTransitionTime": now,
+            "reason": "InsufficientPods",
+            "message": "",
+        }
+        result["conditions"] = _with_condition(status, entry)
+    return result
+
+
+def _with_condition(status: Object, entry: Object) -> list[Object]:
+    present = status.get("conditions") or []
+    return [*(one for one in present if one.get("type") != entry["type"]), entry]
+
+
+def _with_disruption_target(status: Object, now: str) -> Object:
+    """The pod's status saying that the eviction API takes it."""
+    reason = "EvictionByEvictionAPI"
+    for one in status.get("conditions") or []:
+        said = (one.get("type"), one.get("reason"), one.get("status"))
+        if said == ("DisruptionTarget", reason, "True"):
+            return status
+    entry = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "lastProbeTime": None,
+        "lastTransitionTime": now,
+        "reason": reason,
+        "message": "Eviction API: evicting",
+    }
+    return {**status, "conditions": _with_condition(status, entry)}

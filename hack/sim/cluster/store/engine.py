@@ -17,7 +17,7 @@ from hack.sim.cluster.store.kinds import Kind, Object, Registry, metadata_fields
 from hack.sim.cluster.store.listing import Selection, Subscription
 from hack.sim.cluster.store.objects import Hooks, ObjectApi
 from hack.sim.cluster.store.schema import StructuralSchema
-from hack.sim.cluster.store.store import HISTORY_LIMIT, Store, Stored
+from hack.sim.cluster.store.store import Store, Stored
 from hack.sim.cluster.store.tables import custom_columns, rfc3339
 
 
@@ -110,11 +110,9 @@ _SERVER = WriteOptions(manager="kube-apiserver")
 class Engine:
     """Everything the API can do, for callers who are already known and allowed."""
 
-    def __init__(
-        self, *, clock: Callable[[], float] = time.time, history_limit: int = HISTORY_LIMIT
-    ) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self.clock = clock
-        self.store = Store(history_limit)
+        self.store = Store()
         self.registry = Registry()
         self.objects = ObjectApi(self.store, self.registry, clock)
         self.definitions = Definitions(self.objects, self.close_watches)

@@ -1,8 +1,7 @@
 """Lists and watches: selection, paging, resourceVersion semantics.
 
 A page shows what is there when it is asked for: a real server would show the moment of the first.
-A watch buffers; its owner drains it. It never scans the fleet: selective watches are indexed by
-field value.
+A watch buffers; its owner drains it.
 """
 
 from __future__ import annotations
@@ -170,21 +169,12 @@ class Subscription:
         self._buffer: list[Notice] = []
         self._wake = asyncio.Event()
         self._paused = False
-        self._index: tuple[str, str] | None = None
         try:
             self._begin(api, resource_version)
         except ApiError as error:
             self.fail(error)
             return
-        for name in self._collection.indexers:
-            wanted = selection.fields.wanted(name)
-            if wanted is not None:
-                self._index = (name, wanted)
-                break
-        if self._index is None:
-            self._collection.subscribers.add(self._take)
-        else:
-            self._collection.by_field.setdefault(self._index, set()).add(self._take)
+        self._collection.subscribers.add(self._take)
 
     def _begin(self, api: ObjectApi, resource_version: str) -> None:
         if resource_version in {"", "0"}:
@@ -235,11 +225,6 @@ class Subscription:
         """End the watch; what is buffered can still be drained."""
         self.ended = True
         self._collection.subscribers.discard(self._take)
-        if self._index is not None:
-            takers = self._collection.by_field.get(self._index, set())
-            takers.discard(self._take)
-            if not takers:
-                self._collection.by_field.pop(self._index, None)
         self._wake.set()
 
     async def drain(self) -> list[Notice]:

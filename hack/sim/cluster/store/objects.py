@@ -27,8 +27,7 @@ from hack.sim.cluster.errors import (
     unsupported_media,
 )
 from hack.sim.cluster.resource import Resource, WriteOptions
-from hack.sim.cluster.store import defaults
-from hack.sim.cluster.store.kinds import Kind, Registry
+from hack.sim.cluster.store.kinds import Kind, Registry, complete_new
 from hack.sim.cluster.store.patching import merge_patch, strategic_merge, update_managed_fields
 from hack.sim.cluster.store.selectors import is_label_key, is_label_value, is_name
 from hack.sim.cluster.store.store import Collection, Key, Object, Store, Stored
@@ -47,10 +46,6 @@ _NEVER_ON_CREATE = (
     "managedFields",
     "generation",
 )
-_SYSTEM_PRIORITIES = {
-    "system-node-critical": 2_000_001_000,
-    "system-cluster-critical": 2_000_000_000,
-}
 _ANNOTATIONS_LIMIT = 256 * 1024
 
 
@@ -142,14 +137,14 @@ class ObjectApi:
             for part in ("spec", "status") if kind.has_status else ():
                 obj.setdefault(part, {})
             if metadata.get("name"):
-                defaults.complete_new(obj, self._priorities(obj))
+                complete_new(obj, self._priorities(obj))
         self._own(kind, None, obj, options, "")
         return obj
 
     def _priorities(self, obj: Object) -> dict[str, int]:
         name = str(obj.get("spec", {}).get("priorityClassName") or "")
         found = self.peek(r.PRIORITY_CLASSES, name) if name else None
-        return {**_SYSTEM_PRIORITIES, name: int(found["value"])} if found else _SYSTEM_PRIORITIES
+        return {name: int(found["value"])} if found else {}
 
     def update(
         self,
@@ -218,8 +213,6 @@ class ObjectApi:
         after["managedFields"] = before.get("managedFields") or []
         after["resourceVersion"] = before["resourceVersion"]
         obj = self._isolate(kind, old.obj, obj, subresource)
-        if not kind.custom:
-            defaults.keep(resource, old.obj, obj, subresource)
         after = obj["metadata"]
         if _same(old.obj, obj):
             return old
@@ -295,7 +288,9 @@ class ObjectApi:
             return isolated | ({"status": new["status"]} if "status" in new else {})
         if kind.has_status and not subresource:
             isolated = {key: value for key, value in new.items() if key != "status"}
-            return isolated | ({"status": old["status"]} if "status" in old else {})
+            new = isolated | ({"status": old["status"]} if "status" in old else {})
+        if kind.resource == r.NAMESPACES and not subresource:
+            new["spec"] = old["spec"]  # its finalizers are the subresource's
         return new
 
 
@@ -319,11 +314,9 @@ def _decode_body(
         "metadata": body.get("metadata") or {},
     }
     obj, unknown = kind.schema.complete(obj)
-    texts = [f'unknown field "{path}"' for path in unknown]
-    if texts and options.field_validation == "Strict":
+    if unknown and options.strict:
+        texts = [f'unknown field "{path}"' for path in unknown]
         raise bad_request(f"strict decoding error: {', '.join(texts)}")
-    if options.field_validation == "Warn":
-        options.warnings.extend(texts)
     metadata = obj["metadata"] = dict(obj["metadata"])
     if not resource.namespaced:
         metadata.pop("namespace", None)

@@ -80,18 +80,15 @@ Indexer = Callable[[Object], str]
 class Collection:
     """All objects of one resource, their history and their subscribers."""
 
-    def __init__(self, name: str, indexers: dict[str, Indexer], history_limit: int) -> None:
-        self.name = name
+    def __init__(self, indexers: dict[str, Indexer]) -> None:
         self.objects: dict[Key, Stored] = {}
         self.keys: list[Key] = []
         self.history: deque[Change] = deque()
         self.compacted = 0
         self.last_revision = 0
         self.subscribers: set[Callable[[Change], None]] = set()
-        self.by_field: dict[tuple[str, str], set[Callable[[Change], None]]] = {}
         self.indexers = indexers
         self.indexed: dict[tuple[str, str], set[Key]] = {}
-        self._history_limit = history_limit
 
     def index_terms(self, obj: Object) -> Iterator[tuple[str, str]]:
         """The (field, value) pairs under which the object can be found."""
@@ -122,20 +119,10 @@ class Collection:
                 self.indexed.setdefault(term, set()).add(key)
         self.last_revision = change.stored.revision
         self.history.append(change)
-        if len(self.history) > self._history_limit:
+        if len(self.history) > HISTORY_LIMIT:
             self.compacted = self.history.popleft().stored.revision
-        for notify in self._concerned(change):
+        for notify in list(self.subscribers):
             notify(change)
-
-    def _concerned(self, change: Change) -> list[Callable[[Change], None]]:
-        concerned = list(self.subscribers)
-        if self.by_field:
-            terms = set(self.index_terms(change.stored.obj))
-            if change.previous is not None:
-                terms.update(self.index_terms(change.previous.obj))
-            for term in terms:
-                concerned.extend(self.by_field.get(term, ()))
-        return concerned
 
     def since(self, revision: int) -> list[Change]:
         """The changes after `revision`, oldest first; 410 when they are no longer known."""
@@ -157,18 +144,15 @@ class Collection:
 class Store:
     """All collections under one revision counter."""
 
-    def __init__(self, history_limit: int = HISTORY_LIMIT) -> None:
+    def __init__(self) -> None:
         self.revision = 1
         self.collections: dict[str, Collection] = {}
-        self._history_limit = history_limit
 
     def collection(self, name: str, indexers: dict[str, Indexer] | None = None) -> Collection:
         """The collection of that name, made when it does not exist yet."""
         found = self.collections.get(name)
         if found is None:
-            found = Collection(name, indexers or {}, self._history_limit)
-            found.compacted = 0
-            self.collections[name] = found
+            found = self.collections[name] = Collection(indexers or {})
         return found
 
     def put(self, collection: Collection, key: Key, obj: Object) -> Stored:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hack.sim.cluster.controllers.workloads.disruption import (
+from hack.sim.cluster.controllers.disruption import (
     NoScale,
     Scale,
     reconcile,

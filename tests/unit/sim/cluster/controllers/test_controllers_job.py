@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hack.sim.cluster.controllers.workloads import job as jobs
-from hack.sim.cluster.controllers.workloads.job import TRACKING_FINALIZER
+from hack.sim.cluster.controllers import job as jobs
+from hack.sim.cluster.controllers.job import TRACKING_FINALIZER
 from tests.support.cluster.controller_objects import (
     NOW,
     created,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hack.sim.cluster.clients.client import ApiError, Object
-from hack.sim.cluster.controllers.nodes.kubelet import KubeletSettings
+from hack.sim.cluster.controllers.kubelet import KubeletSettings
 from hack.sim.cluster.controllers.pods import is_ready, is_terminating, node_of
 from hack.sim.cluster.controllers.suite import ClusterControllers, Parts, utc_now
 from hack.sim.cluster.fleet.fleet import (
@@ -22,9 +22,9 @@ from hack.sim.cluster.fleet.fleet import (
     Pool,
     Serving,
     Workload,
+    apply_fleet,
     pod_template,
 )
-from hack.sim.cluster.fleet.fleet_load import apply_fleet, load
 from hack.sim.cluster.http.resource_calls import InProcessClient
 from hack.sim.cluster.resource import (
     DEPLOYMENTS,
@@ -117,23 +117,6 @@ async def test_a_budget_holds_evictions_until_the_replacement_is_ready() -> None
         await cluster.client.evict("serving", before[1]["metadata"]["name"])
 
 
-async def test_job_pods_under_a_maximum_are_protected_for_ever() -> None:
-    gang = Gang(name="llm", pods=2, pool="gpu", budget=Budget(max_unavailable=1))
-    async with cluster_of(gang) as cluster:
-        pods = await cluster.ready_pods("llm", 2)
-
-        async def failed() -> Any:
-            budget = await cluster.client.get(POD_DISRUPTION_BUDGETS, "llm", "training")
-            conditions = (budget.get("status") or {}).get("conditions") or []
-            return [entry for entry in conditions if entry["reason"] == "SyncFailed"]
-
-        (condition,) = await until(failed, "SyncFailed")
-        assert condition["message"] == "jobs.batch does not implement the scale subresource"
-        with pytest.raises(ApiError) as refused:
-            await cluster.client.evict("training", pods[0]["metadata"]["name"])
-        assert (refused.value.code, refused.value.headers.get("Retry-After")) == (429, "10")
-
-
 async def test_an_evicted_gang_member_comes_back_elsewhere_without_costing_a_retry() -> None:
     gang = Gang(name="llm", pods=2, pool="gpu")
     async with cluster_of(gang) as cluster:
@@ -178,7 +161,7 @@ async def test_daemon_pods_come_to_cordoned_nodes_but_not_to_marked_ones() -> No
 async def test_deleting_a_deployment_takes_its_pods_along() -> None:
     async with cluster_of(Serving(name="web", replicas=2, pool="gpu")) as cluster:
         await cluster.ready_pods("web", 2)
-        await cluster.client.delete(DEPLOYMENTS, "web", "serving", propagation="Background")
+        await cluster.client.delete(DEPLOYMENTS, "web", "serving")
 
         async def none_left() -> bool:
             sets, _ = await cluster.client.list(REPLICA_SETS)
@@ -218,7 +201,7 @@ async def test_a_reboot_changes_the_boot_and_restarts_containers() -> None:
 
 async def test_a_job_runs_to_its_end() -> None:
     async with cluster_of() as cluster:
-        template = pod_template("short", annotations={"sim.gpuward.io/finish-after": "10ms"})
+        template = pod_template("short", annotations={"sim.gpuward.io/finish-after": "0.01"})
         template["spec"]["restartPolicy"] = "Never"
         job = {
             "apiVersion": "batch/v1",
@@ -248,14 +231,13 @@ REPLICAS, EVICTIONS = 8, 60
     ],
 )
 async def test_the_budget_holds_at_every_moment(budget: Budget, least: int) -> None:
-    engine = Engine()
-    client = InProcessClient(engine)
+    client = InProcessClient(Engine())
     web = Serving(name="web", replicas=REPLICAS, pool="gpu", budget=budget)
-    fleet = Fleet(pools=(Pool(name="gpu", nodes=3),), workloads=(web,))
-    await load(client, fleet, utc_now(), bulk=engine.load)
     lowest, evicted = REPLICAS, 0
     parts = Parts(kubelet=KubeletSettings(start_s=0.005, stop_s=0.005))
     async with ClusterControllers(client, parts) as controllers:
+        await apply_fleet(client, Fleet(pools=(POOL,), workloads=(web,)), utc_now())
+        await Cluster(client, controllers).ready_pods("web", REPLICAS)
 
         def count(old: Object | None, new: Object | None) -> None:
             nonlocal lowest

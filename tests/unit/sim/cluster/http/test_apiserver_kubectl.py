@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.controllers.nodes.node_objects import node_object
+from hack.sim.cluster.controllers.nodes import node_object
 from hack.sim.cluster.controllers.suite import ClusterControllers
 from hack.sim.cluster.resource import ADMIN
 from hack.sim.cluster.server import run_in_thread

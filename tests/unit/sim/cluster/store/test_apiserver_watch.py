@@ -76,20 +76,6 @@ async def test_too_old_a_version_is_an_error_event_of_code_410():
             assert await watch.ended()
 
 
-async def test_bookmarks_come_to_those_who_ask():
-    async with (
-        serving(bookmark_interval_s=0.01) as api,
-        api.watch("/api/v1/pods", resourceVersion=0, allowWatchBookmarks="true") as watch,
-    ):
-        await api.post(NODES, node())
-        while True:
-            type_, obj = await watch.next()
-            assert type_ == "BOOKMARK"
-            assert (obj["kind"], obj["apiVersion"]) == ("Pod", "v1")
-            if obj["metadata"]["resourceVersion"] == str(api.server.store.revision):
-                break
-
-
 def names(listed):
     return [one["metadata"]["name"] for one in listed["items"]]
 

@@ -7,7 +7,7 @@ Annotations on a pod change its behaviour:
 
 | annotation | value | meaning |
 |---|---|---|
-| `sim.gpuward.io/finish-after` | duration | ends by itself that long after its start |
+| `sim.gpuward.io/finish-after` | seconds | ends by itself that long after its start |
 | `sim.gpuward.io/exit-code` | integer | with which code it ends by itself |
 | `sim.gpuward.io/message` | text | what it leaves in its termination log then |
 """
@@ -22,19 +22,20 @@ from datetime import datetime, timedelta
 from hack.sim.cluster.clients.client import ApiError, Client, Object
 from hack.sim.cluster.controllers import pods as pod_state
 from hack.sim.cluster.controllers.caches import Caches, Key, key_of
-from hack.sim.cluster.controllers.nodes.node_objects import (
+from hack.sim.cluster.controllers.nodes import (
     node_info,
     node_ip,
     ready_conditions,
     silent_conditions,
 )
-from hack.sim.cluster.controllers.pods import controller_of
-from hack.sim.cluster.controllers.running import Clock, Controller, Runner
-from hack.sim.cluster.controllers.timestamps import parse_duration_s, parse_stamp, stamp
-from hack.sim.cluster.controllers.writes import (
+from hack.sim.cluster.controllers.pods import controller_of, parse_stamp, stamp
+from hack.sim.cluster.controllers.running import (
     NOTHING,
+    Clock,
+    Controller,
     Delete,
     Outcome,
+    Runner,
     UpdateStatus,
     Write,
     with_status,
@@ -216,7 +217,7 @@ def _annotation(pod: Object, name: str) -> str | None:
 
 def _finish_after_s(pod: Object) -> float | None:
     text = _annotation(pod, "finish-after")
-    return None if text is None else parse_duration_s(text)
+    return None if text is None else float(text)
 
 
 def _exit_code(pod: Object) -> int:
@@ -241,7 +242,6 @@ class Kubelets:
         caches: Caches,
         clock: Clock,
         settings: KubeletSettings | None = None,
-        seed: int = 0,
     ) -> None:
         self._client = client
         self._caches = caches
@@ -260,7 +260,6 @@ class Kubelets:
             client,
             caches,
             clock,
-            seed,
         )
 
     def subscribe(self) -> None:

@@ -14,12 +14,17 @@ from datetime import datetime, timedelta
 from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.controllers import pods as pod_state
 from hack.sim.cluster.controllers.caches import Caches, Key, key_of
-from hack.sim.cluster.controllers.pods import controller_of
-from hack.sim.cluster.controllers.running import Controller
-from hack.sim.cluster.controllers.timestamps import parse_stamp, stamp
-from hack.sim.cluster.controllers.workloads.deployment import share
-from hack.sim.cluster.controllers.workloads.replicaset import own_key
-from hack.sim.cluster.controllers.writes import NOTHING, Outcome, UpdateStatus, Write, with_status
+from hack.sim.cluster.controllers.pods import controller_of, parse_stamp, stamp
+from hack.sim.cluster.controllers.running import (
+    NOTHING,
+    Controller,
+    Outcome,
+    UpdateStatus,
+    Write,
+    own_key,
+    with_status,
+)
+from hack.sim.cluster.controllers.workloads import share
 from hack.sim.cluster.resource import (
     DAEMON_SETS,
     DEPLOYMENTS,

@@ -13,17 +13,17 @@ from datetime import datetime
 from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.controllers import pods as pod_state
 from hack.sim.cluster.controllers.caches import Caches, Key
-from hack.sim.cluster.controllers.pods import controlled_by, controller_of
-from hack.sim.cluster.controllers.running import Controller
-from hack.sim.cluster.controllers.timestamps import parse_stamp, stamp
-from hack.sim.cluster.controllers.workloads.replicaset import own_key, owner_key
-from hack.sim.cluster.controllers.writes import (
+from hack.sim.cluster.controllers.pods import controlled_by, controller_of, parse_stamp, stamp
+from hack.sim.cluster.controllers.running import (
+    Controller,
     Create,
     Delete,
     Outcome,
     Patch,
     UpdateStatus,
     Write,
+    own_key,
+    owner_key,
     with_status,
 )
 from hack.sim.cluster.resource import JOBS, PODS

@@ -1,1 +1,0 @@
-"""Kubelets, node lifecycle, placement and scheduling."""

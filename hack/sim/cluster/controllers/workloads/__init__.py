@@ -1,1 +1,0 @@
-"""The controllers of workloads: Deployment, ReplicaSet, DaemonSet, Job, and disruption budgets."""
