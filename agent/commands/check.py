@@ -25,6 +25,7 @@ from rules.api.timestamps import utc_of
 from rules.catalog.explanations import device_at
 from rules.judge import observation as facts
 from rules.judge.health_status import Health
+from rules.judge.judge import wants_another_look
 from rules.text.printable import padded, printable, width_of
 
 PROGRAM: Final = "gpuward-agent check"
@@ -102,12 +103,12 @@ def look(settings: AgentSettings) -> HealthStatus:
 
 def _confirm(inbox: Inbox[Item], judgement: Judgement, looking: Looking, senses: Senses) -> None:
     """Look again while that may change the verdict, some seconds at most."""
-    if judgement.wants_another_look and sys.stderr.isatty():
+    if wants_another_look(judgement.state) and sys.stderr.isatty():
         sys.stderr.write("something looks wrong: looking again for a few seconds\n")
     ends_at = time.monotonic() + LOOK_AGAIN_FOR_S
     for _ in range(LOOKS_MORE):
         left_s = ends_at - time.monotonic() - LOOKS_APART_S
-        if left_s <= 0 or not judgement.wants_another_look:
+        if left_s <= 0 or not wants_another_look(judgement.state):
             return
         looking.wait()
         _take_until(inbox, judgement, looking, LOOKS_APART_S)

@@ -21,7 +21,7 @@ from rules.catalog.thresholds import DEFAULT_RULES, RulesError, Thresholds, pars
 from rules.judge import observation as facts
 from rules.judge.health_object import Identity, Publication, publish
 from rules.judge.health_status import assess
-from rules.judge.judge import Change, judge, next_deadline, wants_another_look, wants_reread
+from rules.judge.judge import Change, judge
 from rules.judge.restore import restore
 from rules.judge.state import NodeState, initial
 from rules.text.user_input import duplicate_keys
@@ -141,21 +141,6 @@ class Judgement:
                     self.state, _ = judge(self.state, observation, at, self._rules)
         self._lines.clear()
         self._others.clear()
-
-    @property
-    def deadline(self) -> float | None:
-        """Wall time at which time alone changes something."""
-        return next_deadline(self.state)
-
-    @property
-    def wants_reread(self) -> bool:
-        """Whether NVML should be read again at once."""
-        return wants_reread(self.state)
-
-    @property
-    def wants_another_look(self) -> bool:
-        """Whether another look at everything may change the verdict."""
-        return wants_another_look(self.state)
 
 
 def _judged_before(published: HealthStatus, observation: facts.Observation) -> bool:

@@ -1,6 +1,6 @@
 """The agent's own log: one sentence per event with named values, JSON in a cluster.
 
-Configured once by `agent.daemon.run`. Never give it a secret, a token or a whole object.
+Made once by `agent.daemon.run`. Never give it a secret, a token or a whole object.
 """
 
 from __future__ import annotations
@@ -47,17 +47,8 @@ class Logger:
             sys.stderr.flush()
 
 
-_logger = Logger()
-
-
-def configure(style: str) -> None:
-    """`json`, `console`, or `auto`: console on a terminal, else JSON."""
-    global _logger
+def logger(style: str) -> Logger:
+    """A logger of this style: `json`, `console`, or `auto`: console on a terminal, else JSON."""
     if style == "auto":
         style = "console" if sys.stderr.isatty() else "json"
-    _logger = Logger(for_people=style == "console")
-
-
-def get() -> Logger:
-    """The logger that was configured last."""
-    return _logger
+    return Logger(for_people=style == "console")

@@ -8,7 +8,6 @@ kernel lines do not hold each other up.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from agent.daemon.inbox import Inbox, Item, Log, Stop
 from agent.daemon.judgement import Composer, Judgement
@@ -16,10 +15,11 @@ from agent.daemon.log import Logger
 from agent.daemon.metrics import Latencies, XidCounts
 from agent.daemon.sources import Senses
 from agent.nvml.messages import Note, NvmlStatus
+from agent.nvml.supervisor import GSP_XIDS
 from agent.publish.publish import Accepted, Known, Publisher, Trouble, Wanted
 from rules.judge import observation as facts
 from rules.judge.health_object import Difference, Publication, differs
-from rules.judge.judge import Change, ChangeKind
+from rules.judge.judge import Change, ChangeKind, next_deadline, wants_reread
 from rules.judge.messages import events_for
 
 LONGEST_WAIT_S = 10.0
@@ -30,7 +30,6 @@ ALIVE_WITHIN_S = 30.0
 """Three turns that did not come. The liveness probe asks for another minute before it acts."""
 REREAD_SPACING_S = 2.0
 """A flag that was seen once is read again this soon; a GPU that keeps raising flags no faster."""
-GSP_TIMEOUT_XIDS = (119, 120)
 SOURCE_OF: dict[type, facts.SourceName] = {
     facts.KernelLineSeen: facts.SourceName.KERNEL_LOG,
     facts.KernelRead: facts.SourceName.KERNEL_LOG,
@@ -50,7 +49,7 @@ _STAND_DOWN = {
 
 
 class JudgingLoop:
-    """The consumer of the inbox. `clock` is monotonic seconds."""
+    """The consumer of the inbox."""
 
     def __init__(
         self,
@@ -63,8 +62,6 @@ class JudgingLoop:
         log: Logger,
         latencies: Latencies,
         xids: XidCounts,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
     ) -> None:
         self._inbox = inbox
         self._judgement = judgement
@@ -74,24 +71,22 @@ class JudgingLoop:
         self._log = log
         self._latencies = latencies
         self._xids = xids
-        self._clock = clock
-        self._wall = wall
         self._published: Publication | None = None
         self._serial = 0
         self._lines_at: list[float] = []
         self._stale = True
-        self._published_at = clock()
+        self._published_at = time.monotonic()
         self._stops: list[Stop] = []
         self._released = False
         self._reread_at = 0.0
-        self._beat = clock()
+        self._beat = time.monotonic()
         self.heard_at: dict[facts.SourceName, float] = {}
         """When each sense last reported something (wall), for the metrics."""
 
     @property
     def alive(self) -> bool:
         """Whether the loop turns."""
-        return self._clock() - self._beat < ALIVE_WITHIN_S
+        return time.monotonic() - self._beat < ALIVE_WITHIN_S
 
     def stop(self, stop: Stop) -> None:
         """End behind the fact that is judged now; from any thread, or a signal's handler.
@@ -105,14 +100,14 @@ class JudgingLoop:
     def run(self) -> Stop:
         """Judge until told to stop; the last verdict has been submitted then."""
         while not self._stops:
-            self._beat = self._clock()
+            self._beat = time.monotonic()
             item = self._inbox.get(self._wait_s())
             if item is None:
-                self._observe(facts.Tick(at=self._wall()))
+                self._observe(facts.Tick(at=time.time()))
                 self._stale = True
             else:
                 self._take(item)
-            late = self._clock() - self._published_at > PUBLISH_WITHIN_S
+            late = time.monotonic() - self._published_at > PUBLISH_WITHIN_S
             if self._stale and (late or self._inbox.queue.empty()):
                 self.publish()
         if self._stale:
@@ -124,10 +119,10 @@ class JudgingLoop:
     def publish(self) -> None:
         """Submit the verdict as it stands, if it differs from the last one."""
         self._stale = False
-        self._published_at = self._clock()
+        self._published_at = time.monotonic()
         if not self._judgement.knows_past:
             return
-        publication = self._composer.compose(self._judgement.state, self._wall())
+        publication = self._composer.compose(self._judgement.state, time.time())
         difference = differs(self._published, publication)
         if difference is not Difference.NONE:
             self._serial, self._published = self._serial + 1, publication
@@ -140,10 +135,10 @@ class JudgingLoop:
     def _wait_s(self) -> float:
         if self._stale:
             return 0.0
-        deadline = self._judgement.deadline
+        deadline = next_deadline(self._judgement.state)
         if deadline is None:
             return LONGEST_WAIT_S
-        return min(LONGEST_WAIT_S, max(0.0, deadline - self._wall()))
+        return min(LONGEST_WAIT_S, max(0.0, deadline - time.time()))
 
     def _take(self, item: Item) -> None:
         match item:
@@ -186,22 +181,22 @@ class JudgingLoop:
         line = seen.line
         if line.xid is not None:
             self._xids.add("xid", line.pci or "", line.xid)
-            if line.xid in GSP_TIMEOUT_XIDS:
+            if line.xid in GSP_XIDS:
                 self._senses.nvml.gsp_timeout_seen()
         elif line.sxid is not None:
             self._xids.add("sxid", line.pci or "", line.sxid)
         if not seen.lookback:
-            self._latencies.observed.observe(max(0.0, self._wall() - seen.at))
+            self._latencies.observed.observe(max(0.0, time.time() - seen.at))
         self._observe(seen)
         if not seen.lookback:
-            self._latencies.decided.observe(max(0.0, self._wall() - seen.at))
+            self._latencies.decided.observe(max(0.0, time.time() - seen.at))
             if len(self._lines_at) < 256:
                 self._lines_at.append(seen.at)
 
     def _observe(self, observation: facts.Observation) -> None:
         source = SOURCE_OF.get(type(observation))
         if source is not None:
-            self.heard_at[source] = self._wall()
+            self.heard_at[source] = time.time()
         changes = self._judgement.observe(observation)
         if not isinstance(observation, facts.KernelRead):
             self._stale = True
@@ -209,8 +204,8 @@ class JudgingLoop:
             self._say(change)
         for event in events_for(self._judgement.state, changes):
             self._publisher.announce(event)
-        now = self._clock()
-        if self._judgement.wants_reread and now >= self._reread_at:
+        now = time.monotonic()
+        if wants_reread(self._judgement.state) and now >= self._reread_at:
             self._reread_at = now + REREAD_SPACING_S
             self._senses.nvml.request_refresh()
         self._stand_down()

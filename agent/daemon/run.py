@@ -18,10 +18,10 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from agent.daemon import log as logging
 from agent.daemon.http import Server
 from agent.daemon.inbox import Inbox, Item, Log, Stop
 from agent.daemon.judgement import Composer, Judgement, Who, load_rules, pod_of
+from agent.daemon.log import logger
 from agent.daemon.loop import JudgingLoop
 from agent.daemon.metrics import AgentCollector, Latencies, Snapshot, XidCounts
 from agent.daemon.sources import Senses
@@ -78,8 +78,7 @@ class Agent:
     """One agent process. Construction checks everything that a person may have got wrong."""
 
     def __init__(self, settings: AgentSettings) -> None:
-        logging.configure(settings.log)
-        self._log = logging.get()
+        self._log = logger(settings.log)
         self._settings = settings
         loaded = load_rules(settings.rules)
         self._rules = loaded.rules
@@ -134,7 +133,14 @@ class Agent:
             latencies=Latencies(self._registry, full=full),
             xids=self._xids,
         )
-        self._server = self._make_server()
+        self._server: Server | None = None
+        if settings.listen != "off":
+            self._server = Server(
+                settings.listen,
+                metrics=lambda: generate_latest(self._registry),
+                healthz=self._healthz,
+                readyz=self._readyz,
+            )
 
     def run(self) -> int:
         """Sense, judge and publish until told to stop."""
@@ -235,19 +241,6 @@ class Agent:
             self._inbox.put(Stop(USAGE_ERROR, sentence))
 
     # Health of the process itself.
-
-    def _make_server(self) -> Server | None:
-        if self._settings.listen == "off":
-            return None
-        return Server(
-            self._settings.listen,
-            metrics=self._metrics,
-            healthz=self._healthz,
-            readyz=self._readyz,
-        )
-
-    def _metrics(self) -> bytes:
-        return generate_latest(self._registry)
 
     def _snapshot(self) -> Snapshot:
         state = self._judgement.state

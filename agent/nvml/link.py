@@ -64,21 +64,19 @@ class NvmlLink:
     """NVML as a source of messages.
 
     `mode` is `real`, `off` or `sim:FILE`. `on_message` is called from the link's thread with
-    every `Message`, in order; it must not block: put it into the main loop's queue. `clock` is
-    monotonic seconds; `poll_s` is the period of the fastest polling tier.
+    every `Message`, in order; it must not block: put it into the main loop's queue. `poll_s` is
+    the period of the fastest polling tier.
     """
 
     def __init__(
         self,
         mode: str,
         on_message: Callable[[Message], None],
-        clock: Callable[[], float] = time.monotonic,
         poll_s: float = POLL_S,
     ) -> None:
         self._mode = mode
         self._poll_s = poll_s
         self._on_message = on_message
-        self._clock = clock
         self._state = State()
         self._child: subprocess.Popen[bytes] | None = None
         self._framer = Framer()
@@ -152,7 +150,7 @@ class NvmlLink:
         poll.register(self._wake_read, select.POLLIN)
         child = self._child
         due = next_deadline(self._state)
-        timeout_s = None if due is None else max(0.0, due - self._clock())
+        timeout_s = None if due is None else max(0.0, due - time.monotonic())
         if child is not None and child.stdout is not None and child.stderr is not None:
             if child.stdout.closed:
                 timeout_s = min(REAP_LOOK_S, timeout_s or REAP_LOOK_S)
@@ -207,7 +205,7 @@ class NvmlLink:
                 self._on_message(Note(line))
 
     def _feed(self, event: Input) -> None:
-        self._state, outputs = event(self._state, self._clock())
+        self._state, outputs = event(self._state, time.monotonic())
         for output in outputs:
             self._execute(output)
 

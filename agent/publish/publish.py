@@ -64,7 +64,6 @@ class PublishReport(msgspec.Struct, frozen=True, kw_only=True):
     """How publishing stands, for readiness and metrics. Times are wall time."""
 
     accepted_at: float | None
-    settled: bool
     failures: int
     writes: int
 
@@ -82,13 +81,9 @@ class Publisher:
         node_name: str,
         *,
         tell: Callable[[Known | Accepted | Trouble], None],
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
         luck: Callable[[], float] = random.random,
     ) -> None:
         self._tell = tell
-        self._clock = clock
-        self._wall = wall
         self._node_writer = NodeWriter(api, node_name, luck=luck)
         self._health_writer = HealthWriter(api, node_name, luck=luck)
         self._event_writer = EventWriter(api, node_name, luck=luck)
@@ -120,7 +115,7 @@ class Publisher:
     def announce(self, event: NodeEvent) -> None:
         """Create this Event about the node, when the verdict itself has been written."""
         with self._changed:
-            self._event_writer.add(event, self._wall())
+            self._event_writer.add(event, time.time())
             self._poke()
 
     def node_seen(self, node: NodeObject) -> None:
@@ -140,7 +135,6 @@ class Publisher:
         with self._changed:
             return PublishReport(
                 accepted_at=self._accepted_at,
-                settled=self._wanted is not None and self._settled is self._wanted,
                 failures=max(
                     self._node_writer.failures, self._health_writer.failures, self._surprises
                 ),
@@ -202,16 +196,16 @@ class Publisher:
         if wanted is None or node is None:
             if last_try:
                 self._give_up()
-            self._wait(self._clock() + LONGEST_WAIT_S)
+            self._wait(time.monotonic() + LONGEST_WAIT_S)
             return
         # The health object first: it carries the state that a restarted agent needs.
-        health = self._health_writer.turn(wanted.publication, node, self._clock())
+        health = self._health_writer.turn(wanted.publication, node, time.monotonic())
         self._yield_word(health.yields)
         if health.yields or self._health_writer.contested:
             self._say_trouble()
             self._wait(health.until)
             return
-        patched = self._node_writer.turn(wanted.publication, node, self._clock(), self._wall())
+        patched = self._node_writer.turn(wanted.publication, node, time.monotonic(), time.time())
         self._say_trouble()
         if last_try and self._trouble:
             self._give_up()
@@ -220,11 +214,11 @@ class Publisher:
         announced = float("inf")
         if health.settled and patched.settled:
             self._settle(wanted)
-            announced = self._event_writer.turn(node, self._clock())
+            announced = self._event_writer.turn(node, time.monotonic())
         self._wait(min(health.until, patched.until, announced))
 
     def _first_read(self) -> float:
-        turn = self._health_writer.read(self._clock())
+        turn = self._health_writer.read(time.monotonic())
         self._say_trouble()
         if self._health_writer.known:
             self._told_known = True
@@ -240,7 +234,7 @@ class Publisher:
         with self._changed:
             if self._settled is wanted:
                 return
-            self._settled, self._accepted_at = wanted, self._wall()
+            self._settled, self._accepted_at = wanted, time.time()
             self._changed.notify_all()
         self._tell(Accepted(wanted=wanted, at=self._accepted_at))
 
@@ -270,7 +264,7 @@ class Publisher:
     def _wait(self, until: float) -> None:
         """Sleep until then, or until somebody pokes."""
         with self._changed:
-            wait_s = until - self._clock()
+            wait_s = until - time.monotonic()
             if wait_s > 0 and not self._poked:
                 self._changed.wait(min(wait_s, LONGEST_WAIT_S))
 

@@ -17,11 +17,18 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
-from agent.sources.kernel_record import MAX_RECORD_BYTES, Reading, Sieve, Sink, parse_record
+from agent.sources.kernel_record import (
+    MAX_RECORD_BYTES,
+    KernelLogReader,
+    Reading,
+    Sieve,
+    Sink,
+    parse_record,
+)
 from agent.sources.kmsg import KmsgDevice, KmsgFile
 from rules.judge.evidence import KernelMessage
 from rules.judge.observation import KernelGap, KernelRead, SourceState
@@ -33,19 +40,6 @@ DEFAULT_PATH = "/dev/kmsg"
 SYSLOG = "syslog"
 OFF = "off"
 BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
-
-
-class KernelLogReader(Protocol):
-    """A started reader: its thread hands facts to the sink until `close`."""
-
-    def start(self) -> None:
-        """Open and begin; OSError when that is impossible."""
-
-    def read_now(self) -> None:
-        """Read at once what the kernel has, where the reader would not notice by itself."""
-
-    def close(self) -> None:
-        """End the thread and release what it holds."""
 
 
 class OpenedLog(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,7 +208,7 @@ def _dated(ring: bytes) -> bool:
     return _TIME.match(ring, last) is not None
 
 
-class KernelRing:
+class KernelRing(KernelLogReader):
     """The reader of the ring. `start` raises OSError when the kernel refuses."""
 
     def __init__(self, sieve: Sieve, sink: Sink) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -81,6 +82,22 @@ class Sieve(msgspec.Struct, frozen=True, kw_only=True):
         return facts.KernelLineSeen(
             at=at, sequence=sequence, boot_id=self.boot_id, lookback=lookback, line=line
         )
+
+
+class KernelLogReader(ABC):
+    """A reader of the log: after `start` facts go to its sink until `close`."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Open the log and start reading it; OSError when that is impossible."""
+
+    def read_now(self) -> None:
+        """Read at once what the kernel has, where the reader would not notice by itself."""
+        return
+
+    def close(self) -> None:
+        """Stop reading and release what is open."""
+        return
 
 
 class Reading:

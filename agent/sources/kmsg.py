@@ -13,10 +13,17 @@ import select
 import stat
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 
-from agent.sources.kernel_record import MAX_RECORD_BYTES, Reading, Sieve, Sink, parse_record
+from agent.sources.kernel_record import (
+    MAX_RECORD_BYTES,
+    KernelLogReader,
+    Reading,
+    Sieve,
+    Sink,
+    parse_record,
+)
 from rules.judge.observation import KernelGap, KernelRead
 from rules.kernel_log.scan import worth_parsing
 
@@ -35,7 +42,7 @@ LOOK_EVERY_S = 0.05
 """How often a regular file is looked at: the kernel does not wake a poll on one."""
 
 
-class _Reader(ABC):
+class _Reader(KernelLogReader):
     """A thread that reads records until it is closed.
 
     `after` is the last sequence of this boot that an earlier run has judged (-1: none): such
@@ -61,10 +68,6 @@ class _Reader(ABC):
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._thread = threading.Thread(target=self._run, name="kernel-log", daemon=True)
         self._thread.start()
-
-    def read_now(self) -> None:
-        """Nothing to do: the kernel or a short wait wakes this reader."""
-        return
 
     def close(self) -> None:
         """Stop reading and release what is open."""

@@ -71,13 +71,11 @@ class MachineSense:
         self,
         put: Callable[[MachineFact], None],
         machine: Machine = REAL,
-        wall: Callable[[], float] = time.time,
         every_s: float = LOOK_EVERY_S,
     ) -> None:
         self._put = put
         self._every_s = every_s
         self._machine = machine
-        self._wall = wall
         self._wake = threading.Event()
         self._stopping = False
         self._looks = 0
@@ -110,7 +108,7 @@ class MachineSense:
         slow = self._looks % SLOW_EVERY_LOOKS == 0
         try:
             functions = self._machine.functions()
-            self._put(facts.PciSeen(at=self._wall(), functions=functions))
+            self._put(facts.PciSeen(at=time.time(), functions=functions))
             self._say(facts.SourceName.PCI, facts.SourceState.UP, "")
         except (OSError, ValueError) as error:
             if is_exhausted(error):
@@ -124,7 +122,7 @@ class MachineSense:
 
     def _look_at_host(self) -> None:
         try:
-            seen = self._machine.host(self._wall())
+            seen = self._machine.host(time.time())
         except (OSError, ValueError):
             # A simulated node whose file is being written, or `exhausted`: polled next time.
             return
@@ -144,7 +142,7 @@ class MachineSense:
         if self._said.get(source) != (state, reason):
             self._said[source] = (state, reason)
             self._put(
-                facts.SourceChanged(at=self._wall(), source=source, state=state, reason=reason)
+                facts.SourceChanged(at=time.time(), source=source, state=state, reason=reason)
             )
 
 

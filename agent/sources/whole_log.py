@@ -18,7 +18,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from agent.sources.kernel_record import MAX_RECORD_BYTES, Sieve, Sink, parse_record
+from agent.sources.kernel_record import (
+    MAX_RECORD_BYTES,
+    KernelLogReader,
+    Sieve,
+    Sink,
+    parse_record,
+)
 from rules.judge.observation import KernelRead
 from rules.kernel_log.containers import (
     LONGEST_ENTRY,
@@ -141,7 +147,7 @@ class NotUnderstoodError(Exception):
     """No line is in a format that is read; the text says how many there were."""
 
 
-class PastLog:
+class PastLog(KernelLogReader):
     """The reader of a whole log for one who does not stay: all of it is look-back.
 
     The constructor reads it. Raises OSError, or NotUnderstoodError.
@@ -169,9 +175,3 @@ class PastLog:
             if seen is not None:
                 self._sink(seen)
         self._sink(KernelRead(at=now, boot_id=self._sieve.boot_id, sequence=-1))
-
-    def read_now(self) -> None:
-        """Nothing to do: all was read."""
-
-    def close(self) -> None:
-        """Nothing to do: nothing is held."""

@@ -36,7 +36,7 @@ def snapshot_of(state: NodeState, now: float, xids: XidCounts | None = None) -> 
         records=RecordCounts(read=5),
         heard_at=dict.fromkeys(SourceName, now),
         xids=xids or XidCounts(),
-        publishing=PublishReport(accepted_at=now, settled=True, failures=0, writes=3),
+        publishing=PublishReport(accepted_at=now, failures=0, writes=3),
         dcgm_bad_lines=0,
     )
 

@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 import pytest
 
 from agent.cli import main
-from agent.daemon import log
+from agent.daemon.log import logger
 from agent.nvml.link import interpreter
 from agent.settings import VERSION, AgentSettings, add_options, settings_of, version_in
 from tests.support.run.commands import exit_status
@@ -144,10 +144,8 @@ def test_the_nvml_child_imports_less_than_the_daemon() -> None:
 def test_a_line_for_a_terminal_has_its_sentence_and_values(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    log.configure("console")
-    log.get().warning("the GPU is lost", pci="0000:3b:00")
-    log.configure("json")
-    log.get().error("the GPU is lost", pci="0000:3b:00", at=PurePath("x"))
+    logger("console").warning("the GPU is lost", pci="0000:3b:00")
+    logger("json").error("the GPU is lost", pci="0000:3b:00", at=PurePath("x"))
     person, machine = capsys.readouterr().err.splitlines()
     assert "the GPU is lost" in person
     assert "pci=0000:3b:00" in person

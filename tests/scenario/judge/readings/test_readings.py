@@ -195,7 +195,7 @@ def page(world: World) -> str:
         records=RecordCounts(),
         heard_at={},
         xids=XidCounts(),
-        publishing=PublishReport(accepted_at=None, settled=True, failures=0, writes=0),
+        publishing=PublishReport(accepted_at=None, failures=0, writes=0),
         dcgm_bad_lines=0,
     )
     registry = CollectorRegistry()

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from agent.daemon import log
 from agent.daemon.inbox import Inbox, Item, Stop
 from agent.daemon.judgement import Composer, Judgement, LoadedRules, Pod, Who
+from agent.daemon.log import logger
 from agent.daemon.loop import JudgingLoop
 from agent.daemon.metrics import Latencies, XidCounts
 from agent.nvml.messages import NvmlStatus, SourceReason
@@ -63,7 +63,6 @@ class Recorded:
 
 class Agent:
     def __init__(self, room: int = 4096) -> None:
-        log.configure("json")
         self.inbox: Inbox[Item] = Inbox(room)
         self.outside = Recorded()
         self.judgement = Judgement(WHO, DEFAULT_RULES, time.time)
@@ -76,7 +75,7 @@ class Agent:
             composer=Composer(Pod(name="ns/agent", uid="u"), LoadedRules(DEFAULT_RULES, "test")),
             publisher=others,
             senses=others,
-            log=log.get(),
+            log=logger("json"),
             latencies=Latencies(self.registry, full=True),
             xids=self.xids,
         )

@@ -86,7 +86,7 @@ def a_snapshot() -> Snapshot:
         records=RecordCounts(read=5, recognised=2, malformed=1, refused=1, lost=1),
         heard_at={SourceName.NVML: AT},
         xids=xids,
-        publishing=PublishReport(accepted_at=AT, settled=True, failures=0, writes=3),
+        publishing=PublishReport(accepted_at=AT, failures=0, writes=3),
         dcgm_bad_lines=1,
     )
 
