@@ -20,7 +20,7 @@ from remediator.kube.other_apis import RepairObjects
 from remediator.world import Edge, EdgePart, availability
 from rules.api import writes as d
 from rules.api.mark import marked
-from rules.api.nodes import FreshNode, NodeView, QuarantineView
+from rules.api.nodes import FreshNode, QuarantineView
 from rules.api.object_name import is_object_name
 from rules.api.refusal import surprise, unread
 from rules.api.repair_writes import CreateTestJob, DeleteTestJob, WriteRepairObject
@@ -28,10 +28,10 @@ from rules.api.timestamps import backoff_s
 from rules.catalog.why_not import Refusal
 from rules.drain.drain_plan import DrainPlan
 from rules.drain.node_room import untolerating
+from rules.session.absent import STEP_CREATE_AGAIN
 from rules.session.decide import decide
-from rules.session.lost_sessions import STEP_CREATE_AGAIN
-from rules.session.observation import NodeObservation, Permit, observe
-from rules.session.status import named, saying, steady
+from rules.session.observation import Permit, observe
+from rules.session.status import saying, steady, write_of
 
 _LOG = structlog.get_logger()
 
@@ -148,12 +148,7 @@ class NodeCycle(EdgePart):
             for session in self._world.open_sessions(name)[:1]:
                 status = saying(session.status, refusal, self._clock.now())
                 if steady(status, session.status) != session.status:
-                    write = d.WriteSessionStatus(
-                        name=session.name,
-                        node=name,
-                        resource_version=session.metadata.resource_version,
-                        status=named(status, session.spec.causes),
-                    )
+                    write = write_of(session, status)
                     self._writes.learn(write, await self._gateway.send(write))
 
     async def _round(self, name: str) -> tuple[Result | None, Looked, float | None]:
@@ -257,16 +252,14 @@ class NodeCycle(EdgePart):
         if node is not None:
             self._world.note_external(name, node)
         uid = session.metadata.uid if session else ""
-        seen: NodeObservation = observe(
-            snapshot,
-            name,
+        daemon_sets = self._world.caches.daemon_sets.items.values()
+        sessions = self._world.sessions
+        seen = replace(
+            observe(snapshot, name, sessions=sessions, session=session, node=fresh),
             permit=self._senses.permit(session.name) if session else Permit(),
-            sessions=self._world.sessions,
-            session=session,
-            node=fresh,
             deleted=self._world.deleted.get(name, ()),
             vanished=self._world.vanished(name),
-            untolerating=self._untolerating(node) if node and session else (),
+            untolerating=untolerating(node, daemon_sets) if node and session else (),
             plan=self._senses.plan(name),
             last_active_at=self._world.active.get(uid),
             job=self._reads.job(name),
@@ -279,9 +272,6 @@ class NodeCycle(EdgePart):
             # Counted at once, so that no other node gets the same place in the budget.
             self._world.reserved.add(name)
         return decision
-
-    def _untolerating(self, node: NodeView) -> tuple[str, ...]:
-        return untolerating(node, self._world.caches.daemon_sets.items.values())
 
     async def _fresh(self, name: str) -> FreshNode | None:
         if not is_object_name(name):

@@ -251,6 +251,21 @@ class EmitEvent:
     pod_uid: str = ""
 
 
+def node_event(
+    node: str,
+    node_uid: str,
+    reason: str,
+    message: str,
+    at: float,
+    key: str,
+    kind: str = "Warning",
+) -> EmitEvent:
+    """One Event on a node."""
+    return EmitEvent(
+        node=node, node_uid=node_uid, kind=kind, reason=reason, message=message, at=at, key=key
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetVerdictSilent:
     """Since when the agent behind a verdict is silent, on the verdict itself; "" takes it back."""

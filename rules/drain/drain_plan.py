@@ -60,21 +60,16 @@ def was_away(now: float, last_active_at: float | None) -> bool:
     return last_active_at is not None and now - last_active_at > OUTAGE_S
 
 
-def elapsed_s(drain: DrainStatus, now: float, last_active_at: float | None) -> float:
-    """Seconds of drain at work: since the start, without suspensions and the latest outage."""
+def worked_since(drain: DrainStatus, now: float, last_active_at: float | None) -> float:
+    """When the drain would have started had nothing suspended it, without the latest outage: what
+    waits with a bound counts from here, so that no bound is used up while nobody was there.
+    """
     started = parse_time(drain.started_at)
     if started is None:
-        return 0.0
+        return now
     gap_s = now - last_active_at if last_active_at is not None else 0.0
     lost_s = drain.suspended_seconds + (gap_s if was_away(now, last_active_at) else 0.0)
-    return max(0.0, now - started - lost_s)
-
-
-def worked_since(drain: DrainStatus, now: float, last_active_at: float | None) -> float:
-    """When the drain would have started had nothing suspended it: what waits with a bound count
-    from, so that no bound is used up while nobody was there.
-    """
-    return now - elapsed_s(drain, now, last_active_at)
+    return min(now, started + lost_s)
 
 
 def overdue(
@@ -85,7 +80,7 @@ def overdue(
     last_active_at: float | None,
 ) -> bool:
     """Whether the drain has been at work for longer than the policy gives it."""
-    return elapsed_s(drain, now, last_active_at) > policy.drain_timeout_s(severity)
+    return now - worked_since(drain, now, last_active_at) > policy.drain_timeout_s(severity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,12 +140,9 @@ class DrainPlan:
     """To look up before the next plan. A node is not drained before its DaemonSets are known; one
     that may not be read counts as existing (put any `OwnerView` under its UID)."""
 
-    @property
-    def _force_refused(self) -> str:
-        return str(self.force_refused.reason) if self.force_refused and not self.unseen else ""
-
     def status(self, drain: DrainStatus) -> DrainStatus:
         """`drain` with this plan's progress; its clock stays."""
+        refused = self.force_refused if self.unseen is None else None
         return DrainStatus(
             evicted=self.memory.evicted,
             recent=self.memory.recent,
@@ -158,7 +150,7 @@ class DrainPlan:
             blocked=self.blocked[:MAX_NAMED],
             left_by_policy=pods_of(self.left_by_policy),
             left_by_failure=pods_of(self.left_by_failure),
-            force_refused=self._force_refused,
+            force_refused=str(refused.reason) if refused is not None else "",
             started_at=drain.started_at,
             suspended_seconds=drain.suspended_seconds,
         )

@@ -97,18 +97,16 @@ def _counted(memory: DrainMemory, pods: Sequence[str]) -> DrainMemory:
     return replace(memory, evicted=memory.evicted + len(pods), recent=recent)
 
 
-def _caught_up(memory: DrainMemory, pods: Iterable[PodView]) -> DrainMemory:
+def _caught_up(memory: DrainMemory, pods: tuple[PodView, ...]) -> DrainMemory:
     """Count whom an earlier process evicted without living to write it down."""
-    still = {pod.key for pod in pods if not _evicted(pod)}
-    left = sorted(name for name in memory.expected if name not in still)
+    evicted = {
+        pod.key
+        for pod in pods
+        if pod.terminating
+        and any(c.type == "DisruptionTarget" and c.status == "True" for c in pod.status.conditions)
+    }
+    left = sorted(memory.expected - ({pod.key for pod in pods} - evicted))
     return _counted(replace(memory, expected=frozenset()), left)
-
-
-def _evicted(pod: PodView) -> bool:
-    return pod.terminating and any(
-        condition.type == "DisruptionTarget" and condition.status == "True"
-        for condition in pod.status.conditions
-    )
 
 
 def forced(memory: DrainMemory, eviction: EvictPod) -> DrainMemory:

@@ -30,6 +30,7 @@ from rules.policy.policy import Policy
 VOLUME_DETACH_S: Final = 360.0
 """Seconds for which volumes of pods that left may stay attached before the drain counts as over:
 after six minutes Kubernetes detaches them by force itself."""
+_HOLD_THE_TURN: Final = frozenset({Fate.EVICT, Fate.LEAVING, Fate.WAITS})
 _SECOND_LOOK_S: Final = 1.0
 """How soon an empty node is listed again where `settle` asks for less."""
 
@@ -42,11 +43,10 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
     memory = listed(memory, pods, now)
     at = _moment(look, policy, now)
     verdicts = [(pod, fate_of(pod, look.missing_owners, at)) for pod in pods]
-    late = (
-        overdue(look.drain, look.severity, policy, now, look.last_active_at) and not look.dry_run
-    )
-    going = [pod for pod, verdict in verdicts if verdict.fate is Fate.EVICT]
-    turn = min((is_critical(pod) for pod in _holding_turn(verdicts, going)), default=None)
+    late = _is_late(look, at) and not look.dry_run
+    # Those of an earlier turn have to be gone before a later one starts.
+    holding = (pod for pod, verdict in verdicts if verdict.fate in _HOLD_THE_TURN)
+    turn = min(map(is_critical, holding), default=None)
     asked = _refusing(pods, budgets, memory)
     evict: list[EvictPod] = []
     obstacles: list[tuple[PodView, Refusal]] = []
@@ -59,19 +59,21 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
         if verdict.fate is Fate.LEAVING:
             waiting.append(pod.key)
             continue
-        due = late and force_is_due(pod, verdict, look, policy, now)
-        refused = _was_refused(pod, budgets[pod.uid], memory, asked)
-        if due and not refused:
+        due = not look.dry_run and _force_is_due(pod, verdict, look, at)
+        pdbs, outcome = budgets[pod.uid], memory.outcomes.get(pod.uid)
+        # A PDB's refusal stands for all its pods.
+        by_pdb = any(pdb.key in asked for pdb in pdbs)
+        if due and not by_pdb and (outcome is None or not outcome.refused):
             # Whatever its budget says: nobody is deleted by force who was not asked first.
             force_due = True
             waiting.append(pod.key)
-            evict.append(_evict(pod, look, budgets[pod.uid]))
+            evict.append(_evict(pod, look, pdbs))
             continue
         if due:
             force.append(_force(pod, look, now))
             if pod.uid not in memory.unforced:
                 continue
-        obstacle = _obstacle(pod, verdict, look, budgets[pod.uid], memory, asked, now)
+        obstacle = _obstacle(pod, verdict, look, pdbs, memory, by_pdb, now)
         if obstacle is not None:
             owner = owner_name(pod, owners)
             obstacles.append((pod, replace(obstacle, owner=owner)))
@@ -84,10 +86,13 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
             if obstacle is None or not asks:
                 waiting.append(pod.key)
             if asks:
-                evict.append(_evict(pod, look, budgets[pod.uid]))
-    stuck = [PodNote(name=p.key, why=v.why) for p, v in verdicts if v.fate is Fate.STUCK]
-    worst = worst_of(obstacles)
-    over = [PodNote(name=p.key, why=v.why) for p, v in verdicts if v.fate is Fate.OVER]
+                evict.append(_evict(pod, look, pdbs))
+
+    def notes(fate: Fate) -> tuple[PodNote, ...]:
+        found = ((p, v) for p, v in verdicts if v.fate is fate and v.why)
+        return tuple(PodNote(name=p.key, why=v.why) for p, v in found)
+
+    stuck, worst = notes(Fate.STUCK), worst_of(obstacles)
     remaining = [p for p, v in verdicts if v.fate not in {Fate.STAYS, Fate.OVER}]
     memory, drained, wake_at, attached = _settled(memory, pods, remaining, look, policy, now)
     wanted = _unknown_owners(verdicts, obstacles, look)
@@ -108,9 +113,9 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
         waiting=tuple(waiting),
         leaving=sum(verdict.fate is Fate.LEAVING for _, verdict in verdicts),
         leaves_by=max((v.leaves_by for _, v in verdicts if v.leaves_by), default=None),
-        stuck=tuple(stuck),
-        left_by_policy=tuple(PodNote(name=p.key, why=v.why) for p, v in verdicts if _by_policy(v)),
-        left_by_failure=(*stuck, *over, *attached),
+        stuck=stuck,
+        left_by_policy=notes(Fate.STAYS),
+        left_by_failure=(*stuck, *notes(Fate.OVER), *attached),
         drained=drained and not look.dry_run,
         probed=look.dry_run and not unasked,
         wake_at=min(
@@ -121,27 +126,16 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
     )
 
 
-def _by_policy(verdict: PodVerdict) -> bool:
-    return verdict.fate is Fate.STAYS and bool(verdict.why)
-
-
-def _holding_turn(
-    verdicts: Iterable[tuple[PodView, PodVerdict]], going: list[PodView]
-) -> list[PodView]:
-    """Pods whose group must be gone before a later one starts: those going and those leaving."""
-    leaving = [p for p, v in verdicts if v.fate in {Fate.LEAVING, Fate.WAITS}]
-    return [*going, *leaving]
-
-
 def _obstacle(
     pod: PodView,
     verdict: PodVerdict,
     look: DrainInput,
     pdbs: tuple[PdbView, ...],
     memory: DrainMemory,
-    asked: frozenset[str],
+    by_pdb: bool,
     now: float,
 ) -> Refusal | None:
+    """What keeps the pod; `by_pdb`: its PDB refused another pod of the node."""
     controller = pod.metadata.controller
     if verdict.refusal is not None:
         return verdict.refusal
@@ -159,8 +153,8 @@ def _obstacle(
             remedy="it goes when there is room, or when the fault becomes Fatal",
         )
     gang = gang_of(pod, look.owners)
-    refuses = look.dry_run or any(pdb.key in asked for pdb in pdbs)
-    return obstacle_of(pod, pdbs, memory.outcomes.get(pod.uid), gang, now, refuses)
+    outcome = memory.outcomes.get(pod.uid)
+    return obstacle_of(pod, pdbs, outcome, gang, now, look.dry_run or by_pdb)
 
 
 def _refusing(
@@ -197,38 +191,22 @@ def _evict(pod: PodView, look: DrainInput, pdbs: tuple[PdbView, ...]) -> EvictPo
     )
 
 
-def _own_time_over(pod: PodView, look: DrainInput, policy: Policy, now: float) -> bool:
-    """A pod that came later than the drain has its own full time, suspensions apart."""
-    started = parse_time(pod.status.start_time or "") or pod.metadata.created_at
-    began = parse_time(look.drain.started_at) or now
-    lost_s = worked_since(look.drain, now, look.last_active_at) - began
-    return now - started - lost_s > policy.drain_timeout_s(look.severity)
-
-
-def force_is_due(
-    pod: PodView, verdict: PodVerdict, look: DrainInput, policy: Policy, now: float
-) -> bool:
-    """Whether the policy lets the pod be deleted by force in a drain that is past its time.
+def _force_is_due(pod: PodView, verdict: PodVerdict, look: DrainInput, at: Moment) -> bool:
+    """Whether the drain is past its time and the policy lets the pod be deleted by force.
 
     A pod that waits for a time of its own (`maxWait`, a do-not-disrupt annotation) was promised
     that time too: the later of the two counts. One that may run as long as it likes
-    (`WaitCompleted` without `maxWait`) was promised the drain's time only.
+    (`WaitCompleted` without `maxWait`) was promised the drain's time only. A pod that came later
+    than the drain has its own full time, suspensions apart.
     """
-    if policy.drain.on_timeout != "Force" or pod.doubt:
+    if at.policy.drain.on_timeout != "Force" or pod.doubt or not _is_late(look, at):
         return False
-    waits = verdict.fate is Fate.WAITS and verdict.until is not None
-    going = verdict.fate in {Fate.EVICT, Fate.WAITS} and not waits
-    return going and _own_time_over(pod, look, policy, now)
-
-
-def _was_refused(
-    pod: PodView, pdbs: tuple[PdbView, ...], memory: DrainMemory, asked: frozenset[str]
-) -> bool:
-    """Whether the API server refused to evict the pod; a PDB's refusal stands for all its pods."""
-    outcome = memory.outcomes.get(pod.uid)
-    if outcome is not None and outcome.refused:
-        return True
-    return any(pdb.key in asked for pdb in pdbs)
+    if verdict.fate is Fate.WAITS and verdict.until is not None:
+        return False
+    started = parse_time(pod.status.start_time or "") or pod.metadata.created_at
+    lost_s = at.started_at - (parse_time(look.drain.started_at) or at.now)
+    over = at.now - started - lost_s > at.policy.drain_timeout_s(at.severity)
+    return over and verdict.fate in {Fate.EVICT, Fate.WAITS}
 
 
 def _force(pod: PodView, look: DrainInput, now: float) -> tuple[SetDisruptionTarget, DeletePod]:
@@ -292,7 +270,7 @@ def _attached(memory: DrainMemory, pods: list[PodView], look: DrainInput) -> tup
     return tuple(PodNote(name=f"volume {name}", why="still attached") for name in sorted(attached))
 
 
-def _needs_human(worst: Refusal | None, stuck: list[PodNote], late: bool) -> WhyNot | None:
+def _needs_human(worst: Refusal | None, stuck: tuple[PodNote, ...], late: bool) -> WhyNot | None:
     if worst is not None and worst.permanent:
         return worst.reason
     if stuck:
@@ -328,27 +306,25 @@ def _unknown_owners(
 
 def kept_from_eviction(pod: PodView, look: DrainInput, policy: Policy, now: float) -> str:
     """Why the pod is not to be evicted any more; "" when it still is."""
-    verdict = fate_of(pod, look.missing_owners, _moment(look, policy, now))
-    if verdict.fate is Fate.EVICT or _is_due(pod, verdict, look, policy, now):
-        return ""
-    return _sentence(verdict)
+    at = _moment(look, policy, now)
+    verdict = fate_of(pod, look.missing_owners, at)
+    goes = verdict.fate is Fate.EVICT or _force_is_due(pod, verdict, look, at)
+    return "" if goes else _sentence(verdict)
 
 
 def kept_from_force(pod: PodView, look: DrainInput, policy: Policy, now: float) -> str:
     """Why the pod is not to be deleted by force any more; "" when it still is."""
     if policy.drain.on_timeout != "Force":
         return f"the policy says {policy.drain.on_timeout}"
-    verdict = fate_of(pod, look.missing_owners, _moment(look, policy, now))
+    at = _moment(look, policy, now)
+    verdict = fate_of(pod, look.missing_owners, at)
     if verdict.fate not in {Fate.EVICT, Fate.WAITS}:
         return _sentence(verdict)
-    return "" if _is_due(pod, verdict, look, policy, now) else "its time is not over"
+    return "" if _force_is_due(pod, verdict, look, at) else "its time is not over"
 
 
-def _is_due(
-    pod: PodView, verdict: PodVerdict, look: DrainInput, policy: Policy, now: float
-) -> bool:
-    late = overdue(look.drain, look.severity, policy, now, look.last_active_at)
-    return late and force_is_due(pod, verdict, look, policy, now)
+def _is_late(look: DrainInput, at: Moment) -> bool:
+    return overdue(look.drain, at.severity, at.policy, at.now, look.last_active_at)
 
 
 def _moment(look: DrainInput, policy: Policy, now: float) -> Moment:

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from math import log
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from rules.api.nodes import QuarantineView
@@ -88,7 +89,7 @@ def asked_by_detectors(snapshot: FleetSnapshot, memory: FleetMemory) -> tuple[Se
         if ((facts := memory.facts(session)).may_be_storm or facts.confirmed)
         and session.status.mode in modes
     ]
-    found.sort(key=_moment)
+    found.sort(key=itemgetter(0, 1))
     return tuple(facts for _, _, facts in found)
 
 
@@ -97,20 +98,10 @@ def counted(asked: Iterable[SessionFacts]) -> tuple[SessionFacts, ...]:
     return tuple(facts for facts in asked if facts.may_be_storm)
 
 
-def _moment(found: tuple[float, str, SessionFacts]) -> tuple[float, str]:
-    return found[0], found[1]
-
-
 def judge_breaker(
-    snapshot: FleetSnapshot,
-    memory: FleetMemory | None = None,
-    asked: tuple[SessionFacts, ...] | None = None,
+    snapshot: FleetSnapshot, memory: FleetMemory, asked: tuple[SessionFacts, ...]
 ) -> Breaker:
-    """The breaker as the objects say now; `asked` is what `asked_by_detectors` says, where it is
-    known.
-    """
-    memory = memory or FleetMemory()
-    asked = asked_by_detectors(snapshot, memory) if asked is None else asked
+    """The breaker as the objects say now; `asked` is what `asked_by_detectors` says."""
     sessions = counted(asked)
     findings = correlated_findings(snapshot, sessions, memory)
     cooldown_s = snapshot.policy.budget.cooldown_s

@@ -232,13 +232,9 @@ class CommonCause:
         )
 
 
+@functools.lru_cache(maxsize=16)
 def keys_for(per: tuple[str, ...]) -> tuple[str, ...]:
     """The label keys that are compared under a policy with these `budget.per`."""
-    return _keys(per)
-
-
-@functools.lru_cache(maxsize=16)
-def _keys(per: tuple[str, ...]) -> tuple[str, ...]:
     return (*per, *SHARED_LABELS)
 
 

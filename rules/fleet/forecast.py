@@ -165,13 +165,10 @@ class Forecast:
         its = {one: self._sessions[one] for one in self._of_node.get(name, ())}
 
         def look(read: FreshNode | None) -> NodeObservation:
-            return observe(
-                snapshot,
-                name,
+            sessions = sessions_by_node(its)
+            return replace(
+                observe(snapshot, name, sessions=sessions, session=session, node=read),
                 permit=permit,
-                sessions=sessions_by_node(its),
-                session=session,
-                node=read,
                 plan=self._drained,
                 # It looks each minute, and this is one of its looks.
                 last_active_at=snapshot.now if session and session.status.phase else None,

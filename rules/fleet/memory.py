@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from operator import is_
 from typing import Final, Generic, TypeVar
 
 from rules.api.names import LABEL_DRIVER
@@ -38,7 +39,7 @@ class Remembered(Generic[T]):
     def of(self, name: str, *sources: object) -> T:
         """The value of `name`, worked out from `sources` unless it was."""
         known = self._kept.get(name)
-        if known is not None and all(map(_same, known[0], sources)):
+        if known is not None and all(map(is_, known[0], sources)):
             return known[1]
         value = self._work_out(*sources)
         self._kept[name] = sources, value
@@ -48,10 +49,6 @@ class Remembered(Generic[T]):
         """Forget the others, once there are many."""
         if len(self._kept) > 2 * len(names) + _SPARE:
             self._kept = {name: kept for name, kept in self._kept.items() if name in names}
-
-
-def _same(one: object, other: object) -> bool:
-    return one is other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,9 +33,8 @@ from rules.fleet.breaker import (
     used_up,
 )
 from rules.fleet.budget import BudgetBook, BudgetLine, control_plane
-from rules.fleet.drain_turns import drain_permits, unread_until
 from rules.fleet.memory import FleetMemory, SessionFacts
-from rules.fleet.repair_turns import repair_permits
+from rules.fleet.quarantined_turns import drain_permits, repair_permits, unread_until
 from rules.session.causes import (
     causes_now,
     drains_now,
@@ -100,7 +99,8 @@ def budget_book(
     taken = snapshot.reserved | {
         s.spec.node_name
         for s in snapshot.counted.values()
-        if is_open(s) and s.status.phase in STARTED and _in_mode(s, policy.mode)
+        # Virtual marks count in a Shadow budget only; real ones are on the nodes anyway.
+        if is_open(s) and s.status.phase in STARTED and s.status.mode == policy.mode
     }
     return census.selected, census.book(taken, policy, snapshot.now)
 
@@ -113,11 +113,6 @@ def over_budget(node: str, selected: Mapping[str, NodeView], book: BudgetBook) -
     if node not in selected:
         return ""
     return " and ".join(line.clause for line in book.would_exceed(selected[node]))
-
-
-def _in_mode(session: QuarantineView, mode: Mode) -> bool:
-    """Virtual marks count in a Shadow budget only; real ones are on the nodes anyway."""
-    return session.status.mode == mode
 
 
 def _in_order(
@@ -203,7 +198,10 @@ class _Turns:
         if has_human(session):
             self._book.take(node)
             return Permit(start=True, unjudged=None)
-        permit = self._refused(node) or self._storm(session) or self._limits(session, node)
+        permit = self._refused(node)
+        if permit is None and (storm := self._breaker.says(session)) is not None:
+            permit = Permit.refused(storm, storm=True)
+        permit = permit or self._limits(session, node)
         if permit is not None:
             return permit
         self._give(session, node)
@@ -227,10 +225,6 @@ class _Turns:
             return _no(WhyNot.ONLY_NODE_OF_POOL, f"{alone}, {decides}")
         return None
 
-    def _storm(self, session: QuarantineView) -> Permit | None:
-        said = self._breaker.says(session)
-        return None if said is None else Permit.refused(said, storm=True)
-
     def _limits(self, session: QuarantineView, node: NodeView) -> Permit | None:
         budget = self._snapshot.policy.budget
         for key in reason_keys(session, self._snapshot, self._memory):
@@ -241,8 +235,9 @@ class _Turns:
                     f"{budget.per_reason.window_s}, a person confirms with kubectl gpuward "
                     f'quarantine {node.name} --reason "..."',
                 )
-        if self._new_count(node.name) >= budget.max_new.count:
-            until = self._new_at(node.name)[-budget.max_new.count] + budget.max_new.window_s
+        new = self._new_at(node.name)
+        if len(new) >= budget.max_new.count:
+            until = new[-budget.max_new.count] + budget.max_new.window_s
             return _no(
                 WhyNot.MAX_NEW,
                 f"{count(budget.max_new.count, 'node was', 'nodes were')} quarantined within "
@@ -256,15 +251,10 @@ class _Turns:
             return _no(WhyNot.BUDGET, line.clause)
         return self._gang_fits(session, node, line)
 
-    def _new_count(self, name: str) -> int:
-        """How many marks count for this node: each of its own, and one of every other node, which
-        cannot take more than one place.
-        """
-        own = self._new.get(name, ())
-        return len(self._new) - bool(own) + len(own)
-
     def _new_at(self, name: str) -> list[float]:
-        """When those were."""
+        """When the marks were that count for this node: each of its own, and the last of every
+        other node, which cannot take more than one place.
+        """
         others = (times[-1] for node, times in self._new.items() if node != name)
         return sorted([*others, *self._new.get(name, ())])
 

@@ -2,13 +2,18 @@
 
 Called by `rules.session.decide.decide`. A mark that the API server does not let us take off is
 said in the session it belonged to, ended as that is, and in an Event where that session is gone
-too.
+too. Sessions whose objects vanished are created again: a deleted definition, a restored backup and
+the deletion of many sessions are no request. The deletion of one session ends its quarantine.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
+import msgspec
+
+from rules.api.health import IncidentStatus
 from rules.api.mark import marked, own_taint, read_note
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import (
@@ -16,6 +21,7 @@ from rules.api.quarantine import (
     Phase,
     QuarantineSpec,
     QuarantineStatus,
+    ReleaseRequest,
     gravest_reason,
 )
 from rules.api.refusal import NodeWrite
@@ -23,10 +29,10 @@ from rules.api.timestamps import format_time
 from rules.api.writes import (
     CreateSession,
     Decision,
-    EmitEvent,
     PatchSessionSpec,
     Write,
     WriteSessionStatus,
+    node_event,
 )
 from rules.catalog.reason import level_rank
 from rules.catalog.why_not import Refusal
@@ -34,29 +40,24 @@ from rules.policy.policy import Policy, session_mode
 from rules.session import status as st
 from rules.session.case import is_fresh, unmark
 from rules.session.causes import (
+    DELETED_BY,
+    actionable,
     appended,
     cause_of,
     evidence_of,
     level_of,
     session_name,
 )
-from rules.session.history import NotOpened, Opening, opening
-from rules.session.lost_sessions import (
-    acting,
-    asks_for_a_session,
-    ended_again,
-    ended_by_people,
-    named,
-    opened_again,
-    recorded_deletion,
-)
+from rules.session.history import NotOpened, opening
 from rules.session.observation import NodeObservation, is_open
-from rules.session.override import EVIDENCE_LEVEL
+from rules.session.override import EVIDENCE_LEVEL, overridden_until, override_ends_at
 from rules.session.repair.endings import cleared, of_nobody
 
 _AGENTS_REPORT_S = 300.0
 """An agent publishes within 60 s; its pod may have to be created and its image to be pulled."""
 _LOOK_AGAIN_S = 10.0
+STEP_CREATE_AGAIN: Final = "CreateAgain"
+"""A session that nobody deleted is created again."""
 
 
 def without_session(seen: NodeObservation, now: float, policy: Policy) -> Decision:
@@ -76,15 +77,9 @@ def without_session(seen: NodeObservation, now: float, policy: Policy) -> Decisi
 
 def _not_opened(seen: NodeObservation, refusal: Refusal, now: float) -> Decision:
     """There is no session to say it in: an Event on the node and the log do."""
-    event = EmitEvent(
-        node=seen.name,
-        node_uid=seen.node.uid if seen.node is not None else "",
-        kind="Warning",
-        reason="QuarantineNeedsHuman",
-        message=f"No session is opened for a fault of this node: {refusal.why}."[:1024],
-        at=now,
-        key=f"{seen.name}/{refusal.reason}/NotOpened",
-    )
+    message = f"No session is opened for a fault of this node: {refusal.why}."
+    key = f"{seen.name}/{refusal.reason}/NotOpened"
+    event = node_event(seen.name, seen.uid, st.NEEDS_HUMAN, message, now, key)
     return Decision(
         step="NotOpened",
         because=refusal.why,
@@ -100,8 +95,8 @@ def _decided(seen: NodeObservation, now: float, policy: Policy) -> Decision:
     if node is not None and node.doubt:
         because = f"the node cannot be read in full ({node.doubt})"
         return Decision(step="Watch", because=because, unfinished=bool(seen.deleted))
-    gone = [each for each in seen.deleted if not named(seen, each.name)]
-    ended = ended_by_people(seen, now, policy)
+    gone = [each for each in seen.deleted if not _named(seen, each.name)]
+    ended = _ended_by_people(seen, now, policy)
     if (gone or ended) and now < seen.vanished.settled_at:
         # Whether a person deleted it shows when no other session goes with it.
         because = "a session of the node is gone since a moment"
@@ -111,12 +106,14 @@ def _decided(seen: NodeObservation, now: float, policy: Policy) -> Decision:
         note = read_note(node)
         for each in gone:
             if note is not None and note.session == each.name:
-                return opened_again(each.name, each.spec, node, seen, policy, now)
+                return _opened_again(each.name, each.spec, node, seen, policy, now)
         if ended:
-            return ended_again(ended[0], node, seen, now)
+            return _ended_again(ended[0], node, seen, now)
     if node is not None and marked(node):
         return _orphan(node, seen, now, policy)
-    settled = tuple(filter(None, (_settled(session, now) for session in seen.siblings)))
+    # What an ended session says of a mark that is off by now is taken back.
+    ended_ones = (session for session in seen.siblings if not is_open(session))
+    settled = tuple(w for one in ended_ones for w in _written(one, st.silent(one.status, now)))
     if node is None:
         return Decision(step="NodeGone", writes=settled)
     if settled:
@@ -130,11 +127,12 @@ def _unmarked(node: NodeView, seen: NodeObservation, now: float, policy: Policy)
         if gone.spec.node_uid not in {"", node.uid}:
             # A machine that is new under the old name inherits nobody's word about the old one.
             continue
-        if not named(seen, gone.name) and acting(seen, policy):
-            return recorded_deletion(gone.name, node, seen, policy)
+        if not _named(seen, gone.name) and _acting(seen, policy):
+            return _recorded_deletion(gone.name, node, seen, policy)
     found = opening(seen, now, policy)
     if found.not_opened is not None:
-        return Decision(step="Watch", because=_why_none(found, seen), wake_at=found.until)
+        why = seen.stale if found.not_opened is NotOpened.STALE else found.not_opened
+        return Decision(step="Watch", because=why, wake_at=found.until)
     incidents = found.incidents
     level = max((level_of(i, policy) for i in incidents), key=level_rank)
     causes = appended((), (cause_of(i) for i in incidents))
@@ -153,13 +151,6 @@ def _unmarked(node: NodeView, seen: NodeObservation, now: float, policy: Policy)
         because=incidents[0].reason,
         writes=(CreateSession(name=name, spec=spec),),
     )
-
-
-def _why_none(found: Opening, seen: NodeObservation) -> str:
-    """Why nothing is opened, a clause."""
-    if found.not_opened is NotOpened.STALE:
-        return seen.stale
-    return found.not_opened or ""
 
 
 def _reopened(
@@ -208,13 +199,13 @@ def _orphan(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -
     """A mark whose session ended, or that somebody deleted: a deletion is a cancel."""
     note = read_note(node)
     session = note.session if note else ""
-    known = named(seen, session)
+    known = _named(seen, session)
     # Else this process never saw it: a person, a replaced definition, a restored backup?
     watched = any(s.name == session for s in (*seen.vanished.ended, *seen.deleted))
-    if session and not known and asks_for_a_session(seen, policy, now):
+    if session and not known and _asks_for_a_session(seen, policy, now):
         if not watched:
-            return opened_again(session, None, node, seen, policy, now)
-        return recorded_deletion(session, node, seen, policy)
+            return _opened_again(session, None, node, seen, policy, now)
+        return _recorded_deletion(session, node, seen, policy)
     until = seen.observing_since + _AGENTS_REPORT_S
     waits = seen.selected and seen.stale and now < until  # no agent reports of another node
     if session and not known and not watched and waits:
@@ -267,16 +258,9 @@ def _stays(
         writes = _written(holder, status)
     # An ended session is blocked by nothing else than a mark that stays.
     if refusal.permanent and (holder is None or not st.is_true(holder.status, "Blocked")):
-        event = EmitEvent(
-            node=node.name,
-            node_uid=node.uid,
-            kind="Warning",
-            reason="QuarantineNeedsHuman",
-            message=f"The mark of session {name or '?'} stays: {refusal.why}."[:1024],
-            at=now,
-            key=f"{node.uid}/{name}/MarkStays",
-        )
-        writes = (*writes, event)
+        message = f"The mark of session {name or '?'} stays: {refusal.why}."
+        key = f"{node.uid}/{name}/MarkStays"
+        writes = (*writes, node_event(node.name, node.uid, st.NEEDS_HUMAN, message, now, key))
     return Decision(
         step="MarkStays",
         because=refusal.why,
@@ -287,25 +271,129 @@ def _stays(
     )
 
 
-def _settled(session: QuarantineView, now: float) -> WriteSessionStatus | None:
-    """Take back what an ended session says of a mark that is off by now."""
-    if is_open(session):
-        return None
-    written = _written(session, st.silent(session.status, now))
-    return written[0] if written else None
-
-
 def _written(session: QuarantineView, status: QuarantineStatus) -> tuple[WriteSessionStatus, ...]:
     """That session's status where something changed; its reason alone is no change, since a
     definition of an older release drops it, and nobody remembers that of a session that is over.
     """
-    if status == session.status:
-        return ()
-    return (
-        WriteSessionStatus(
-            name=session.name,
-            node=session.spec.node_name,
-            resource_version=session.metadata.resource_version,
-            status=st.named(status, session.spec.causes),
-        ),
+    return () if status == session.status else (st.write_of(session, status),)
+
+
+def _named(seen: NodeObservation, name: str) -> bool:
+    """Whether the node has a session of this name."""
+    return any(session.name == name for session in seen.siblings)
+
+
+def _acting(seen: NodeObservation, policy: Policy) -> tuple[IncidentStatus, ...]:
+    """What asks for more than a report, by the last verdict there is."""
+    return actionable(seen.health, seen.external.incidents, policy)
+
+
+def _asks_for_a_session(seen: NodeObservation, policy: Policy, now: float) -> bool:
+    """Whether a fault is active that no person overrode."""
+    faults = _acting(seen, policy)
+    overridden = overridden_until(faults, seen.siblings, policy, now)
+    return any(i.id not in overridden for i in faults)
+
+
+def _ended_by_people(
+    seen: NodeObservation, now: float, policy: Policy
+) -> tuple[QuarantineView, ...]:
+    """Sessions of this machine that people ended and that are gone, while their request counts."""
+    uids = {"", seen.node.uid} if seen.node is not None else set()
+    return tuple(
+        each
+        for each in seen.vanished.ended
+        if each.spec.node_uid in uids
+        and not _named(seen, each.name)
+        and override_ends_at(each, policy) > now
+    )
+
+
+def _opened_again(
+    name: str,
+    spec: QuarantineSpec | None,
+    node: NodeView,
+    seen: NodeObservation,
+    policy: Policy,
+    now: float,
+) -> Decision:
+    """Open a session again that nobody deleted; its taint and cordon are on the node.
+
+    `spec` None: nobody knows what it was, it rests on what holds now.
+    """
+    faults = _acting(seen, policy)
+    causes = tuple(cause_of(incident) for incident in faults)
+    if spec is None:
+        level = max((level_of(i, policy) for i in faults), key=level_rank)
+        spec = QuarantineSpec(
+            node_name=node.name, node_uid=node.uid, boot_id=node.boot_id, level=level
+        )
+    then = (
+        "The taint and cordon stay and the session is opened again; to end it: kubectl gpuward "
+        f"release {node.name}."
+    )
+    spec = msgspec.structs.replace(spec, causes=appended(spec.causes, causes))
+    return _created(name, spec, "", then, node, seen, now)
+
+
+def _ended_again(
+    gone: QuarantineView, node: NodeView, seen: NodeObservation, now: float
+) -> Decision:
+    """Create a session again that a person ended, so that their request goes on to cover its
+    faults.
+    """
+    then = (
+        "It is created again and released, so the node stays in service; to quarantine it: "
+        f"kubectl gpuward quarantine {node.name}."
+    )
+    asked = gone.spec.release or ReleaseRequest(reason="a person ended it before it was lost")
+    spec = msgspec.structs.replace(gone.spec, release=asked)
+    return _created(gone.name, spec, ", which a person ended,", then, node, seen, now)
+
+
+def _created(
+    name: str,
+    spec: QuarantineSpec,
+    which: str,
+    then: str,
+    node: NodeView,
+    seen: NodeObservation,
+    now: float,
+) -> Decision:
+    why = seen.vanished.lost or "it was deleted while no gpuward-remediator led"
+    message = (
+        f"Session {name}{which} is gone and nobody is known to have asked for that: {why}. {then}"
+    )
+    key = f"{node.uid}/{name}/{format_time(now)[:13]}/SessionLost"
+    event = node_event(node.name, node.uid, "QuarantineSessionLost", message, now, key)
+    return Decision(
+        step=STEP_CREATE_AGAIN,
+        because=why,
+        writes=(CreateSession(name=name, spec=spec), event),
+        # A refused create must not let this process forget what the session was.
+        unfinished=True,
+    )
+
+
+def _recorded_deletion(
+    name: str, node: NodeView, seen: NodeObservation, policy: Policy
+) -> Decision:
+    """Write the deleted session again as a released one, so that its incidents stay quiet.
+
+    A session that does exist answers 409: a lagging cache does no damage here. What its causes
+    had been is remembered as long as this process saw them.
+    """
+    gone = next((session.spec.causes for session in seen.deleted if session.name == name), ())
+    spec = QuarantineSpec(
+        node_name=node.name,
+        node_uid=node.uid,
+        boot_id=node.boot_id,
+        causes=appended(gone, (cause_of(i) for i in _acting(seen, policy))),
+        release=ReleaseRequest(by=DELETED_BY, reason="deleting the object cancels the session"),
+    )
+    return Decision(
+        step="RecordDeletion",
+        because="its session was deleted",
+        writes=(CreateSession(name=name, spec=spec),),
+        unfinished=True,
     )

@@ -27,7 +27,7 @@ from rules.api.writes import (
     RelabelNode,
     UnmarkNode,
     Write,
-    WriteSessionStatus,
+    node_event,
 )
 from rules.catalog.reason import Level
 from rules.catalog.why_not import Refusal, WhyNot
@@ -233,14 +233,7 @@ class Case:
         status = st.named(status, self.session.spec.causes)
         status = st.steady(status, self.session.status)
         if status != self.session.status:
-            writes.append(
-                WriteSessionStatus(
-                    name=self.session.name,
-                    node=self.seen.name,
-                    resource_version=self.session.metadata.resource_version,
-                    status=status,
-                )
-            )
+            writes.append(st.write_of(self.session, status))
             writes.extend(self._events(status))
         return Decision(
             step=step,
@@ -284,21 +277,16 @@ class Case:
             phase = Phase(status.phase)
             events.append(self._event(_EVENT_KIND[phase], f"Quarantine{phase}", status))
         if st.is_true(status, "NeedsHuman") and not st.is_true(self.session.status, "NeedsHuman"):
-            events.append(self._event("Warning", "QuarantineNeedsHuman", status))
+            events.append(self._event("Warning", st.NEEDS_HUMAN, status))
         return tuple(events)
 
     def _event(self, kind: str, reason: str, status: QuarantineStatus) -> EmitEvent:
         node = self.seen.node
+        uid = self.session.spec.node_uid or (node.uid if node else "")
         shadow = "Shadow, nothing was touched: " if self.shadow else ""
-        return EmitEvent(
-            node=self.seen.name,
-            node_uid=self.session.spec.node_uid or (node.uid if node else ""),
-            kind=kind,
-            reason=reason,
-            message=f"{shadow}{status.message}"[:1024],
-            at=self.now,
-            key=f"{self.session.metadata.uid}/{reason}/{status.phase_since}",
-        )
+        message = f"{shadow}{status.message}"
+        key = f"{self.session.metadata.uid}/{reason}/{status.phase_since}"
+        return node_event(self.seen.name, uid, reason, message, self.now, key, kind)
 
 
 def unmark(node: NodeView, session: str, *, orphan: bool = False) -> UnmarkNode:

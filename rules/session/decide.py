@@ -18,7 +18,7 @@ from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause, Mode, Phase
 from rules.api.sentences import bounded
 from rules.api.timestamps import format_time
-from rules.api.writes import Decision, PatchSessionSpec, WriteSessionStatus
+from rules.api.writes import Decision, PatchSessionSpec
 from rules.catalog.reason import level_rank
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.policy import Policy, by_accident
@@ -84,18 +84,14 @@ def _unreadable(case: Case) -> Decision | None:
     message = f"Nothing is done: {refusal.why}; {refusal.remedy}."
     status = st.with_refusal(stored, case.now, refusal, message)
     status = touched(status, message=bounded(message))
-    write = WriteSessionStatus(
-        name=case.session.name,
-        node=case.seen.name,
-        resource_version=case.session.metadata.resource_version,
-        status=st.named(status, case.session.spec.causes),
-    )
     return Decision(
         step="Unreadable",
         because=refusal.why,
         blocked_by=refusal.reason,
         message=status.message,
-        writes=(write,) if status != stored and not case.session.doubt else (),
+        writes=(st.write_of(case.session, status),)
+        if status != stored and not case.session.doubt
+        else (),
         status=status if known else None,
         wake_at=case.now + RECHECK_S,
     )

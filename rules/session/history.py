@@ -33,11 +33,6 @@ REPLACE_WINDOW_S: Final = 7 * 86_400.0
 """Seconds within which sessions of a node count for `release.replaceAfter`."""
 
 
-def started_at(session: QuarantineView) -> float:
-    """When the session was opened."""
-    return session.metadata.created_at
-
-
 def ended_at(session: QuarantineView) -> float:
     """When an ended session ended; its creation where that was not recorded."""
     return parse_time(session.status.phase_since) or session.metadata.created_at
@@ -52,42 +47,32 @@ def needs_replacement(
     under an old name begins at none, and a session that a person cancelled was a false alarm. What
     other nodes say counts nothing: a GPU's UUID is the word of whoever publishes it.
     """
-    earlier = sum(
-        1
+    earlier = [
+        other
         for other in seen.siblings
         if other.spec.node_uid == session.spec.node_uid
         and other.status.phase == Phase.RELEASED
-        and other.status.mode == Mode.ENFORCE
-        and any(entry.step == "Marked" for entry in other.status.timeline)
-        and now - started_at(other) <= REPLACE_WINDOW_S
-    )
-    return earlier + 1 >= policy.release.replace_after
-
-
-def _took_it_out(session: QuarantineView) -> bool:
-    """Whether an ended session really took its node out and brought it back."""
-    status = session.status
-    return (
-        status.phase in {Phase.RELEASED, Phase.NODE_GONE}
-        and status.mode == Mode.ENFORCE
-        and any(entry.step == "Marked" for entry in status.timeline)
-    )
+        and not never_marked(other)
+        and now - other.metadata.created_at <= REPLACE_WINDOW_S
+    ]
+    return len(earlier) + 1 >= policy.release.replace_after
 
 
 def remembered_s(session: QuarantineView, policy: Policy) -> float:
     """How long after its end an ended session still decides something: kept whatever `history`
     says, as a rule that forgets within its window is no rule.
     """
+    out = session.status.phase in {Phase.RELEASED, Phase.NODE_GONE} and not never_marked(session)
+    replaces_s = REPLACE_WINDOW_S if out else 0.0
+    return max(policy.release.cancel_expiry_s, _fleet_window_s(session, policy), replaces_s)
+
+
+def _fleet_window_s(session: QuarantineView, policy: Policy) -> float:
+    """The longest of the windows within which the fleet rules look back at an ended session."""
     budget = policy.budget
-    windows = [
-        policy.release.cancel_expiry_s,
-        budget.per_reason.window_s,
-        budget.max_new.window_s + budget.cooldown_s,
-    ]
+    windows = [budget.per_reason.window_s, budget.max_new.window_s + budget.cooldown_s]
     if session.status.repair:
         windows.append(policy.repair.window_s)
-    if _took_it_out(session):
-        windows.append(REPLACE_WINDOW_S)
     return max(windows)
 
 
@@ -97,11 +82,7 @@ def counts_until(session: QuarantineView, policy: Policy) -> float:
     """
     if is_open(session):
         return float("inf")
-    budget = policy.budget
-    windows = [budget.per_reason.window_s, budget.max_new.window_s + budget.cooldown_s]
-    if session.status.repair:
-        windows.append(policy.repair.window_s)
-    return ended_at(session) + max(windows)
+    return ended_at(session) + _fleet_window_s(session, policy)
 
 
 def outlived(

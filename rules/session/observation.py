@@ -138,6 +138,11 @@ class NodeObservation:
     own_namespace: str = ""
     """Where the remediator's Deployment lives."""
 
+    @property
+    def uid(self) -> str:
+        """The Node's; "" where there is none."""
+        return self.node.uid if self.node is not None else ""
+
 
 class Staleness(StrEnum):
     """Why a verdict is not fresh, where that takes no more words."""
@@ -249,21 +254,13 @@ def observe(
     snapshot: FleetSnapshot,
     name: str,
     *,
-    permit: Permit,
     sessions: Mapping[str, list[QuarantineView]],
     session: QuarantineView | None = None,
     node: NodeView | None = None,
-    deleted: tuple[QuarantineView, ...] = (),
-    vanished: Vanished | None = None,
-    untolerating: tuple[str, ...] = (),
-    plan: DrainPlan | None = None,
-    last_active_at: float | None = None,
-    job: JobSeen | None = None,
-    refused: Mapping[NodeWrite, Refusal] | None = None,
-    objects: Mapping[ObjectQuery, ObjectSeen] | None = None,
-    evidence: EvidenceView | None = None,
 ) -> NodeObservation:
-    """Gather the observation of one node. `node` overrides the cache with a fresh read."""
+    """What the snapshot shows of one node. `node` overrides the cache with a fresh read. What the
+    edge alone knows (a permit, a drain plan, objects that it read), it puts in itself.
+    """
     seen = node or snapshot.nodes.get(name)
     health = snapshot.healths.get(name)
     siblings = tuple(
@@ -271,36 +268,23 @@ def observe(
         for other in sessions.get(name, ())
         if session is None or other.metadata.uid != session.metadata.uid
     )
+    external = External()
+    if seen is not None and snapshot.policy.external:
+        first_seen = snapshot.external_seen.get(name, {})
+        external = external_of(seen, snapshot.policy, snapshot.now, first_seen)
     return NodeObservation(
         name=name,
         node=seen,
         health=health,
         selected=seen is not None and selects_node(snapshot.policy, seen),
         stale=staleness(health, seen, snapshot.agents, snapshot.now) if seen else "no node",
-        evidence=evidence,
-        external=_external(snapshot, seen),
+        external=external,
         observing_since=snapshot.observing_since,
         pauses=pauses_on(seen, snapshot) if seen else (),
         doubt=snapshot.doubt,
         owner=owner_on(seen, snapshot) if seen else "",
-        permit=permit,
         siblings=siblings,
-        deleted=deleted,
-        vanished=vanished or Vanished(),
-        untolerating=untolerating,
         gangs=tuple(gang.key for gang in snapshot.gangs.get(name, ())),
-        plan=plan,
-        last_active_at=last_active_at,
-        job=job,
-        refused=refused or {},
-        objects=objects or {},
         not_kept=snapshot.not_kept,
         own_namespace=snapshot.own_namespace,
     )
-
-
-def _external(snapshot: FleetSnapshot, node: NodeView | None) -> External:
-    if node is None or not snapshot.policy.external:
-        return External()
-    seen = snapshot.external_seen.get(node.name, {})
-    return external_of(node, snapshot.policy, snapshot.now, seen)

@@ -17,7 +17,7 @@ from rules.api.mark import MarkState, read_note
 from rules.api.node_managers import ManagerKind, changes_since
 from rules.api.quarantine import Mode, Phase, QuarantineStatus, TimelineEntry
 from rules.api.timestamps import parse_time
-from rules.api.writes import Decision, EmitEvent
+from rules.api.writes import Decision, EmitEvent, node_event
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain.drain_plan import was_away
 from rules.session import status as st
@@ -134,20 +134,20 @@ def _left_alone(case: Case, program: str) -> Decision:
     paused = st.condition(case.status, "Paused")
     if paused is not None and paused.status == "True" and paused.reason == WhyNot.UNDONE_AGAIN:
         return decision
-    event = EmitEvent(
-        node=case.node.name,
-        node_uid=case.node.uid,
-        kind="Warning",
-        reason="QuarantineUndoneAgain",
-        message=(
-            f"{st.sentence(refusal.why)} The node is left as it is and its session stays open. "
-            f"Stop {program} on this node and cordon it again, or end the quarantine with "
-            f"kubectl gpuward release {case.node.name}."
-        )[:1024],
-        at=case.now,
-        key=f"{case.session.metadata.uid}/UndoneAgain/{int(case.now)}",
+    message = (
+        f"{st.sentence(refusal.why)} The node is left as it is and its session stays open. Stop "
+        f"{program} on this node and cordon it again, or end the quarantine with kubectl gpuward "
+        f"release {case.node.name}."
     )
+    event = _event(case, "UndoneAgain", message, int(case.now))
     return replace(decision, writes=(*decision.writes, event))
+
+
+def _event(case: Case, what: str, message: str, at: object) -> EmitEvent:
+    """The Event on the node, one for `at`."""
+    key = f"{case.session.metadata.uid}/{what}/{at}"
+    node = case.node
+    return node_event(node.name, node.uid, f"Quarantine{what}", message, case.now, key)
 
 
 def _restore(case: Case, program: str) -> Decision:
@@ -194,15 +194,7 @@ def _restored_event(case: Case, program: str, why: str) -> EmitEvent:
         else f"to end the quarantine, take it off again once {OWNER_LEFT_S:.0f} s have passed, "
         f"or {release}"
     )
-    return EmitEvent(
-        node=case.node.name,
-        node_uid=case.node.uid,
-        kind="Warning",
-        reason="QuarantineMarkRestored",
-        message=f"{why[0].upper()}{why[1:]}; {end}."[:1024],
-        at=case.now,
-        key=f"{case.session.metadata.uid}/MarkRestored/{int(case.now)}",
-    )
+    return _event(case, "MarkRestored", st.sentence(f"{why}; {end}"), int(case.now))
 
 
 def boot_unbooked(case: Case) -> bool:
@@ -239,7 +231,7 @@ def put_back(case: Case) -> Decision | None:
         status,
         because=_BOOT_SENTENCE,
         before=(mark_write(case, case.status.phase, boot=case.node.boot_id),),
-        after=(_boot_event(case),),
+        after=(_event(case, "CordonRestored", _BOOT_SENTENCE, case.node.boot_id),),
     )
 
 
@@ -247,18 +239,6 @@ _BOOT_SENTENCE: Final = (
     "The node's cordon was taken off right after a reboot, as a GPU driver manager does, so it is "
     "put back once; uncordon it again to end the quarantine."
 )
-
-
-def _boot_event(case: Case) -> EmitEvent:
-    return EmitEvent(
-        node=case.node.name,
-        node_uid=case.node.uid,
-        kind="Warning",
-        reason="QuarantineCordonRestored",
-        message=_BOOT_SENTENCE,
-        at=case.now,
-        key=f"{case.session.metadata.uid}/CordonRestored/{case.node.boot_id}",
-    )
 
 
 def _of_the_boot(case: Case) -> bool:

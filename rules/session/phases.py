@@ -106,8 +106,15 @@ def _pending(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
         refusal = Refusal(reason=WhyNot.VERDICT_STALE, why=case.seen.stale)
     elif refused is not None and not case.shadow and marks:
         refusal = refused
+    elif permit.start and case.shadow:
+        return _enter_marked(case, status)
     elif permit.start:
-        return _start(case, status)
+        if case.node.spec.unschedulable and not is_fresh(case.node):
+            # Who cordoned it is recorded with the mark, and only a read names its managers.
+            why = "it is cordoned already"
+            return Decision(step="ReadNode", because=why, needs_fresh_node=True)
+        # On the node as it was seen last: the mark carries that version, and lands on no other.
+        return _enter_marked(case, status, mark=mark_write(case, Phase.MARKED))
     elif permit.refusal is not None:
         refusal = permit.refusal
     else:
@@ -142,16 +149,6 @@ def _await_judgement(case: Case) -> Decision:
         status=case.session.status,
         wake_at=case.now + 1.0,
     )
-
-
-def _start(case: Case, status: QuarantineStatus) -> Decision:
-    if case.shadow:
-        return _enter_marked(case, status)
-    if case.node.spec.unschedulable and not is_fresh(case.node):
-        # Who cordoned it is recorded with the mark, and only a read names its managers.
-        return Decision(step="ReadNode", because="it is cordoned already", needs_fresh_node=True)
-    # On the node as it was seen last: the mark carries that version, and lands on no other.
-    return _enter_marked(case, status, mark=mark_write(case, Phase.MARKED))
 
 
 def mark_write(case: Case, phase: str, *, boot: str = "", restored: bool = False) -> MarkNode:
@@ -261,19 +258,15 @@ def _marked(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decis
 
 def _cordoned(case: Case, status: QuarantineStatus, refusal: Refusal | None) -> Decision:
     """The mark is on, and nothing is evicted: level Cordon, or what the refusal says."""
-    reason = refusal.reason if refusal is not None else None
     waiting_for = refusal.why if refusal is not None else ""
-    message = f"Waiting: {waiting_for}."
-    status = st.with_condition(status, "Blocked", case.now, reason or "", message)
-    needs = refusal.reason if refusal is not None and refusal.permanent else ""
-    status = st.with_condition(status, "NeedsHuman", case.now, needs, message)
+    status = st.with_refusal(status, case.now, refusal, f"Waiting: {waiting_for}.")
     sentence = _sentence(case, case.phase_since, waiting_for)
     status = st.enter(status, Phase.MARKED, sentence, case.now)
     return case.decision(
         "Cordoned",
         status,
         because=waiting_for or "level Cordon stops here",
-        blocked_by=reason,
+        blocked_by=refusal.reason if refusal is not None else None,
     )
 
 
@@ -312,9 +305,12 @@ def _quarantined(case: Case, status: QuarantineStatus, halt: Refusal | None) -> 
     kept = outlook.refusal if step is not None else _failed_test(case)
     message = f"Not repaired: {kept.why}." if kept is not None else ""
     also = []
-    if arrived and (came := _arrived(arrived)) is not None:
-        kept, message = came, f"Not empty: {came.why}."
-        also.append(came.why)
+    if arrived:
+        # Pods that came past the scheduler: a person ends what gpuward would have to repeat.
+        why = arrived_clause(arrived)
+        kept = Refusal(reason=WhyNot.POD_ARRIVED, why=why, permanent=True)
+        message = f"Not empty: {why}."
+        also.append(why)
     unseen = arrived is None and st.blocked_by(status) == WhyNot.POD_ARRIVED
     if not unseen:
         status = st.with_refusal(status, case.now, kept, message)
@@ -342,20 +338,11 @@ def _failed_test(case: Case) -> Refusal | None:
     """A test that failed on a node that nobody is asked to repair: no verdict would ever say
     so.
     """
-    if case.policy.repair.mode != "Off":
-        return None
     failed = next((c for c in case.causes if c.source == test_result.SOURCE), None)
-    if failed is None:
+    if failed is None or case.policy.repair.mode != "Off":
         return None
     why = (
         f'its test under load failed ("{failed.message[:300]}") and repair.mode is Off, '
         "repair it by hand: after its next boot it is tested again"
     )
     return Refusal(reason=WhyNot.VALIDATION_FAILED, why=why, permanent=True)
-
-
-def _arrived(pods: tuple[str, ...]) -> Refusal | None:
-    """Pods that came past the scheduler: a person ends what gpuward would have to repeat."""
-    if not pods:
-        return None
-    return Refusal(reason=WhyNot.POD_ARRIVED, why=arrived_clause(pods), permanent=True)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from rules.api.health import plain
+from rules.api.nodes import QuarantineView
 from rules.api.quarantine import (
     MAX_TIMELINE,
     Cause,
@@ -33,12 +34,15 @@ from rules.api.writes import (
     UnmarkNode,
     Write,
     WriteSessionStatus,
+    node_event,
 )
 from rules.catalog.reason import severity_rank
 from rules.catalog.why_not import Refusal, WhyNot
 
 BY_GPUWARD: Final = "gpuward"
 BY_PERSON: Final = "person"
+NEEDS_HUMAN: Final = "QuarantineNeedsHuman"
+"""Reason of the Event on a node that says what a person has to see to."""
 PROPOSED: Final = "RepairProposed"
 """Condition: a person is asked to let a repair step go; its reason is the step."""
 LET_GO: Final = "LetGo"
@@ -97,6 +101,16 @@ def noted(
 def named(status: QuarantineStatus, causes: Iterable[Cause]) -> QuarantineStatus:
     """`status` that names the gravest of `causes`, as each one that is written does."""
     return msgspec.structs.replace(status, reason=gravest_reason(causes))
+
+
+def write_of(session: QuarantineView, status: QuarantineStatus) -> WriteSessionStatus:
+    """The write of a whole status, guarded by the version of the session."""
+    return WriteSessionStatus(
+        name=session.name,
+        node=session.spec.node_name,
+        resource_version=session.metadata.resource_version,
+        status=named(status, session.spec.causes),
+    )
 
 
 def with_graver(status: QuarantineStatus, causes: Iterable[Cause], now: float) -> QuarantineStatus:
@@ -280,15 +294,9 @@ def not_recorded(
     write: WriteSessionStatus, refusal: Refusal, node_uid: str, now: float
 ) -> EmitEvent:
     """What the API server says to a session's status cannot stand in that status."""
-    return EmitEvent(
-        node=write.node,
-        node_uid=node_uid,
-        kind="Warning",
-        reason="QuarantineNeedsHuman",
-        message=f"Session {write.name} of this node does not go on: {refusal.why}."[:1024],
-        at=now,
-        key=f"{write.name}/{refusal.reason}/NotRecorded/{write.status.phase_since}",
-    )
+    message = f"Session {write.name} of this node does not go on: {refusal.why}."
+    key = f"{write.name}/{refusal.reason}/NotRecorded/{write.status.phase_since}"
+    return node_event(write.node, node_uid, NEEDS_HUMAN, message, now, key)
 
 
 def lost_fields(sent: QuarantineStatus, stored: QuarantineStatus) -> tuple[str, ...]:
@@ -314,19 +322,12 @@ def not_kept(
     write: WriteSessionStatus, lost: tuple[str, ...], node_uid: str, now: float
 ) -> EmitEvent:
     """A definition of an older release drops what it does not know, and says so to nobody."""
-    return EmitEvent(
-        node=write.node,
-        node_uid=node_uid,
-        kind="Warning",
-        reason="QuarantineNeedsHuman",
-        message=(
-            f"The definitions in this cluster do not keep {some(lost)} of GPUQuarantine, so they "
-            "are older than the remediator: bring them up to date with kubectl apply -k "
-            "daemonset/crds."
-        )[:1024],
-        at=now,
-        key=f"{write.name}/NotKept/{','.join(lost)}"[:253],
+    message = (
+        f"The definitions in this cluster do not keep {some(lost)} of GPUQuarantine, so they are "
+        "older than the remediator: bring them up to date with kubectl apply -k daemonset/crds."
     )
+    key = f"{write.name}/NotKept/{','.join(lost)}"[:253]
+    return node_event(write.node, node_uid, NEEDS_HUMAN, message, now, key)
 
 
 NOT_KEPT_S: Final = 3600.0

@@ -15,7 +15,7 @@ from rules.api.refusal import NodeWrite
 from rules.api.repair_writes import ObjectQuery, SetRepairCondition, WriteRepairObject
 from rules.api.sentences import bounded
 from rules.api.timestamps import format_time, parse_time
-from rules.api.writes import Decision, EmitEvent, Evicting, Write
+from rules.api.writes import Decision, Evicting, Write, node_event
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.policy import Policy
 from rules.repair.adapter import NewObject, recorded
@@ -247,17 +247,8 @@ def cleared(decision: Decision, taken: TakenBack, seen: NodeObservation, now: fl
     writes: tuple[Write, ...] = (*taken.writes, *taken.told, *decision.writes)
     if taken.left:
         message = f"Take it off by hand: a repair request may still stand on {taken.left}."
-        uid = seen.node.uid if seen.node is not None else ""
-        event = EmitEvent(
-            node=seen.name,
-            node_uid=uid,
-            kind="Warning",
-            reason="QuarantineNeedsHuman",
-            message=message[:1024],
-            at=now,
-            key=f"{uid}/{taken.left}/RequestLeft",
-        )
-        writes = (*writes, event)
+        key = f"{seen.uid}/{taken.left}/RequestLeft"
+        writes = (*writes, node_event(seen.name, seen.uid, st.NEEDS_HUMAN, message, now, key))
     return replace(decision, writes=writes) if writes != decision.writes else decision
 
 

@@ -1,7 +1,7 @@
 """The repair ladder of one session: which step is next, which one is under way, what people see.
 
 Read from session objects alone, for one decision (`rules.session.repair.readiness`), for the turns
-of the whole fleet (`rules.fleet.repair_turns`), and for page, `why` and `plan`.
+of the whole fleet (`rules.fleet.quarantined_turns`), and for page, `why` and `plan`.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from rules.api.repair_writes import (
 )
 from rules.api.sentences import bounded
 from rules.api.timestamps import parse_time
-from rules.api.writes import EmitEvent
+from rules.api.writes import EmitEvent, node_event
 from rules.repair.adapter import REPAIR_CONDITIONS, NewObject, NodeLabel, recorded
 from rules.repair.ladder import Step
 from rules.repair.objects import (
@@ -316,12 +316,5 @@ def _staying(node: NodeView, known: tuple[QuarantineView, ...]) -> tuple[str, ..
 
 
 def _event(node: NodeView, kind: str, reason: str, said: str, now: float) -> EmitEvent:
-    return EmitEvent(
-        node=node.name,
-        node_uid=node.uid,
-        kind=kind,
-        reason=reason,
-        message=bounded(said)[:1024],
-        at=now,
-        key=f"{node.uid}/{reason}/{said}"[:300],
-    )
+    key = f"{node.uid}/{reason}/{said}"[:300]
+    return node_event(node.name, node.uid, reason, bounded(said), now, key, kind)

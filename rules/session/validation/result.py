@@ -50,14 +50,8 @@ class Verdict(StrEnum):
 
 _BY_GRAVITY: Final = {verdict: gravity for gravity, verdict in enumerate(Verdict)}
 
-EXIT_STATUS: Final = {
-    Verdict.PASS: 0,
-    Verdict.DEGRADED: 1,
-    Verdict.FAIL: 2,
-    Verdict.UNKNOWN: 3,
-}
-"""The same as those of `gpuward-agent check`."""
-_BY_STATUS: Final = {status: verdict for verdict, status in EXIT_STATUS.items()}
+_BY_STATUS: Final = {0: Verdict.PASS, 1: Verdict.DEGRADED, 2: Verdict.FAIL, 3: Verdict.UNKNOWN}
+"""By exit status, the same as those of `gpuward-agent check`."""
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -94,28 +88,25 @@ def by_gravity(checks: Iterable[Check]) -> list[Check]:
     return sorted(checks, key=lambda check: -_BY_GRAVITY[check.verdict])
 
 
-def read(exit_status: int | None, text: str) -> Result:
+def read(exit_status: int, text: str) -> Result:
     """What a provider said, from its exit status and its termination log.
 
     Of two words the graver counts, and neither may be missing from a pass: a status of 0 beside a
-    log that cannot be read is unknown, as is a Job that vanished (`exit_status` None). An empty
-    log leaves the status alone to speak, for tools that know no other way.
+    log that cannot be read is unknown. An empty log leaves the status alone to speak, for tools
+    that know no other way.
     """
-    by_status = Verdict.UNKNOWN
-    if exit_status is not None:
-        by_status = _BY_STATUS.get(exit_status, Verdict.UNKNOWN)
+    by_status = _BY_STATUS.get(exit_status, Verdict.UNKNOWN)
+    message = f"It ended with exit status {exit_status}."
     if not text.strip():
-        return Result(verdict=by_status, message=_of_status(exit_status))
+        return Result(verdict=by_status, message=message)
     said = _understood(text)
     if said is None:
         verdict = worst((by_status, Verdict.UNKNOWN))
-        return Result(verdict=verdict, message=f"{_of_status(exit_status)} Its log is no result.")
+        return Result(verdict=verdict, message=f"{message} Its log is no result.")
     checks = [check for check in said.checks if _finite(check)]
     # What the provider says of its checks and of the whole must agree before it passes.
     verdicts = [by_status, said.verdict, *(check.verdict for check in checks)]
     if len(checks) < len(said.checks):
-        verdicts.append(Verdict.UNKNOWN)
-    if exit_status is None:
         verdicts.append(Verdict.UNKNOWN)
     return msgspec.structs.replace(
         said,
@@ -151,12 +142,6 @@ def _shown(check: Check) -> Check:
     """Its words as lines of a bounded length."""
     words = {name: bounded(getattr(check, name)) for name in ("id", "gpu", "unit", "note")}
     return msgspec.structs.replace(check, **words)
-
-
-def _of_status(exit_status: int | None) -> str:
-    if exit_status is None:
-        return "It ended without an exit status."
-    return f"It ended with exit status {exit_status}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

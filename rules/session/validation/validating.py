@@ -41,7 +41,8 @@ from rules.session.validation.result import outdated, passed_at
 
 def begin_validation(case: Case, status: QuarantineStatus) -> Decision:
     """All causes are closed: evictions have stopped with this decision."""
-    status = first_counted(st.with_refusal(status, case.now, None))
+    status = st.with_refusal(status, case.now, None)
+    status = _kept(status, dict.fromkeys((EVIDENCE_ANEW, EVIDENCE_UNJUDGED, EVIDENCE_UNSEEN)))
     until = case.now + case.policy.release.healthy_for_s
     test = wanted(case)
     tests = test is not None and passed_at(status, case.node.boot_id) is None
@@ -57,20 +58,20 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
     if case.causes and (not case.seen.stale or needs_no_verdict(case.causes)):
         return _back(case, status)
     blind = case.blind or not_ready(case.node)
-    status = status if case.blind else judged(status)
+    status = status if case.blind else _kept(status, {EVIDENCE_UNJUDGED: None})
     if (test := tested_first(case, status, halt, blind)) is not None:
         return test
-    refusal = unseen(halt, blind) if blind else None
+    refusal = _unseen(halt, blind) if blind else None
     # Nor does healthy time count that passed while nobody of ours looked.
-    was_blind = was_unseen(case.status) or was_away(case.now, case.seen.last_active_at)
+    was_blind = _was_unseen(case.status) or was_away(case.now, case.seen.last_active_at)
     if was_blind and not blind:
         # The clock counts healthy time that was seen; it starts again with sight.
-        status = anew(status, case.status, case.now)
+        status = _anew(status, case.status, case.now)
     began = case.now if was_blind and not blind else case.phase_since
     tested_at = passed_at(status, case.node.boot_id)
     began = max(began, tested_at or began)
     until = began + case.policy.release.healthy_for_s
-    status = in_sight(status, refusal)
+    status = _kept(status, {EVIDENCE_UNSEEN: None if refusal is None else refusal.why[:200]})
     if not blind:
         refusal = _forbidden(case, status, halt)
         if case.now >= until and refusal is None:
@@ -88,7 +89,8 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
         clauses = "; ".join([f"{known_clause(case, status)}: {why}", *also])
         sentence = bounded(st.sentence(clauses))
     else:
-        closed_at, until_then = _closed_at(case), why_anew(status)
+        said = status.evidence.get(EVIDENCE_ANEW)
+        closed_at, until_then = _closed_at(case), said[:200] if isinstance(said, str) else ""
         sentence = validating_sentence(
             began, until, why, case.reported, closed_at, until_then, also
         )
@@ -143,12 +145,7 @@ def _forbidden(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Re
 
 
 _NONE_DID: Final = "none did, but a person asked for this and has not released it"
-
-
-def _returned(case: Case) -> str:
-    """What keeps it from coming back: a person's wish never closed, so it did not return."""
-    faults = [cause.reason for cause in case.causes if cause.source != "Human"]
-    return faults[-1] if faults else _NONE_DID
+"""A person's wish never closed, so it did not return."""
 
 
 def _came_back(status: QuarantineStatus) -> list[str]:
@@ -170,7 +167,8 @@ def _back(case: Case, status: QuarantineStatus) -> Decision:
     """
     status = st.with_refusal(status, case.now, None)
     status = outdated(closed_test(case, status, "a cause came back"))
-    status = st.noted(status, "CauseReturned", _returned(case), case.now)
+    faults = [cause.reason for cause in case.causes if cause.source != "Human"]
+    status = st.noted(status, "CauseReturned", faults[-1] if faults else _NONE_DID, case.now)
     sentence = marked(case.causes, case.now, "a cause came back", case.policy.mark)
     status = st.enter(status, Phase.MARKED, sentence, case.now)
     before, after = off_first(case)
@@ -199,32 +197,16 @@ def rebooted(status: QuarantineStatus) -> QuarantineStatus:
     return _kept(status, {EVIDENCE_ANEW: _REBOOTED, EVIDENCE_UNJUDGED: True})
 
 
-def first_counted(status: QuarantineStatus) -> QuarantineStatus:
-    """`status` whose causes closed a moment ago, by a verdict or the policy."""
-    return _kept(status, dict.fromkeys((EVIDENCE_ANEW, EVIDENCE_UNJUDGED, EVIDENCE_UNSEEN)))
-
-
-def anew(status: QuarantineStatus, stored: QuarantineStatus, now: float) -> QuarantineStatus:
+def _anew(status: QuarantineStatus, stored: QuarantineStatus, now: float) -> QuarantineStatus:
     """`status` whose healthy time begins now, with sight: why not earlier is in the evidence of
     `stored`, or else nobody looked.
     """
     kept = stored.evidence.get(EVIDENCE_UNSEEN)
-    why = kept if isinstance(kept, str) else _NOT_SEEN if was_unseen(stored) else AWAY
+    why = kept if isinstance(kept, str) else _NOT_SEEN if _was_unseen(stored) else AWAY
     return touched(_kept(status, {EVIDENCE_ANEW: why[:200]}), phase_since=format_time(now))
 
 
-def judged(status: QuarantineStatus) -> QuarantineStatus:
-    """`status` of a node whose verdict of this boot was seen."""
-    return _kept(status, {EVIDENCE_UNJUDGED: None})
-
-
-def why_anew(status: QuarantineStatus) -> str:
-    """How it was until its healthy time began; "" where it began with the last cause's end."""
-    said = status.evidence.get(EVIDENCE_ANEW)
-    return said[:200] if isinstance(said, str) else ""
-
-
-def unseen(halt: Refusal | None, blind: str) -> Refusal:
+def _unseen(halt: Refusal | None, blind: str) -> Refusal:
     """Why a node that cannot be seen is not released. An owner at work comes first: its agent lets
     go of the driver for it, so waiting helps, and what is to be seen to is the owner's work.
     """
@@ -233,12 +215,7 @@ def unseen(halt: Refusal | None, blind: str) -> Refusal:
     return Refusal(reason=WhyNot.VERDICT_STALE, why=blind)
 
 
-def in_sight(status: QuarantineStatus, unseen: Refusal | None) -> QuarantineStatus:
-    """`status` that remembers why the node could not be seen; None: it can."""
-    return _kept(status, {EVIDENCE_UNSEEN: None if unseen is None else unseen.why[:200]})
-
-
-def was_unseen(stored: QuarantineStatus) -> bool:
+def _was_unseen(stored: QuarantineStatus) -> bool:
     """Whether nobody could see the node at the last look."""
     return bool(stored.evidence.get(EVIDENCE_UNSEEN)) or (
         st.blocked_by(stored) == WhyNot.VERDICT_STALE

@@ -9,7 +9,7 @@ import pytest
 from rules.api import writes as d
 from rules.api.quarantine import Cause
 from rules.api.timestamps import format_time
-from rules.fleet.breaker import judge_breaker
+from rules.fleet.turns import judge_fleet
 from rules.session.external import _id, taken_back
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
@@ -130,7 +130,7 @@ def test_many_nodes_at_once_are_a_correlated_cause() -> None:
     world.run(300, step=5)
     taken = [name for name in world.nodes if world.is_marked(name)]
     assert len(taken) <= 3
-    breaker = judge_breaker(world.snapshot())
+    breaker = judge_fleet(world.snapshot()).breaker
     assert breaker.open
     assert [(f.reason, f.shared) for f in breaker.findings] == [
         ("SiteGPUBroken", "detector=External")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from rules.api.requests import request
 from rules.repair.adapter import NewObject, Replacement
 from rules.repair.ladder import Step
 from rules.repair.objects import Sight
-from rules.session.observation import Permit, observe
+from rules.session.observation import observe
 from rules.session.repair.endings import of_nobody
 from tests.support.scenario.provider_world import ROWS, ProviderWorld
 from tests.support.scenario.repair_world import NODE
@@ -216,8 +217,8 @@ def deleted_reads(world: ProviderWorld, gone: QuarantineView) -> list[ObjectQuer
     """What a process that saw the deletion reads and then writes, until nothing is left."""
     objects: dict[ObjectQuery, Any] = {}
     for _ in range(6):
-        seen = observe(
-            world.snapshot(), NODE, permit=Permit(), sessions={}, node=world.node(NODE),
+        seen = replace(
+            observe(world.snapshot(), NODE, sessions={}, node=world.node(NODE)),
             deleted=(gone,), objects=objects,
         )  # fmt: skip
         found = of_nobody(seen, world.now, world.policy)

@@ -14,7 +14,7 @@ from rules.api.refusal import NodeWrite, refusal_of
 from rules.api.repair_writes import ObjectQuery, SetRepairCondition, WriteRepairObject
 from rules.repair.objects import ObjectSeen, Sight
 from rules.session.absent import without_session
-from rules.session.observation import NodeObservation, Permit, observe
+from rules.session.observation import observe
 from rules.session.repair.withdrawal import TAKE_BACK_S
 from tests.support.scenario.provider_world import ProviderWorld, power_cycle
 from tests.support.scenario.repair_world import NODE, RESTART, RepairWorld
@@ -189,10 +189,8 @@ class Deleted:
         """The decision on a fresh node, with every object read as it is wanted."""
         world = self.world
         objects: dict[ObjectQuery, ObjectSeen] = {}
-        seen: NodeObservation = observe(
-            world.snapshot(), NODE, permit=Permit(), sessions={}, deleted=(self.gone,)
-        )
-        seen = replace(seen, objects=objects, **changes)
+        seen = observe(world.snapshot(), NODE, sessions={})
+        seen = replace(seen, deleted=(self.gone,), objects=objects, **changes)
         for _ in range(4):
             found = without_session(seen, world.now, world.policy)
             if found.needs_object is None:

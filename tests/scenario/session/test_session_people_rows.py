@@ -14,7 +14,7 @@ from rules.api.mark import AUTOSCALER_ANNOTATIONS
 from rules.api.names import ANNOTATION_SESSION, TAINT_QUARANTINE
 from rules.api.timestamps import parse_time
 from rules.session.decide import decide
-from rules.session.observation import Permit, observe, sessions_by_node
+from rules.session.observation import observe, sessions_by_node
 from tests.support.scenario.fleets import MARKED, NODE, OPEN, at, evictions_after
 from tests.support.scenario.session_world import World
 
@@ -107,7 +107,7 @@ def decided(world: World, after: float) -> d.Decision:
         world.beat(health)
     snapshot = world.snapshot()
     sessions = sessions_by_node(snapshot.quarantines)
-    seen = observe(snapshot, NODE, permit=Permit(), sessions=sessions)
+    seen = observe(snapshot, NODE, sessions=sessions)
     return decide(None, seen, world.now, world.policy)
 
 

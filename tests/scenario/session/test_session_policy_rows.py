@@ -4,6 +4,8 @@ faults.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rules.api import writes as d
@@ -356,12 +358,9 @@ def test_daemonsets_that_could_not_come_back_are_named() -> None:
     snapshot = world.snapshot()
     sessions = sessions_by_node(snapshot.quarantines)
     session = world.session(NODE)
-    seen = observe(
-        snapshot,
-        NODE,
+    seen = replace(
+        observe(snapshot, NODE, sessions=sessions, session=session),
         permit=judge_fleet(snapshot).permits[session.name],
-        sessions=sessions,
-        session=session,
         untolerating=("gpu/driver", "gpu/plugin"),
     )
     message = decide(session, seen, world.now, world.policy).message
@@ -383,12 +382,10 @@ class TestAfterHealthyFor:
 
         snapshot = world.snapshot()
         session = world.session(NODE)
-        seen = observe(
-            snapshot,
-            NODE,
+        sessions = sessions_by_node(snapshot.quarantines)
+        seen = replace(
+            observe(snapshot, NODE, sessions=sessions, session=session),
             permit=judge_fleet(snapshot).permits[session.name],
-            sessions=sessions_by_node(snapshot.quarantines),
-            session=session,
             last_active_at=world.now,
         )
         decision = decide(session, seen, world.now, world.policy)

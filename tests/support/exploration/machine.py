@@ -136,13 +136,9 @@ class Machine(Sight):
             if fresh:
                 node = self.fresh_node(state, index)
                 snapshot = snapshot if node else self._without(snapshot, NODES[index])
-            seen = observe(
-                snapshot,
-                NODES[index],
+            seen = replace(
+                observe(snapshot, NODES[index], sessions=by_node, session=session, node=node),
                 permit=permit,
-                sessions=by_node,
-                session=session,
-                node=node,
                 deleted=tuple(session_view(s, index, "0") for s in memory.deleted),
                 plan=plan,
                 last_active_at=float(NOW + active.at) if active else None,

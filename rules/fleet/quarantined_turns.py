@@ -1,25 +1,29 @@
-"""Whose pods may be evicted next: the limit of nodes draining, gangs, and our own node last.
+"""Turns of quarantined nodes: whose pods may be evicted next, and who may be repaired.
 
 The bad nodes of one gang are drained together, those of a gang that Kueue places by topology one
 at a time. Which gangs a draining node had is read from its session's evidence: once its pods are
-gone, nothing else remembers it.
+gone, nothing else remembers it. All is derived from the sessions there are, so that no restart and
+no second leader forgets a drain or a repair that is under way. Our own node comes last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final
 
-from rules.api.nodes import QuarantineView
+from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import parse_time, utc
+from rules.catalog.reason import severity_rank
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.drain.gangs import Gang
+from rules.fleet.budget import control_plane
 from rules.session import status as st
-from rules.session.causes import EVIDENCE_GANGS, drains_now, has_human
+from rules.session.causes import EVIDENCE_GANGS, causes_now, drains_now, has_human, worst
 from rules.session.exclusions import kept_off
-from rules.session.observation import Permit, Unjudged, selects_node
+from rules.session.observation import Permit, Unjudged, selects_node, sessions_by_node
+from rules.session.repair.ladder import let_go, next_step, under_way
 from rules.session.snapshot import FleetSnapshot
 from rules.text.printable import count
 
@@ -92,7 +96,7 @@ def drain_turn(
     mates = [
         name
         for name in waiting
-        if name != node and restarting & _keys(snapshot.gangs.get(name, ()))
+        if name != node and restarting & {gang.key for gang in snapshot.gangs.get(name, ())}
     ]
     with_mates = f", {len(mates)} more bad nodes of it so far" if mates else ""
     return Refusal(
@@ -103,10 +107,7 @@ def drain_turn(
     )
 
 
-def _keys(gangs: Iterable[Gang]) -> set[str]:
-    return {gang.key for gang in gangs}
-
-
+_HANDS_OVER: Final = "the remediator runs on it and hands over leadership first"
 _GOES_ON = Permit(start=True, drain=True, unjudged=None)
 _HALTED = Permit(start=True, unjudged=Unjudged.HALT_OVER)
 _NOT_ASKED = Permit(start=True, unjudged=Unjudged.FLEET)
@@ -188,7 +189,11 @@ class _Turns:
             self._give(session.spec.node_name)
             return _GOES_ON
         # What ends by itself is worth waiting for; another's permanent block is not.
-        self.ahead |= _ends_by_itself(permit)
+        refusal = permit.refusal
+        if refusal is None:
+            self.ahead |= permit.unjudged is Unjudged.GANGS
+        else:
+            self.ahead |= refusal.until is not None or refusal.reason is WhyNot.NODES_DRAINING
         return permit
 
     def _resumed(self, session: QuarantineView) -> Permit | None:
@@ -225,21 +230,13 @@ class _Turns:
             return Permit.refused(Refusal(reason=WhyNot.OWN_NODE_LAST, why=why), start=True)
         if self.snapshot.nobody_took_over:
             return None
-        why = "the remediator runs on it and hands over leadership first"
-        refusal = Refusal(reason=WhyNot.OWN_NODE_HAND_OVER, why=why)
+        refusal = Refusal(reason=WhyNot.OWN_NODE_HAND_OVER, why=_HANDS_OVER)
         return Permit(start=True, unjudged=None, refusal=refusal, hand_over=True)
 
     def _give(self, node: str) -> None:
         self.places -= 1
         self.ahead = True
         self.moving[node] = frozenset(gang.key for gang in self.snapshot.gangs.get(node, ()))
-
-
-def _ends_by_itself(permit: Permit) -> bool:
-    refusal = permit.refusal
-    if refusal is None:
-        return permit.unjudged is Unjudged.GANGS
-    return refusal.until is not None or refusal.reason is WhyNot.NODES_DRAINING
 
 
 def _drains(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
@@ -254,3 +251,95 @@ def _cannot(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
     if node is None or node.ready == "Unknown" or kept_off(node, snapshot):
         return True
     return not has_human(session) and not selects_node(snapshot.policy, node)
+
+
+_REPAIR_GOES: Final = Permit(start=True, drain=True, repair=True, unjudged=None)
+
+
+def repair_permits(
+    opened: Iterable[QuarantineView], snapshot: FleetSnapshot
+) -> Mapping[str, Permit]:
+    """Turns to be repaired for drained sessions, by name: who is repaired already first, in the
+    order in which they began, then the gravest, then who is drained for longest.
+
+    A budget of its own: a node that is repaired is out of service already.
+    """
+    if snapshot.policy.mode == Mode.SHADOW:
+        return {}
+    sessions = [s for s in opened if s.status.mode != Mode.SHADOW]
+    running = [(a.started_at, s.name, s) for s in sessions if (a := under_way(s.status))]
+    asking = [session for _, _, session in sorted(running, key=itemgetter(0, 1))]
+    if snapshot.policy.repair.mode != "Off":
+        by_node = sessions_by_node(snapshot.counted)
+        wanting = [
+            s
+            for s in sessions
+            if under_way(s.status) is None
+            and s.status.phase in {Phase.QUARANTINED, Phase.REPAIRING}
+            and _wants_repair(s, by_node.get(s.spec.node_name, []), snapshot)
+        ]
+        asking += sorted(wanting, key=_gravest_first)
+    permits: dict[str, Permit] = {}
+    under_repair: list[NodeView] = []
+    for session in asking:
+        node = snapshot.nodes.get(session.spec.node_name)
+        refused = _repair_refused(node, under_repair, snapshot)
+        permits[session.name] = refused or _REPAIR_GOES
+        if refused is None and node is not None:
+            under_repair.append(node)
+    return permits
+
+
+def _gravest_first(session: QuarantineView) -> tuple[int, str, str]:
+    return -severity_rank(worst(session.spec.causes)), session.status.phase_since, session.name
+
+
+def _wants_repair(
+    session: QuarantineView, siblings: list[QuarantineView], snapshot: FleetSnapshot
+) -> bool:
+    """Whether it could use a turn: one that is held up takes no place."""
+    node = snapshot.nodes.get(session.spec.node_name)
+    if node is None or session.spec.hold or kept_off(node, snapshot):
+        return False
+    health = snapshot.healths.get(node.name)
+    causes = causes_now(session, node, snapshot)
+    others = [s for s in siblings if s.name != session.name]
+    led = next_step(session, others, causes, health, snapshot.policy, snapshot.now)
+    return led.rung is not None and let_go(session, causes, led.rung, snapshot.policy)
+
+
+def _repair_refused(
+    node: NodeView | None, under_repair: list[NodeView], snapshot: FleetSnapshot
+) -> Permit | None:
+    """Why the node may not be repaired beside those that are; None where it may."""
+    repair = snapshot.policy.repair
+    if node is None:
+        return _no_repair(WhyNot.NODE_GONE, "there is no node")
+    if control_plane(node):
+        why = "it is a control-plane node, which a person repairs"
+        return _no_repair(WhyNot.CONTROL_PLANE, why)
+    if len(under_repair) >= repair.concurrent:
+        why = (
+            f"{count(repair.concurrent, 'node is', 'nodes are')} under repair "
+            "(repair.concurrent), it follows when one is done"
+        )
+        return _no_repair(WhyNot.REPAIR_LIMIT, why)
+    for key in sorted(repair.per):
+        value = node.labels.get(key)
+        if value is not None and any(other.labels.get(key) == value for other in under_repair):
+            why = (
+                f"another node with {key}={value} is under repair (repair.per), it follows when "
+                "that is done"
+            )
+            return _no_repair(WhyNot.REPAIR_LIMIT, why)
+    if node.name != snapshot.own_node:
+        return None
+    if snapshot.nobody_took_over:
+        why = "the remediator runs on it and no other replica takes over, run a second one"
+        return _no_repair(WhyNot.OWN_NODE_LAST, why)
+    return _no_repair(WhyNot.OWN_NODE_HAND_OVER, _HANDS_OVER, hand_over=True)
+
+
+def _no_repair(reason: WhyNot, why: str, *, hand_over: bool = False) -> Permit:
+    refusal = Refusal(reason=reason, why=why)
+    return Permit(start=True, drain=True, unjudged=None, refusal=refusal, hand_over=hand_over)
