@@ -25,9 +25,7 @@ from tests.support.exploration.search import (
     Report,
     exploration,
     play,
-    start_of,
 )
-from tests.support.exploration.state import State, canonical, mirrored
 
 GANG: dict[str, Any] = {"gang": True, "at_most": 2}
 LATER = frozenset({"person uncordons", "leader"})
@@ -122,14 +120,6 @@ def test_finds_14_when_it_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     _finds(_long_without_leader().run(), "a-word-stands")
 
 
-@pytest.mark.slow
-def test_finds_14_from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rules.session.part_taken._owner_just_left", _owner_counts_for_ever)
-    actors = LATER | {"karpenter"}
-    report = exploration(actors, 4, faults=(1, 0), most_states=150_000).run()
-    _finds(report, "a-word-stands")
-
-
 @pytest.mark.parametrize("act", ["faults", "operator", "person lowers", "reboot"])
 def test_finds_15_when_it_is_put_back(act: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rules.session.recheck._drains", lambda *_: "")
@@ -158,29 +148,3 @@ def test_a_session_opened_after_the_boot_knows_its_manager(
 
 
 # ---------------------------------------------------------------------- the exploration itself
-
-
-def test_a_counterexample_is_a_shortest_sequence_of_events(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("rules.session.recheck._drains", lambda *_: "")
-    report = exploration(frozenset({"operator"}), 1, asks_again=False).run()
-    assert report.counterexample is not None
-    assert report.counterexample.events == (
-        "the leader looks at a",
-        "the leader looks at a",
-        "the leader looks at a",
-        "the operator adds a rule that pods stay",
-        "the chosen eviction on a is sent",
-    )
-
-
-def test_two_runs_visit_the_same_states() -> None:
-    reports = [exploration(LATER, 1, most_states=120).run() for _ in range(2)]
-    assert len({(r.states, r.steps, r.depth) for r in reports}) == 1
-
-
-def test_a_world_and_its_mirror_image_are_one_state() -> None:
-    state: State = start_of(1, faults=(1, 0))
-    assert mirrored(mirrored(state)) == state
-    assert canonical(state)[0] == canonical(mirrored(state))[0]

@@ -4,7 +4,6 @@ lag.
 
 from __future__ import annotations
 
-import asyncio
 from datetime import datetime
 
 import psutil
@@ -13,15 +12,12 @@ import pytest
 from hack.sim.cluster.controllers.pods import node_of
 from hack.sim.cluster.fleet.fleet import Budget, Pool, Serving
 from hack.sim.cluster.fleet.fleet_health import XID_79
-from hack.sim.cluster.resource import NODES
 from tests.support.remediator.remediator_process import (
-    QUICK,
     RemediatorProcess,
     leads,
     phase,
     prepare,
     running,
-    sessions,
 )
 
 SICK = 100
@@ -81,46 +77,3 @@ async def test_s28_a_hundred_nodes_keep_to_the_rate_and_a_blocked_one_holds_up_n
     assert min(sent) >= began
     assert len(sent) <= (max(sent) - began) * RATE * 1.1
     assert used < 300e6
-
-
-async def test_s44_a_drain_whose_watches_fell_silent_still_sees_what_people_say(cluster, tmp_path):
-    """What decides over harm is read, not remembered: the pod's time ends while nothing is
-    heard.
-    """
-    await prepare(cluster)
-    await cluster.add(pool=Pool(name="gpu", nodes=4))
-    await cluster.health.all_healthy([f"gpu-000{n}" for n in range(4)])
-    await cluster.add(Serving(name="web", replicas=2, pool="gpu", gpus=8))
-    node = node_of((await cluster.ready_pods("web", 2))[0])
-    plane = cluster.plane
-    evicted = lambda: plane.requests.count(subresource="eviction", code=201)  # noqa: E731
-
-    def waits(longest: str) -> str:
-        rule = f"{{selector: app=web, strategy: WaitCompleted, maxWait: {longest}}}"
-        return f"{QUICK}pods: [{rule}]\n"
-
-    one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=waits("1h"))
-    with running(one):
-        await leads(cluster, "one")
-        await cluster.health.fail(node, XID_79)
-        await phase(cluster, node, "Draining")
-        plane.faults.pause_watches()
-        opt_out = {"metadata": {"labels": {"gpuward.io/opt-out": "true"}}}
-        await cluster.client.patch(NODES, node, opt_out)
-        one.new_policy(waits("1s"))
-        await cluster.until(lambda: asyncio.to_thread(one.said, "EvictPod"), "a try to evict")
-        await asyncio.sleep(1)
-        assert evicted() == 0
-        plane.faults.resume_watches()
-
-        async def paused():
-            found = await sessions(cluster, node)
-            return "opt-out" in found[-1]["status"]["message"]
-
-        await cluster.until(paused, "the opt-out said")
-        assert evicted() == 0
-        await cluster.client.patch(
-            NODES, node, {"metadata": {"labels": {"gpuward.io/opt-out": None}}}
-        )
-        await phase(cluster, node, "Quarantined")
-        assert evicted() == 1

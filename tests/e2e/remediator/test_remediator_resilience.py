@@ -15,7 +15,6 @@ from tests.support.remediator.remediator_process import (
     QUICK,
     RemediatorProcess,
     leads,
-    marks_of,
     phase,
     prepare,
     running,
@@ -25,7 +24,6 @@ from tests.support.remediator.remediator_process import (
 POOL = Pool(name="gpu", nodes=4)
 NAMES = [f"gpu-000{number}" for number in range(4)]
 PATIENCE_S = 90
-STORM_S = 8
 
 
 @pytest.fixture
@@ -83,23 +81,6 @@ async def test_the_other_replica_takes_over_a_session_where_the_first_left_it(fl
         assert len(await sessions(fleet, "gpu-0001")) == 1
 
 
-async def test_a_killed_remediator_goes_on_after_its_restart(fleet, tmp_path):
-    one = RemediatorProcess(tmp_path, fleet.plane.kubeconfig)
-    with running(one):
-        await leads(fleet, "one")
-        await fleet.health.fail("gpu-0001", XID_79)
-        await phase(fleet, "gpu-0001", "Quarantined")
-        await asyncio.to_thread(one.kill)
-        await fleet.health.healthy("gpu-0001")
-        one.start()
-        await phase(fleet, "gpu-0001", "Released")
-
-        async def unmarked():
-            return marks_of(await fleet.node("gpu-0001"))["unschedulable"] is False
-
-        await fleet.until(unmarked, "the mark gone: it comes off after the record")
-
-
 async def test_s43_expired_watches_and_refused_calls_lose_nothing(fleet, tmp_path):
     faults = fleet.plane.faults
     with running(RemediatorProcess(tmp_path, fleet.plane.kubeconfig)):
@@ -123,33 +104,6 @@ async def test_s43_expired_watches_and_refused_calls_lose_nothing(fleet, tmp_pat
         assert len(await sessions(fleet, "gpu-0002")) == 1
 
 
-async def test_watches_that_expire_again_and_again_are_not_answered_with_lists(fleet, tmp_path):
-    """As client-go's reflector: a server that forgets each version gets ever fewer full lists."""
-    one = RemediatorProcess(tmp_path, fleet.plane.kubeconfig)
-
-    def lists():
-        return [r for r in fleet.plane.requests.all if r.verb == "list" and r.resource == "nodes"]
-
-    async def expire():
-        while True:
-            fleet.plane.faults.expire_watches()
-            await asyncio.sleep(0.05)
-
-    with running(one):
-        await leads(fleet, "one")
-        storm = asyncio.create_task(expire())
-        try:
-            before = len(lists())
-            await asyncio.sleep(STORM_S)
-            seen = len(lists()) - before
-        finally:
-            storm.cancel()
-        # Nodes are listed by two caches: each after 0.8, 1.6, 3.2 and 6.4 s.
-        assert 2 <= seen <= 12
-        await fleet.health.fail("gpu-0001", XID_79)
-        await phase(fleet, "gpu-0001", "Quarantined")
-
-
 async def test_a_policy_is_reloaded_and_a_broken_one_is_not_believed(fleet, tmp_path):
     one = RemediatorProcess(tmp_path, fleet.plane.kubeconfig, policy="mode: Shadow\n")
     with running(one):
@@ -165,18 +119,6 @@ async def test_a_policy_is_reloaded_and_a_broken_one_is_not_believed(fleet, tmp_
         await fleet.health.fail("gpu-0001", XID_79)
         session = await phase(fleet, "gpu-0001", "Quarantined")
         assert session["status"]["mode"] == "Enforce"
-
-
-async def test_an_unreachable_api_is_waited_for_and_missing_definitions_are_named(tmp_path):
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(
-        "{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: "
-        "{cluster: c}}], clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]}"
-    )
-    one = RemediatorProcess(tmp_path, kubeconfig)
-    with running(one):
-        await is_unready(one, "no answer from the API server")
-        assert (await asyncio.to_thread(fetch, f"http://127.0.0.1:{one.port}/healthz"))[0] == 200
 
 
 async def test_missing_definitions_are_named_with_the_remedy(tmp_path):

@@ -16,11 +16,9 @@ from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.fleet.fleet_health import XID_79
 from hack.sim.cluster.resource import LEASES
 from tests.support.remediator.remediator_process import (
-    QUICK,
     REPOSITORY,
     RemediatorProcess,
     leads,
-    marks_of,
     phase,
     prepare,
     running,
@@ -87,25 +85,3 @@ async def test_a_leader_that_lost_its_rights_is_told_of_by_why_fleet_and_list(fl
         lost.times = 0
         await phase(fleet, "gpu-0001", "Quarantined")
         await lease_says(fleet, "gpuward.io/unable", "")
-
-
-async def test_shadow_by_accident_is_told_of_and_ends_with_a_policy(fleet, tmp_path):
-    one = RemediatorProcess(tmp_path, fleet.plane.kubeconfig, policy="budgit: {}\n")
-    with running(one):
-        await leads(fleet, "one")
-        await fleet.health.fail("gpu-0001", XID_79)
-        session = await phase(fleet, "gpu-0001", "Pending")
-        assert "not been able to read its policy since it started" in session["status"]["message"]
-        assert marks_of(await fleet.node("gpu-0001"))["unschedulable"] is False
-        await lease_says(fleet, "gpuward.io/policy-unread", "budgit is not a known key")
-        why = await kubectl(fleet, "why", "gpu-0001")
-        assert "blocked PolicyUnread" in why
-        assert "once nothing blocks it: taint and cordon" in why
-        assert "mode Enforce" not in why
-        asked = await kubectl(fleet, "quarantine", "gpu-0002", "--reason", "fan", "--yes")
-        assert "nothing is touched before it can, and until then kubectl cordon gpu-0002" in asked
-        await phase(fleet, "gpu-0002", "Pending")
-        one.new_policy(QUICK)
-        await phase(fleet, "gpu-0001", "Quarantined")
-        await phase(fleet, "gpu-0002", "Quarantined")
-        await lease_says(fleet, "gpuward.io/policy-unread", "")

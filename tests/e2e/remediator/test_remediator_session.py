@@ -9,11 +9,8 @@ import pytest
 from hack.sim.cluster.controllers.pods import node_of
 from hack.sim.cluster.fleet.fleet import Budget, Pool, Serving
 from hack.sim.cluster.fleet.fleet_health import XID_79
-from hack.sim.cluster.resource import EVENTS, NODES
+from hack.sim.cluster.resource import EVENTS
 from tests.support.remediator.remediator_process import (
-    PAUSES,
-    QUARANTINES,
-    QUICK,
     UNMARKED,
     RemediatorProcess,
     condition_of,
@@ -156,107 +153,3 @@ async def test_a_permanently_blocking_pdb_is_named_on_the_first_pass_and_kept(fl
         assert "solo" in found["owner"]
         assert condition_of(session, "NeedsHuman")["status"] == "True"
         assert (await fleet.ready_pods("solo", 1))[0]["metadata"]["uid"] == pod["metadata"]["uid"]
-
-
-async def test_an_uncordon_by_a_person_cancels_and_the_incident_stays_quiet(fleet, tmp_path):
-    with running(remediator(fleet, tmp_path)):
-        await leads(fleet, "one")
-        await fleet.health.fail("gpu-0001", XID_79)
-        await phase(fleet, "gpu-0001", "Quarantined")
-        await fleet.client.patch(NODES, "gpu-0001", {"spec": {"unschedulable": None}})
-        session = await phase(fleet, "gpu-0001", "Cancelled")
-        assert "uncordoned" in session["status"]["message"]
-
-        async def unmarked():
-            return marks_of(await fleet.node("gpu-0001")) == UNMARKED
-
-        await fleet.until(unmarked, "the mark gone")
-        await fleet.health.fail("gpu-0002", XID_79)
-        await phase(fleet, "gpu-0002", "Quarantined")
-        assert len(await sessions(fleet, "gpu-0001")) == 1
-
-
-async def test_a_pause_stops_new_harm_and_its_end_lets_it_go_on(fleet, tmp_path):
-    body = {
-        "apiVersion": "gpuward.io/v1alpha1",
-        "kind": "GPUWardPause",
-        "metadata": {"name": "maintenance"},
-        "spec": {"scope": {"all": True}, "reason": "network change", "by": "alice"},
-    }
-    await fleet.client.create(PAUSES, body)
-    with running(remediator(fleet, tmp_path)):
-        await leads(fleet, "one")
-        await fleet.health.fail("gpu-0001", XID_79)
-
-        async def paused():
-            found = await sessions(fleet, "gpu-0001")
-            return found and condition_of(found[-1], "Paused").get("status") == "True"
-
-        await fleet.until(paused, "condition Paused")
-        session = (await sessions(fleet, "gpu-0001"))[-1]
-        assert "alice" in condition_of(session, "Paused")["message"]
-        assert marks_of(await fleet.node("gpu-0001")) == UNMARKED
-        await fleet.client.delete(PAUSES, "maintenance")
-        await phase(fleet, "gpu-0001", "Quarantined")
-
-
-async def test_deleting_the_session_cancels_it(fleet, tmp_path):
-    with running(remediator(fleet, tmp_path)):
-        await leads(fleet, "one")
-        await fleet.health.fail("gpu-0001", XID_79)
-        session = await phase(fleet, "gpu-0001", "Quarantined")
-        await fleet.client.delete(QUARANTINES, session["metadata"]["name"])
-
-        async def unmarked():
-            return marks_of(await fleet.node("gpu-0001")) == UNMARKED
-
-        await fleet.until(unmarked, "the mark gone")
-
-
-async def test_the_budget_holds_and_names_itself_to_those_who_wait(fleet, tmp_path):
-    policy = QUICK.replace("percent: 50", "percent: 25")
-    with running(remediator(fleet, tmp_path, policy=policy)):
-        await leads(fleet, "one")
-        await fleet.health.fail("gpu-0000", XID_79)
-        await phase(fleet, "gpu-0000", "Quarantined")
-        await fleet.health.fail("gpu-0001", XID_79)
-        session = await phase(fleet, "gpu-0001", "Pending")
-
-        async def told():
-            found = (await sessions(fleet, "gpu-0001"))[-1]
-            return found if "the budget allows 1" in found["status"]["message"] else None
-
-        session = await fleet.until(told, "the budget in the message")
-        assert marks_of(await fleet.node("gpu-0001")) == UNMARKED
-        await fleet.health.healthy("gpu-0000")
-        await phase(fleet, "gpu-0000", "Released")
-        session = await phase(fleet, "gpu-0001", "Quarantined")
-        assert session["status"]["mode"] == "Enforce"
-
-
-async def test_s37_the_third_session_asks_for_a_replacement_and_waits_for_a_person(
-    fleet, tmp_path
-):
-    with running(remediator(fleet, tmp_path)):
-        await leads(fleet, "one")
-        for number in (1, 2):
-            await fleet.health.fail("gpu-0001", XID_79)
-            await phase(fleet, "gpu-0001", "Quarantined")
-            await fleet.health.healthy("gpu-0001")
-            await phase(fleet, "gpu-0001", "Released")
-            assert len(await sessions(fleet, "gpu-0001")) == number
-        await fleet.health.fail("gpu-0001", XID_79)
-        session = await phase(fleet, "gpu-0001", "Quarantined")
-        assert condition_of(session, "Replace")["reason"] == "RepeatOffender"
-        await fleet.health.healthy("gpu-0001")
-
-        async def asks():
-            found = (await sessions(fleet, "gpu-0001"))[-1]
-            return condition_of(found, "NeedsHuman").get("reason") == "Replace"
-
-        await fleet.until(asks, "NeedsHuman because of Replace")
-        assert marks_of(await fleet.node("gpu-0001"))["unschedulable"] is True
-        name = session["metadata"]["name"]
-        word = {"spec": {"release": {"by": "ada", "reason": "board replaced"}}}
-        await fleet.client.patch(QUARANTINES, name, word)
-        await phase(fleet, "gpu-0001", "Released")

@@ -25,7 +25,6 @@ from tests.support.cluster.either_cluster import Cluster
 from tests.support.cluster.manifest_builds import build, one
 from tests.support.cluster.provider_definitions import DEFINITIONS
 from tests.support.remediator.remediator_process import (
-    QUARANTINES,
     QUICK,
     RemediatorProcess,
     condition_of,
@@ -194,51 +193,3 @@ async def test_s39_the_ladder_is_climbed_through_objects_each_asked_once(
         ("delete", "rebootnodes", 200),
         ("delete", "nodeclaims", 200),
     ]
-
-
-FAULT_BEHAVIOR = "cloud.google.com/fault-behavior"
-ON_THE_NODE = """
-repair:
-  mode: Auto
-  steps:
-    ReplaceNode: {adapter: GKE, timeout: 5m}
-"""
-
-
-async def test_a_label_asks_for_the_replacement(secure_cluster: Cluster) -> None:
-    cluster = secure_cluster
-    objects = [o for o in build("repair-gke") if o["kind"] not in KEPT_OUT]
-    await post_manifests(cluster.client, objects, namespace="gpuward")
-    await cluster.add(pool=Pool(name="gpu", nodes=3))
-    await cluster.health.all_healthy([f"gpu-000{n}" for n in range(3)])
-
-    async def labelled() -> bool:
-        return FAULT_BEHAVIOR in (await cluster.node(NODE))["metadata"]["labels"]
-
-    async def kept() -> str:
-        return await cluster.health.keep_evidence(NODE)
-
-    async def taken_off() -> bool:
-        return not await labelled()
-
-    kubeconfig = await cluster.plane.service_account_kubeconfig("gpuward", "gpuward-remediator")
-    leader = RemediatorProcess(
-        cluster.plane.folder / "one", kubeconfig, policy=QUICK + ON_THE_NODE
-    )
-    with running(leader):
-        await leads(cluster, "one")
-        await cluster.health.fail(NODE, XID_79)
-        await cluster.until(kept, "the mark that an agent keeps evidence for")
-        await cluster.until(labelled, "the label that asks for a replacement")
-        notes = (await cluster.node(NODE))["metadata"]["annotations"]
-        note = f"-replacenode-1 ReplaceNode GKE {FAULT_BEHAVIOR}=unspecified"
-        assert notes["gpuward.io/repair"].endswith(note)
-        session = (await sessions(cluster, NODE))[-1]["metadata"]["name"]
-        await cluster.health.healthy(NODE)
-        release = {"spec": {"release": {"by": "ada", "reason": "repaired by hand"}}}
-        await cluster.client.patch(QUARANTINES, session, release)
-        await phase(cluster, NODE, "Released")
-        await cluster.until(taken_off, "the label taken off with the session")
-    assert "gpuward.io/repair" not in (await cluster.node(NODE))["metadata"]["annotations"]
-    asked = [r for r in cluster.plane.requests.all if r.user.endswith(":gpuward-remediator")]
-    assert not [r for r in asked if r.code == 403]

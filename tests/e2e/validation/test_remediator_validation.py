@@ -10,7 +10,7 @@ import pytest
 from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.fleet.fleet_health import XID_79
-from hack.sim.cluster.resource import JOBS, POD_TEMPLATES, PODS, PRIORITY_CLASSES
+from hack.sim.cluster.resource import JOBS, POD_TEMPLATES, PODS
 from tests.support.remediator.remediator_process import (
     QUICK,
     RemediatorProcess,
@@ -149,48 +149,3 @@ async def test_killed_at_the_job_and_at_its_record_one_job_is_made(cluster, tmp_
         assert [t["state"] for t in session["status"]["validation"]] == ["Passed"]
         jobs, _ = await cluster.client.list(JOBS, "gpuward")
         assert len(jobs) == 1
-
-
-@pytest.mark.slow
-async def test_an_idle_node_is_tested_and_what_fails_is_quarantined(cluster, tmp_path):
-    await three_nodes(cluster)
-    await ends_with(cluster, 2, says("fail", value=7))
-    await cluster.client.create(
-        PRIORITY_CLASSES,
-        {
-            "apiVersion": "scheduling.k8s.io/v1",
-            "kind": "PriorityClass",
-            "metadata": {"name": "gpuward-new-node-test"},
-            "value": -100000,
-            "preemptionPolicy": "Never",
-        },
-    )
-    tested = "validate: {provider: Job, timeout: 2m, newNodes: true}\n"
-    one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=QUICK + tested)
-
-    async def quarantined():
-        found = [s for node in NODES for s in await sessions(cluster, node)]
-        return (
-            found[0]
-            if found and found[0].get("status", {}).get("phase") == "Quarantined"
-            else None
-        )
-
-    async def made():
-        (found, *_) = await cluster.client.list(JOBS, "gpuward")
-        return found
-
-    with running(one):
-        await leads(cluster, "one")
-        # Two sweeps, half a minute apart.
-        await cluster.until(made, "the Job of a new node")
-        session = await cluster.until(quarantined, "a session of a failed test")
-        node = session["spec"]["nodeName"]
-        (cause,) = session["spec"]["causes"]
-        assert (cause["source"], cause["reason"]) == ("Validation", "ValidationFailed")
-        conditions = (await cluster.node(node))["status"]["conditions"]
-        (told,) = [c for c in conditions if c["type"] == "GPUValidated"]
-        assert (told["status"], told["reason"]) == ("False", "TestFailed")
-        (job, *_), _ = await cluster.client.list(JOBS, "gpuward")
-        spec = job["spec"]["template"]["spec"]
-        assert (spec["priorityClassName"], "nodeName" in spec) == ("gpuward-new-node-test", False)

@@ -14,6 +14,9 @@ from tests.support.scenario.fleets import NODE, evicted, fleet
 from tests.support.scenario.server.border import EVICTION_S
 from tests.support.scenario.session_world import START
 
+DENIED = b'{"kind":"Status","message":"admission webhook \\"w\\" denied the request"}'
+"""A webhook may deny with any code."""
+
 
 def test_a_deadline_with_policy_report_only_reports() -> None:
     world = fleet(drain={"fatalTimeout": "5m"})
@@ -152,7 +155,7 @@ def test_s48_a_missing_permission_is_named() -> None:
         pytest.param((401, {}, b'{"kind":"Status"}'), "MissingPermission", False, id="401"),
         pytest.param((403, {}, b'{"kind":"Status"}'), "MissingPermission", True, id="403"),
         pytest.param(
-            (403, {}, b'{"message":"admission webhook \\"w\\" denied the request"}'),
+            (403, {}, DENIED),
             "EvictionRefused",
             False,
             id="webhook",
@@ -160,6 +163,8 @@ def test_s48_a_missing_permission_is_named() -> None:
         pytest.param(
             (429, {"Retry-After": "1"}, b"Too many requests"), "ApiBusy", False, id="429"
         ),
+        pytest.param((404, {}, DENIED), "EvictionRefused", False, id="webhook, as not found"),
+        pytest.param((409, {}, DENIED), "EvictionRefused", False, id="webhook, as a conflict"),
         pytest.param((503, {}, b"overloaded"), "NoAnswer", False, id="503"),
     ],
 )
@@ -170,7 +175,7 @@ def test_s48_every_bad_answer_is_said_and_survived(
     world.add_pod("web-1", NODE)
     world.eviction_answers = [answer] * 100
     world.incident(NODE)
-    world.run(20)
+    world.run(60)
     assert world.phase(NODE) == "Draining"
     assert world.condition(NODE, "Blocked") == reason
     assert bool(world.condition(NODE, "NeedsHuman")) == human

@@ -16,8 +16,13 @@ from rules.repair.objects import ObjectSeen, Sight
 from rules.session.absent import without_session
 from rules.session.observation import observe
 from rules.session.repair.withdrawal import TAKE_BACK_S
-from tests.support.scenario.provider_world import ProviderWorld, power_cycle
-from tests.support.scenario.repair_world import NODE, RESTART, RepairWorld
+from tests.support.scenario.provider_world import (
+    OWN_ADAPTERS,
+    ProviderWorld,
+    power_cycle,
+    steps_for,
+)
+from tests.support.scenario.repair_world import NODE, RESTART, RepairWorld, repair_policy
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 DENIED = "ValidatingAdmissionPolicy 'x' denied the request: not this condition"
@@ -119,6 +124,32 @@ def test_a_take_back_that_stays_refused_is_left_to_a_person(ends: str) -> None:
     (said,) = [e.message for e in status.timeline if e.step == "RequestLeft"]
     assert "-powercycle-1 (RepairRefused)" in said
     assert "by hand" in said
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param(
+            {
+                "adapters": {"New": OWN_ADAPTERS["Reboots"]},
+                "steps": steps_for("New", "PowerCycle"),
+            },
+            id="renamed",
+        ),
+        pytest.param({"mode": "Off", "steps": {}}, id="removed"),
+    ],
+)
+def test_a_request_is_taken_back_when_the_policy_lost_its_adapter(changed: dict[str, Any]) -> None:
+    world = power_cycle()
+    assert stands(world)
+    world.policy = repair_policy(**changed)
+    world.restart()
+    session = world.quarantines[world.session(NODE).name]
+    session["spec"]["release"] = {"by": "ada"}
+    world.touch(session)
+    run(world, 300)
+    assert world.phase(NODE) == "Released"
+    assert not stands(world)
 
 
 def run(world: World, seconds: float) -> None:

@@ -5,7 +5,6 @@ Kubernetes.
 from __future__ import annotations
 
 import difflib
-import itertools
 import os
 from pathlib import Path
 
@@ -38,12 +37,6 @@ REVIEWED = (
     ("gpu-operator",),
     ("nvml", "gpu-operator", "enforce"),
     ("full", "gpu-operator", "enforce", "force"),
-)
-BUILT = tuple(
-    (*profile, *rest)
-    for profile in ((), ("nvml",), ("full",))
-    for count in range(5)
-    for rest in itertools.combinations(COMPONENTS[2:], count)
 )
 
 
@@ -107,50 +100,6 @@ async def test_what_is_built_can_be_applied_twice_and_grown_by_components() -> N
     agent = await client.get(DAEMON_SETS, "gpuward-agent", "gpuward")
     (found,) = agent["spec"]["template"]["spec"]["containers"]
     assert found["securityContext"]["privileged"] is True
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("components", BUILT, ids=lambda names: "+".join(names) or "base")
-def test_every_combination_of_components_builds(components: tuple[str, ...]) -> None:
-    built = {(o["kind"], o["metadata"]["name"]) for o in build(*components)}
-    assert built >= {(o["kind"], o["metadata"]["name"]) for o in build()}
-
-
-@pytest.mark.parametrize("profile", [(), ("nvml",)], ids=["minimal", "nvml"])
-def test_only_profile_full_reaches_the_host(profile: tuple[str, ...]) -> None:
-    objects = build(*profile)
-    spec = one(objects, "DaemonSet", "gpuward-agent")["spec"]["template"]["spec"]
-    context = agent_container(objects)["securityContext"]
-    assert "volumes" not in spec
-    assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
-    assert context["capabilities"] == {"drop": ["ALL"], "add": ["SYSLOG"]}
-    assert context["readOnlyRootFilesystem"] is True
-    assert context.get("privileged", False) is False
-
-
-def test_profile_full_sees_the_hosts_processes_and_shares_nothing_else_with_it() -> None:
-    spec = one(build("full"), "DaemonSet", "gpuward-agent")["spec"]["template"]["spec"]
-    assert spec["hostPID"] is True
-    assert not {"hostNetwork", "hostIPC", "shareProcessNamespace"} & spec.keys()
-
-
-def test_the_remediator_has_no_privilege_whatever_is_added() -> None:
-    deployment = one(build(*COMPONENTS[1:]), "Deployment", "gpuward-remediator")
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    context = container["securityContext"]
-    assert context["runAsNonRoot"] is True
-    assert context["capabilities"] == {"drop": ["ALL"]}
-    assert "add" not in context["capabilities"]
-
-
-@pytest.mark.parametrize("profile", [(), ("nvml",), ("full",)], ids=["minimal", "nvml", "full"])
-def test_pods_may_be_deleted_only_with_component_force(profile: tuple[str, ...]) -> None:
-    def may_delete(objects: list[Object]) -> bool:
-        rules = one(objects, "ClusterRole", "gpuward-remediator")["rules"]
-        return any("pods" in r["resources"] and "delete" in r["verbs"] for r in rules)
-
-    assert not may_delete(build(*profile, "enforce"))
-    assert may_delete(build(*profile, "force"))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from agent.settings import add_options, settings_of
 from hack.sim.manifests import read_manifests
 from remediator.kube.resources import AGENT_SELECTOR
 from remediator.settings import make_parser, run_settings
+from rules.api.names import TAINT_QUARANTINE
 from rules.api.requests import DEPLOYMENT
 from tests.support.cluster.manifest_builds import (
     COMPONENTS,
@@ -126,31 +127,15 @@ def test_ports_and_probes_are_where_the_program_listens(
         assert found[probe]["httpGet"]["port"] in ports
 
 
-def test_only_metrics_are_open_to_the_network() -> None:
-    opened = {
-        port["port"]
-        for policy in OBJECTS
-        if policy["kind"] == "NetworkPolicy"
-        for rule in policy["spec"]["ingress"]
-        for port in rule["ports"]
-    }
-    assert opened == {9412, 9413}
-    (service,) = [o for o in OBJECTS if o["kind"] == "Service"]
-    assert [port["port"] for port in service["spec"]["ports"]] == [9413]
-
-
 def test_the_remediator_finds_the_agents_pods_by_their_labels() -> None:
     labels = AGENT["template"]["metadata"]["labels"]
     assert dict(pair.split("=") for pair in AGENT_SELECTOR.split(",")).items() <= labels.items()
 
 
-def test_a_rollout_never_blinds_the_fleet_nor_blocks_a_drain() -> None:
-    share = AGENT["updateStrategy"]["rollingUpdate"]["maxUnavailable"]
-    assert int(share.removesuffix("%")) <= 10
-    assert REMEDIATOR["replicas"] == 2
-    budget = one("PodDisruptionBudget", DEPLOYMENT)["spec"]
-    assert budget["maxUnavailable"] == 1
-    assert budget["selector"] == REMEDIATOR["selector"]
+def test_the_operators_pods_tolerate_what_a_quarantined_node_carries() -> None:
+    patch = DAEMONSET / "components" / "gpu-operator" / "cluster-policy-patch.yaml"
+    tolerations = yaml.safe_load(patch.read_text())["spec"]["daemonsets"]["tolerations"]
+    assert {one["key"] for one in tolerations} == {"nvidia.com/gpu", TAINT_QUARANTINE}
 
 
 def test_a_hung_agent_is_replaced_in_about_a_minute_and_a_half() -> None:

@@ -31,12 +31,6 @@ from tests.support.cluster.manifest_builds import REPAIR_COMPONENTS, build, one
 MARKED = {**node()["metadata"]["annotations"], names.ANNOTATION_SESSION: "{}"}
 
 
-def test_the_components_are_what_the_adapters_ask_for() -> None:
-    """`python -m hack.repair_components` after changing an adapter."""
-    assert {name: (FOLDER / name).read_text() for name in rendered()} == rendered()
-    assert {name.partition("/")[0] for name in rendered()} == set(REPAIR_COMPONENTS)
-
-
 def asked(kind: str, *, asks: bool = True, annotations: dict[str, str] | None = None) -> Write:
     sent = request(
         SetRepairCondition(

@@ -123,12 +123,3 @@ def test_no_printed_command_looks_for_events_of_nodes_where_there_are_none():
     assert [
         one.text for one in asked if "default" not in one.words and "-A" not in one.words
     ] == []
-
-
-def test_describe_knows_no_field_selector():
-    wrong = [
-        one.text
-        for one in PLAIN
-        if "describe" in one.words and any(w.startswith("--field-selector") for w in one.words)
-    ]
-    assert wrong == []

@@ -19,12 +19,6 @@ def test_every_dependency_declares_a_lowest_version_that_can_be_installed() -> N
     assert all("." in version for version in found.values())
 
 
-def test_the_lowest_kubernetes_client_has_the_asynchronous_one() -> None:
-    """`kubernetes.aio` came with 36.0.1: without it a login by a program of a provider fails."""
-    found = dict(pin.split("==") for pin in pins())
-    assert tuple(map(int, found["kubernetes"].split("."))) >= (36, 0, 1)
-
-
 @pytest.mark.parametrize("script", ["demo", "screenshots"])
 def test_the_demo_installs_what_the_remediator_needs_but_the_client_library(script: str) -> None:
     """Its kubeconfig logs in without that."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from rules.api.pods import PodView
-from rules.api.workloads import LABEL, POD_GROUPS, WORKLOADS, Marker
+from rules.api.workloads import POD_GROUPS, WORKLOADS, Marker
 from rules.drain.gangs import gang_of
-
-DOCS = Path(__file__).parents[4] / "docs" / "interop" / "jobset-volcano.md"
 
 
 def pod(owner: tuple[str, str] | None = None, **changes: Any) -> PodView:
@@ -78,11 +75,3 @@ def test_a_pod_group_placed_by_topology_heals_one_node_at_a_time() -> None:
     gang = gang_of(view, {})
     assert gang is not None
     assert gang.topology_aware
-
-
-@pytest.mark.parametrize("marker", [*WORKLOADS, *POD_GROUPS], ids=lambda marker: marker.key)
-def test_the_page_names_every_marker_and_its_writer_is_said(marker: Marker) -> None:
-    text = DOCS.read_text()
-    assert f"`{marker.key}`" in text
-    assert marker.source
-    assert marker.place != LABEL or f"annotation `{marker.key}`" not in text

@@ -45,6 +45,14 @@ def test_what_is_a_gpu(resource: str, gpus: int) -> None:
     assert free_gpus([node], {}) == {"n": gpus}
 
 
+@pytest.mark.parametrize("resource", ["nvidia.com/GA102GL_A10", "nvidia.com/gpu"])
+def test_a_virtual_machine_of_kubevirt_holds_its_device_once(resource: str) -> None:
+    limits = {resource: "1", "devices.kubevirt.io/kvm": "1"}
+    labels = {"name": "p", "labels": {"kubevirt.io": "virt-launcher"}}
+    spec = {"containers": [{"name": "c", "resources": {"limits": limits}}]}
+    assert msgspec.convert({"metadata": labels, "spec": spec}, PodView).gpus == 1
+
+
 @pytest.mark.parametrize(
     ("containers", "init", "gpus"),
     [

@@ -25,13 +25,10 @@ from rules.api.nodes import (
 from rules.api.object_name import (
     BadSegmentError,
     api_path,
-    is_label_key,
-    is_label_value,
     is_object_name,
 )
 from rules.api.pods import OwnerView, PodView
 from rules.api.quarantine import Cause, PauseScope, PauseSpec
-from rules.api.refusal import NodeWrite
 from rules.api.requests import request
 from rules.api.selectors import parse_selector
 from rules.api.timestamps import format_micro_time, format_time, parse_time, utc, utc_of
@@ -265,13 +262,6 @@ def _accepts(read: Any, text: str) -> bool:
     return True
 
 
-def test_label_keys_and_values_have_one_syntax() -> None:
-    assert is_label_key("a.b/c")
-    assert not is_label_key("a/b/c")
-    assert is_label_value("")
-    assert not is_label_value("-a")
-
-
 # --------------------------------------------------------------------------- the tolerant decoder
 
 
@@ -335,10 +325,6 @@ def test_null_is_a_field_that_is_not_there(kind: type) -> None:
     wire = b'{"metadata": {"name": "x", "labels": null, "creationTimestamp": null}, "spec": null}'
     found: Understood[Any] = understand(wire, kind)
     assert (found.doubts, found.value is not None) == ((), True)
-
-
-def test_every_word_for_a_write_completes_a_sentence() -> None:
-    assert all(word.value[0].islower() for word in NodeWrite)
 
 
 NAMED = b'{"metadata":{"name":"s"},"spec":%s}'

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import msgspec
 import pytest
 
-from rules.api.mark import MarkState, cordon_stays, mark_patch, mark_state, read_note, unmark_patch
+from rules.api.mark import MarkState, cordon_stays, mark_patch, mark_state, unmark_patch
 from rules.api.names import ANNOTATION_SESSION
-from rules.api.nodes import FreshNode, NodeView
 from rules.api.timestamps import parse_time
-from rules.api.workloads import PdbView
 from tests.support.scenario.drain_objects import node
 
 NOW = parse_time("2026-01-01T01:00:00Z") or 0.0
@@ -133,15 +130,6 @@ def test_annotations_come_back_unless_somebody_changed_them_since() -> None:
     }
 
 
-def managed(manager: str, time: str) -> dict[str, Any]:
-    return {
-        "manager": manager,
-        "operation": "Update",
-        "time": time,
-        "fieldsV1": {"f:spec": {"f:unschedulable": {}}},
-    }
-
-
 @pytest.mark.parametrize(
     ("target", "why"),
     [
@@ -150,21 +138,6 @@ def managed(manager: str, time: str) -> dict[str, Any]:
             marked(text=note(priorUnschedulable=True)),
             "it was cordoned before session s1",
             id="older",
-        ),
-        pytest.param(
-            marked(managedFields=[managed("kubectl-cordon", "2026-01-01T00:30:00Z")]),
-            "kubectl-cordon cordoned it during the quarantine",
-            id="another-after-us",
-        ),
-        pytest.param(
-            marked(managedFields=[managed("kubectl-cordon", "2025-12-31T00:30:00Z")]),
-            "",
-            id="another-before-us",
-        ),
-        pytest.param(
-            marked(managedFields=[managed("gpuward-remediator", "2026-01-01T00:30:00Z")]),
-            "",
-            id="ourselves",
         ),
         pytest.param(
             marked(text="{"), "its state before the quarantine is not recorded", id="lost"
@@ -181,65 +154,3 @@ def test_when_the_cordon_stays(target: Any, why: str) -> None:
     assert ("unschedulable" in unmark_patch(target).get("spec", {})) == (
         target.spec.unschedulable and not why
     )
-
-
-def test_mark_and_reverse_leave_the_node_as_it_was() -> None:
-    before = node(spec={"taints": [FOREIGN]})
-    patch = patch_of(before)
-    after = node(
-        metadata={"annotations": patch["metadata"]["annotations"]},
-        spec={"taints": patch["spec"]["taints"], "unschedulable": True},
-    )
-    assert read_note(after) is not None
-    reverse = unmark_patch(after)
-    assert reverse["spec"] == {"taints": [FOREIGN], "unschedulable": None}
-    assert set(reverse["metadata"]["annotations"].values()) == {None}
-
-
-NODE: dict[str, Any] = {
-    "kind": "Node",
-    "apiVersion": "v1",
-    "metadata": {
-        "name": "n0",
-        "uid": "u0",
-        "resourceVersion": "12",
-        "creationTimestamp": "2026-01-01T00:00:00Z",
-        "labels": {"a": "b"},
-        "managedFields": [
-            {
-                "manager": "kubectl",
-                "operation": "Update",
-                "fieldsV1": {"f:spec": {"f:unschedulable": {}}},
-            }
-        ],
-    },
-    "spec": {
-        "podCIDR": "10.0.0.0/24",
-        "taints": [{"key": "k", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}],
-        "unschedulable": True,
-    },
-    "status": {
-        "images": [{"names": ["x"], "sizeBytes": 1}],
-        "conditions": [
-            {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}
-        ],
-        "nodeInfo": {"bootID": "b0", "kernelVersion": "6"},
-    },
-}
-
-
-def test_a_fresh_node_knows_its_managers_and_is_a_node() -> None:
-    view = msgspec.json.decode(json.dumps(NODE), type=FreshNode)
-    assert isinstance(view, NodeView)
-    assert view.metadata.managed_fields[0].manager == "kubectl"
-
-
-def test_a_taint_is_encoded_back_unchanged() -> None:
-    view = msgspec.convert(NODE, NodeView)
-    assert msgspec.to_builtins(view.spec.taints[0]) == NODE["spec"]["taints"][0]
-
-
-@pytest.mark.parametrize("value", [1, "25%"])
-def test_pdb_numbers_may_be_percentages(value: int | str) -> None:
-    view = msgspec.convert({"metadata": {"name": "p"}, "spec": {"minAvailable": value}}, PdbView)
-    assert view.spec.min_available == value

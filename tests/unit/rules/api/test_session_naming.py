@@ -12,7 +12,7 @@ from rules.api.nodes import HealthView, QuarantineView
 from rules.api.quarantine import Cause, gravest_reason
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
-from rules.session.causes import MAX_CAUSES, actionable, appended, cause_of, session_name, worst
+from rules.session.causes import actionable, cause_of, session_name, worst
 from tests.support.scenario.drain_objects import node
 
 
@@ -94,18 +94,6 @@ def test_fatal_first_then_oldest() -> None:
     ]
     found: tuple[IncidentStatus, ...] = actionable(health(*rows), (), Policy())
     assert [incident.reason for incident in found] == ["A", "B", "C"]
-
-
-def test_causes_are_appended_once_and_bounded_and_people_stay() -> None:
-    human = Cause(source="Human", reason="Requested", by="ada")
-    causes = appended((), [Cause(source="Detector", incident="i0", reason="A"), human])
-    assert appended(causes, causes) == causes
-    many = [Cause(source="Detector", incident=f"i{n}", reason="A") for n in range(1, 100)]
-    full = appended(causes, many)
-    assert len(full) == MAX_CAUSES
-    assert full[0].incident == "i0", "the cause it opened with stays"
-    assert human in full
-    assert appended(full, many) == full, "the same again changes nothing"
 
 
 def test_an_unknown_severity_ranks_as_degraded() -> None:

@@ -2,32 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
 from rules.api.timestamps import backoff_s, utc, utc_of
-
-REPOSITORY = Path(__file__).parents[4]
-
-
-@pytest.mark.parametrize(
-    "path", sorted((REPOSITORY / "tests/golden/kubectl").glob("*.txt")), ids=lambda path: path.stem
-)
-def test_what_the_commands_print_says_utc(path: Path) -> None:
-    """JSON and YAML are for machines, and so is what a person typed."""
-    for line in path.read_text().splitlines():
-        if (
-            line.startswith("$ ")
-            or "--until" in line
-            or re.match(r"\s*(- )?\"?\w+\"?: ['\"]", line)
-        ):
-            continue
-        assert not re.search(r"\d\dT\d\d:\d\d", line), line
-        rest = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)? UTC", "", line)
-        assert not re.search(r"(since|at|until|before|after|from) \d\d:\d\d\b", rest), line
-        assert not re.search(r"\bUTC\b", rest), f"said twice: {line}"
 
 
 def test_one_spelling_with_the_day_because_a_case_outlives_it() -> None:

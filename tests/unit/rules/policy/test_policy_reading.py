@@ -226,12 +226,6 @@ def test_selectors(selector: str, labels: dict[str, str], matches: bool) -> None
     assert parse_selector(selector)(labels) == matches
 
 
-@pytest.mark.parametrize("selector", ["a b", "=b", "a in x", "a in (x", "a=b=c", "a=b c"])
-def test_bad_selectors(selector: str) -> None:
-    with pytest.raises(ValueError, match="no label selector"):
-        parse_selector(selector)
-
-
 def test_per_reason_overrides() -> None:
     loaded = load_policy({"reasons": {"Hot": {"level": "Report"}}})
     assert isinstance(loaded, Policy)

@@ -139,20 +139,3 @@ def test_reader_and_schema_refuse_the_same_numbers(
         assert isinstance(found, tuple)
         assert [one.path for one in found] == [path]
         assert not accepted(at(number))
-
-
-def leaves(schema: dict[str, Any], path: str = "") -> list[str]:
-    """The keys that hold a value: a list of sections and a mapping of names count once."""
-    schema = next((one for one in schema.get("anyOf", ()) if one.get("type") != "null"), schema)
-    inside = schema.get("items") or schema.get("additionalProperties")
-    if "properties" in schema:
-        inner = schema["properties"].items()
-        return [leaf for key, value in inner for leaf in leaves(value, f"{path}.{key}")]
-    if isinstance(inside, dict) and any(k in inside for k in ("properties", "anyOf", "items")):
-        return leaves(inside, f"{path}[]")
-    return [path.removeprefix(".")]
-
-
-def test_the_policy_has_few_keys() -> None:
-    """Each one is a question to everybody who installs gpuward."""
-    assert len([leaf for leaf in leaves(policy_schema()) if not leaf.startswith("repair")]) == 39
