@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import yaml
@@ -33,6 +33,12 @@ MONITORS: Final = {
     "PrometheusRule": "alerts",
 }
 """The section of values that says how Prometheus finds an object of this kind."""
+
+WHOLE_FILES: Final[Mapping[str, Condition]] = {
+    "CustomResourceDefinition": ".Values.crds.install",
+    "Namespace": ".Values.namespace.create",
+}
+"""What objects of these kinds depend on, whatever components say."""
 
 DOCS: Final = "http://localhost:9414/"
 """Where `runbook_url` of each alert leads in rules/alerts."""
@@ -88,25 +94,6 @@ _POLICY: Final = Template(
 )
 
 
-def profile_condition(name: str) -> Condition:
-    """Whether this profile was chosen."""
-    return f'eq .Values.profile "{name}"'
-
-
-def component_condition(name: str) -> Condition:
-    """Whether this component was switched on."""
-    return f".Values.components.{component_key(name)}"
-
-
-def whole_file(identity: Identity) -> Condition | None:
-    """What an object depends on as a whole, whatever components say; None for nothing."""
-    kinds = {
-        "CustomResourceDefinition": ".Values.crds.install",
-        "Namespace": ".Values.namespace.create",
-    }
-    return kinds.get(identity[0])
-
-
 def marked(objects: Mapping[Identity, Object]) -> dict[Identity, Object]:
     """The objects with templates where the installer decides."""
     return {identity: _marked(identity, copy.deepcopy(obj)) for identity, obj in objects.items()}
@@ -115,10 +102,9 @@ def marked(objects: Mapping[Identity, Object]) -> dict[Identity, Object]:
 def installer_variants(base: Mapping[Identity, Object]) -> dict[Condition, dict[Identity, Object]]:
     """Builds that no component makes: definitions that outlive the chart."""
     kept = copy.deepcopy(dict(base))
-    for identity, obj in kept.items():
-        if identity[0] == "CustomResourceDefinition":
-            notes = obj["metadata"].setdefault("annotations", {})
-            notes["helm.sh/resource-policy"] = "keep"
+    for (kind, _), obj in kept.items():
+        if kind == "CustomResourceDefinition":
+            obj["metadata"].setdefault("annotations", {})["helm.sh/resource-policy"] = "keep"
     return {KEEP: kept}
 
 
@@ -145,7 +131,7 @@ def _marked(identity: Identity, obj: Object) -> Object:
             endpoint["interval"] = WhenSet(f".Values.{own}.monitor.interval")
     else:
         _labelled(obj)
-    _walk(obj, lambda key, value: key == "namespace" and value == NAMESPACE)
+    _place(obj)
     return obj
 
 
@@ -210,13 +196,13 @@ def _pulled(spec: Object, program: str) -> None:
     spec["imagePullSecrets"] = WhenSet(secrets)
 
 
-def _walk(value: Any, is_namespace: Callable[[str, Any], bool]) -> None:
-    items = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, each in list(items):
-        if is_namespace(key, each):
+def _place(value: Any) -> None:
+    """Put the release's namespace in place of ours, wherever it is named."""
+    for key, each in list(value.items() if isinstance(value, dict) else enumerate(value)):
+        if (key, each) == ("namespace", NAMESPACE):
             value[key] = Template("{{ .Release.Namespace }}")
-        elif isinstance(each, (dict, list)):
-            _walk(each, is_namespace)
+        elif isinstance(each, dict | list):
+            _place(each)
 
 
 def default_values(base: Mapping[Identity, Object], switches: Mapping[str, str]) -> str:
@@ -303,7 +289,9 @@ def _pod_values(spec: Object) -> str:
             shown = yaml.safe_dump(spec[key], default_flow_style=None, width=200)
             text += f"  {key}:\n" + textwrap.indent(shown, "    ")
         else:
-            shown = _flow(spec[key]) if key == "tolerations" else empty[kind["type"]]
+            shown = empty[kind["type"]]
+            if key == "tolerations":
+                shown = yaml.safe_dump(spec[key], default_flow_style=True, width=1000).strip()
             text += f"  {key}: {shown}\n"
     text += "  # The PodMonitor or ServiceMonitor of component prometheusOperator.\n  monitor:\n"
     for key, (kind, says) in _MONITOR.items():
@@ -335,20 +323,19 @@ def defaults_template(values: str) -> str:
 """
 
 
-def _flow(value: Any) -> str:
-    return yaml.safe_dump(value, default_flow_style=True, width=1000).strip()
-
-
-def _described(keys: Mapping[str, tuple[dict[str, Any], str]]) -> dict[str, Any]:
-    return {key: {**kind, "description": says} for key, (kind, says) in keys.items()}
-
-
 def schema(switches: Mapping[str, str]) -> dict[str, Any]:
     """values.schema.json: a value that does not exist or is of a wrong type is refused."""
     flag = {"type": "boolean"}
     image = _closed({"repository": {**_TEXT, "minLength": 1}, "tag": _TEXT})
-    pods = {**_described(_POD), "monitor": _closed(_described(_MONITOR))}
+    monitor, pod = (
+        {key: {**kind, "description": says} for key, (kind, says) in keys.items()}
+        for keys in (_MONITOR, _POD)
+    )
+    pods = {**pod, "monitor": _closed(monitor)}
     labels = {**_LABELS, "description": "Labels for every object and for the pods."}
+    components = {
+        component_key(name): {**flag, "description": says} for name, says in switches.items()
+    }
     rule = {
         "labels": {**_LABELS, "description": "Labels of the PrometheusRule."},
         "docs": {**_TEXT, "pattern": "/$", "description": "Where the runbooks can be read."},
@@ -367,12 +354,7 @@ def schema(switches: Mapping[str, str]) -> dict[str, Any]:
                 "alerts": _closed(rule),
                 "crds": _closed({"install": flag, "keep": flag}),
                 "namespace": _closed({"create": flag}),
-                "components": _closed(
-                    {
-                        component_key(name): {**flag, "description": s}
-                        for name, s in switches.items()
-                    }
-                ),
+                "components": _closed(components),
                 "global": {"type": "object"},
             }
         ),
@@ -383,11 +365,8 @@ def _policy() -> dict[str, Any]:
     """The policy's own schema, so that a slip in a key or a duration is refused by Helm and not
     found in the remediator's log. `mode` has a place of its own.
     """
-    known = {
-        key: _bare(each)
-        for key, each in policy_schema()["properties"].items()
-        if key not in {"apiVersion", "kind", "mode"}
-    }
+    known = {key: _bare(each) for key, each in policy_schema()["properties"].items()}
+    del known["apiVersion"], known["kind"], known["mode"]
     return _closed({**known, "mode": {"enum": ["set the value mode instead"]}})
 
 
