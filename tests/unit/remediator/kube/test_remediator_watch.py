@@ -20,6 +20,24 @@ from tests.support.remediator.watched_cache import (
     watching,
 )
 
+EXPIRED = event("ERROR", {"kind": "Status", "code": 410, "message": "too old"})
+MARK = event("BOOKMARK", node("", 6))
+OTHER = Resource(name="nodes", path=NODES.path, query={"labelSelector": "other"})
+
+
+def refused(code):
+    """A server that answers a watch so."""
+
+    async def answer(_):
+        return refusal(code, "Refused", "no")
+
+    return answer
+
+
+async def quiet(request):
+    """Nothing is there, and the watch says nothing."""
+    return await stream(request) if is_watch(request) else page([], 5)
+
 
 async def test_a_list_is_read_page_by_page_and_followed_from_its_version(tmp_path):
     asked = []
@@ -45,18 +63,10 @@ async def test_a_list_is_read_page_by_page_and_followed_from_its_version(tmp_pat
 @pytest.mark.parametrize(
     "forgotten",
     [
-        pytest.param(lambda r: refusal(410, "Expired", "too old"), id="refused with 410"),
-        pytest.param(
-            lambda r: refusal(400, "BadRequest", "Invalid resource version"),
-            id="refused with 400",
-        ),
-        pytest.param(lambda r: refusal(422, "Invalid", "no"), id="refused with 422"),
-        pytest.param(
-            lambda r: stream(
-                r, event("ERROR", {"kind": "Status", "code": 410, "message": "too old"})
-            ),
-            id="ERROR 410 in the stream",
-        ),
+        pytest.param(refused(410), id="refused with 410"),
+        pytest.param(refused(400), id="refused with 400"),
+        pytest.param(refused(422), id="refused with 422"),
+        pytest.param(lambda r: stream(r, EXPIRED), id="ERROR 410 in the stream"),
         pytest.param(lambda r: stream(r, b'{"type": "ADDED", "obj'), id="a line that is no event"),
     ],
 )
@@ -72,10 +82,7 @@ async def test_s43_a_watch_that_cannot_go_on_lists_again_and_notices_what_it_mis
             if lists == 1:
                 return page([node("a", 1), node("gone", 1), node("same", 1)], 5)
             return page([node("a", 9), node("same", 1)], 10)
-        if lists == 1:
-            answer = forgotten(request)
-            return await answer if asyncio.iscoroutine(answer) else answer
-        return await stream(request)
+        return await (forgotten(request) if lists == 1 else stream(request))
 
     async with watching(tmp_path, handler) as (cache, heard):
         await until(lambda: lists == 2 and "gone" not in cache.items)
@@ -85,22 +92,12 @@ async def test_s43_a_watch_that_cannot_go_on_lists_again_and_notices_what_it_mis
 @pytest.mark.parametrize(
     "ends",
     [
-        pytest.param(lambda r: refusal(410, "Expired", "too old"), id="refused with 410"),
-        pytest.param(lambda r: refusal(400, "BadRequest", "no"), id="refused with 400"),
-        pytest.param(lambda r: refusal(503, "ServiceUnavailable", "no"), id="refused with 503"),
-        pytest.param(
-            lambda r: stream(
-                r,
-                event("BOOKMARK", node("", 6)),
-                event("ERROR", {"kind": "Status", "code": 410, "message": "too old"}),
-            ),
-            id="410 after a first event",
-        ),
+        pytest.param(refused(410), id="refused with 410"),
+        pytest.param(refused(400), id="refused with 400"),
+        pytest.param(refused(503), id="refused with 503"),
+        pytest.param(lambda r: stream(r, MARK, EXPIRED), id="410 after a first event"),
         pytest.param(lambda r: stream(r, hold_s=0), id="ended at once"),
-        pytest.param(
-            lambda r: stream(r, event("BOOKMARK", node("", 6)), hold_s=0),
-            id="ended after a first event",
-        ),
+        pytest.param(lambda r: stream(r, MARK, hold_s=0), id="ended after a first event"),
     ],
 )
 async def test_a_watch_that_never_lives_makes_requests_ever_rarer(tmp_path, ends):
@@ -114,8 +111,7 @@ async def test_a_watch_that_never_lives_makes_requests_ever_rarer(tmp_path, ends
         asked.append("watch" if is_watch(request) else "list")
         if not is_watch(request):
             return page([], 5)
-        answer = ends(request)
-        return await answer if asyncio.iscoroutine(answer) else answer
+        return await ends(request)
 
     async with watching(tmp_path, handler, clock=SkippingClock) as (cache, _):
         slept = clock_of(cache).slept
@@ -135,9 +131,9 @@ async def test_only_a_watch_that_lived_makes_the_next_wait_short_again(tmp_path)
             return page([], 6)
         watches += 1
         if watches != 4:
-            return await stream(request, event("BOOKMARK", node("", 6)), hold_s=0)
+            return await stream(request, MARK, hold_s=0)
         asyncio.get_running_loop().call_later(0.1, clock_of(cache).go_on, 20)
-        return await stream(request, event("BOOKMARK", node("", 6)), hold_s=0.3)
+        return await stream(request, MARK, hold_s=0.3)
 
     async with watching(tmp_path, handler, clock=SkippingClock) as (cache, _):
         slept = clock_of(cache).slept
@@ -167,7 +163,7 @@ async def test_s43_after_silence_only_a_list_is_believed(tmp_path):
 
     async def handler(request):
         asked.append("watch" if is_watch(request) else "list")
-        return await stream(request) if is_watch(request) else page([], 5)
+        return await quiet(request)
 
     async with watching(tmp_path, handler, silence_s=0.1):
         await until(lambda: asked.count("watch") == 2)
@@ -195,15 +191,19 @@ async def test_a_watch_that_fails_makes_the_view_old_and_says_why(tmp_path):
         await until(lambda: not cache.too_old())
 
 
-async def test_a_watch_that_hangs_makes_the_view_old(tmp_path):
-    async def handler(request):
-        return await stream(request) if is_watch(request) else page([], 5)
-
-    async with watching(tmp_path, handler) as (cache, _):
+@pytest.mark.parametrize(
+    ("options", "calm_s", "more_s"),
+    [
+        pytest.param({}, 75, 30, id="bookmarks come about once a minute"),
+        pytest.param({"silence_s": 20.0}, 25, 10, id="listed often"),
+    ],
+)
+async def test_a_watch_that_hangs_makes_the_view_old(tmp_path, options, calm_s, more_s):
+    async with watching(tmp_path, quiet, **options) as (cache, _):
         await until(lambda: cache.unfollowed_since is None)
-        clock_of(cache).ahead_s += 75
-        assert cache.too_old() == "", "bookmarks come about once a minute"
-        clock_of(cache).ahead_s += 30
+        clock_of(cache).ahead_s += calm_s
+        assert cache.too_old() == ""
+        clock_of(cache).ahead_s += more_s
         assert "nodes" in cache.too_old()
 
 
@@ -228,8 +228,10 @@ async def test_an_object_that_is_understood_in_part_is_counted_and_says_what_is_
     async def handler(request):
         if not is_watch(request):
             odd = {"metadata": {"name": "odd"}, "spec": 3}
-            return page([node("a", 1), odd, {"metadata": 5}], 5)
-        return await stream(request, event("MODIFIED", broken), event("ADDED", node("b", 9)))
+            return page([node("a", 1), node("gone", 1), odd, {"metadata": 5}], 5)
+        gone = {"metadata": {"name": "gone", "resourceVersion": "9"}, "spec": []}
+        changes = event("MODIFIED", broken), event("DELETED", gone), event("ADDED", node("b", 9))
+        return await stream(request, *changes)
 
     async with watching(tmp_path, handler) as (cache, _):
         await until(lambda: "b" in cache.items)
@@ -258,132 +260,27 @@ async def test_a_listener_that_stumbles_over_one_object_hears_of_the_others(tmp_
         assert set(cache.items) == {"a", "b", "c"}
 
 
-async def test_an_unreadable_object_that_is_deleted_is_gone(tmp_path):
-    broken = {"metadata": {"name": "a", "resourceVersion": "9"}, "spec": []}
-
-    async def handler(request):
-        if not is_watch(request):
-            return page([node("a", 1)], 5)
-        return await stream(request, event("DELETED", broken))
-
-    async with watching(tmp_path, handler) as (cache, _):
-        await until(lambda: not cache.items)
-
-
-async def test_s43_an_older_list_is_not_believed_at_once(tmp_path):
-    versions = iter([page([node("a", 90)], 100), page([], 50), page([node("a", 90)], 110)])
-
-    async def handler(request):
-        if not is_watch(request):
-            return next(versions)
-        if request.query["resourceVersion"] == "100":
-            return refusal(410, "Expired", "too old")
-        return await stream(request, event("ADDED", node("b", 111)))
-
-    async with watching(tmp_path, handler) as (cache, heard):
-        await until(lambda: "b" in cache.items)
-        assert heard.changes == [("added", "a"), ("added", "b")]
-
-
-async def test_a_server_that_was_restored_from_a_backup_is_believed_after_a_failure(tmp_path):
-    """A real server begins a watch at a version that it has not reached, and is silent on it."""
-    restored = False
-
-    async def handler(request):
-        if not is_watch(request):
-            return page([node("a", 3)], 9) if restored else page([node("a", 5), node("b", 6)], 50)
-        return await stream(request, hold_s=3600 if restored else 0.05)
-
-    async with watching(tmp_path, handler, clock=SkippingClock) as (cache, heard):
-        await until(lambda: cache.unfollowed_since is None)
-        assert cache.rewound_at == float("-inf")
-        restored = True
-        await until(lambda: "b" not in cache.items)
-        assert cache.items["a"].metadata.resource_version == "3"
-        assert cache.rewound_at > 0
-        assert ("removed", "b") in heard.changes
-
-
-async def test_a_backup_that_was_restored_with_higher_versions_is_believed(tmp_path):
-    """What is held at a version that the list has passed is not newer than the list."""
-    answers = iter([page([node("a", 90)], 100), page([node("a", 30)], 1_000)])
-
-    async def handler(request):
-        if not is_watch(request):
-            return next(answers)
-        if request.query["resourceVersion"] == "100":
-            return refusal(410, "Expired", "too old")
-        return await stream(request)
-
-    async with watching(tmp_path, handler) as (cache, _):
-        await until(lambda: cache.rewound_at > 0)
-        assert cache.items["a"].metadata.resource_version == "30"
-
-
-async def test_a_watch_that_goes_back_to_older_versions_is_listed_anew(tmp_path):
-    lists = 0
-
-    async def handler(request):
-        nonlocal lists
-        if not is_watch(request):
-            lists += 1
-            return page([node("a", 5)], 50)
-        return await stream(request, event("BOOKMARK", node("", 20)))
-
-    async with watching(tmp_path, handler, clock=SkippingClock):
-        await until(lambda: lists >= 2)
-
-
-async def test_what_the_server_contradicts_is_listed_at_once(tmp_path):
-    lists = 0
-
-    async def handler(request):
-        nonlocal lists
-        if is_watch(request):
-            return await stream(request)
-        lists += 1
-        return page([node("a", 60)] if lists == 1 else [], 60 + lists)
-
-    async with watching(tmp_path, handler, clock=SkippingClock) as (cache, _):
-        await until(lambda: cache.unfollowed_since is None)
-        assert not cache.contradicted_by(msgspec.convert(node("a", 60), NodeView))
-        assert not cache.contradicted_by(msgspec.convert(node("other", 1), NodeView))
-        assert cache.contradicted_by(msgspec.convert(node("a", 40), NodeView))
-        await until(lambda: not cache.items)
+DEFINED = Resource(name="gpuquarantines", path="/x", crd="gpuquarantines.gpuward.io")
 
 
 @pytest.mark.parametrize(
-    ("answer", "resource", "words"),
+    ("code", "resource", "words"),
     [
-        pytest.param(
-            lambda: refusal(404, "NotFound", "the server could not find the requested resource"),
-            Resource(name="gpuquarantines", path="/x", crd="gpuquarantines.gpuward.io"),
+        (
+            404,
+            DEFINED,
             ["gpuquarantines.gpuward.io is missing", "kubectl apply -k daemonset/crds"],
-            id="CRD missing",
         ),
-        pytest.param(
-            lambda: refusal(403, "Forbidden", "nodes is forbidden"),
-            NODES,
-            ["nodes is forbidden", "ClusterRole"],
-            id="permission missing",
-        ),
-        pytest.param(
-            lambda: refusal(401, "Unauthorized", "Unauthorized"),
-            NODES,
-            ["does not know the remediator", "service account and token"],
-            id="token expired",
-        ),
+        (403, NODES, ["no such right", "ClusterRole"]),
+        (401, NODES, ["does not know the remediator", "service account and token"]),
     ],
+    ids=["CRD missing", "permission missing", "token expired"],
 )
-async def test_a_refused_list_says_what_to_do_and_is_tried_again(
-    tmp_path, answer, resource, words
-):
+async def test_a_refused_list_says_what_to_do_and_is_tried_again(tmp_path, code, resource, words):
     refused = True
 
     async def handler(request):
-        if is_watch(request):
-            return await stream(request)
-        return answer() if refused else page([], 5)
+        return refusal(code, "Refused", "no such right") if refused else await quiet(request)
 
     async with watching(tmp_path, handler, resource) as (cache, _):
         await until(lambda: cache.problem)
@@ -404,7 +301,7 @@ async def test_a_changed_selection_is_listed_at_once(tmp_path):
     async with watching(tmp_path, handler) as (cache, heard):
         await until(lambda: cache.synced)
         await asyncio.sleep(0.05)
-        cache.use(Resource(name="nodes", path=NODES.path, query={"labelSelector": "other"}))
+        cache.use(OTHER)
         await until(lambda: list(cache.items) == ["x"])
         assert heard.changes == [("added", "a"), ("removed", "a"), ("added", "x")]
 
@@ -425,7 +322,7 @@ async def test_a_selection_that_changes_while_its_watch_begins_is_listed(tmp_pat
 
     async with watching(tmp_path, handler) as (cache, _):
         await asked.wait()
-        cache.use(Resource(name="nodes", path=NODES.path, query={"labelSelector": "other"}))
+        cache.use(OTHER)
         begins.set()
         await until(lambda: cache.synced)
         assert list(cache.items) == ["x"]
@@ -452,18 +349,6 @@ async def test_a_watch_that_does_not_bring_what_was_just_written_is_old(tmp_path
         assert "nodes" in cache.too_old()
         late.set()
         await until(lambda: not cache.too_old())
-
-
-async def test_a_view_that_is_listed_often_is_old_sooner(tmp_path):
-    async def handler(request):
-        return await stream(request) if is_watch(request) else page([], 5)
-
-    async with watching(tmp_path, handler, silence_s=20.0) as (cache, _):
-        await until(lambda: cache.unfollowed_since is None)
-        clock_of(cache).ahead_s += 25
-        assert cache.too_old() == ""
-        clock_of(cache).ahead_s += 10
-        assert "nodes" in cache.too_old()
 
 
 @pytest.mark.parametrize("body", [{}, {"status": "ok"}], ids=["nothing", "of something else"])

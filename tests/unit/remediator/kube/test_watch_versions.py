@@ -1,4 +1,4 @@
-"""What a watch makes of versions it has seen already."""
+"""What a watch makes of versions that it has seen, and of a server that goes back in time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 from aiohttp import web
 
 from rules.api.nodes import NodeView
-from tests.support.remediator.scripted_server import event, node, page, stream, until
-from tests.support.remediator.watched_cache import is_watch, watching
+from tests.support.remediator.scripted_server import event, node, page, refusal, stream, until
+from tests.support.remediator.watched_cache import SkippingClock, is_watch, watching
 
 
 async def test_an_answer_older_than_the_watch_brings_nothing_back(tmp_path):
@@ -54,3 +54,85 @@ async def test_what_is_held_at_this_version_already_is_neither_decoded_nor_told(
         assert cache.items["a"] is mine
         assert cache.items["b"] is other
         assert heard.changes == [("added", "a"), ("added", "b"), ("added", "c")]
+
+
+async def test_s43_an_older_list_is_not_believed_at_once(tmp_path):
+    versions = iter([page([node("a", 90)], 100), page([], 50), page([node("a", 90)], 110)])
+
+    async def handler(request):
+        if not is_watch(request):
+            return next(versions)
+        if request.query["resourceVersion"] == "100":
+            return refusal(410, "Expired", "too old")
+        return await stream(request, event("ADDED", node("b", 111)))
+
+    async with watching(tmp_path, handler) as (cache, heard):
+        await until(lambda: "b" in cache.items)
+        assert heard.changes == [("added", "a"), ("added", "b")]
+
+
+async def test_a_server_that_was_restored_from_a_backup_is_believed_after_a_failure(tmp_path):
+    """A real server begins a watch at a version that it has not reached, and is silent on it."""
+    restored = False
+
+    async def handler(request):
+        if not is_watch(request):
+            return page([node("a", 3)], 9) if restored else page([node("a", 5), node("b", 6)], 50)
+        return await stream(request, hold_s=3600 if restored else 0.05)
+
+    async with watching(tmp_path, handler, clock=SkippingClock) as (cache, heard):
+        await until(lambda: cache.unfollowed_since is None)
+        assert cache.rewound_at == float("-inf")
+        restored = True
+        await until(lambda: "b" not in cache.items)
+        assert cache.items["a"].metadata.resource_version == "3"
+        assert cache.rewound_at > 0
+        assert ("removed", "b") in heard.changes
+
+
+async def test_a_backup_that_was_restored_with_higher_versions_is_believed(tmp_path):
+    """What is held at a version that the list has passed is not newer than the list."""
+    answers = iter([page([node("a", 90)], 100), page([node("a", 30)], 1_000)])
+
+    async def handler(request):
+        if not is_watch(request):
+            return next(answers)
+        if request.query["resourceVersion"] == "100":
+            return refusal(410, "Expired", "too old")
+        return await stream(request)
+
+    async with watching(tmp_path, handler) as (cache, _):
+        await until(lambda: cache.rewound_at > 0)
+        assert cache.items["a"].metadata.resource_version == "30"
+
+
+async def test_a_watch_that_goes_back_to_older_versions_is_listed_anew(tmp_path):
+    lists = 0
+
+    async def handler(request):
+        nonlocal lists
+        if not is_watch(request):
+            lists += 1
+            return page([node("a", 5)], 50)
+        return await stream(request, event("BOOKMARK", node("", 20)))
+
+    async with watching(tmp_path, handler, clock=SkippingClock):
+        await until(lambda: lists >= 2)
+
+
+async def test_what_the_server_contradicts_is_listed_at_once(tmp_path):
+    lists = 0
+
+    async def handler(request):
+        nonlocal lists
+        if is_watch(request):
+            return await stream(request)
+        lists += 1
+        return page([node("a", 60)] if lists == 1 else [], 60 + lists)
+
+    async with watching(tmp_path, handler, clock=SkippingClock) as (cache, _):
+        await until(lambda: cache.unfollowed_since is None)
+        assert not cache.contradicted_by(msgspec.convert(node("a", 60), NodeView))
+        assert not cache.contradicted_by(msgspec.convert(node("other", 1), NodeView))
+        assert cache.contradicted_by(msgspec.convert(node("a", 40), NodeView))
+        await until(lambda: not cache.items)
