@@ -17,7 +17,7 @@ import urllib3
 from agent.sources.host import pci_functions
 from hack.sim.cluster.clients.client import ApiError
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
-from hack.sim.cluster.resource import EVENTS, NODES
+from hack.sim.cluster.resource import NODES
 from hack.sim.cluster.server import HostedServer, run_in_thread
 from hack.sim.driver import NODES as DESCRIPTIONS
 from hack.sim.driver import set_node
@@ -30,7 +30,6 @@ from rules.session.observation import staleness
 from tests.support.agent.agent_process import REPOSITORY, XID79, AgentAfresh, AgentProcess, running
 
 DEFINITIONS = REPOSITORY / "daemonset" / "crds"
-RIGHTS = REPOSITORY / "daemonset" / "base" / "agent-rbac.yaml"
 NODE = "gpu-1"
 LOST = "Xid79GPUFallenOffBus"
 
@@ -213,41 +212,6 @@ def test_a_hung_driver_does_not_hold_up_the_kernel_log(
         agent.kernel_line(XID79.format(pci="0000:1b:00"))
         until(lambda: healthy(hosted) == "False", "the fault")
         set_node(node, hang_s={})
-
-
-async def test_the_rights_in_the_manifests_are_enough(secure_cluster: Any, tmp_path: Path) -> None:
-    cluster = secure_cluster
-    await cluster.add_nodes(NODE)
-    kubeconfig = await cluster.plane.service_account_kubeconfig("gpuward", "gpuward-agent")
-    rights = [each for each in read_manifests(RIGHTS) if each["kind"] != "ServiceAccount"]
-    await post_manifests(cluster.client, rights)
-
-    async def reason() -> str:
-        conditions = (await cluster.node(NODE))["status"].get("conditions") or ()
-        return next((c["reason"] for c in conditions if c["type"] == "GPUHealthy"), "")
-
-    async def passing() -> bool:
-        return await reason() in {"NoGPU", "OnlyKernelLog"}
-
-    async def lost() -> bool:
-        return await reason() == LOST
-
-    async def stored() -> bool:
-        health = await cluster.client.get(GPU_NODE_HEALTHS, NODE)
-        return health["status"]["health"] == "Unhealthy"
-
-    async def told() -> bool:
-        events, _ = await cluster.client.list(EVENTS, "default")
-        return any(each.get("reason") == LOST for each in events)
-
-    agent = AgentProcess(tmp_path, kubeconfig, NODE)
-    with running(agent):
-        await cluster.until(passing, "the first verdict")
-        agent.kernel_line(XID79.format(pci="0000:3b:00"))
-        await cluster.until(lost, "the fault")
-        await cluster.until(told, "its Event")
-        await cluster.until(stored, "the object")
-    assert "could not be written" not in agent.log.read_text()
 
 
 def test_without_library_and_gpu_the_kernel_log_alone_judges(

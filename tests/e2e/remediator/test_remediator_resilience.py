@@ -6,32 +6,18 @@ import asyncio
 import urllib.error
 import urllib.request
 
-import pytest
-
 from hack.sim.cluster.clients.client import ApiError
-from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.fleet.fleet_health import XID_79
 from tests.support.remediator.remediator_process import (
     QUICK,
     RemediatorProcess,
     leads,
     phase,
-    prepare,
     running,
     sessions,
 )
 
-POOL = Pool(name="gpu", nodes=4)
-NAMES = [f"gpu-000{number}" for number in range(4)]
 PATIENCE_S = 90
-
-
-@pytest.fixture
-async def fleet(cluster):
-    await prepare(cluster)
-    await cluster.add(pool=POOL)
-    await cluster.health.all_healthy(NAMES)
-    return cluster
 
 
 def fetch(url: str) -> tuple[int, str]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from hack.sim.cluster.controllers.pods import node_of
-from hack.sim.cluster.fleet.fleet import Budget, Pool, Serving
+from hack.sim.cluster.fleet.fleet import Budget, Serving
 from hack.sim.cluster.fleet.fleet_health import XID_79
 from hack.sim.cluster.resource import EVENTS
 from tests.support.remediator.remediator_process import (
@@ -17,23 +15,13 @@ from tests.support.remediator.remediator_process import (
     leads,
     marks_of,
     phase,
-    prepare,
     running,
     sessions,
     steps,
 )
 
-POOL = Pool(name="gpu", nodes=4)
 WEB = Serving(name="web", replicas=3, pool="gpu", gpus=8, budget=Budget(max_unavailable=1))
 XID = "Xid79GPUFallenOffBus"
-
-
-@pytest.fixture
-async def fleet(cluster):
-    await prepare(cluster)
-    await cluster.add(pool=POOL)
-    await cluster.health.all_healthy([f"gpu-000{n}" for n in range(4)])
-    return cluster
 
 
 def remediator(cluster, folder, **options):
