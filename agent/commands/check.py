@@ -11,6 +11,8 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +21,8 @@ from agent.commands.terminal import add_output, print_out
 from agent.daemon.inbox import Inbox, Item
 from agent.daemon.judgement import Composer, Judgement, Pod, Who, load_rules
 from agent.daemon.sources import Senses
-from agent.settings import AgentSettings, add_options, host_name, settings_of
+from agent.settings import AgentSettings, SettingsError, add_options, host_name, settings_of
+from agent.sources.kernel_record import parse_record
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus, PublisherPod, plain
 from rules.api.timestamps import utc_of
 from rules.catalog.explanations import device_at
@@ -37,6 +40,7 @@ LOOKS_APART_S: Final = 1.2
 """What is closer counts as one poll (`rules.judge.facts.presence`)."""
 LOOK_AGAIN_FOR_S: Final = 8.0
 NVML_GRACE_S: Final = 5.0
+HEAD_BYTES: Final = 1 << 14
 MIG_ON: Final = "Enabled"
 
 EXIT_STATUS: Final = {
@@ -76,7 +80,8 @@ def look(settings: AgentSettings) -> HealthStatus:
     """The verdict on this machine after one look at everything that is configured."""
     loaded = load_rules(settings.rules)
     inbox: Inbox[Item] = Inbox()
-    senses = Senses(settings, inbox, stays=False)
+    senses = Senses(settings, inbox)
+    _refuse_other_logs(settings.kmsg)
     judgement = Judgement(
         Who(
             node_name=settings.node_name,
@@ -99,6 +104,19 @@ def look(settings: AgentSettings) -> HealthStatus:
     status = Composer(Pod(), loaded).compose(judgement.state, time.time()).status
     # Nothing is published: there is no life to prove.
     return msgspec.structs.replace(status, publisher=PublisherPod())
+
+
+def _refuse_other_logs(kmsg: str) -> None:
+    """A file that begins with anything but records of /dev/kmsg would seem to tell of no fault."""
+    with suppress(OSError):  # opening it says why
+        if Path(kmsg).is_file():
+            with Path(kmsg).open("rb") as file:
+                head = file.read(HEAD_BYTES)
+            if head.strip() and not any(map(parse_record, head.split(b"\n"))):
+                raise SettingsError(
+                    f"--kmsg {kmsg} holds no records of /dev/kmsg: gpuward-agent decode reads"
+                    " other logs"
+                )
 
 
 def _confirm(inbox: Inbox[Item], judgement: Judgement, looking: Looking, senses: Senses) -> None:

@@ -97,7 +97,7 @@ class TextReader:
             yield f"caused by Xid {line.caused_by}"
 
 
-def decode(source: BinaryIO, sink: BinaryIO, read: Read) -> WholeLog[bytes]:
+def decode(source: BinaryIO, sink: BinaryIO, read: Read) -> WholeLog:
     """Read `source` to its end and write every finding to `sink` as soon as it is known."""
     log = WholeLog(read)
     for found in log.findings(blocks_of(source.fileno())):

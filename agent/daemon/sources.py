@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agent.daemon.inbox import Inbox, Item, Log
 from agent.nvml.link import NvmlLink
@@ -23,10 +22,6 @@ from agent.sources.kernel_record import RecordCounts, Sieve
 from agent.sources.machine import REAL, Machine, MachineSense, UdevError, UdevMonitor, simulated
 from rules.judge import observation as facts
 
-if TYPE_CHECKING:
-    from agent.sources.whole_log import PastLog
-
-
 SIMULATED = "sim:"
 
 
@@ -37,8 +32,7 @@ class SensesError(SettingsError):
 class Senses:
     """The kernel log, NVML, the machine, udev and dcgm-exporter. Raises SensesError.
 
-    `udev` makes the monitor of PCI announcements, given what to call. `stays` is False
-    for one look: then a file may be a log of any format, read once.
+    `udev` makes the monitor of PCI announcements, given what to call.
     """
 
     def __init__(
@@ -48,8 +42,6 @@ class Senses:
         udev: Callable[
             [Callable[[bool], None], Callable[[Exception], None]], UdevMonitor
         ] = UdevMonitor,
-        *,
-        stays: bool = True,
     ) -> None:
         self._settings = settings
         self._inbox = inbox
@@ -67,7 +59,6 @@ class Senses:
                 settings.dcgm, inbox.put, user_agent=USER_AGENT, every_s=settings.poll_s
             )
         self._log: OpenedLog | None = None
-        self._past = None if stays else self._past_log(settings.kmsg)
         self._log_lock = threading.Lock()
         self._log_closed = False
         self._patience: threading.Timer | None = None
@@ -96,7 +87,6 @@ class Senses:
                 self._sieve(),
                 self._put_kernel_fact,
                 after=after if same_boot else -1,
-                past=self._past,
             )
             opened = self._log
         if self._patience is not None:
@@ -110,21 +100,6 @@ class Senses:
             accept_user=self._settings.accept_user_kmsg,
             counts=self.counts,
         )
-
-    def _past_log(self, kmsg: str) -> PastLog | None:
-        if kmsg in (OFF, SYSLOG, DEFAULT_PATH):
-            return None
-        # Imported here: the daemon reads no whole log.
-        from agent.sources.whole_log import NotUnderstoodError, PastLog, is_another_format
-
-        try:
-            if not is_another_format(kmsg):
-                return None
-            return PastLog(kmsg, self._sieve(), self._put_kernel_fact)
-        except OSError:
-            return None  # opening it says why
-        except NotUnderstoodError as error:
-            raise SensesError(f"--kmsg {kmsg}: {error}; name a kernel log") from error
 
     def read_log_now(self) -> None:
         """The driver says that it printed something."""

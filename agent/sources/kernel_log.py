@@ -62,9 +62,8 @@ def open_kernel_log(
     sink: Sink,
     *,
     after: int = -1,
-    past: KernelLogReader | None = None,
 ) -> OpenedLog:
-    """Start the reader that `mode` names: a path, `syslog` or `off`; or `past`, which has read it.
+    """Start the reader that `mode` names: a path, `syslog` or `off`.
 
     `/dev/kmsg` itself falls back to `syslog(2)` when it cannot be opened; any other path does
     not, since it was asked for by name.
@@ -79,7 +78,7 @@ def open_kernel_log(
     if mode == SYSLOG:
         return _open_ring(sieve, sink, because="")
     try:
-        reader = past or _reader_of(mode, sieve, sink, after=after)
+        reader = _reader_of(mode, sieve, sink, after=after)
         reader.start()
     except OSError as error:
         because = f"{mode} cannot be opened ({error.strerror})"
