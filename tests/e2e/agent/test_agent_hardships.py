@@ -1,4 +1,4 @@
-"""A real agent process when things around it are bad: API server away, least rights, floods."""
+"""A real agent process when things around it are bad: API server away, full disk, floods."""
 
 from __future__ import annotations
 
@@ -16,40 +16,18 @@ import urllib3
 
 from agent.sources.host import pci_functions
 from hack.sim.cluster.clients.client import ApiError
-from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
-from hack.sim.cluster.resource import NODES
-from hack.sim.cluster.server import HostedServer, run_in_thread
+from hack.sim.cluster.server import run_in_thread
 from hack.sim.driver import NODES as DESCRIPTIONS
 from hack.sim.driver import set_node
-from hack.sim.manifests import post_manifests, read_manifests
 from hack.sim.proxy.faults import Fault
 from rules.api.metadata import ObjectMeta
 from rules.api.names import ANNOTATION_SESSION
 from rules.api.nodes import HealthView, NodeView
 from rules.session.observation import staleness
-from tests.support.agent.agent_process import REPOSITORY, XID79, AgentAfresh, AgentProcess, running
+from tests.support.agent.agent_process import XID79, AgentAfresh, AgentProcess, running
+from tests.support.agent.publish_parts import Server
 
-DEFINITIONS = REPOSITORY / "daemonset" / "crds"
 NODE = "gpu-1"
-LOST = "Xid79GPUFallenOffBus"
-
-
-@pytest.fixture
-def hosted() -> Iterator[HostedServer]:
-    with run_in_thread() as server:
-        client = server.server.client
-        server.run(post_manifests(client, read_manifests(DEFINITIONS)))
-        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}
-        server.run(client.create(NODES, body))
-        yield server
-
-
-def agent_of(hosted: HostedServer, folder: Path, **options: str) -> AgentProcess:
-    return AgentProcess(folder, hosted.server.write_kubeconfig(folder / "config"), NODE, **options)
-
-
-def fresh_agent_of(hosted: HostedServer, folder: Path, **options: str) -> AgentProcess:
-    return AgentAfresh(folder, hosted.server.write_kubeconfig(folder / "config"), NODE, **options)
 
 
 def until(check: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
@@ -61,42 +39,50 @@ def until(check: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
     raise AssertionError(f"never seen: {what}")
 
 
-def healthy(hosted: HostedServer) -> str:
-    """The status of the node's GPUHealthy condition."""
-    node = hosted.run(hosted.server.client.get(NODES, NODE))
-    conditions = node.get("status", {}).get("conditions") or ()
-    return next((each["status"] for each in conditions if each["type"] == "GPUHealthy"), "")
+class Around(Server):
+    """What is around the agent of one node."""
+
+    def agent(
+        self, folder: Path, kind: type[AgentProcess] = AgentProcess, **options: str
+    ) -> AgentProcess:
+        return kind(
+            folder, self.hosted.server.write_kubeconfig(folder / "config"), NODE, **options
+        )
+
+    @property
+    def healthy(self) -> str:
+        """The status of the node's GPUHealthy condition."""
+        return self.condition(NODE, "GPUHealthy")
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What the object says; empty while there is none."""
+        return dict((self.health(NODE) or {}).get("status", {}))
+
+    def incidents(self, count: int) -> list[dict[str, Any]]:
+        """Wait until the object holds so many: it and the condition are two writes."""
+
+        def there() -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = self.status.get("incidents") or []
+            return found if len(found) == count else []
+
+        found: list[dict[str, Any]] = until(there, f"{count} incidents in the object")
+        return found
+
+    def nvml(self) -> tuple[str, str]:
+        """State and reason of that source as published."""
+        found = {each["name"]: each for each in self.status.get("sources", ())}.get("nvml", {})
+        return found.get("state", ""), found.get("reason", "")
 
 
-def status(hosted: HostedServer) -> dict[str, Any]:
-    """What the object says; empty while there is none."""
-    try:
-        found = hosted.run(hosted.server.client.get(GPU_NODE_HEALTHS, NODE))
-    except ApiError as error:
-        if error.code != 404:
-            raise
-        return {}
-    return dict(found.get("status", {}))
-
-
-def incidents(hosted: HostedServer, count: int) -> list[dict[str, Any]]:
-    """Wait until the object holds so many.
-
-    Condition and object are two writes, each with its own pauses: either may be the later one.
-    """
-
-    def there() -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = status(hosted).get("incidents") or []
-        return found if len(found) == count else []
-
-    found: list[dict[str, Any]] = until(there, f"{count} incidents in the object")
-    return found
-
-
-def source(hosted: HostedServer, name: str) -> tuple[str, str]:
-    """State and reason of one sense as published."""
-    found = {each["name"]: each for each in status(hosted).get("sources", ())}
-    return (found[name]["state"], found[name].get("reason", "")) if name in found else ("", "")
+@pytest.fixture
+def around() -> Iterator[Around]:
+    with run_in_thread() as hosted:
+        found = Around(hosted)
+        found.define()
+        found.add_node(NODE)
+        yield found
+        found.kube.close()
 
 
 ORDINARY = {
@@ -108,25 +94,25 @@ ORDINARY = {
 
 
 def test_ordinary_answers_of_the_api_server_are_waited_out_in_every_part(
-    hosted: HostedServer, tmp_path: Path
+    around: Around, tmp_path: Path
 ) -> None:
-    server = hosted.server
-    with running(agent_of(hosted, tmp_path)) as agent:
-        until(lambda: healthy(hosted) == "Unknown", "the first verdict")
+    server = around.hosted.server
+    with running(around.agent(tmp_path)) as agent:
+        until(lambda: around.healthy == "Unknown", "the first verdict")
         for number, (name, fault) in enumerate(ORDINARY.items(), 1):
             if fault is not None:
                 server.faults.add(replace(fault, agent="gpuward-agent", times=None))
-                hosted.run(_in_loop(server.faults.drop_watches))
+                around.hosted.run(_in_loop(server.faults.drop_watches))
             else:
-                hosted.run(_in_loop(server.faults.expire_watches))
+                around.hosted.run(_in_loop(server.faults.expire_watches))
             enough = len(server.requests.all) + 3
             agent.kernel_line(XID79.format(pci=f"0000:{number:02x}:00"))
-            until(partial(_asked, hosted, enough), f"calls that met {name}")
+            until(partial(_asked, around, enough), f"calls that met {name}")
             server.faults.clear()
             mark = {ANNOTATION_SESSION: json.dumps({"session": f"session-{number}"})}
             patch = {"metadata": {"annotations": mark}}
-            hosted.run(server.client.patch(NODES, NODE, patch))
-            incidents(hosted, number)
+            around.patch_node(NODE, patch)
+            around.incidents(number)
         until(lambda: "evidence of session session-9 is kept" in agent.log.read_text(), "evidence")
     said = agent.log.read_text()
     assert "nobody foresaw" not in said
@@ -134,8 +120,8 @@ def test_ordinary_answers_of_the_api_server_are_waited_out_in_every_part(
     assert "Traceback" not in said
 
 
-def _asked(hosted: HostedServer, calls: int) -> bool:
-    return len(hosted.server.requests.all) >= calls
+def _asked(around: Around, calls: int) -> bool:
+    return len(around.hosted.server.requests.all) >= calls
 
 
 async def _in_loop(change: Callable[[], object]) -> None:
@@ -143,15 +129,15 @@ async def _in_loop(change: Callable[[], object]) -> None:
 
 
 def test_the_past_is_not_erased_by_an_agent_that_started_during_an_outage(
-    hosted: HostedServer, tmp_path: Path
+    around: Around, tmp_path: Path
 ) -> None:
-    agent = agent_of(hosted, tmp_path)
+    agent = around.agent(tmp_path)
     with running(agent):
-        until(lambda: healthy(hosted) == "Unknown", "the first verdict")
+        until(lambda: around.healthy == "Unknown", "the first verdict")
         agent.kernel_line(XID79.format(pci="0000:3b:00"))
-        until(lambda: healthy(hosted) == "False", "the fault")
-        (before,) = incidents(hosted, 1)
-    faults = hosted.server.faults
+        until(lambda: around.healthy == "False", "the fault")
+        (before,) = around.incidents(1)
+    faults = around.faults
     away = faults.fail(
         ApiError(503, "ServiceUnavailable", "away"), agent="gpuward-agent", times=None
     )
@@ -160,15 +146,15 @@ def test_the_past_is_not_erased_by_an_agent_that_started_during_an_outage(
         agent.kernel_line(XID79.format(pci="0000:5e:00"))
         until(lambda: agent.log.read_text().count("incident Opened") >= 2, "the second fault")
         faults.clear()
-        assert before["id"] in {each["id"] for each in incidents(hosted, 2)}
-        assert healthy(hosted) == "False"
+        assert before["id"] in {each["id"] for each in around.incidents(2)}
+        assert around.healthy == "False"
 
 
 def test_ten_thousand_xids_in_a_burst_are_all_read_and_written_a_few_times(
-    hosted: HostedServer, tmp_path: Path
+    around: Around, tmp_path: Path
 ) -> None:
-    with running(agent_of(hosted, tmp_path, listen="127.0.0.1:0")) as agent:
-        until(lambda: healthy(hosted) == "Unknown", "the first verdict")
+    with running(around.agent(tmp_path, listen="127.0.0.1:0")) as agent:
+        until(lambda: around.healthy == "Unknown", "the first verdict")
         for number in range(10_000):
             agent.kernel_line(
                 f"NVRM: Xid (PCI:0000:{number % 200:02x}:00): 79, pid={number}, name=python, lost"
@@ -180,57 +166,54 @@ def test_ten_thousand_xids_in_a_burst_are_all_read_and_written_a_few_times(
             return 'gpuward_kernel_records_total{result="recognised"} 10000.0' in page
 
         until(recognised, "every line recognised")
-        until(lambda: healthy(hosted) == "False", "the fault")
-        assert len(incidents(hosted, 64)) == 64
-    writes = [each for each in hosted.server.requests.all if each.verb in ("update", "patch")]
+        until(lambda: around.healthy == "False", "the fault")
+        assert len(around.incidents(64)) == 64
+    writes = [
+        each for each in around.hosted.server.requests.all if each.verb in ("update", "patch")
+    ]
     assert len(writes) < 200
 
 
-def test_a_full_disk_under_the_log_does_not_stop_the_agent(
-    hosted: HostedServer, tmp_path: Path
-) -> None:
-    agent = agent_of(hosted, tmp_path)
+def test_a_full_disk_under_the_log_does_not_stop_the_agent(around: Around, tmp_path: Path) -> None:
+    agent = around.agent(tmp_path)
     agent.log = Path("/dev/full")
     with running(agent):
-        until(lambda: healthy(hosted) == "Unknown", "the first verdict")
+        until(lambda: around.healthy == "Unknown", "the first verdict")
         agent.kernel_line(XID79.format(pci="0000:3b:00"))
-        until(lambda: healthy(hosted) == "False", "the fault")
+        until(lambda: around.healthy == "False", "the fault")
         assert agent.stop() == 0
 
 
-def test_a_hung_driver_does_not_hold_up_the_kernel_log(
-    hosted: HostedServer, tmp_path: Path
-) -> None:
+def test_a_hung_driver_does_not_hold_up_the_kernel_log(around: Around, tmp_path: Path) -> None:
     node = tmp_path / "node.yaml"
     node.write_bytes((DESCRIPTIONS / "h100-8-nvswitch.yaml").read_bytes())
-    with running(agent_of(hosted, tmp_path, nvml=f"sim:{node}", poll="1")) as agent:
-        until(lambda: healthy(hosted) == "True", "the first verdict")
+    with running(around.agent(tmp_path, nvml=f"sim:{node}", poll="1")) as agent:
+        until(lambda: around.healthy == "True", "the first verdict")
         # A hang is told after 5 s; what is told has to be published before the call returns.
         set_node(node, hang_s={"nvmlDeviceGetFieldValues": 12})
-        until(lambda: source(hosted, "nvml") == ("Down", "CallHung"), "the hung call")
-        until(lambda: healthy(hosted) == "Unknown", "the condition, which is another write")
+        until(lambda: around.nvml() == ("Down", "CallHung"), "the hung call")
+        until(lambda: around.healthy == "Unknown", "the condition, which is another write")
         agent.kernel_line(XID79.format(pci="0000:1b:00"))
-        until(lambda: healthy(hosted) == "False", "the fault")
+        until(lambda: around.healthy == "False", "the fault")
         set_node(node, hang_s={})
 
 
 def test_without_library_and_gpu_the_kernel_log_alone_judges(
-    hosted: HostedServer, tmp_path: Path
+    around: Around, tmp_path: Path
 ) -> None:
     if gpus_on_this_bus():
         pytest.skip("this machine has NVIDIA functions or no PCI bus: a driver is expected")
-    agent = fresh_agent_of(hosted, tmp_path, nvml="real")
+    agent = around.agent(tmp_path, AgentAfresh, nvml="real")
     with running(agent):
-        until(lambda: healthy(hosted) == "Unknown", "the first verdict")
+        until(lambda: around.healthy == "Unknown", "the first verdict")
 
         absent = ("Absent", "DriverAbsent")
-        until(lambda: source(hosted, "nvml") == absent, "the source that is not there")
+        until(lambda: around.nvml() == absent, "the source that is not there")
         agent.kernel_line(XID79.format(pci="0000:3b:00"))
-        until(lambda: healthy(hosted) == "False", "the fault")
-        until(lambda: status(hosted).get("health") == "Unhealthy", "the verdict")
-        node = NodeView(metadata=ObjectMeta(name=NODE, uid=status(hosted)["nodeUID"]))
-        found = hosted.run(hosted.server.client.get(GPU_NODE_HEALTHS, NODE))
-        published = msgspec.convert(found, HealthView)
+        until(lambda: around.healthy == "False", "the fault")
+        until(lambda: around.status.get("health") == "Unhealthy", "the verdict")
+        node = NodeView(metadata=ObjectMeta(name=NODE, uid=around.status["nodeUID"]))
+        published = msgspec.convert(around.health(NODE), HealthView)
         assert staleness(published, node, {}, time.time()) == ""
 
 

@@ -27,50 +27,50 @@ class Server:
     """What tests look at and do behind the agent's back."""
 
     def __init__(self, hosted: HostedServer) -> None:
-        self._hosted = hosted
+        self.hosted = hosted
         self.kube = Kube(KubeConfig(server=hosted.url), user_agent=AGENT)
 
     @property
     def faults(self) -> Any:
-        return self._hosted.server.faults
+        return self.hosted.server.faults
 
     def define(self) -> None:
-        self._hosted.run(post_manifests(self._client, read_manifests(DEFINITIONS)))
+        self.hosted.run(post_manifests(self._client, read_manifests(DEFINITIONS)))
 
     def add_node(self, name: str) -> Object:
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
-        return self._hosted.run(self._client.create(NODES, body))
+        return self.hosted.run(self._client.create(NODES, body))
 
     def node(self, name: str) -> Object:
-        return self._hosted.run(self._client.get(NODES, name))
+        return self.hosted.run(self._client.get(NODES, name))
 
     def condition(self, name: str, kind: str) -> str:
         conditions = self.node(name).get("status", {}).get("conditions") or ()
         return next((each["status"] for each in conditions if each["type"] == kind), "")
 
     def patch_node(self, name: str, patch: Object) -> None:
-        self._hosted.run(self._client.patch(NODES, name, patch, "application/merge-patch+json"))
+        self.hosted.run(self._client.patch(NODES, name, patch, "application/merge-patch+json"))
 
     def delete_node(self, name: str) -> None:
-        self._hosted.run(self._client.delete(NODES, name))
+        self.hosted.run(self._client.delete(NODES, name))
 
     def health(self, name: str) -> Any:
         """The object, None where there is none."""
         try:
-            return self._hosted.run(self._client.get(GPU_NODE_HEALTHS, name))
+            return self.hosted.run(self._client.get(GPU_NODE_HEALTHS, name))
         except ApiError as error:
             if error.code == 404:
                 return None
             raise
 
     def put_health(self, obj: Object) -> None:
-        self._hosted.run(self._client.update_status(GPU_NODE_HEALTHS, obj))
+        self.hosted.run(self._client.update_status(GPU_NODE_HEALTHS, obj))
 
     def delete_health(self, name: str) -> None:
-        self._hosted.run(self._client.delete(GPU_NODE_HEALTHS, name))
+        self.hosted.run(self._client.delete(GPU_NODE_HEALTHS, name))
 
     def events(self) -> list[Object]:
-        return self._hosted.run(self._client.list(EVENTS, "default"))[0]
+        return self.hosted.run(self._client.list(EVENTS, "default"))[0]
 
     def stored(self, name: str) -> tuple[str, str]:
         """The versions of both objects: a write that is not stored leaves them."""
@@ -81,7 +81,7 @@ class Server:
 
     @property
     def _client(self) -> Any:
-        return self._hosted.server.client
+        return self.hosted.server.client
 
 
 @contextmanager
