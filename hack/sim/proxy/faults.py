@@ -24,9 +24,6 @@ EXPIRED = ApiError(410, "Expired", "too old resource version: injected by the te
 class OpenWatch(Protocol):
     """A watch that runs, between the server and one client."""
 
-    def pause(self, *, paused: bool) -> None:
-        """Hold events back, or let them go."""
-
     def fail(self, error: ApiError) -> None:
         """End it with an ERROR event."""
 
@@ -94,7 +91,6 @@ class Faults:
     def __init__(self) -> None:
         self._rules: list[Fault] = []
         self._watches: set[OpenWatch] = set()
-        self._watches_paused = False
         self._thaw = asyncio.Event()
         self._thaw.set()
 
@@ -178,7 +174,6 @@ class Faults:
         """Let every rule go and the server run as usual."""
         self._rules.clear()
         self.thaw()
-        self.resume_watches()
 
     def freeze(self) -> None:
         """Accept connections and never answer, until `thaw`."""
@@ -196,25 +191,11 @@ class Faults:
     @contextmanager
     def watching(self, watch: OpenWatch) -> Iterator[None]:
         """A watch is open meanwhile, and does what the rules say of watches."""
-        watch.pause(paused=self._watches_paused)
         self._watches.add(watch)
         try:
             yield
         finally:
             self._watches.discard(watch)
-
-    def pause_watches(self) -> None:
-        """Keep all watches open and silent, until `resume_watches`."""
-        self._set_paused(True)
-
-    def resume_watches(self) -> None:
-        """Let watches speak again, beginning with what happened meanwhile."""
-        self._set_paused(False)
-
-    def _set_paused(self, paused: bool) -> None:
-        self._watches_paused = paused
-        for watch in self._watches:
-            watch.pause(paused=paused)
 
     def expire_watches(self) -> int:
         """End every watch with an ERROR event of code 410; how many."""

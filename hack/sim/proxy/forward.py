@@ -41,14 +41,8 @@ class RelayedWatch:
         self._rest = b""
         self._wake = asyncio.Event()
         self._ended = False
-        self._paused = False
         self.broken = False
         """The server went away in the middle, without the end of the stream."""
-
-    def pause(self, *, paused: bool) -> None:
-        """Hold events back, or let them go."""
-        self._paused = paused
-        self._wake.set()
 
     def fail(self, error: ApiError) -> None:
         """End it with an ERROR event."""
@@ -89,7 +83,7 @@ class RelayedWatch:
         self._wake.set()
 
     async def _next(self) -> bytes:
-        while (not self._buffer or self._paused) and not self._ended:
+        while not self._buffer and not self._ended:
             self._wake.clear()
             await self._wake.wait()
         buffered, self._buffer = self._buffer, []

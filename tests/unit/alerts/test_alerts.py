@@ -88,11 +88,6 @@ def test_a_healthy_fleet_is_checked_for_every_alert() -> None:
     assert not any(check["exp_alerts"] for check in healthy[0]["alert_rule_test"])
 
 
-@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.get("alert") or rule["record"])
-def test_rules_ask_for_metrics_and_labels_that_exist(rule: dict[str, str]) -> None:
-    assert unknown(rule["expr"], METRICS) == []
-
-
 @pytest.mark.parametrize(
     ("expr", "wrong"),
     [

@@ -20,7 +20,6 @@ from rules.policy.reader import load_policy
 from tests.support.cluster.manifest_builds import (
     COMPONENTS,
     Object,
-    agent_container,
     build,
     one,
     without_crds,
@@ -75,19 +74,6 @@ def test_every_object_is_valid_for_kubernetes(oldest: bool) -> None:
     for obj in seen:
         if obj["apiVersion"] != "monitoring.coreos.com/v1":
             validate.validate(obj, version, strict=True)
-
-
-def test_monitors_scrape_ports_that_are_there() -> None:
-    objects = build("prometheus-operator")
-    (pods,) = [o for o in objects if o["kind"] == "PodMonitor"]
-    (services,) = [o for o in objects if o["kind"] == "ServiceMonitor"]
-    ports = {port["name"] for port in agent_container(objects)["ports"]}
-    assert {endpoint["port"] for endpoint in pods["spec"]["podMetricsEndpoints"]} <= ports
-    service = one(objects, "Service", "gpuward-remediator")
-    named = {port["name"] for port in service["spec"]["ports"]}
-    assert {endpoint["port"] for endpoint in services["spec"]["endpoints"]} <= named
-    wanted = services["spec"]["selector"]["matchLabels"]
-    assert wanted.items() <= service["metadata"]["labels"].items()
 
 
 async def test_what_is_built_can_be_applied_twice_and_grown_by_components() -> None:

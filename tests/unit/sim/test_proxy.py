@@ -94,19 +94,6 @@ async def test_running_watches_can_be_expired(serving):
         assert await watch.ended()
 
 
-async def test_paused_watches_are_silent_and_then_tell_everything(serving):
-    async with serving() as api, api.watch(NODES) as watch:
-        await api.post(NODES, node("n1"))
-        await watch.next()
-        api.faults.pause_watches()
-        await api.post(NODES, node("n2"))
-        waiting = asyncio.create_task(watch.next())
-        await asyncio.sleep(0.05)
-        assert not waiting.done()
-        api.faults.resume_watches()
-        assert (await waiting)[1]["metadata"]["name"] == "n2"
-
-
 async def test_a_rule_begins_at_the_kth_write_of_one_client(serving):
     """Reads, dry runs, reviews and other clients' writes are not counted."""
     ours = {"User-Agent": "gpuward-remediator/0.1"}
