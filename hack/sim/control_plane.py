@@ -91,12 +91,16 @@ class ControlPlane:
         """The kubeconfig of a static user."""
         return self._write(f"{user}.kubeconfig", self.tokens.get(user))
 
+    def client_of(self, token: str | None) -> HttpClient:
+        """A client with this token; its calls pass the proxy."""
+        return HttpClient(self.url, token=token, tls=self._tls())
+
     async def service_account_token(
         self, namespace: str, name: str, *, pod: str | None = None, pod_uid: str | None = None
     ) -> str:
         """A token of a service account (made if absent), bound to a pod where one is named."""
         account = {"metadata": {"name": name, "namespace": namespace}}
-        async with HttpClient(self.url, token=self.tokens.get(ADMIN), tls=self._tls()) as client:
+        async with self.client_of(self.tokens.get(ADMIN)) as client:
             for resource, body, where in (
                 (NAMESPACES, {"metadata": {"name": namespace}}, None),
                 (SERVICE_ACCOUNTS, account, namespace),

@@ -1,13 +1,12 @@
 """The admission policies on a real API server: what they refuse, and what they let pass.
 
 The simulator stores admission policies and does not enforce them; their decisions are shown there
-by tests/unit/daemonset/test_manifests_admission.py. These need KUBEBUILDER_ASSETS.
+by tests/unit/daemonset/test_manifests_admission*.py. These need KUBEBUILDER_ASSETS.
 """
 
 from __future__ import annotations
 
 import os
-import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
@@ -33,7 +32,16 @@ from tests.support.cluster.either_cluster import Cluster, a_cluster
 
 REPOSITORY = Path(__file__).parents[3]
 NODE, OTHER = "gpu-1", "gpu-2"
-AGENT, REMEDIATOR = "gpuward-agent", "gpuward-remediator"
+PLACE, AGENT, REMEDIATOR = "gpu-health", "gpuward-agent", "gpuward-remediator"
+KUBELET = f"system:node:{NODE}"
+_RBAC = "rbac.authorization.k8s.io"
+KUBELETS = {
+    "apiVersion": f"{_RBAC}/v1",
+    "kind": "ClusterRoleBinding",
+    "metadata": {"name": "kubelets"},
+    "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": "system:node"},
+    "subjects": [{"apiGroup": _RBAC, "kind": "Group", "name": "system:nodes"}],
+}
 OUR_CONDITION = {"type": "GPUHealthy", "status": "False", "reason": "X", "message": "m"}
 
 pytestmark = [
@@ -46,53 +54,47 @@ pytestmark = [
 
 
 class Installed:
-    """Our manifests in one namespace of a real cluster, with two nodes."""
+    """Our manifests in a namespace of a real cluster, with two nodes."""
 
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.namespace = namespace
         self._pods: set[str] = set()
 
     @asynccontextmanager
     async def agent(self, *, on: str | None = NODE) -> AsyncIterator[HttpClient]:
         """The agent with the token of a pod on that node, or bound to no pod."""
-        pod = None
-        if on is not None:
-            pod = f"agent-{on}"
-            if pod not in self._pods:
-                await self.cluster.add_pod(pod, on, self.namespace, serviceAccountName=AGENT)
-                self._pods.add(pod)
-        async with self._client(AGENT, pod) as client:
+        pod = None if on is None else f"agent-{on}"
+        if pod is not None and pod not in self._pods:
+            await self.cluster.add_pod(pod, str(on), PLACE, serviceAccountName=AGENT)
+            self._pods.add(pod)
+        token = await self.cluster.plane.service_account_token(PLACE, AGENT, pod=pod)
+        async with self.cluster.plane.client_of(token) as client:
             yield client
 
     @asynccontextmanager
     async def remediator(self) -> AsyncIterator[HttpClient]:
-        async with self._client(REMEDIATOR, None) as client:
+        token = await self.cluster.plane.service_account_token(PLACE, REMEDIATOR)
+        async with self.cluster.plane.client_of(token) as client:
             yield client
 
-    @asynccontextmanager
-    async def _client(self, account: str, pod: str | None) -> AsyncIterator[HttpClient]:
-        plane = self.cluster.plane
-        token = await plane.service_account_token(self.namespace, account, pod=pod)
-        assert plane.ca_pem is not None
-        tls = ssl.create_default_context(cadata=plane.ca_pem.decode())
-        async with HttpClient(plane.url, token=token, tls=tls) as client:
-            yield client
+    async def view(self) -> FreshNode:
+        found = await self.cluster.node(NODE)
+        return msgspec.json.decode(msgspec.json.encode(found), type=FreshNode)
 
 
-@pytest.fixture(params=["gpuward", "gpu-health"])
-async def installed(request: pytest.FixtureRequest) -> AsyncIterator[Installed]:
+@pytest.fixture
+async def installed() -> AsyncIterator[Installed]:
     objects = read_manifests(REPOSITORY / "daemonset")
     for obj in objects:
         if obj["kind"] == "Namespace":
-            obj["metadata"]["name"] = request.param
+            obj["metadata"]["name"] = PLACE
         for at in (obj["metadata"], *obj.get("subjects", ())):
             if at.get("namespace") == "gpuward":
-                at["namespace"] = request.param
-    async with a_cluster(secure=True) as cluster:
-        await post_manifests(cluster.client, objects, namespace=request.param)
+                at["namespace"] = PLACE
+    async with a_cluster(secure=True, users={KUBELET: ("system:nodes",)}) as cluster:
+        await post_manifests(cluster.client, [*objects, KUBELETS], namespace=PLACE)
         await cluster.add_nodes(NODE, OTHER)
-        found = Installed(cluster, request.param)
+        found = Installed(cluster)
         await in_force(found)
         yield found
 
@@ -101,11 +103,15 @@ async def in_force(installed: Installed) -> None:
     """A policy takes effect some moments after it is stored, each at its own: wait for all."""
     foreign = {"metadata": {"labels": {"pool": "x"}}}
 
+    hold = {"metadata": {"annotations": {names.ANNOTATION_HOLD: "x"}}}
+
     async def refused() -> bool:
+        plane = installed.cluster.plane
         async with (
             installed.agent(on=None) as unbound,
             installed.agent() as bound,
             installed.remediator() as remediator,
+            plane.client_of(plane.tokens[KUBELET]) as kubelet,
         ):
             said = [
                 await answer(unbound.create(EVENTS, told(NODE), "default", dry_run=True)),
@@ -116,6 +122,7 @@ async def in_force(installed: Installed) -> None:
                     bound.patch(NODES, NODE, foreign, subresource="status", dry_run=True)
                 ),
                 await answer(remediator.patch(NODES, NODE, foreign, dry_run=True)),
+                await answer(kubelet.patch(NODES, NODE, hold, dry_run=True)),
                 await answer(
                     remediator.patch(NODES, NODE, foreign, subresource="status", dry_run=True)
                 ),
@@ -157,26 +164,19 @@ async def outcome(
     )
 
 
-REFUSED_OF_AGENT = [
-    pytest.param(status(labels={"pool": "x"}), "only the labels", id="foreign label"),
-    pytest.param(status(annotations={"a": "b"}), "annotations", id="annotation"),
-    pytest.param(status(finalizers=["x.example/y"]), "finalizers", id="finalizer"),
-    pytest.param(
-        status(ownerReferences=[{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "dead"}]),
-        "ownerReferences",
-        id="ownerReference",
-    ),
-    pytest.param(
-        status(conditions=[{"type": "Ready", "status": "False"}]), "conditions", id="condition"
-    ),
-    pytest.param(status(capacity={"nvidia.com/gpu": "80"}), "no other field", id="capacity"),
-]
-
-
-@pytest.mark.parametrize(("patch", "why"), REFUSED_OF_AGENT)
-async def test_the_agent_is_refused(installed: Installed, patch: Object, why: str) -> None:
+async def test_the_agent_is_refused(installed: Installed) -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "dead"}
+    refused = [
+        (status(labels={"pool": "x"}), "only the labels"),
+        (status(annotations={"a": "b"}), "annotations"),
+        (status(finalizers=["x.example/y"]), "finalizers"),
+        (status(ownerReferences=[owner]), "ownerReferences"),
+        (status(conditions=[{"type": "Ready", "status": "False"}]), "conditions"),
+        (status(capacity={"nvidia.com/gpu": "80"}), "no other field"),
+    ]
     async with installed.agent() as client:
-        assert why in await outcome(client, NODES, NODE, patch)
+        for patch, why in refused:
+            assert why in await outcome(client, NODES, NODE, patch)
 
 
 async def test_the_agent_may_publish_on_its_own_node_only(installed: Installed) -> None:
@@ -222,23 +222,51 @@ async def test_the_agent_may_publish_on_a_node_without_conditions(installed: Ins
         assert await outcome(client, NODES, "bare", verdict) == ""
 
 
-async def test_the_remediator_marks_and_unmarks_and_nothing_else(installed: Installed) -> None:
-    async def view() -> FreshNode:
-        found = await installed.cluster.node(NODE)
-        return msgspec.json.decode(msgspec.json.encode(found), type=FreshNode)
+async def mark_of(installed: Installed) -> Object:
+    return mark.mark_patch(
+        await installed.view(), session="s", reason="Xid79", phase="Marked",
+        mark="CordonAndTaint", now=0.0,
+    )  # fmt: skip
 
+
+async def test_the_remediator_marks_and_unmarks_and_nothing_else(installed: Installed) -> None:
     taint = {"spec": {"taints": [{"key": "x", "value": "y", "effect": "NoSchedule"}]}}
     async with installed.remediator() as client:
-        on = mark.mark_patch(
-            await view(), session="s", reason="Xid79", phase="Marked",
-            mark="CordonAndTaint", now=0.0,
-        )  # fmt: skip
-        await client.patch(NODES, NODE, on)
+        await client.patch(NODES, NODE, await mark_of(installed))
         assert "taint" in await outcome(client, NODES, NODE, taint, subresource=None)
-        off = mark.unmark_patch(await view())
-        await client.patch(NODES, NODE, off)
+        await client.patch(NODES, NODE, mark.unmark_patch(await installed.view()))
         label = {"metadata": {"labels": {"pool": "x"}}}
         assert "only the label" in await outcome(client, NODES, NODE, label, subresource=None)
+
+
+async def test_a_node_cannot_end_its_own_quarantine(installed: Installed) -> None:
+    labels = {names.LABEL_OPT_OUT: "true"}
+    attempts: list[tuple[Object, str | None]] = [
+        ({"spec": {"unschedulable": None}}, None),
+        ({"spec": {"taints": None}}, None),
+        ({"metadata": {"annotations": {names.ANNOTATION_SESSION: None}}}, None),
+        ({"metadata": {"annotations": {names.ANNOTATION_SESSION: None}}}, "status"),
+        ({"metadata": {"labels": labels}}, None),
+        ({"metadata": {"labels": {names.LABEL_DRIVER_UPGRADE: "drain-required"}}}, "status"),
+    ]
+    admin, plane = installed.cluster.client, installed.cluster.plane
+    patch = await mark_of(installed)
+    # Kubernetes' own controllers write a fresh node too; nothing here is about races.
+    del patch["metadata"]["resourceVersion"]
+    await admin.patch(NODES, NODE, patch)
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    beat = {
+        "metadata": {"annotations": {"volumes.kubernetes.io/x": "true"}},
+        "status": {"conditions": [ready], "nodeInfo": {"bootID": "b2"}},
+    }
+    async with plane.client_of(plane.tokens[KUBELET]) as kubelet:
+        for wanted, subresource in attempts:
+            said = await answer(kubelet.patch(NODES, NODE, wanted, subresource=subresource))
+            assert "a node may not" in said, (wanted, subresource)
+        assert mark.mark_state(await installed.view(), "s") is mark.MarkState.WHOLE
+        assert await answer(kubelet.patch(NODES, NODE, beat, subresource="status")) == ""
+    await admin.patch(NODES, NODE, {"spec": {"unschedulable": None}})
+    assert not (await installed.view()).spec.unschedulable, "a person is not concerned"
 
 
 async def test_the_remediator_may_say_unknown_and_no_verdict(installed: Installed) -> None:

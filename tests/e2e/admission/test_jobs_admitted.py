@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -107,9 +106,7 @@ async def everything(folder: Path) -> AsyncIterator[Everything]:
         await cluster.client.create(RUNTIME_CLASSES, {**head, **runtime})
         plane = cluster.plane
         token = await plane.service_account_token(OURS, REMEDIATOR)
-        assert plane.ca_pem is not None
-        tls = ssl.create_default_context(cadata=plane.ca_pem.decode())
-        async with HttpClient(plane.url, token=token, tls=tls) as client:
+        async with plane.client_of(token) as client:
             found = Everything(cluster, client)
             await in_force(found)
             yield found

@@ -24,12 +24,11 @@ from tests.support.agent.agent_process import XID79, AgentProcess
 from tests.support.agent.agent_process import running as agent_running
 from tests.support.cluster.either_cluster import Cluster, a_cluster
 from tests.support.remediator.remediator_process import (
-    UNMARKED,
     RemediatorProcess,
     leads,
-    marks_of,
     phase,
     running,
+    unmarked,
 )
 
 REPOSITORY = Path(__file__).parents[3]
@@ -111,11 +110,7 @@ async def test_a_whole_session_needs_what_is_granted_and_no_more(installed, tmp_
         assert session["status"]["drain"]["evicted"] >= 1
         await reboot(installed, tmp_path, node, agent)
         await phase(installed, node, "Released")
-
-        async def unmarked() -> bool:
-            return marks_of(await installed.node(node)) == UNMARKED
-
-        await installed.until(unmarked, "the mark gone")
+        await unmarked(installed, node)
 
         async def renewed() -> bool:
             return installed.plane.requests.count(verb="update", resource="leases") > 0

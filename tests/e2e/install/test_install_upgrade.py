@@ -21,16 +21,15 @@ from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, POD_DISRUPTIO
 from hack.sim.manifests import read_manifests
 from tests.support.cluster.either_cluster import Cluster
 from tests.support.remediator.remediator_process import (
-    UNMARKED,
     RemediatorProcess,
     condition_of,
     leads,
-    marks_of,
     phase,
     prepare,
     running,
     sessions,
     steps,
+    unmarked,
 )
 
 pytestmark = pytest.mark.slow  # two sessions, each with a change of leader
@@ -105,11 +104,7 @@ async def test_a_change_of_release_in_the_middle_of_a_drain_changes_nothing(
             assert session["status"]["drain"]["evicted"] == 1
             await cluster.health.healthy(node)
             session = await phase(cluster, node, "Released")
-
-            async def unmarked() -> bool:
-                return marks_of(await cluster.node(node)) == UNMARKED
-
-            await cluster.until(unmarked, "the mark gone")
+            await unmarked(cluster, node)
         finally:
             two.stop()
     assert len(await sessions(cluster, node)) == 1

@@ -18,6 +18,7 @@ from tests.support.remediator.remediator_process import (
     prepare,
     running,
     sessions,
+    unmarked,
 )
 
 HEALTHS = Resource("gpuward.io", "v1alpha1", "gpunodehealths", False, "GPUNodeHealth")
@@ -67,13 +68,6 @@ async def ask(cluster: Any, name: str, node: str) -> None:
         "spec": {"nodeName": node, "causes": [{"source": "Human", "message": "smells burnt"}]},
     }
     await cluster.client.create(QUARANTINES, body)
-
-
-async def unmarked(cluster: Any, node: str) -> None:
-    async def clean() -> bool:
-        return marks_of(await cluster.node(node)) == UNMARKED
-
-    await cluster.until(clean, f"{node} as it was")
 
 
 async def test_bare_nodes_are_quarantined(cluster, tmp_path):

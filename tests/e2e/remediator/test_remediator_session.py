@@ -18,6 +18,7 @@ from tests.support.remediator.remediator_process import (
     running,
     sessions,
     steps,
+    unmarked,
 )
 
 WEB = Serving(name="web", replicas=3, pool="gpu", gpus=8, budget=Budget(max_unavailable=1))
@@ -55,11 +56,7 @@ async def test_a_fatal_verdict_takes_the_node_out_within_the_budget_and_repair_b
         await fleet.health.healthy(node)
         session = await phase(fleet, node, "Released")
         assert steps(session)[-2:] == ["Validating", "Released"]
-
-        async def unmarked():
-            return marks_of(await fleet.node(node)) == UNMARKED
-
-        await fleet.until(unmarked, "the mark gone")
+        await unmarked(fleet, node)
         assert await asyncio.to_thread(one.stop) == 0
         events, _ = await fleet.client.list(EVENTS, "default")
         uid = (await fleet.node(node))["metadata"]["uid"]

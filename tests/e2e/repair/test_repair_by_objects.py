@@ -131,11 +131,7 @@ async def test_s39_the_ladder_is_climbed_through_objects_each_asked_once(
     with running(leader):
         await leads(cluster, "one")
         await cluster.health.fail(NODE, XID_79)
-
-        async def kept() -> str:
-            return await cluster.health.keep_evidence(NODE)
-
-        await cluster.until(kept, "the mark that an agent keeps evidence for")
+        await cluster.until(lambda: cluster.health.keep_evidence(NODE), "evidence of its mark")
 
         # Made: nobody serves it at first; then it is there, under the session's name, and lies.
         await cluster.until(

@@ -16,18 +16,17 @@ from hack.sim.manifests import post_manifests
 from rules.api.names import ANNOTATION_RELEASE_GPU, PAUSED_BY_US, PREFIX_GPU_DEPLOY
 from rules.catalog.reason import Action
 from tests.e2e.repair.test_repair_by_objects import KEPT_OUT
-from tests.e2e.validation.test_remediator_validation import says
 from tests.support.cluster.either_cluster import Cluster
 from tests.support.cluster.manifest_builds import build, one
 from tests.support.remediator.remediator_process import (
     QUICK,
-    UNMARKED,
     RemediatorProcess,
     leads,
-    marks_of,
     phase,
     running,
+    unmarked,
 )
+from tests.support.scenario.repair_world import says
 
 NODE = "gpu-0000"
 POLICY = """
@@ -96,11 +95,7 @@ async def moved_and_back(cluster: Cluster) -> None:
 
 async def free(cluster: Cluster) -> None:
     """The node is as it was, and nothing was refused."""
-
-    async def unmarked() -> bool:
-        return marks_of(await cluster.node(NODE)) == UNMARKED
-
-    await cluster.until(unmarked, "the mark gone")
+    await unmarked(cluster, NODE)
     assert await deployed(cluster) == (OPERANDS | HELD_BACK, False)
     asked = [r for r in cluster.plane.requests.all if r.user.endswith(":gpuward-remediator")]
     assert [(r.verb, r.resource, r.code) for r in asked if r.code in {403, 422}] == []
@@ -137,11 +132,7 @@ async def test_a_reset_that_refuses_a_reboot_and_a_test_lead_to_the_release(
         await leads(cluster, "one")
         await cluster.health.fail(NODE, ASKS_FOR_A_RESET)
         await moved_and_back(cluster)
-
-        async def kept() -> str:
-            return await cluster.health.keep_evidence(NODE)
-
-        await cluster.until(kept, "the mark that an agent keeps evidence for")
+        await cluster.until(lambda: cluster.health.keep_evidence(NODE), "evidence of its mark")
         await job_of(cluster, "restartnode")
         await cluster.plane.controllers.kubelets.reboot(NODE)
         await cluster.health.recreated(NODE)

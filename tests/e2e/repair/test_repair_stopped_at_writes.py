@@ -20,7 +20,7 @@ from hack.sim.cluster.fleet.fleet_health import Fault
 from hack.sim.cluster.resource import JOBS
 from rules.catalog.reason import Action
 from tests.e2e.remediator.test_remediator_stopped_at_writes import AGENT, AT_ONCE, NO_LEASE
-from tests.e2e.validation.test_remediator_validation import TESTED, ends_with, says
+from tests.e2e.validation.test_remediator_validation import TESTED, ends_with
 from tests.support.cluster.either_cluster import Cluster
 from tests.support.remediator.remediator_process import (
     UNMARKED,
@@ -31,6 +31,7 @@ from tests.support.remediator.remediator_process import (
     running,
     sessions,
 )
+from tests.support.scenario.repair_world import says
 
 LADDER = """
 repair:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -20,15 +19,11 @@ from tests.support.remediator.remediator_process import (
     running,
     sessions,
 )
+from tests.support.scenario.repair_world import says
 
 TESTED = "validate: {provider: Job, timeout: 2m}\n"
 NODES = [f"gpu-000{n}" for n in range(3)]
 NODE = NODES[0]
-
-
-def says(verdict: str, **check: Any) -> str:
-    checks = [{"id": "memory", "verdict": verdict, **check}]
-    return json.dumps({"verdict": verdict, "message": f"It is {verdict}.", "checks": checks})
 
 
 async def ends_with(cluster: Any, exit_code: int, message: str, *, by_itself: bool = True) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,7 +185,9 @@ class Cluster:
 
 
 @asynccontextmanager
-async def a_cluster(*, secure: bool) -> AsyncIterator[Cluster]:
-    manifests = (DEFINITIONS,) if DEFINITIONS.is_dir() else ()
-    async with control_plane(Setup(manifests=manifests, secure=secure)) as plane:
+async def a_cluster(
+    *, secure: bool, users: Mapping[str, tuple[str, ...]] | None = None
+) -> AsyncIterator[Cluster]:
+    setup = Setup(manifests=(DEFINITIONS,), secure=secure, users=users or {})
+    async with control_plane(setup) as plane:
         yield Cluster(plane, FleetHealth(plane.client, utc_now))

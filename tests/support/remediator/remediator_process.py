@@ -234,6 +234,15 @@ async def phase(cluster: Any, node: str, wanted: str) -> Object:
     return found
 
 
+async def unmarked(cluster: Any, node: str) -> None:
+    """Wait until the node carries no mark."""
+
+    async def clean() -> bool:
+        return marks_of(await cluster.node(node)) == UNMARKED
+
+    await cluster.until(clean, f"the mark gone from {node}")
+
+
 def condition_of(session: Object, kind: str) -> Object:
     """A condition of a session; empty when it is absent."""
     conditions = session.get("status", {}).get("conditions", [])
