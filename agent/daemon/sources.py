@@ -19,10 +19,20 @@ from agent.settings import USER_AGENT, AgentSettings, SettingsError
 from agent.sources.dcgm import DcgmScraper
 from agent.sources.kernel_log import DEFAULT_PATH, OFF, SYSLOG, OpenedLog, boot_id, open_kernel_log
 from agent.sources.kernel_record import RecordCounts, Sieve
-from agent.sources.machine import REAL, Machine, MachineSense, UdevError, UdevMonitor, simulated
+from agent.sources.machine import (
+    REAL,
+    Machine,
+    MachineFact,
+    MachineSense,
+    UdevError,
+    UdevMonitor,
+    simulated,
+)
 from rules.judge import observation as facts
 
 SIMULATED = "sim:"
+DRIVER = "nvidia"
+"""How sysfs names the driver that NVML speaks for."""
 
 
 class SensesError(SettingsError):
@@ -50,7 +60,8 @@ class Senses:
         machine = _machine(settings.nvml)
         self.counts = RecordCounts()
         self.nvml = NvmlLink(settings.nvml, self._nvml_said, poll_s=settings.poll_s)
-        self._machine = MachineSense(inbox.put, machine, every_s=settings.poll_s)
+        self._bound: set[str] | None = None
+        self._machine = MachineSense(self._machine_seen, machine, every_s=settings.poll_s)
         self._make_monitor = udev
         self._udev: UdevMonitor | None = None
         self.dcgm: DcgmScraper | None = None
@@ -144,6 +155,16 @@ class Senses:
             self._source(facts.SourceName.NVML, message.state, message.reason)
         self._inbox.put(message)
 
+    def _machine_seen(self, fact: MachineFact) -> None:
+        self._inbox.put(fact)
+        if not isinstance(fact, facts.PciSeen):
+            return
+        bound = {each.address for each in fact.functions if each.driver == DRIVER}
+        if self._bound is not None and bound - self._bound:
+            # NVML counts GPUs once per initialisation: reading again would not see these.
+            self.nvml.reinitialise()
+        self._bound = bound
+
     def _start_udev(self) -> None:
         if self._settings.udev == "off":
             self._source(facts.SourceName.UDEV, facts.SourceState.ABSENT, "Off")
@@ -160,7 +181,6 @@ class Senses:
 
     def _bus_changed(self, arrived: bool) -> None:
         if arrived:
-            # NVML counts GPUs once per initialisation: reading again would not see this one.
             self._machine.look_now()
             self.nvml.reinitialise()
         else:

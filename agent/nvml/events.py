@@ -1,4 +1,4 @@
-"""The driver's event sets: one for all GPUs, rebuilt without the lost one; one for the system.
+"""The driver's event set of all GPUs, rebuilt without the lost one.
 
 Run by the child. One lost GPU fails every wait on a set at once and for ever, so after a failure
 the set is freed and built again a second later from the GPUs that still register.
@@ -12,15 +12,13 @@ from typing import Any
 import pynvml as nvml
 
 from agent.nvml.inventory import Caller, Failed, Gpu, handle_value
-from agent.nvml.poller import EVENTS, SYSTEM_EVENTS, EventRow
+from agent.nvml.poller import EVENTS
 from rules.catalog.signals import EventKind
 from rules.judge.observation import GpuEvent
 
 REBUILD_AFTER_S = 1.0
 NO_INSTANCE = 0xFFFFFFFF
 TIMEOUT = 10
-SYSTEM_EVENTS_AT_ONCE = 16
-SYSTEM_EVENTS_BRANCH = 575
 
 
 class GpuEvents:
@@ -109,73 +107,6 @@ class GpuEvents:
             self._call("nvmlEventSetFree", nvml.nvmlEventSetFree, self._set)
         self._set = None
         self._gpus = {}
-
-
-class SystemEvents:
-    """Driver bind and unbind, from branch 575."""
-
-    def __init__(self, call: Caller, branch: int) -> None:
-        self._call = call
-        self._set: Any = None
-        self._rows: dict[int, EventRow] = {
-            getattr(nvml, row.constant): row
-            for row in SYSTEM_EVENTS
-            if hasattr(nvml, row.constant)
-        }
-        if branch < SYSTEM_EVENTS_BRANCH or not self._rows:
-            return
-        made = call(
-            "nvmlSystemEventSetCreate",
-            nvml.nvmlSystemEventSetCreate,
-            nvml.nvmlSystemEventSetCreateRequest_v1,
-        )
-        if isinstance(made, Failed):
-            return
-        self._set = made
-        registered = call(
-            "nvmlSystemRegisterEvents",
-            nvml.nvmlSystemRegisterEvents,
-            nvml.nvmlSystemRegisterEventRequest_v1,
-            sum(self._rows),
-            made,
-        )
-        if isinstance(registered, Failed):
-            self.free()
-
-    def take(self) -> list[GpuEvent]:
-        """What happened since the last call; asks without waiting."""
-        if self._set is None:
-            return []
-        buffer = (nvml.c_nvmlSystemEventData_v1_t * SYSTEM_EVENTS_AT_ONCE)()
-        found = self._call(
-            "nvmlSystemEventSetWait",
-            nvml.nvmlSystemEventSetWait,
-            nvml.nvmlSystemEventSetWaitRequest_v1,
-            self._set,
-            0,
-            buffer,
-            SYSTEM_EVENTS_AT_ONCE,
-        )
-        if isinstance(found, Failed):
-            self.free()
-            return []
-        rows = ((self._rows.get(event["eventType"]), event["gpuId"]) for event in found)
-        return [
-            GpuEvent(at=time.time(), kind=row.kind, data=int(gpu))
-            for row, gpu in rows
-            if row is not None
-        ]
-
-    def free(self) -> None:
-        """Give the set back."""
-        if self._set is not None:
-            self._call(
-                "nvmlSystemEventSetFree",
-                nvml.nvmlSystemEventSetFree,
-                nvml.nvmlSystemEventSetFreeRequest_v1,
-                self._set,
-            )
-        self._set = None
 
 
 def _instance(number: int) -> int | None:

@@ -15,7 +15,7 @@ import msgspec
 import pynvml as nvml
 
 from agent.nvml import messages
-from agent.nvml.events import GpuEvents, SystemEvents
+from agent.nvml.events import GpuEvents
 from agent.nvml.inventory import (
     Absent,
     Caller,
@@ -157,7 +157,6 @@ class Child:
         version = self._call.text("nvmlSystemGetDriverVersion", nvml.nvmlSystemGetDriverVersion)
         self._branch = driver_branch(version) or 0
         self._events = GpuEvents(self._call, self._branch)
-        self._system = SystemEvents(self._call, self._branch)
         self._enumerate()
         _return_freed_memory()
         while not self._finished:
@@ -167,7 +166,6 @@ class Child:
             if self._refresh_wanted:
                 self._enumerate()
         self._events.free()
-        self._system.free()
         self._call("nvmlShutdown", nvml.nvmlShutdown)
         return self._status
 
@@ -294,8 +292,6 @@ class Child:
         if left_s <= 0:
             return
         if now >= self._announced_until:
-            for pushed in self._system.take():
-                self._tell(pushed)
             call = "nvmlEventSetWait_v2" if self._events.waiting else "wait for orders"
             self.send(messages.Calling(call=call, within_s=ANNOUNCE_S))
             self._announced_until = now + ANNOUNCE_S
@@ -312,18 +308,13 @@ class Child:
 
     def _tell(self, event: GpuEvent) -> None:
         self.send(event)
-        of_driver = event.kind in (EventKind.DRIVER_BIND, EventKind.DRIVER_UNBIND)
         for gpu in self._gpus:
             # An event that names no GPU may be about any of them.
-            if gpu.device.uuid == event.gpu or not (event.gpu or of_driver):
+            if event.gpu in ("", gpu.device.uuid):
                 self._schedule.hurry(gpu.device.index, Tier.FAST, time.monotonic())
                 self._schedule.hurry(gpu.device.index, Tier.MEDIUM, time.monotonic())
         if event.kind is EventKind.MIG_CONFIG_CHANGE:
             self._refresh_wanted = True
-        elif event.kind is EventKind.DRIVER_BIND:
-            # NVML counts GPUs once per initialisation.
-            self._finished = True
-            self._status = messages.EXIT_REINITIALISE
 
     def _hear(self, timeout_s: float) -> None:
         """Take the parent's orders; its end of the pipe closing is the order to finish."""

@@ -82,13 +82,12 @@ class _NvmlFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fields: tuple[FieldRow, ...]
     calls: tuple[CallRow, ...]
     events: tuple[EventRow, ...]
-    system_events: tuple[EventRow, ...]
     confirmed: frozenset[Signal]
 
 
 _FILE = msgspec.json.decode(data_file("nvml.json", "agent"), type=_NvmlFile)
 FIELDS, CALLS = _FILE.fields, _FILE.calls
-EVENTS, SYSTEM_EVENTS = _FILE.events, _FILE.system_events
+EVENTS = _FILE.events
 CONFIRMED = _FILE.confirmed
 """Flags, monotonic counters and states: a change is read once more at once, not a period later."""
 

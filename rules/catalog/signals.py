@@ -165,8 +165,6 @@ class EventKind(StrEnum):
     GPU_UNAVAILABLE = "gpu_unavailable"
     RECOVERY_ACTION = "recovery_action"
     MIG_CONFIG_CHANGE = "mig_config_change"
-    DRIVER_BIND = "driver_bind"
-    DRIVER_UNBIND = "driver_unbind"
 
 
 class SignalInfo(NamedTuple):

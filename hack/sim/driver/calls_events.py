@@ -1,4 +1,4 @@
-"""NVML's event sets, for GPUs and for the system.
+"""NVML's event sets.
 
 An event of the file is delivered once per set that waits for its type and GPU and existed before
 it was written. As with the real library, one lost GPU in a set fails every wait on that set.
@@ -13,7 +13,6 @@ from typing import Any
 import pynvml
 
 from hack.sim.driver.library import (
-    ARGUMENT_VERSION_MISMATCH,
     GPU_IS_LOST,
     INVALID_ARGUMENT,
     NOT_SUPPORTED,
@@ -31,7 +30,7 @@ from hack.sim.driver.library import (
     system_call,
 )
 from hack.sim.driver.node import Gpu, Node, PushedEvent
-from hack.sim.driver.numbers import EVENT_TYPES, EVENTS, SYSTEM_EVENT_TYPES
+from hack.sim.driver.numbers import EVENT_TYPES, EVENTS
 
 _LOOK_S = 0.2
 """How often a waiting set looks at the file."""
@@ -43,7 +42,6 @@ class EventSet:
     def __init__(self, seen: int) -> None:
         self.seen = seen
         self.wanted: dict[str, int] = {}
-        self.system = 0
 
     def next_event(self, library: SimulatedLibrary) -> PushedEvent | None:
         """Take the next event that is wanted."""
@@ -51,12 +49,8 @@ class EventSet:
         for event in sorted(node.events, key=lambda event: event.id):
             if event.id <= self.seen:
                 continue
-            if event.gpu is None:
-                wanted = self.system & SYSTEM_EVENT_TYPES[event.type]
-            else:
-                mask = self.wanted.get(node.gpus[event.gpu].uuid, 0)
-                wanted = mask & EVENT_TYPES[event.type]
-            if wanted:
+            mask = self.wanted.get(node.gpus[event.gpu].uuid, 0)
+            if mask & EVENT_TYPES[event.type]:
                 self.seen = event.id
                 return event
         return None
@@ -78,15 +72,11 @@ def supported(library: SimulatedLibrary, gpu: Gpu) -> int:
 
 @system_call("nvmlEventSetCreate")
 def create(library: SimulatedLibrary, handle: Any) -> int:
-    fill_pointer(handle, _new_set(library))
-    return SUCCESS
-
-
-def _new_set(library: SimulatedLibrary) -> int:
     number = library.new_number()
     seen = max((event.id for event in library.node.events), default=0)
     library.sets[number] = EventSet(seen)
-    return number
+    fill_pointer(handle, number)
+    return SUCCESS
 
 
 @system_call("nvmlEventSetFree")
@@ -142,7 +132,7 @@ def _gone(library: SimulatedLibrary, node: Node, uuid: str) -> bool:
 
 
 def _deliver(library: SimulatedLibrary, event: PushedEvent, data: Any) -> None:
-    gpu = library.node.gpus[event.gpu or 0]
+    gpu = library.node.gpus[event.gpu]
     data.device = type(data.device)()
     pointer = pynvml.c_nvmlDevice_t()
     fill_pointer(pointer, library.number(Handle(gpu.uuid)))
@@ -151,60 +141,3 @@ def _deliver(library: SimulatedLibrary, event: PushedEvent, data: Any) -> None:
     data.eventData = event.data
     data.gpuInstanceId = event.gi
     data.computeInstanceId = event.ci
-
-
-@system_call("nvmlSystemEventSetCreate")
-def system_create(library: SimulatedLibrary, request: Any) -> int:
-    request = referenced(request)
-    if request.version != pynvml.nvmlSystemEventSetCreateRequest_v1:
-        return ARGUMENT_VERSION_MISMATCH
-    pointer = pynvml.c_nvmlSystemEventSet_t()
-    fill_pointer(pointer, _new_set(library))
-    request.set = pointer
-    return SUCCESS
-
-
-@system_call("nvmlSystemEventSetFree")
-def system_free(library: SimulatedLibrary, request: Any) -> int:
-    request = referenced(request)
-    if request.version != pynvml.nvmlSystemEventSetFreeRequest_v1:
-        return ARGUMENT_VERSION_MISMATCH
-    return free(library, request.set)
-
-
-@system_call("nvmlSystemRegisterEvents")
-def system_register(library: SimulatedLibrary, request: Any) -> int:
-    request = referenced(request)
-    if request.version != pynvml.nvmlSystemRegisterEventRequest_v1:
-        return ARGUMENT_VERSION_MISMATCH
-    events = library.sets.get(pointer_value(request.set))
-    if events is None or request.eventTypes & ~sum(SYSTEM_EVENT_TYPES.values()):
-        return INVALID_ARGUMENT
-    events.system |= request.eventTypes
-    return SUCCESS
-
-
-@system_call("nvmlSystemEventSetWait")
-def system_wait(library: SimulatedLibrary, request: Any) -> int:
-    request = referenced(request)
-    if request.version != pynvml.nvmlSystemEventSetWaitRequest_v1:
-        return ARGUMENT_VERSION_MISMATCH
-    events = library.sets.get(pointer_value(request.set))
-    if events is None:
-        return INVALID_ARGUMENT
-    deadline = time.monotonic() + request.timeoutms / 1000
-    while True:
-        request.numEvent = 0
-        while request.numEvent < request.dataSize:
-            event = events.next_event(library)
-            if event is None:
-                break
-            request.data[request.numEvent].eventType = SYSTEM_EVENT_TYPES[event.type]
-            request.data[request.numEvent].gpuId = event.data
-            request.numEvent += 1
-        if request.numEvent:
-            return SUCCESS
-        left = deadline - time.monotonic()
-        if left <= 0:
-            return TIMEOUT
-        time.sleep(min(left, _LOOK_S))

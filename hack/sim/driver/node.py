@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from hack.sim.driver.numbers import CLOCK_EVENTS, EVENT_TYPES, SYSTEM_EVENT_TYPES
+from hack.sim.driver.numbers import CLOCK_EVENTS, EVENT_TYPES
 
 
 class _Part(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -277,11 +277,11 @@ class Host(_Part):
 
 
 class PushedEvent(_Part):
-    """One event, delivered once: give each a larger id. `gpu` is the position, null for system."""
+    """One event, delivered once: give each a larger id. `gpu` is the position."""
 
     id: int
     type: str
-    gpu: int | None = None
+    gpu: int
     data: int = 0
     gi: int = 0xFFFFFFFF
     ci: int = 0xFFFFFFFF
@@ -334,7 +334,6 @@ def parse(document: Any) -> Node:
                     f"{word!r} is no clock event - at `$.gpus[{position}].clock_events`"
                 )
     for event in node.events:
-        known = EVENT_TYPES if event.gpu is not None else SYSTEM_EVENT_TYPES
-        if event.type not in known:
+        if event.type not in EVENT_TYPES:
             raise ValueError(f"{event.type!r} is no event type - at `$.events`, id {event.id}")
     return node

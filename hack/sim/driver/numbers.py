@@ -32,7 +32,6 @@ EVENT_TYPES = {
     "gpu_unavailable": 0x4000,
     "recovery_action": 0x8000,
 }
-SYSTEM_EVENT_TYPES = {"driver_unbind": 0x1, "driver_bind": 0x2}
 REMOTE_TYPES = {"gpu": 0x00, "npu": 0x01, "switch": 0x02, "unknown": 0xFF}
 
 
@@ -43,10 +42,6 @@ SYMBOLS = {
     "nvmlDeviceGetNumaNodeId": 550,
     "nvmlDeviceGetTemperatureV": 565,
     "nvmlDeviceGetMarginTemperature": 570,
-    "nvmlSystemEventSetCreate": 575,
-    "nvmlSystemEventSetFree": 575,
-    "nvmlSystemRegisterEvents": 575,
-    "nvmlSystemEventSetWait": 575,
     "nvmlDeviceGetRepairStatus": 580,
     "nvmlDeviceGetUnrepairableMemoryFlag_v1": 590,
     "nvmlDeviceGetBankRemapperStatus_v1": 615,

@@ -119,8 +119,8 @@ def set_node(path: str | Path, **fields: Any) -> None:
     edit(path, lambda document: document.update(fields))
 
 
-def push_event(path: str | Path, kind: str, gpu: int | None = None, data: int = 0) -> None:
-    """Append an event with the next id; `gpu` is its position, None for a system event."""
+def push_event(path: str | Path, kind: str, gpu: int, data: int = 0) -> None:
+    """Append an event with the next id; `gpu` is its position."""
 
     def change(document: Any) -> None:
         events = document.setdefault("events", [])

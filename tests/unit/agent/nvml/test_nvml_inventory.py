@@ -6,7 +6,7 @@ import pynvml
 import pytest
 from msgspec.structs import replace
 
-from agent.nvml.events import GpuEvents, SystemEvents
+from agent.nvml.events import GpuEvents
 from agent.nvml.inventory import (
     enumerate_gpus,
     excluded,
@@ -162,18 +162,3 @@ def test_without_any_event_support_there_is_nothing_to_wait_for(sense):
     events.build(enumerate_gpus(sense.call, []))
     assert not events.waiting
     assert not events.failed
-
-
-def test_system_events(sense):
-    system = SystemEvents(sense.call, sense.branch)
-    push_event(sense.path, "driver_unbind", data=7)
-    assert [(event.kind, event.data) for event in system.take()] == [(EventKind.DRIVER_UNBIND, 7)]
-    system.free()
-    assert system.take() == []
-
-
-@on("a100-4-partial-nvlink")
-def test_an_old_driver_has_no_system_events(sense):
-    sense.said.clear()
-    assert SystemEvents(sense.call, sense.branch).take() == []
-    assert sense.calls() == []

@@ -225,16 +225,6 @@ def test_a_mig_change_is_enumerated_again(started, path):
     assert (hello.gpus[2].mig_mode, hello.gpus[2].mig_instances) == (True, 1)
 
 
-def test_a_gpu_that_is_bound_later_is_found_by_a_fresh_child(started, path):
-    set_gpu(path, 7, unplugged=True)
-    heard = started(f"sim:{path}")
-    assert len(heard.until(Inventory).gpus) == 7
-    heard.until(TopologySeen)
-    set_gpu(path, 7, unplugged=False)
-    push_event(path, "driver_bind")
-    assert len(heard.until(Inventory).gpus) == 8
-
-
 def test_a_node_without_a_gpu_is_no_error_and_finds_one_when_told(started, tmp_path):
     path = tmp_path / "one.yaml"
     shutil.copy(NODES / "h100-1.yaml", path)

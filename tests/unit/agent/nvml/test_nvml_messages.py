@@ -7,7 +7,7 @@ import pynvml
 import pytest
 
 from agent.nvml.messages import Calling, Framer, FromChild, frame
-from agent.nvml.poller import CALLS, EVENTS, FIELDS, SYSTEM_EVENTS
+from agent.nvml.poller import CALLS, EVENTS, FIELDS
 from rules.catalog.signals import Signal
 from rules.judge.observation import CallFailed, Readings
 
@@ -49,7 +49,7 @@ def test_the_poll_table_covers_every_signal_but_presence():
 
 
 def test_the_poll_table_names_what_the_binding_has():
-    names = [row.constant for table in (FIELDS, EVENTS, SYSTEM_EVENTS) for row in table]
+    names = [row.constant for table in (FIELDS, EVENTS) for row in table]
     assert [name for name in names if not hasattr(pynvml, name)] == []
     binding = vars(pynvml)
     assert [row.symbol for row in CALLS if row.symbol not in binding] == []

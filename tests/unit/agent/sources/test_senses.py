@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from hack.sim.driver import set_gpu
 from rules.judge.observation import Inventory, TopologySeen
 
 WITHIN_S = 30.0
+Until = Callable[[int], None]
 
 
 class Announcer(UdevMonitor):
@@ -26,22 +28,17 @@ class Announcer(UdevMonitor):
         self.announce = self._on_change
 
 
-def settings(*arguments: str) -> AgentSettings:
+def settings(*arguments: str, udev: str) -> AgentSettings:
     parser = argparse.ArgumentParser()
     add_options(parser, {}, senses_only=True)
-    return replace(settings_of(parser.parse_args(arguments)), udev="auto")
+    return replace(settings_of(parser.parse_args(arguments)), udev=udev)
 
 
-def until(inbox: Inbox[Item], wanted: Callable[[object], bool]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while (left_s := deadline - time.monotonic()) > 0:
-        item = inbox.get(left_s)
-        if wanted(item):
-            return
-    raise AssertionError("never said by NVML")
-
-
-def test_a_gpu_that_is_plugged_in_is_enumerated_when_udev_announces_it(path: Path) -> None:
+@contextmanager
+def seven_gpus(path: Path, udev: str, *flags: str) -> Iterator[tuple[list[Announcer], Until]]:
+    """Senses of a node that lacks its eighth GPU; what announces, and what waits until NVML
+    enumerates so many GPUs and has read them.
+    """
     set_gpu(path, 7, unplugged=True)
     inbox: Inbox[Item] = Inbox()
     announcers: list[Announcer] = []
@@ -52,17 +49,35 @@ def test_a_gpu_that_is_plugged_in_is_enumerated_when_udev_announces_it(path: Pat
         announcers.append(Announcer(on_change, on_lost))
         return announcers[0]
 
-    senses = Senses(settings(f"--nvml=sim:{path}", "--kmsg=off"), inbox, udev=monitor)
+    def until(count: int) -> None:
+        deadline, gpus = time.monotonic() + WITHIN_S, -1
+        while (left_s := deadline - time.monotonic()) > 0:
+            match inbox.get(left_s):
+                case Inventory(gpus=found):
+                    gpus = len(found)
+                case TopologySeen() if gpus == count:
+                    return
+        raise AssertionError(f"NVML never enumerated {count} GPUs")
+
+    given = settings(f"--nvml=sim:{path}", "--kmsg=off", *flags, udev=udev)
+    senses = Senses(given, inbox, udev=monitor)
     senses.start(past_within_s=0.0)
     try:
-        until(inbox, lambda said: isinstance(said, Inventory) and len(said.gpus) == 7)
-        until(inbox, lambda said: isinstance(said, TopologySeen))
-        set_gpu(path, 7, unplugged=False)
-        announcers[0].announce(False)
-        until(inbox, lambda said: isinstance(said, Inventory) and len(said.gpus) == 7)
-        until(inbox, lambda said: isinstance(said, TopologySeen))
-        announcers[0].announce(True)
-        until(inbox, lambda said: isinstance(said, Inventory) and len(said.gpus) == 8)
+        until(7)
+        yield announcers, until
     finally:
         senses.close_log()
         senses.close(WITHIN_S)
+
+
+def test_a_gpu_that_is_plugged_in_is_enumerated_when_udev_announces_it(path: Path) -> None:
+    with seven_gpus(path, "auto") as (announcers, until):
+        set_gpu(path, 7, unplugged=False)
+        announcers[0].announce(True)
+        until(8)
+
+
+def test_without_udev_a_gpu_that_the_driver_is_bound_to_since_is_enumerated(path: Path) -> None:
+    with seven_gpus(path, "off", "--poll=1") as (_, until):
+        set_gpu(path, 7, unplugged=False)
+        until(8)
