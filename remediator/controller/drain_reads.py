@@ -69,13 +69,7 @@ class DrainLook:
         """The node's pods and their owner chains."""
         pods = await self.pods_on(node)
         wanted = {
-            c.uid: OwnerWanted(
-                api_version=c.api_version,
-                kind=c.kind,
-                namespace=pod.metadata.namespace,
-                name=c.name,
-                uid=c.uid,
-            )
+            c.uid: (pod.metadata.namespace, c)
             for pod in pods
             if pod.gpus and not pod.finished and (c := pod.metadata.controller) is not None
         }
@@ -183,11 +177,8 @@ class OwnerLookup:
 
     async def look_up(self, wanted: tuple[OwnerWanted, ...]) -> Owners:
         """Read the wanted owners and what is above them; all that is known then."""
-        for owner in wanted:
-            reference = OwnerReference(
-                api_version=owner.api_version, kind=owner.kind, name=owner.name, uid=owner.uid
-            )
-            await self._climb(owner.namespace, reference)
+        for namespace, reference in wanted:
+            await self._climb(namespace, reference)
         return Owners(known=dict(self._known), missing=frozenset(self._missing))
 
     async def _climb(self, namespace: str, reference: OwnerReference) -> None:

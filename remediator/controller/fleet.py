@@ -170,7 +170,8 @@ class Fleet(EdgePart):
         verdict, metrics = self.verdict, self._metrics
         metrics.nodes.set(verdict.selected)
         metrics.breaker_open.set(1 if verdict.breaker.open else 0)
-        if (verdict.lines, verdict.findings) == (before.lines, before.findings):
+        findings = verdict.breaker.findings
+        if (verdict.lines, findings) == (before.lines, before.breaker.findings):
             return
         metrics.budget_size.clear()
         metrics.budget_used.clear()
@@ -179,7 +180,7 @@ class Fleet(EdgePart):
             metrics.budget_size.labels(scope).set(line.limit)
             metrics.budget_used.labels(scope).set(line.unavailable)
         metrics.correlated_cause.clear()
-        for finding in verdict.findings:
+        for finding in findings:
             # What is over is for people to read about, and wakes nobody.
             if finding.going_on:
                 found = metrics.correlated_cause.labels(finding.reason, finding.shared)

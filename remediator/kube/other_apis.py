@@ -18,7 +18,7 @@ from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock, PaceLane
 from rules.api.object_name import BadSegmentError
-from rules.api.repair_writes import ObjectAddress, ObjectQuery
+from rules.api.repair_writes import ObjectAddress
 from rules.repair.objects import ObjectSeen, Sight
 from rules.text.tolerant import UNREADABLE
 
@@ -42,9 +42,9 @@ class RepairObjects:
         self._api = api
         self._groups = groups
         self._clock = clock
-        self._read: dict[str, dict[ObjectQuery, ObjectSeen]] = {}
+        self._read: dict[str, dict[ObjectAddress, ObjectSeen]] = {}
 
-    def known(self, node: str) -> dict[ObjectQuery, ObjectSeen]:
+    def known(self, node: str) -> dict[ObjectAddress, ObjectSeen]:
         """What decisions about the node had read, as last read."""
         return self._read.get(node, {})
 
@@ -52,7 +52,7 @@ class RepairObjects:
         """Nothing of it is needed any more, or it was just changed."""
         self._read.pop(node, None)
 
-    async def read(self, node: str, query: ObjectQuery) -> None:
+    async def read(self, node: str, query: ObjectAddress) -> None:
         """Read it for decisions about this node."""
         seen = await self._seen(query)
         before = self.known(node).get(query)
@@ -61,8 +61,7 @@ class RepairObjects:
             seen = replace(seen, failing_since=seen.read_at if since is None else since)
         self._read.setdefault(node, {})[query] = seen
 
-    async def _seen(self, query: ObjectQuery) -> ObjectSeen:
-        address = query.address
+    async def _seen(self, address: ObjectAddress) -> ObjectSeen:
         group, _, version = address.api_version.rpartition("/")
         if version == _ANY_VERSION:
             served = (await self._groups.served()).get(group, "")

@@ -193,7 +193,7 @@ def _findings(state: PageState) -> tuple[str, ...]:
     """Why many are Unknown at once, what the breaker found in sessions, then what sick nodes have
     in common besides.
     """
-    found = state.verdict.findings
+    found = state.verdict.breaker.findings
     reasons = {finding.reason for finding in found}
     silent = silent_together(state.snapshot.agents.values())
     return (

@@ -78,13 +78,6 @@ class ObjectAddress:
         return f"{kind} {where}{self.name}".strip()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectQuery:
-    """An object that a decision rests on and nobody watches: the edge reads it when asked."""
-
-    address: ObjectAddress
-
-
 class Verb(StrEnum):
     """What is done to an object of a repair provider."""
 

@@ -20,7 +20,7 @@ from rules.api.quarantine import Cause, QuarantineSpec, QuarantineStatus
 from rules.api.repair_writes import (
     CreateTestJob,
     DeleteTestJob,
-    ObjectQuery,
+    ObjectAddress,
     SetRepairCondition,
     SetValidated,
     WriteRepairObject,
@@ -335,7 +335,7 @@ class Decision:
     """The status the session has or gets with this decision; None without a session."""
     needs_fresh_node: bool = False
     """Read the node (GET, decoded as `FreshNode`) and decide again: a mark or unmark is due."""
-    needs_object: ObjectQuery | None = None
+    needs_object: ObjectAddress | None = None
     """Read this and decide again: the decision rests on it."""
     evicting: Evicting = Evicting.NO
     hand_over: bool = False

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from rules.api.metadata import OwnerReference
 from rules.api.pods import ClaimView, OwnerView, PodView, VolumeAttachmentView, is_own_job
 from rules.api.quarantine import MAX_NAMED, BlockedBy, DrainStatus, PodNote, pods_of
 from rules.api.timestamps import parse_time
@@ -83,15 +84,8 @@ def overdue(
     return now - worked_since(drain, now, last_active_at) > policy.drain_timeout_s(severity)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnerWanted:
-    """An owner to look up (GET): what the plan still has to know about a pod."""
-
-    api_version: str
-    kind: str
-    namespace: str
-    name: str
-    uid: str
+OwnerWanted = tuple[str, OwnerReference]
+"""Namespace and reference of an owner to look up (GET)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -304,7 +304,11 @@ def classify(
             kind = EvictionKind.BUDGET_VANISHED if vanished else EvictionKind.POD_GONE
             return EvictionOutcome(kind=kind, message=message)
         case 409:
-            return EvictionOutcome(kind=_conflict(said, message), message=message)
+            other = Told.OTHER_UID in told(message)
+            kind = EvictionKind.OTHER_POD if other else EvictionKind.POD_CHANGED
+            if said.about == "poddisruptionbudgets":
+                kind = EvictionKind.CONTENTION
+            return EvictionOutcome(kind=kind, message=message)
         case 429:
             return _too_many(answer, message, retry_s, pod, pdbs, now)
         case 401:
@@ -353,12 +357,6 @@ def _too_many(
 
 def _permanent(block: Refusal) -> EvictionOutcome:
     return EvictionOutcome(kind=EvictionKind.PERMANENT, message=block.why, remedy=block.remedy)
-
-
-def _conflict(said: KubeStatus, message: str) -> EvictionKind:
-    if said.about == "poddisruptionbudgets":
-        return EvictionKind.CONTENTION
-    return EvictionKind.OTHER_POD if Told.OTHER_UID in told(message) else EvictionKind.POD_CHANGED
 
 
 def _forbidden(said: KubeStatus, message: str) -> EvictionOutcome:

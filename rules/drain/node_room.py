@@ -45,7 +45,9 @@ def is_unavailable(node: NodeView) -> bool:
 def free_gpus(nodes: Iterable[NodeView], used: Mapping[str, int]) -> Mapping[str, int]:
     """Unrequested GPUs of each node that takes pods, by node name; `used` are the requests."""
     return {
-        node.name: max(0, _allocatable(node) - used.get(node.name, 0))
+        node.name: max(
+            0, sum(gpu_amounts(node.status.allocatable).values()) - used.get(node.name, 0)
+        )
         for node in nodes
         if not is_unavailable(node)
     }
@@ -79,10 +81,6 @@ def _place(gpus: int, left: dict[str, int]) -> bool:
     _, name = min(fitting)
     left[name] -= gpus
     return True
-
-
-def _allocatable(node: NodeView) -> int:
-    return sum(gpu_amounts(node.status.allocatable).values())
 
 
 _GPU_KEYS: Final = ("nvidia.com/", "gpuward.io/", "feature.node.kubernetes.io/pci-10de")

@@ -96,7 +96,7 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
     remaining = [p for p, v in verdicts if v.fate not in {Fate.STAYS, Fate.OVER}]
     memory, drained, wake_at, attached = _settled(memory, pods, remaining, look, policy, now)
     wanted = _unknown_owners(verdicts, obstacles, look)
-    if any(owner.kind == "DaemonSet" for owner in wanted):
+    if any(owner.kind == "DaemonSet" for _, owner in wanted):
         drained = False
     unasked = [e for e in evict if e.uid not in memory.outcomes]
     return DrainPlan(
@@ -294,13 +294,7 @@ def _unknown_owners(
         if controller.kind == "DaemonSet" and controller.group != "apps":
             continue  # gpuward has no right to read it, and nothing may wait for that
         if controller.uid not in look.owners:
-            found[controller.uid] = OwnerWanted(
-                api_version=controller.api_version,
-                kind=controller.kind,
-                namespace=pod.metadata.namespace,
-                name=controller.name,
-                uid=controller.uid,
-            )
+            found[controller.uid] = pod.metadata.namespace, controller
     return tuple(found.values())
 
 

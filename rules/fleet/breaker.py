@@ -37,8 +37,6 @@ _SEVERAL: Final = 2
 class FleetFinding:
     """One statement about many nodes."""
 
-    kind: str
-    """`CorrelatedCause` or `AgentsSilent`."""
     reason: str
     shared: str
     """What they share, by a name that stays while further nodes join."""
@@ -287,7 +285,6 @@ def _finding(reason: str, bursts: list[_Burst], memory: FleetMemory) -> FleetFin
     nodes = nodes_of(best.alike, hits)
     going_on = {facts.node for one in bursts for facts in one.sessions if is_open(facts.session)}
     return FleetFinding(
-        kind="CorrelatedCause",
         reason=reason,
         shared=best.alike.name,
         nodes=nodes,

@@ -95,7 +95,8 @@ def found_alike(
     values = Counter(key for key, _ in groups)
     for alike, hit, group in _choices(hits, _at_least(hits, groups, values), least):
         odds = log_chance(hit, faulty, group, fleet)
-        odds += _log_choices(len(alike.values), max(values[alike.key], 1))
+        taken, of = len(alike.values), max(values[alike.key], 1)
+        odds += lgamma(of + 1) - lgamma(taken + 1) - lgamma(of - taken + 1)
         yield Found(odds, alike, hit, group)
 
 
@@ -150,10 +151,6 @@ def _of_several(
             group += groups[key, value]
         if len(values) > 1 and len(nodes) >= least:
             yield Alike(key, tuple(sorted(values))), len(nodes), group
-
-
-def _log_choices(taken: int, of: int) -> float:
-    return lgamma(of + 1) - lgamma(taken + 1) - lgamma(of - taken + 1)
 
 
 def log_chance(hit: int, faulty: int, group: int, fleet: int) -> float:

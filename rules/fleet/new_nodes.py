@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from rules.api.names import ANNOTATION_HOLD, CONDITION_VALIDATED
-from rules.api.nodes import NodeView, QuarantineView
+from rules.api.nodes import NodeView
 from rules.api.pods import gpu_amounts
 from rules.api.quarantine import Mode, QuarantineSpec
 from rules.api.repair_writes import CreateTestJob, DeleteTestJob
@@ -98,7 +98,8 @@ def due(snapshot: FleetSnapshot, jobs: Sequence[JobSeen], tried: Mapping[str, fl
         return []
     selects = parse_selector(snapshot.policy.node_selector)
     selected = [node for node in snapshot.nodes.values() if selects(node.labels)]
-    running = {n.name for s in jobs if not _over(s) and (n := _node_of(s, snapshot)) is not None}
+    going_on = (s for s in jobs if s.job is not None and not s.job.over)
+    running = {n.name for s in going_on if (n := _node_of(s, snapshot)) is not None}
     room = AT_ONCE - len(running)
     taken = _in_quarantine(snapshot)
     # Only as many are looked at closely as there is room for.
@@ -171,10 +172,6 @@ def _node_of(seen: JobSeen, snapshot: FleetSnapshot) -> NodeView | None:
     return node if node is not None and notes.get(ANNOTATION_OF) == node.uid else None
 
 
-def _over(seen: JobSeen) -> bool:
-    return seen.job is None or bool(seen.job.over)
-
-
 def _known(job: JobView, node: NodeView) -> bool:
     """Whether the Job's result is on the node already, or that of a later test."""
     known = node.condition(CONDITION_VALIDATED)
@@ -217,7 +214,8 @@ def _told(
 ) -> Iterable[Write]:
     """The session first: once the node says that it was tested, nobody looks at the Job again."""
     sessions = [s for s in snapshot.quarantines.values() if s.spec.node_name == node.name]
-    if result.verdict is not Verdict.PASS and not _opened(seen, sessions):
+    opened = any(c.incident == seen.name for s in sessions for c in s.spec.causes)
+    if result.verdict is not Verdict.PASS and not opened:
         cause = cause_of_test(seen.name, result.verdict, bounded(result.message)[:512])
         level = snapshot.policy.level_of(REASON, str(Level.DRAIN))
         if level not in {Level.REPORT, Level.CORDON, Level.DRAIN}:
@@ -235,7 +233,3 @@ def _told(
     yield told_on(
         node, seen.name, passed=passed, message=result.message or result.verdict, now=snapshot.now
     )
-
-
-def _opened(seen: JobSeen, sessions: Iterable[QuarantineView]) -> bool:
-    return any(c.incident == seen.name for s in sessions for c in s.spec.causes)

@@ -108,6 +108,7 @@ def drain_turn(
 
 
 _HANDS_OVER: Final = "the remediator runs on it and hands over leadership first"
+_HALTS: Final = ("Paused", "NodeUnreachable")
 _GOES_ON = Permit(start=True, drain=True, unjudged=None)
 _HALTED = Permit(start=True, unjudged=Unjudged.HALT_OVER)
 _NOT_ASKED = Permit(start=True, unjudged=Unjudged.FLEET)
@@ -140,7 +141,9 @@ def drain_permits(
     for session in (*draining, *wanting):
         if _cannot(session, snapshot):
             permits[session.name] = _HALTED
-    going = [s for s in draining if permits[s.name] is _GOES_ON and not _was_halted(s)]
+    # One that, as stored, was kept from evicting has no place any more.
+    halted = {s.name for s in draining for kind in _HALTS if st.is_true(s.status, kind)}
+    going = [s for s in draining if permits[s.name] is _GOES_ON and s.name not in halted]
     busy = [s for s in going if not st.is_true(s.status, "NeedsHuman")]
     turns = _Turns(
         snapshot=snapshot,
@@ -162,11 +165,6 @@ def _order(session: QuarantineView, snapshot: FleetSnapshot) -> tuple[bool, bool
     status = session.status
     own = session.spec.node_name == snapshot.own_node
     return own, status.phase != Phase.DRAINING, status.phase_since, session.name
-
-
-def _was_halted(session: QuarantineView) -> bool:
-    """Whether the session, as stored, was kept from evicting: it has no place any more."""
-    return st.is_true(session.status, "Paused") or st.is_true(session.status, "NodeUnreachable")
 
 
 @dataclass(kw_only=True)

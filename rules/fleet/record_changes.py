@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from rules.api.gpu_record import (
@@ -67,12 +67,6 @@ class RecordChange:
         )
 
 
-@dataclass(slots=True)
-class _Found:
-    identity: RecordIdentity
-    faults: list[RecordEvent] = field(default_factory=list)
-
-
 def record_changes(
     name: str,
     node: NodeView | None,
@@ -84,7 +78,7 @@ def record_changes(
     """The records of one node that are not as they should be."""
     found = _found(name, health, list(sessions), records)
     changes = []
-    for record, one in sorted(found.items()):
+    for record, (identity, faults) in sorted(found.items()):
         known = records.get(record)
         if known is not None and known.doubt:
             # What cannot be read in full is not written over.
@@ -93,8 +87,8 @@ def record_changes(
         words: list[RecordWord] = []
         if before is None or before.node in {"", name}:
             # Said of the GPUs that are there: one that was taken out keeps its past.
-            words = _words_on(node) if one.identity.node == name else []
-        after = updated(before, one.identity, one.faults, words, now)
+            words = _words_on(node) if identity.node == name else []
+        after = updated(before, identity, faults, words, now)
         if after is not None and after != before:
             changes.append(RecordChange(name=record, node=name, status=after, known=known))
     return tuple(changes)
@@ -136,11 +130,12 @@ def _found(
     health: HealthView | None,
     sessions: list[QuarantineView],
     records: Mapping[str, RecordView],
-) -> dict[str, _Found]:
+) -> dict[str, tuple[RecordIdentity, list[RecordEvent]]]:
+    """What each record is about, by its name, and the faults that are known of it."""
     status = health.status if health is not None and not health.doubt else HealthStatus()
     gpus = {gpu.uuid: gpu for gpu in status.gpus if gpu.uuid}
     by_incident = _sessions_by_incident(sessions)
-    found: dict[str, _Found] = {}
+    found: dict[str, tuple[RecordIdentity, list[RecordEvent]]] = {}
     faults: defaultdict[str, list[RecordEvent]] = defaultdict(list)
     seen = set()
     for incident in status.incidents:
@@ -164,12 +159,11 @@ def _found(
         or _may_tell(name, uuid, records, whole=whole and uuid not in listed)
     ]
     for uuid in own[:MOST_GPUS]:
-        its = faults[uuid]
         identity = _identity(name, uuid, gpus.get(uuid), status)
         if uuid in listed and not identity.serial:
             identity = dataclasses.replace(identity, serial=listed[uuid].serial)
         record = gpu_record_name(uuid) if uuid else node_record_name(name)
-        found[record] = _Found(identity, its)
+        found[record] = identity, faults[uuid]
     return found
 
 
@@ -283,16 +277,13 @@ def _ended(session: QuarantineView | None, closed_at: str, *, active: bool) -> t
     at = format_time(ended_at(session))
     if phase == Phase.NODE_GONE:
         return FaultOutcome.NODE_GONE, at
-    if ended_by_person(session) and not _mended_by_then(closed_at, at):
+    closed = parse_time(closed_at)
+    mended = closed is not None and closed <= (parse_time(at) or 0.0)
+    if ended_by_person(session) and not mended:
         return FaultOutcome.UNDONE, at
     if phase == Phase.CANCELLED:
         return (FaultOutcome.ACTIVE, "") if active else (FaultOutcome.CLOSED, closed_at or at)
     return FaultOutcome.RELEASED, at
-
-
-def _mended_by_then(closed_at: str, ended: str) -> bool:
-    closed, end = parse_time(closed_at), parse_time(ended)
-    return closed is not None and end is not None and closed <= end
 
 
 def steps_of(session: QuarantineView) -> tuple[str, ...]:

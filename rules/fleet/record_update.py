@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from msgspec.structs import replace
@@ -64,7 +65,12 @@ def updated(
 ) -> RecordStatus | None:
     """The record with what is known now; None where there is nothing to record."""
     known = status or RecordStatus(scope=identity.scope, uuid=identity.uuid)
-    result = _identified(known, identity, now)
+    result = replace(
+        known,
+        serial=identity.serial or known.serial,
+        product=identity.product or known.product,
+        places=_placed(known, identity, now),
+    )
     for fault in sorted(faults, key=lambda f: (parse_time(f.at) or 0.0, f.reason)):
         result = _with_fault(result, fault, identity, now)
     if not result.events and status is None:
@@ -89,15 +95,6 @@ def outlived_record(record: RecordView, now: float) -> bool:
     last = max(parse_time(e.ended_at or e.last_at or e.at) or 0.0 for e in events)
     active = any(e.outcome == FaultOutcome.ACTIVE for e in events)
     return now - last > (FORGOTTEN_S if active else KEPT_S)
-
-
-def _identified(status: RecordStatus, identity: RecordIdentity, now: float) -> RecordStatus:
-    return replace(
-        status,
-        serial=identity.serial or status.serial,
-        product=identity.product or status.product,
-        places=_placed(status, identity, now),
-    )
 
 
 def _placed(status: RecordStatus, identity: RecordIdentity, now: float) -> tuple[RecordPlace, ...]:
@@ -135,7 +132,9 @@ def _with_fault(
         return status
     same = _flapping(status.events, fault, at)
     if same is not None:
-        return _flapped(status, same, fault)
+        event = status.events[same]
+        again = replace(event, last_at=fault.at, times=event.times + 1)
+        return _told_more(_put(status, same, again), same, fault)
     return _added(status, fault, at, identity)
 
 
@@ -177,12 +176,6 @@ def _flapping(events: tuple[RecordEvent, ...], fault: RecordEvent, at: float) ->
     return None
 
 
-def _flapped(status: RecordStatus, index: int, fault: RecordEvent) -> RecordStatus:
-    event = status.events[index]
-    again = replace(event, last_at=fault.at, times=event.times + 1)
-    return _told_more(_put(status, index, again), index, fault)
-
-
 def _told_more(status: RecordStatus, index: int, fault: RecordEvent) -> RecordStatus:
     """What became of a known fault, where this is its latest sight."""
     event = status.events[index]
@@ -215,7 +208,8 @@ def _added(
     )
     events = list(status.events)
     before = max(
-        (i for i, e in enumerate(events) if _ended_before(e, at)),
+        # The part was back in service after this fault when the next one came.
+        (i for i, e in enumerate(events) if (parse_time(e.ended_at) or inf) <= at),
         key=lambda i: parse_time(events[i].ended_at) or 0.0,
         default=None,
     )
@@ -225,12 +219,6 @@ def _added(
     events = sorted([*events, event], key=lambda e: (parse_time(e.at) or 0.0, e.reason))
     counters = replace(status.counters, faults=status.counters.faults + 1)
     return replace(status, events=tuple(events), counters=counters)
-
-
-def _ended_before(event: RecordEvent, at: float) -> bool:
-    """Whether the part was back in service after this fault when the next one came."""
-    ended = parse_time(event.ended_at)
-    return ended is not None and ended <= at
 
 
 def _put(status: RecordStatus, index: int, event: RecordEvent) -> RecordStatus:

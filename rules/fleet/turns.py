@@ -59,7 +59,6 @@ class FleetVerdict:
     """By session name."""
     breaker: Breaker = field(default_factory=Breaker)
     lines: tuple[BudgetLine, ...] = ()
-    findings: tuple[FleetFinding, ...] = ()
     events: tuple[EmitEvent, ...] = ()
     selected: int = 0
     """How many nodes the policy selects; an alert fires at 0."""
@@ -83,7 +82,6 @@ def judge_fleet(snapshot: FleetSnapshot, memory: FleetMemory | None = None) -> F
         permits=permits,
         breaker=breaker,
         lines=lines,
-        findings=breaker.findings,
         events=tuple(finding_event(finding, snapshot) for finding in breaker.findings),
         selected=len(selected),
     )
@@ -327,7 +325,7 @@ def finding_event(finding: FleetFinding, snapshot: FleetSnapshot) -> EmitEvent:
         node="",
         node_uid="",
         kind="Warning",
-        reason=finding.kind,
+        reason=WhyNot.CORRELATED_CAUSE,
         message=finding.message,
         at=snapshot.now,
         key=f"{finding.reason}/{finding.shared}/{finding.at - finding.at % 3600:.0f}",

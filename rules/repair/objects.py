@@ -16,7 +16,7 @@ from rules.api.names import ANNOTATION_REPAIR
 from rules.api.nodes import NodeView
 from rules.api.object_name import is_object_name
 from rules.api.quarantine import RepairTarget
-from rules.api.repair_writes import ObjectAddress, ObjectQuery
+from rules.api.repair_writes import ObjectAddress
 from rules.repair.adapter import (
     OWN_NAMESPACE,
     ConditionIs,
@@ -129,11 +129,6 @@ def _dict(value: object) -> Json:
 
 
 # ------------------------------------------------------------------ which object it is
-
-
-def query_for(target: RepairTarget) -> ObjectQuery:
-    """The object on record, read by its name."""
-    return ObjectQuery(address=address_of(target))
 
 
 def address_of(target: RepairTarget) -> ObjectAddress:

@@ -55,7 +55,7 @@ def actionable(
         for incident in (*_of_agent(health), *external)
         if incident.active and level_rank(level_of(incident, policy)) > Level.REPORT.rank
     ]
-    return tuple(sorted(found, key=_order))
+    return tuple(sorted(found, key=lambda i: (-severity_rank(i.severity), i.first_seen, i.id)))
 
 
 def believed(seen: NodeObservation, policy: Policy) -> tuple[IncidentStatus, ...]:
@@ -67,10 +67,6 @@ def _of_agent(health: HealthView | None) -> tuple[IncidentStatus, ...]:
     """An agent's incidents; one that claims to be of others is nobody's."""
     incidents = health.status.incidents if health is not None else ()
     return tuple(incident for incident in incidents if not is_external(incident.id))
-
-
-def _order(incident: IncidentStatus) -> tuple[int, str, str]:
-    return -severity_rank(incident.severity), incident.first_seen, incident.id
 
 
 def ended_by_person(session: QuarantineView) -> bool:
@@ -118,18 +114,10 @@ def cause_of(incident: IncidentStatus) -> Cause:
         source=EXTERNAL if is_external(incident.id) else DETECTOR,
         incident=incident.id,
         reason=incident.reason[:63],
-        severity=_known_severity(incident.severity),
-        message=_evidence_line(incident),
+        # The CRD knows three words; a newer agent's other word counts as Degraded.
+        severity=str(list(Severity)[severity_rank(incident.severity)]),
+        message=incident.evidence[0][:512] if incident.evidence else "",
     )
-
-
-def _known_severity(severity: str) -> str:
-    """The CRD knows three words; a newer agent's other word counts as Degraded."""
-    return str(list(Severity)[severity_rank(severity)])
-
-
-def _evidence_line(incident: IncidentStatus) -> str:
-    return incident.evidence[0][:512] if incident.evidence else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,14 +8,14 @@ does I/O, never waits and never assumes that an earlier write arrived.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from msgspec import structs
 
 from rules.api.mark import MarkState
 from rules.api.nodes import QuarantineView
-from rules.api.quarantine import Cause, Mode, Phase
+from rules.api.quarantine import Mode, Phase
 from rules.api.sentences import bounded
 from rules.api.timestamps import format_time
 from rules.api.writes import Decision, PatchSessionSpec
@@ -138,8 +138,17 @@ def _join(case: Case) -> Decision | None:
 def _append(case: Case) -> Decision | None:
     """New incidents, and the causes of sessions that join, become causes of this session."""
     spec = case.session.spec
-    joining = [c for other in case.seen.siblings if is_open(other) for c in _words_of(other)]
-    wanted_level = spec.level
+    wanted_level, joining = spec.level, []
+    for other in filter(is_open, case.seen.siblings):
+        wanted_level = max(wanted_level, other.spec.level, key=level_rank)
+        made_at = format_time(other.metadata.created_at)
+        joining += [
+            # People asked for theirs when they made it.
+            structs.replace(cause, at=made_at)
+            if cause.source == "Human" and not cause.at
+            else cause
+            for cause in other.spec.causes
+        ]
     new = list(filter(None, [failed_cause(case.session)]))
     if not opted_out(case.node):
         acting = believed(case.seen, case.policy)
@@ -150,12 +159,11 @@ def _append(case: Case) -> Decision | None:
                 if known_when_lowered(case.session, incident):
                     continue
                 wanted_level = max(wanted_level, level_of(incident, case.policy), key=level_rank)
-    for other in case.seen.siblings:
-        if is_open(other):
-            wanted_level = max(wanted_level, other.spec.level, key=level_rank)
     said = case.seen.external.incidents
-    joining = _dated([*joining, *new], case.now)
-    causes = appended(spec.causes, joining, case.seen.health, said)
+    at = format_time(case.now)
+    # Those that join an open session now; one that names a time itself keeps it.
+    dated = [c if c.at else structs.replace(c, at=at) for c in (*joining, *new)]
+    causes = appended(spec.causes, dated, case.seen.health, said)
     if causes == spec.causes and wanted_level == spec.level:
         return None
     patch = PatchSessionSpec(
@@ -166,21 +174,6 @@ def _append(case: Case) -> Decision | None:
         level=wanted_level,
     )
     return Decision(step="AppendCause", because="a new cause", writes=(patch,))
-
-
-def _dated(causes: Iterable[Cause], now: float) -> list[Cause]:
-    """Causes that join an open session now; one that names a time itself keeps it."""
-    at = format_time(now)
-    return [cause if cause.at else structs.replace(cause, at=at) for cause in causes]
-
-
-def _words_of(other: QuarantineView) -> list[Cause]:
-    """The causes of a session that joins; people asked for theirs when they made it."""
-    made_at = other.metadata.created_at
-    return [
-        _dated([cause], made_at)[0] if cause.source == "Human" else cause
-        for cause in other.spec.causes
-    ]
 
 
 def _mode_flipped(case: Case) -> Decision | None:
@@ -199,14 +192,6 @@ def _mode_flipped(case: Case) -> Decision | None:
     return None
 
 
-def _still_holding(case: Case) -> str:
-    """What a person who releases leaves behind: faults, not the word of people."""
-    faults = sum(cause.source != "Human" for cause in case.causes)
-    if not faults:
-        return ""
-    return f"; {faults} of its causes still {'holds' if faults == 1 else 'hold'}"
-
-
 def _release_asked(case: Case) -> Decision | None:
     asked = case.session.spec.release
     if asked is None:
@@ -215,7 +200,10 @@ def _release_asked(case: Case) -> Decision | None:
         return end(case, Phase.CANCELLED, "a person deleted the session", by=st.BY_PERSON)
     reasons = f", {asked.reason}" if asked.reason else ""
     who = asked.by or "a person"
-    why = f"{who} asked for it{reasons}{_still_holding(case)}"
+    # What they leave behind: faults, not the word of people.
+    faults = sum(cause.source != "Human" for cause in case.causes)
+    still = f"; {faults} of its causes still {'holds' if faults == 1 else 'hold'}"
+    why = f"{who} asked for it{reasons}{still if faults else ''}"
     return end(case, Phase.RELEASED, why, by=asked.by or st.BY_PERSON)
 
 

@@ -24,7 +24,7 @@ from rules.session.external import External, external_of
 if TYPE_CHECKING:  # what stands in annotations alone, no command has to wait for
     from rules.api.evidence import EvidenceView
     from rules.api.refusal import NodeWrite
-    from rules.api.repair_writes import ObjectQuery
+    from rules.api.repair_writes import ObjectAddress
     from rules.drain.drain_plan import DrainPlan
     from rules.policy.policy import Policy
     from rules.repair.objects import ObjectSeen
@@ -131,7 +131,7 @@ class NodeObservation:
     """The Job of the test under load, as read for this decision; None before it was read."""
     refused: Mapping[NodeWrite, Refusal] = field(default_factory=dict)
     """The API server's answer to writes on the node sent a moment ago, where it was no."""
-    objects: Mapping[ObjectQuery, ObjectSeen] = field(default_factory=dict)
+    objects: Mapping[ObjectAddress, ObjectSeen] = field(default_factory=dict)
     """What decisions about the node had read of repair providers' objects, as last read."""
     not_kept: Set[str] = frozenset()
     """`FleetSnapshot.not_kept`."""

@@ -165,7 +165,9 @@ def _restore(case: Case, program: str) -> Decision:
     # Until the mark is back the owner counts as just gone: its absence is nobody's cancel.
     halt = taken if case.refusal(again) is not None else None
     status = with_halts(case, halt)
-    why = _why_restored(case, program)
+    why = f"{_OWNER} is over and took a part of the mark off: it is put back"
+    if program:
+        why = f"the {_PART[case.mark]} was taken off by {program}: it is restored once"
     if halt is not None:
         return case.decision("MarkAgain", status, because=why, before=(again,))
     return case.decision(
@@ -178,12 +180,6 @@ def _restore(case: Case, program: str) -> Decision:
 
 
 _OWNER: Final = "another owner's work"
-
-
-def _why_restored(case: Case, program: str) -> str:
-    if not program:
-        return f"{_OWNER} is over and took a part of the mark off: it is put back"
-    return f"the {_PART[case.mark]} was taken off by {program}: it is restored once"
 
 
 def _restored_event(case: Case, program: str, why: str) -> EmitEvent:

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
 from rules.api.mark import may_have_strays
 from rules.api.names import ANNOTATION_REPAIR
-from rules.api.nodes import NodeView
 from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairState
 from rules.api.refusal import NodeWrite
-from rules.api.repair_writes import ObjectQuery, SetRepairCondition, WriteRepairObject
+from rules.api.repair_writes import ObjectAddress, SetRepairCondition, WriteRepairObject
 from rules.api.sentences import bounded
 from rules.api.timestamps import format_time, parse_time
 from rules.api.writes import Decision, Evicting, Write, node_event
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.policy import Policy
-from rules.repair.adapter import NewObject, recorded
 from rules.repair.ladder import Step
-from rules.repair.objects import Sight, given_up, holds, query_for
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
 from rules.session.observation import NodeObservation
 from rules.session.repair.ladder import under_way
-from rules.session.repair.request import read_lately
 from rules.session.repair.withdrawal import (
     TAKE_BACK_S,
     TakenBack,
     leftover_writes,
-    letting_back,
     take_back,
     taking_back,
     told,
@@ -40,15 +35,14 @@ MAX_ATTEMPTS: Final = 16
 """Entries of `status.repair`; the CRD allows as many."""
 
 
-def changed(attempt: RepairAttempt, **changes: object) -> RepairAttempt:
-    """The entry with these fields changed."""
-    return msgspec.structs.replace(attempt, **changes)
-
-
-def with_entry(status: QuarantineStatus, attempt: RepairAttempt) -> QuarantineStatus:
-    """`status` with the entry of the same request replaced."""
-    repair = tuple(attempt if a.object == attempt.object else a for a in status.repair)
-    return touched(status, repair=repair)
+def with_entry(
+    status: QuarantineStatus, attempt: RepairAttempt, **changes: object
+) -> QuarantineStatus:
+    """`status` with these fields of the entry changed."""
+    entry = msgspec.structs.replace(attempt, **changes)
+    return touched(
+        status, repair=tuple(entry if a.object == attempt.object else a for a in status.repair)
+    )
 
 
 def is_whole(case: Case, attempt: RepairAttempt) -> bool:
@@ -75,9 +69,9 @@ def with_room(attempts: tuple[RepairAttempt, ...]) -> tuple[RepairAttempt, ...]:
     return tuple(each for each in attempts if each is not spare)
 
 
-def reading(query: ObjectQuery) -> Decision:
+def reading(query: ObjectAddress, why: str = "the repair rests on") -> Decision:
     """The decision that reads this first."""
-    because = f"the repair rests on {query.address.words}"
+    because = f"{why} {query.words}"
     return Decision(step="ReadObject", because=because, needs_object=query)
 
 
@@ -89,11 +83,12 @@ def ended_as(
     proof: str,
 ) -> Decision:
     """The step is over; what asked for it comes off before that is written."""
-    off = requests_off(case, attempt, status)
+    taken = take_back(case, (attempt,), ends=False)
+    off = _taken_off(case, taken, taking_back(case, ends=False), status)
     if isinstance(off, Decision):
         return off
-    ended = changed(attempt, state=state, ended_at=format_time(case.now), proof=proof[:512])
-    status = with_entry(status, ended)
+    ended_at = format_time(case.now)
+    status = with_entry(status, attempt, state=state, ended_at=ended_at, proof=proof[:512])
     status = st.with_refusal(status, case.now, None)
     said = f"{attempt.step} by {attempt.adapter}: {proof}"
     status = with_left(st.noted(status, f"Repair{state}", said, case.now), off, case.now)
@@ -110,6 +105,7 @@ def ended_as(
 
 
 _AGAIN_S = 10.0
+_COMES_OFF: Final = "a request is to come off"
 
 
 def closed_repair(case: Case, status: QuarantineStatus, phase: Phase) -> QuarantineStatus:
@@ -122,15 +118,14 @@ def closed_repair(case: Case, status: QuarantineStatus, phase: Phase) -> Quarant
     replaced = phase is Phase.NODE_GONE and attempt.step == Step.REPLACE_NODE
     # Of an older release's entry nobody wrote down when it was asked for.
     since = attempt.started_at if attempt.state == RepairState.ASKED else ""
-    ended = msgspec.structs.replace(
+    return with_entry(
+        status,
         attempt,
         asked_at=attempt.asked_at or since,
         ended_at=format_time(case.now),
         state=RepairState.PROVEN if replaced else RepairState.WITHDRAWN,
         proof="the Node is gone or another one" if replaced else "the session ended first",
     )
-    repair = tuple(ended if a.object == attempt.object else a for a in status.repair)
-    return touched(status, repair=repair)
 
 
 def last_requests(case: Case, phase: Phase) -> Decision | TakenBack:
@@ -140,14 +135,6 @@ def last_requests(case: Case, phase: Phase) -> Decision | TakenBack:
     on_node = () if phase is Phase.NODE_GONE else taking_back(case, ends=True)
     attempts = _standing(case.status)
     return _taken_off(case, take_back(case, attempts, ends=True), on_node, case.status)
-
-
-def requests_off(
-    case: Case, attempt: RepairAttempt, status: QuarantineStatus
-) -> Decision | TakenBack:
-    """What takes the requests of a step that is over off, or a decision that comes first."""
-    taken = take_back(case, (attempt,), ends=False)
-    return _taken_off(case, taken, taking_back(case, ends=False), status)
 
 
 def _taken_off(
@@ -160,7 +147,7 @@ def _taken_off(
     answer.
     """
     if taken.needs is not None:
-        return _reading(taken.needs)
+        return reading(taken.needs, _COMES_OFF)
     taken = replace(taken, writes=(*on_node, *taken.writes))
     taken = _heeding(case.seen, taken, case.now)
     if not taken.waits:
@@ -199,7 +186,8 @@ def of_nobody(seen: NodeObservation, now: float, policy: Policy) -> Decision | T
     """
     whole = TakenBack()
     if (node := seen.node) is not None:
-        if (may_have_strays(node) or _may_be_asked(node)) and not is_fresh(node):
+        # Annotations that a kubelet can write too: their managers tell.
+        if (may_have_strays(node) or ANNOTATION_REPAIR in node.annotations) and not is_fresh(node):
             why = "what is on it may be left of a session that nobody knows"
             return Decision(step="ReadNode", because=why, needs_fresh_node=True)
         known = (*seen.siblings, *seen.deleted)
@@ -209,7 +197,7 @@ def of_nobody(seen: NodeObservation, now: float, policy: Policy) -> Decision | T
         case = Case(session=gone, seen=seen, now=now, policy=policy)
         taken = take_back(case, _standing(gone.status), ends=True)
         if taken.needs is not None:
-            return _reading(taken.needs)
+            return reading(taken.needs, _COMES_OFF)
         whole = TakenBack(
             waits=whole.waits or taken.waits,
             writes=(*whole.writes, *taken.writes),
@@ -217,11 +205,6 @@ def of_nobody(seen: NodeObservation, now: float, policy: Policy) -> Decision | T
             left=", ".join(filter(None, (whole.left, taken.left))),
         )
     return _heeding(seen, whole, now)
-
-
-def _may_be_asked(node: NodeView) -> bool:
-    """Whether annotations say so that a kubelet can write too: their managers tell."""
-    return ANNOTATION_REPAIR in node.annotations
 
 
 def cleared(decision: Decision, taken: TakenBack, seen: NodeObservation, now: float) -> Decision:
@@ -252,11 +235,6 @@ def cleared(decision: Decision, taken: TakenBack, seen: NodeObservation, now: fl
     return replace(decision, writes=writes) if writes != decision.writes else decision
 
 
-def _reading(query: ObjectQuery) -> Decision:
-    because = f"a request is to come off {query.address.words}"
-    return Decision(step="ReadObject", because=because, needs_object=query)
-
-
 def _heeding(seen: NodeObservation, taken: TakenBack, now: float) -> TakenBack:
     """`taken` as it is while the API server refuses such writes on the node: it waits, and after a
     while what stands is left to a person.
@@ -279,52 +257,3 @@ def _standing(status: QuarantineStatus) -> tuple[RepairAttempt, ...]:
     """Requests that may stand while the session is open."""
     running = under_way(status)
     return tuple(a for a in status.repair if a is running or a.step == Step.REPLACE_NODE)
-
-
-FOLLOWED_S: Final = 5.0
-"""How often an object is looked at while its step is awaited; one that was asked for a moment ago
-more often: what ends at once has mostly refused, and people wait for that."""
-_YOUNG: Final = 0.25
-"""An object is looked at again after this part of the time that its step has taken."""
-_SOONEST_S: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Followed:
-    """What the object of a step that was asked for shows."""
-
-    needs: ObjectQuery | None = None
-    gave_up: str = ""
-    """Why the one that was asked gave up, a clause."""
-    writes: tuple[WriteRepairObject, ...] = ()
-    looks: bool = False
-    """It is worth looking again soon."""
-
-
-def followed_s(case: Case, attempt: RepairAttempt) -> float:
-    """How soon the object of a step that was asked for is looked at again."""
-    took_s = case.now - (parse_time(attempt.asked_at or attempt.started_at) or case.now)
-    return min(FOLLOWED_S, max(_SOONEST_S, _YOUNG * took_s))
-
-
-def follow_call(case: Case, attempt: RepairAttempt) -> Followed:
-    """Whether the one that was asked gave up, and what is taken back meanwhile."""
-    action = recorded(attempt.action)
-    if not isinstance(action, NewObject) or attempt.target is None:
-        return Followed()
-    if action.done is None and action.failed is None:
-        return Followed()
-    query = query_for(attempt.target)
-    # Read again at each look that is due, and not at every wake-up.
-    seen = read_lately(case, query, 0.9 * followed_s(case, attempt))
-    if seen is None:
-        return Followed(needs=query)
-    if seen.sight is not Sight.FOUND or not seen.found:
-        gone = seen.sight is Sight.ABSENT
-        return Followed(writes=letting_back(case) if gone else (), looks=True)
-    json = seen.found[0]
-    why = given_up(action, query.address.words, json)
-    # Of another boot its word ends nothing, but nobody is to stay moved off for it; and once it is
-    # through, the proof needs our agent to look again.
-    over = bool(why) or (action.done is not None and holds(action.done, json))
-    return Followed(gave_up=why, writes=letting_back(case) if over else (), looks=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairState
+from rules.api.repair_writes import ObjectAddress
 from rules.api.sentences import bounded, causes_clause
 from rules.api.timestamps import format_time, parse_time, utc
 from rules.api.writes import Decision, Evicting
@@ -17,14 +18,17 @@ from rules.catalog.why_not import Refusal
 from rules.drain.drain_plan import was_away
 from rules.repair.adapter import NewObject, Replacement, recorded
 from rules.repair.ladder import Step, prove
-from rules.repair.objects import address_of
+from rules.repair.objects import (
+    ObjectSeen,
+    Sight,
+    address_of,
+    given_up,
+    holds,
+)
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
 from rules.session.repair.endings import (
-    changed,
     ended_as,
-    follow_call,
-    followed_s,
     is_whole,
     reading,
     started_at,
@@ -40,7 +44,7 @@ from rules.session.repair.readiness import (
     object_waits,
     refused,
 )
-from rules.session.repair.request import Call, call_for
+from rules.session.repair.request import Call, call_for, read_lately
 from rules.session.repair.withdrawal import letting_back
 from rules.session.status import entries_lost
 
@@ -63,19 +67,27 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
         return _unrecorded(case, status, attempt, lost)
     if not asked:
         return go_on(case, status, attempt, halt)
-    if case.now - started_at(case, attempt) >= (timeout_s := _timeout_s(case, attempt)):
-        why = f"not proven within {_spelled(timeout_s)}: {proof.clause}"
+    wanted = case.policy.repair.steps.get(Step(attempt.step))
+    timeout_s = wanted.timeout_s if wanted is not None else 3600.0
+    if case.now - started_at(case, attempt) >= timeout_s:
+        spelled = f"{timeout_s / 60:.0f} min" if timeout_s >= 120 else f"{timeout_s:.0f} s"
+        why = f"not proven within {spelled}: {proof.clause}"
         return ended_as(case, status, attempt, RepairState.FAILED, why)
-    followed = follow_call(case, attempt)
-    if followed.needs is not None:
-        return reading(followed.needs)
-    if followed.gave_up and case.node.boot_id == attempt.before.boot_id:
+    query, look_s = _followed(attempt), _look_s(case, attempt)
+    # Read again at each look that is due, and not at every wake-up.
+    seen = read_lately(case, query, 0.9 * look_s) if query is not None else None
+    if query is not None and seen is None:
+        return reading(query)
+    gave_up, over = _said_by(attempt, seen)
+    if gave_up and case.node.boot_id == attempt.before.boot_id:
         # In another boot its word is about the one before: a Job, say, that the reboot ended.
-        why = f"{attempt.adapter} gave up: {followed.gave_up}"
+        why = f"{attempt.adapter} gave up: {gave_up}"
         return ended_as(case, status, attempt, RepairState.FAILED, why)
     until = utc(started_at(case, attempt) + timeout_s)
+    target = attempt.target
+    through = f" through {address_of(target).words}" if target is not None else ""
     sentence = (
-        f"{attempt.step} asked of {attempt.adapter}{_through(attempt)} at "
+        f"{attempt.step} asked of {attempt.adapter}{through} at "
         f"{utc(started_at(case, attempt))} for "
         f"{case.asked_for}; not proven yet ({proof.clause}), it has until {until}."
     )
@@ -85,13 +97,50 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
         "AwaitRepair",
         status,
         because=proof.clause,
-        before=followed.writes,
+        # Nobody is to stay moved off for an object that is over, of another boot too; and once it
+        # is through, the proof needs our agent to look again.
+        before=letting_back(case) if over else (),
         evicting=Evicting.WATCH,
         wake_at=min(
             started_at(case, attempt) + timeout_s,
-            case.now + (followed_s(case, attempt) if followed.looks else timeout_s),
+            case.now + (look_s if query is not None else timeout_s),
         ),
     )
+
+
+_FOLLOWED_S: Final = 5.0
+"""How often an object is looked at while its step is awaited; one that was asked for a moment ago
+more often: what ends at once has mostly refused, and people wait for that."""
+_YOUNG: Final = 0.25
+"""An object is looked at again after this part of the time that its step has taken."""
+_SOONEST_S: Final = 1.0
+
+
+def _look_s(case: Case, attempt: RepairAttempt) -> float:
+    """How soon the object of a step that was asked for is looked at again."""
+    took_s = case.now - (parse_time(attempt.asked_at or attempt.started_at) or case.now)
+    return min(_FOLLOWED_S, max(_SOONEST_S, _YOUNG * took_s))
+
+
+def _followed(attempt: RepairAttempt) -> ObjectAddress | None:
+    """The object that says when the step is through or given up; None where there is none."""
+    action = recorded(attempt.action)
+    if not isinstance(action, NewObject) or attempt.target is None:
+        return None
+    says = action.done is not None or action.failed is not None
+    return address_of(attempt.target) if says else None
+
+
+def _said_by(attempt: RepairAttempt, seen: ObjectSeen | None) -> tuple[str, bool]:
+    """Why the one that was asked gave up, a clause, and whether its object does no more."""
+    action = recorded(attempt.action)
+    if seen is None or not isinstance(action, NewObject) or attempt.target is None:
+        return "", False
+    if seen.sight is not Sight.FOUND or not seen.found:
+        return "", seen.sight is Sight.ABSENT
+    why = given_up(action, address_of(attempt.target).words, seen.found[0])
+    through = action.done is not None and holds(action.done, seen.found[0])
+    return why, bool(why) or through
 
 
 def _unrecorded(
@@ -130,20 +179,6 @@ def _healing(case: Case, status: QuarantineStatus) -> Decision | None:
     )
 
 
-def _through(attempt: RepairAttempt) -> str:
-    return f" through {address_of(attempt.target).words}" if attempt.target is not None else ""
-
-
-def _spelled(seconds: float) -> str:
-    """`30 min`, or `10 s` where that is shorter than two."""
-    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
-
-
-def _timeout_s(case: Case, attempt: RepairAttempt) -> float:
-    wanted = case.policy.repair.steps.get(Step(attempt.step))
-    return wanted.timeout_s if wanted is not None else 3600.0
-
-
 ASK_S: Final = 600.0
 """How long the API server may refuse to let anybody be asked before the step has failed."""
 
@@ -159,7 +194,7 @@ def go_on(
         # Whoever led before may have asked, and this may be the answer: it is not asked again. Its
         # time begins now: it may have been held for hours, and nobody is known to have been asked.
         began = format_time(case.now)
-        status = with_entry(status, changed(attempt, state=RepairState.ASKED, started_at=began))
+        status = with_entry(status, attempt, state=RepairState.ASKED, started_at=began)
         why = "the node booted anew"
         return case.decision(
             "FollowRepair", status, because=why, evicting=Evicting.WATCH, wake_at=case.now
@@ -190,11 +225,9 @@ def go_on(
         return _held(case, status, attempt, waits)
     if attempt.state == RepairState.HELD or was_away(case.now, case.seen.last_active_at):
         # Time in which it could not be asked for is nobody's failure.
-        again = changed(attempt, state=RepairState.PLANNED, started_at=format_time(case.now))
-        status = with_entry(status, again)
-        return case.decision(
-            "PlanRepair", status, because="it may go on", evicting=Evicting.LOOK, wake_at=case.now
-        )
+        began = format_time(case.now)
+        again = with_entry(status, attempt, state=RepairState.PLANNED, started_at=began)
+        return _on_record(case, again, "it may go on")
     return _ask(case, status, attempt)
 
 
@@ -232,11 +265,8 @@ def _ask(case: Case, status: QuarantineStatus, attempt: RepairAttempt) -> Decisi
         return reading(call.needs)
     if call.target is not None and attempt.target is None:
         # On record before anybody is asked through it.
-        found = with_entry(status, changed(attempt, target=call.target))
-        why = "the object is known"
-        return case.decision(
-            "PlanRepair", found, because=why, evicting=Evicting.LOOK, wake_at=case.now
-        )
+        found = with_entry(status, attempt, target=call.target)
+        return _on_record(case, found, "the object is known")
     if (waits := object_waits(case, call, f"{attempt.step} waits")) is not None:
         return _held(case, status, attempt, waits)
     said = case.refusal(call.write) if call.write is not None else None
@@ -254,8 +284,8 @@ def _ask(case: Case, status: QuarantineStatus, attempt: RepairAttempt) -> Decisi
         # Its time begins with the call: what kept it from being asked was nobody's failure. A call
         # of whoever led before may have been followed by now.
         began = attempt.started_at if call.write is None else format_time(case.now)
-        asked = changed(attempt, state=RepairState.ASKED, started_at=began, asked_at=began)
-        status = with_entry(status, asked)
+        asked = RepairState.ASKED
+        status = with_entry(status, attempt, state=asked, started_at=began, asked_at=began)
         message = f"{attempt.step} asked of {attempt.adapter}"
         status = st.noted(status, "RepairAsked", message, case.now)
         status = touched(status, message=f"{message} at {utc(case.now)}; its proof is awaited.")
@@ -269,14 +299,18 @@ def _ask(case: Case, status: QuarantineStatus, attempt: RepairAttempt) -> Decisi
     )
 
 
+def _on_record(case: Case, status: QuarantineStatus, why: str) -> Decision:
+    """What the next decision goes on from is written first."""
+    return case.decision(
+        "PlanRepair", status, because=why, evicting=Evicting.LOOK, wake_at=case.now
+    )
+
+
 def _clear(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call: Call) -> Decision:
     """Others are moved off the GPUs; whose labels change is on record before they do."""
     if attempt.cleared != call.clears:
-        status = with_entry(status, changed(attempt, cleared=call.clears))
-        why = "who has to go is known"
-        return case.decision(
-            "PlanRepair", status, because=why, evicting=Evicting.LOOK, wake_at=case.now
-        )
+        status = with_entry(status, attempt, cleared=call.clears)
+        return _on_record(case, status, "who has to go is known")
     return case.decision(
         "ClearGPUs",
         status,
@@ -317,7 +351,7 @@ def _held(
     case: Case, status: QuarantineStatus, attempt: RepairAttempt, waits: Outlook
 ) -> Decision:
     if waits.refusal is not None and attempt.state != RepairState.HELD:
-        status = with_entry(status, changed(attempt, state=RepairState.HELD))
+        status = with_entry(status, attempt, state=RepairState.HELD)
     clause = waits.refusal.why if waits.refusal is not None else ""
     status = st.with_refusal(status, case.now, waits.refusal, f"Not repaired: {clause}.")
     sentence = bounded(f"Drained for {case.asked_for}; {waits.then}.")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import structs
+
 from rules.api.quarantine import (
     Phase,
     QuarantineStatus,
@@ -26,7 +28,7 @@ from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.external import taken_back
 from rules.session.halts import hold_of, unreachable
-from rules.session.repair.endings import changed, reading, with_room
+from rules.session.repair.endings import reading, with_room
 from rules.session.repair.evidence import awaited_until, before_of, noted_without
 from rules.session.repair.ladder import (
     asked_for,
@@ -247,7 +249,8 @@ def _begun(
     )
     action = case.policy.repair.action(rung.adapter, rung.step)
     if action is not None:
-        attempt = changed(attempt, action=on_record(action, facts_of(case, attempt)))
+        record = on_record(action, facts_of(case, attempt))
+        attempt = structs.replace(attempt, action=record)
     # Before the pods are listed: what waits for an object may wait for days.
     call = call_for(case, attempt)
     if call.needs is not None:
@@ -286,10 +289,13 @@ def led_to(case: Case) -> Climb:
 
 def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call: Call) -> Decision:
     """The step on record with what it is asked through; the call follows only after that."""
-    attempt = changed(attempt, target=call.target)
+    attempt = structs.replace(attempt, target=call.target)
     status = touched(status, repair=(*with_room(status.repair), attempt))
     status = noted_without(case, status, Step(attempt.step))
+    by_person = ""
     if (asked := word_for(case.session, case.causes, attempt.step)) is not None:
+        # Last in its sentence: what has no room there is their words.
+        by_person = f"; {let_go_by(asked)}"
         # The session keeps the word on one step only; its timeline that on each.
         at = requested_at(asked.at, case.session, case.now)
         when = case.now if at is None else at
@@ -298,18 +304,10 @@ def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call:
     status = st.with_condition(status, st.PROPOSED, case.now)
     sentence = (
         f"{attempt.step} is to be asked of {attempt.adapter} for {causes_clause(case.causes)} "
-        f"(attempt {attempt.attempt} on this node){_by_person(case, attempt)}."
+        f"(attempt {attempt.attempt} on this node){by_person}."
     )
     status = st.with_refusal(status, case.now, None)
     status = st.enter(status, Phase.REPAIRING, bounded(sentence), case.now)
     return case.decision(
         "PlanRepair", status, because=attempt.step, evicting=Evicting.LOOK, wake_at=case.now
     )
-
-
-def _by_person(case: Case, attempt: RepairAttempt) -> str:
-    """Who let the step go, and why; "" where the policy alone did. Last in its sentence: what has
-    no room there is their words.
-    """
-    asked = word_for(case.session, case.causes, attempt.step)
-    return f"; {let_go_by(asked)}" if asked is not None else ""

@@ -16,7 +16,6 @@ from rules.api.object_name import name_from
 from rules.api.quarantine import RepairAttempt, RepairTarget, gravest_reason
 from rules.api.repair_writes import (
     ObjectAddress,
-    ObjectQuery,
     SetRepairCondition,
     Verb,
     WriteRepairObject,
@@ -48,7 +47,6 @@ from rules.repair.objects import (
     of_label,
     of_new_object,
     of_replacement,
-    query_for,
     target_of,
     the_one,
     uid_of,
@@ -94,32 +92,11 @@ def note_of(attempt: RepairAttempt) -> str:
     return f"{attempt.object} {attempt.step} {attempt.adapter}"
 
 
-def label_note(attempt: RepairAttempt, action: NodeLabel) -> str:
-    """The same on the Node, with the label: it comes off even where no session is left."""
-    return f"{note_of(attempt)} {action.label}={action.value}"
-
-
 def carries(node: NodeView, attempt: RepairAttempt, kind: str) -> bool:
     """Whether the node's condition of this type is the attempt's request."""
     found = node.condition(kind)
     asks = found is not None and found.status == "True" and bool(attempt.object)
     return asks and found is not None and found.message.startswith(f"{attempt.object}: ")
-
-
-def asking_by_condition(
-    case: Case, attempt: RepairAttempt, action: NodeCondition
-) -> SetRepairCondition:
-    """The write that asks for the step by a condition of the Node."""
-    return SetRepairCondition(
-        node=case.node.name,
-        node_uid=case.node.uid,
-        session=case.session.name,
-        step=attempt.step,
-        kind=action.condition,
-        asks=True,
-        message=f"{attempt.object}: {attempt.step} {ASKS} {causes_clause(case.causes)}."[:1024],
-        at=case.now,
-    )
 
 
 FRESH_S: Final = 10.0
@@ -137,7 +114,7 @@ _MANAGED: Final = {"app.kubernetes.io/managed-by": "gpuward"}
 class Call:
     """What is known of a call before it is made."""
 
-    needs: ObjectQuery | None = None
+    needs: ObjectAddress | None = None
     """Read this first."""
     target: RepairTarget | None = None
     """The object, to go on record; None for the Node and where it was not found."""
@@ -172,7 +149,19 @@ def _call(case: Case, attempt: RepairAttempt, action: RepairAction) -> Call:
                 return Call(verdict=AskVerdict(asked=True))
             if case.node.metadata.deletion_timestamp is not None:
                 return Call(verdict=AskVerdict(waits="the Node is being deleted"))
-            return Call(write=asking_by_condition(case, attempt, action))
+            asks = f"{attempt.step} {ASKS} {causes_clause(case.causes)}"
+            return Call(
+                write=SetRepairCondition(
+                    node=case.node.name,
+                    node_uid=case.node.uid,
+                    session=case.session.name,
+                    step=attempt.step,
+                    kind=action.condition,
+                    asks=True,
+                    message=f"{attempt.object}: {asks}."[:1024],
+                    at=case.now,
+                )
+            )
         case NodeLabel():
             return _by_label(case, attempt, action)
         case NewObject():
@@ -189,7 +178,7 @@ def _no(why: str, again_s: float = AGAIN_S) -> Call:
     return Call(verdict=AskVerdict(cannot=why), again_s=again_s)
 
 
-def read_lately(case: Case, query: ObjectQuery, at_most_s: float) -> ObjectSeen | None:
+def read_lately(case: Case, query: ObjectAddress, at_most_s: float) -> ObjectSeen | None:
     """The object or list as last read; None where it was not, or too long ago."""
     seen = case.seen.objects.get(query)
     return seen if seen is not None and abs(case.now - seen.read_at) <= at_most_s else None
@@ -200,11 +189,13 @@ def _by_label(case: Case, attempt: RepairAttempt, action: NodeLabel) -> Call:
     verdict = of_label(action, attempt.object, node)
     if verdict != GOES:
         return Call(verdict=verdict)
+    # With the label: it comes off even where no session is left.
+    note = f"{note_of(attempt)} {action.label}={action.value}"
     meta = {
         "uid": node.uid,
         "resourceVersion": node.metadata.resource_version,
         "labels": {action.label: action.value},
-        "annotations": {ANNOTATION_REPAIR: label_note(attempt, action)},
+        "annotations": {ANNOTATION_REPAIR: note},
     }
     body = {"metadata": meta}
     write = node_patch(node, case.session.name, body, step=attempt.step, asks=True)
@@ -220,10 +211,9 @@ def _by_new_object(case: Case, attempt: RepairAttempt, action: NewObject) -> Cal
         address = new_address(action, attempt.object, facts_of(case, attempt), own)
     if isinstance(address, str):
         return _no(address)
-    query = ObjectQuery(address=address)
-    seen = read_lately(case, query, FRESH_S)
+    seen = read_lately(case, address, FRESH_S)
     if seen is None:
-        return Call(needs=query)
+        return Call(needs=address)
     if seen.sight not in {Sight.FOUND, Sight.ABSENT}:
         return _no(seen.why or f"{address.words} cannot be read")
     found = seen.found[0] if seen.found else None
@@ -237,13 +227,13 @@ def _by_new_object(case: Case, attempt: RepairAttempt, action: NewObject) -> Cal
 def _by_replacement(case: Case, attempt: RepairAttempt, action: Replacement) -> Call:
     known = attempt.target
     place = ObjectAddress(api_version=action.api_version, resource=action.resource)
-    query = query_for(known) if known is not None else ObjectQuery(address=place)
+    query = address_of(known) if known is not None else place
     again_s = AGAIN_S if known is not None else LIST_AGAIN_S
     seen = read_lately(case, query, FRESH_S)
     if seen is None:
         return Call(needs=query)
     if seen.sight not in {Sight.FOUND, Sight.ABSENT}:
-        return _no(seen.why or f"{query.address.words} cannot be read", again_s)
+        return _no(seen.why or f"{query.words} cannot be read", again_s)
     node = case.node.name
     if known is not None:
         found = seen.found[0] if seen.found else None
@@ -281,17 +271,15 @@ def _creating(
     body: dict[str, Any] = filled(action.object, facts_of(case, attempt))
     if action.pod:
         own = case.seen.own_namespace
-        query = ObjectQuery(
-            address=ObjectAddress(
-                api_version="v1", resource="podtemplates", namespace=own, name=action.pod
-            )
+        query = ObjectAddress(
+            api_version="v1", resource="podtemplates", namespace=own, name=action.pod
         )
         seen = read_lately(case, query, FRESH_S)
         if seen is None:
             return Call(needs=query, target=target)
         part = at(seen.found[0], "template") if seen.found else None
         if seen.sight is not Sight.FOUND or not isinstance(part, dict):
-            why = seen.why or f"{query.address.words} has no template"
+            why = seen.why or f"{query.words} has no template"
             return Call(target=target, verdict=AskVerdict(cannot=why))
         body = merged({"spec": {"template": part}}, body)
     # Last of all that comes before the call: nobody is moved for a step that cannot be asked.

@@ -20,7 +20,7 @@ from rules.api.node_managers import annotated_by_us
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import RepairAttempt, RepairState
 from rules.api.repair_writes import (
-    ObjectQuery,
+    ObjectAddress,
     SetRepairCondition,
     Verb,
     WriteRepairObject,
@@ -40,7 +40,6 @@ from rules.repair.objects import (
     is_deleting,
     is_ours,
     is_over,
-    query_for,
     uid_of,
 )
 from rules.session.case import Case
@@ -205,7 +204,7 @@ def _off(node: NodeView, session: str, kind: str, now: float) -> SetRepairCondit
 class TakenBack:
     """How requests come off: read this, wait for that, or send these."""
 
-    needs: ObjectQuery | None = None
+    needs: ObjectAddress | None = None
     waits: str = ""
     """Why it is not known whether a request still stands, a clause."""
     writes: tuple[SetRepairCondition | WriteRepairObject, ...] = ()
@@ -235,16 +234,16 @@ def take_back(case: Case, attempts: tuple[RepairAttempt, ...], *, ends: bool) ->
             writes += taking_off_node(case, attempt, action)
         if not isinstance(action, NewObject) or attempt.target is None:
             continue
-        query = query_for(attempt.target)
+        query = address_of(attempt.target)
         seen = read_lately(case, query, FRESH_S)
         if seen is None:
             return TakenBack(needs=query)
         if seen.sight is Sight.UNREAD:
             since = case.now if seen.failing_since is None else seen.failing_since
             if case.now - since < TAKE_BACK_S:
-                return TakenBack(waits=f"{query.address.words} cannot be read ({seen.why})")
+                return TakenBack(waits=f"{query.words} cannot be read ({seen.why})")
         if seen.sight in {Sight.UNREAD, Sight.FORBIDDEN}:
-            left.append(f"{query.address.words} ({seen.why})")
+            left.append(f"{query.words} ({seen.why})")
         if seen.sight is Sight.FOUND and seen.found:
             writes += taking_off(case, attempt, action, seen.found[0])
     return TakenBack(writes=tuple(writes), left=", ".join(left))

@@ -167,7 +167,12 @@ def outcome_of(seen: JobSeen, *, node: str, made_for: str, job_uid: str) -> Outc
         return _unknown("a Job of that name is not gpuward's")
     if job_uid and job.metadata.uid != job_uid:
         return _unknown("its Job vanished and another one has its name")
-    pods = [pod for pod in seen.pods if _controlled(pod, job)]
+    owners = ((pod, pod.metadata.controller) for pod in seen.pods)
+    pods = [
+        pod
+        for pod, owner in owners
+        if owner is not None and owner.kind == "Job" and owner.uid == job.metadata.uid
+    ]
     if not pods:
         if job.over:
             return _unknown(f"its Job ended ({job.over}) and left no pod to read")
@@ -189,11 +194,6 @@ def outcome_of(seen: JobSeen, *, node: str, made_for: str, job_uid: str) -> Outc
 
 def _unknown(why: str) -> Outcome:
     return Outcome(result=Result(verdict=Verdict.UNKNOWN, message=why))
-
-
-def _controlled(pod: PodView, job: JobView) -> bool:
-    owner = pod.metadata.controller
-    return owner is not None and owner.kind == "Job" and owner.uid == job.metadata.uid
 
 
 def _ended(pod: PodView) -> Mapping[str, Any] | None:

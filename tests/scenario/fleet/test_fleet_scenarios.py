@@ -210,7 +210,7 @@ class TestCorrelatedCause:
             assert world.condition(name, "Storm") == "CorrelatedCause"
             assert "topology.kubernetes.io/rack=r1" in world.message(name)
         assert world.phase("b1") == "Pending", "the breaker is open for all"
-        findings = judge_fleet(world.snapshot()).findings
+        findings = judge_fleet(world.snapshot()).breaker.findings
         assert [(f.reason, f.shared, f.nodes) for f in findings] == [
             ("NVLinkDown", "topology.kubernetes.io/rack=r1", ("a1", "a2", "a3", "a4"))
         ]
@@ -228,7 +228,7 @@ class TestCorrelatedCause:
             world.incident(f"n{index}", reason="Xid119GSPTimeout")
             world.run(1)
         world.run(5)
-        (before,) = judge_fleet(world.snapshot()).findings
+        (before,) = judge_fleet(world.snapshot()).breaker.findings
         for session in world.quarantines.values():
             if session["spec"]["nodeName"] in {"n2", "n3", "n4"}:
                 human = {
@@ -241,7 +241,9 @@ class TestCorrelatedCause:
         world.run(5)
         verdict = judge_fleet(world.snapshot())
         assert verdict.breaker.open
-        assert [(f.shared, f.nodes) for f in verdict.findings] == [(before.shared, before.nodes)]
+        assert [(f.shared, f.nodes) for f in verdict.breaker.findings] == [
+            (before.shared, before.nodes)
+        ]
 
     def test_the_driver_that_few_have_is_named_and_not_the_type_that_all_have(self) -> None:
         world = World(policy_of(budget={**ROOMY, "maxNew": {"count": 3, "window": "10m"}}))
@@ -259,7 +261,7 @@ class TestCorrelatedCause:
             world.incident(f"n{index}", reason="Xid119GSPTimeout")
             world.run(1)
         world.run(5)
-        (finding,) = judge_fleet(world.snapshot()).findings
+        (finding,) = judge_fleet(world.snapshot()).breaker.findings
         assert (finding.shared, len(finding.nodes)) == ("gpuward.io/driver=590.44.01", 6)
         assert "9 of 30 do" in finding.message
         said = world.message("n5")
@@ -281,7 +283,7 @@ class TestCorrelatedCause:
             world.incident(f"n{index}", reason="Xid119GSPTimeout")
             world.run(1)
         world.run(5)
-        (finding,) = judge_fleet(world.snapshot()).findings
+        (finding,) = judge_fleet(world.snapshot()).breaker.findings
         assert (finding.shared, len(finding.nodes)) == ("example.com/row=north", 6)
 
     def test_a_rack_that_is_only_reported_has_a_common_cause_and_nobody_is_taken(self) -> None:
@@ -295,7 +297,7 @@ class TestCorrelatedCause:
         world.run(20)
         assert ours(world) == []
         snapshot = world.snapshot()
-        assert judge_fleet(snapshot).findings == ()
+        assert judge_fleet(snapshot).breaker.findings == ()
         (cause,) = common_causes(fleet_labels(snapshot.nodes), snapshot.healths)
         assert (cause.shared, len(cause.nodes), cause.group, cause.elsewhere) == (
             "example.com/rack=r0", 8, 8, 1,
@@ -306,7 +308,7 @@ class TestCorrelatedCause:
         for index in range(6):
             world.incident(f"n{index}", reason="NVLinkDown")
             world.run(1000, step=100)
-        assert judge_fleet(world.snapshot()).findings == ()
+        assert judge_fleet(world.snapshot()).breaker.findings == ()
         assert len(ours(world)) == 6
 
     def test_different_reasons_are_none(self) -> None:
@@ -314,4 +316,4 @@ class TestCorrelatedCause:
         for index in range(3):
             world.incident(f"n{index}", reason=f"Reason{index}")
         world.run(5)
-        assert judge_fleet(world.snapshot()).findings == ()
+        assert judge_fleet(world.snapshot()).breaker.findings == ()

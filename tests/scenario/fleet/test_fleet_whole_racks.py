@@ -25,7 +25,7 @@ def test_racks_that_fail_as_a_whole_are_all_named_in_every_sentence_and_one_even
         world.incident(f"n{index:02}", reason="Xid79GPUFallenOffBus")
         world.run(1)
     world.run(30)
-    (finding,) = judge_fleet(world.snapshot()).findings
+    (finding,) = judge_fleet(world.snapshot()).breaker.findings
     assert len(finding.nodes) == 24
     said = (
         "Xid79GPUFallenOffBus on all 24 nodes with one of 3 values of example.com/rack "
@@ -65,7 +65,7 @@ def test_what_is_everywhere_is_not_said_to_be_of_some_racks(ill: range) -> None:
         world.incident(f"n{index:02}", reason="Xid79GPUFallenOffBus")
         world.run(1)
     world.run(30)
-    (finding,) = judge_fleet(world.snapshot()).findings
+    (finding,) = judge_fleet(world.snapshot()).breaker.findings
     assert finding.shared == "gpuward.io/driver=580.65.06"
 
 
@@ -80,7 +80,7 @@ def test_a_label_that_contradicts_the_evidence_does_not_stop_the_judgement() -> 
     for index in range(3):
         world.incident(f"n{index:02}", reason="Xid79GPUFallenOffBus")
     world.run(30)
-    (finding,) = judge_fleet(world.snapshot()).findings
+    (finding,) = judge_fleet(world.snapshot()).breaker.findings
     assert finding.nodes == ("n00", "n01", "n02")
 
 
@@ -95,7 +95,7 @@ def test_a_driver_that_was_rolled_back_is_named_still_and_nothing_goes_on() -> N
         world.incident(f"n{index:02}", reason="GPULost")
         world.run(1)
     world.run(5)
-    (before,) = judge_fleet(world.snapshot()).findings
+    (before,) = judge_fleet(world.snapshot()).breaker.findings
     assert (before.shared, before.going_on) == (f"{driver}=590.44.01", 4)
 
     for index in range(4):
@@ -106,5 +106,5 @@ def test_a_driver_that_was_rolled_back_is_named_still_and_nothing_goes_on() -> N
     world.run(700)
     verdict = judge_fleet(world.snapshot())
     assert verdict.breaker.open, "it cools down"
-    (after,) = verdict.findings
+    (after,) = verdict.breaker.findings
     assert (after.shared, after.nodes, after.going_on) == (before.shared, before.nodes, 0)

@@ -9,7 +9,7 @@ import pytest
 
 from rules.api import writes as d
 from rules.api.nodes import QuarantineView
-from rules.api.repair_writes import ObjectQuery, WriteRepairObject
+from rules.api.repair_writes import ObjectAddress, WriteRepairObject
 from rules.api.requests import request
 from rules.repair.adapter import NewObject, Replacement
 from rules.repair.ladder import Step
@@ -208,14 +208,14 @@ def test_a_deleted_session_leaves_nothing_that_is_followed_late(name: str, step:
     del world.quarantines[gone.name]
     world.close_all(NODE)
     world.now += 30
-    seen = {q.address.words: world.read_object(q) for q in deleted_reads(world, gone)}
+    seen = {q.words: world.read_object(q) for q in deleted_reads(world, gone)}
     assert seen, "it is read before it is changed"
     assert world.requests() == []
 
 
-def deleted_reads(world: ProviderWorld, gone: QuarantineView) -> list[ObjectQuery]:
+def deleted_reads(world: ProviderWorld, gone: QuarantineView) -> list[ObjectAddress]:
     """What a process that saw the deletion reads and then writes, until nothing is left."""
-    objects: dict[ObjectQuery, Any] = {}
+    objects: dict[ObjectAddress, Any] = {}
     for _ in range(6):
         seen = replace(
             observe(world.snapshot(), NODE, sessions={}, node=world.node(NODE)),

@@ -11,7 +11,7 @@ import pytest
 from rules.api import writes as d
 from rules.api.nodes import QuarantineView
 from rules.api.refusal import NodeWrite, refusal_of
-from rules.api.repair_writes import ObjectQuery, SetRepairCondition, WriteRepairObject
+from rules.api.repair_writes import ObjectAddress, SetRepairCondition, WriteRepairObject
 from rules.repair.objects import ObjectSeen, Sight
 from rules.session.absent import without_session
 from rules.session.observation import observe
@@ -219,7 +219,7 @@ class Deleted:
     def decided(self, sight: Sight, **changes: Any) -> d.Decision:
         """The decision on a fresh node, with every object read as it is wanted."""
         world = self.world
-        objects: dict[ObjectQuery, ObjectSeen] = {}
+        objects: dict[ObjectAddress, ObjectSeen] = {}
         seen = observe(world.snapshot(), NODE, sessions={})
         seen = replace(seen, deleted=(self.gone,), objects=objects, **changes)
         for _ in range(4):

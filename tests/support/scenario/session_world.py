@@ -25,7 +25,7 @@ from remediator.replica import Replica
 from remediator.settings import RemediatorSettings
 from rules.api.gpu_record import RecordView
 from rules.api.nodes import HealthView, LeaseView, NodeView, PauseView, QuarantineView
-from rules.api.repair_writes import ObjectQuery
+from rules.api.repair_writes import ObjectAddress
 from rules.api.timestamps import format_micro_time
 from rules.api.writes import EmitEvent, Write
 from rules.policy.policy import Policy
@@ -236,7 +236,7 @@ class World(Watches):
             maintenance_leases={n: convert(le, LeaseView) for n, le in self.leases.items()},
         )
 
-    def read_object(self, query: ObjectQuery) -> ObjectSeen:
+    def read_object(self, query: ObjectAddress) -> ObjectSeen:
         """What our replica reads of a repair provider's object, and nothing else happens."""
         reading = self.replica.objects.read("", query)
         with pytest.raises(StopIteration):

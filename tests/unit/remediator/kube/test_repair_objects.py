@@ -13,7 +13,7 @@ from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, R
 from remediator.kube.answer import Answer
 from remediator.kube.api import Api
 from remediator.kube.other_apis import ApiGroups, RepairObjects
-from rules.api.repair_writes import ObjectAddress, ObjectQuery
+from rules.api.repair_writes import ObjectAddress
 from rules.repair.objects import ObjectSeen, Sight
 from tests.support.cluster.provider_definitions import DEFINITIONS
 from tests.support.remediator.edge import Edge, edge
@@ -22,9 +22,8 @@ MACHINES = Resource("cluster.x-k8s.io", "v1beta2", "machines", True, "Machine")
 CLAIMS = Resource("karpenter.sh", "v1", "nodeclaims", False, "NodeClaim")
 
 
-def machine(name: str = "m-1", version: str = "cluster.x-k8s.io/*") -> ObjectQuery:
-    at = ObjectAddress(api_version=version, resource="machines", namespace="capi", name=name)
-    return ObjectQuery(address=at)
+def machine(name: str = "m-1", version: str = "cluster.x-k8s.io/*") -> ObjectAddress:
+    return ObjectAddress(api_version=version, resource="machines", namespace="capi", name=name)
 
 
 async def installed(found: Edge) -> None:
@@ -38,7 +37,7 @@ def reader(found: Edge) -> RepairObjects:
     return RepairObjects(found.api, ApiGroups(found.api, found.clock), found.clock)
 
 
-async def seen(objects: RepairObjects, query: ObjectQuery) -> ObjectSeen:
+async def seen(objects: RepairObjects, query: ObjectAddress) -> ObjectSeen:
     await objects.read("gpu-1", query)
     return objects.known("gpu-1")[query]
 
@@ -81,10 +80,10 @@ async def test_a_list_comes_whole_and_a_kind_that_nobody_serves_is_no_absence(
             await found.client.create(CLAIMS, body)
         objects = reader(found)
         claims = ObjectAddress(api_version="karpenter.sh/v1", resource="nodeclaims")
-        listed = await seen(objects, ObjectQuery(address=claims))
+        listed = await seen(objects, claims)
         assert {each["metadata"]["name"] for each in listed.found} == {"c-0", "c-1", "c-2"}
         other = ObjectAddress(api_version="karpenter.sh/v9", resource="nodeclaims", name="c-0")
-        assert (await seen(objects, ObjectQuery(address=other))).sight is Sight.NOT_SERVED
+        assert (await seen(objects, other)).sight is Sight.NOT_SERVED
 
 
 class Scripted(Api):
