@@ -1,11 +1,15 @@
-"""Time that no pod had: clock steps, outages, pauses."""
+"""The drain's time, its turns, what blocks it for a day, and force that is refused."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 from rules.api import writes as d
+from rules.session.status import condition
 from tests.support.scenario.fleets import NODE, evicted, fleet
+from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 
 @pytest.mark.parametrize("absent", ["paused", "away"])
@@ -114,3 +118,206 @@ class TestForceKeepsEveryPromise:
         world.run(400, step=2)
         assert [type(w).__name__ for w in world.writes(d.DeletePod, d.EvictPod)] == ["EvictPod"]
         assert ("team-a", "job") not in world.pods, "the eviction was enough"
+
+
+def recreated(world: World, node: str) -> None:
+    """The workload's controller: what left comes back elsewhere, ready."""
+    for name in {w.name for w in world.writes(d.EvictPod)}:
+        gone = ("team-a", name) not in world.pods
+        if gone and ("team-a", f"{name}-new") not in world.pods:
+            world.add_pod(f"{name}-new", node)
+    world.sync_pdbs()
+
+
+@pytest.mark.parametrize(
+    ("sick", "pdb"),
+    [
+        pytest.param({"phase": "Pending", "ready": False}, {}, id="pending"),
+        pytest.param(
+            {"ready": False}, {"unhealthyPodEvictionPolicy": "AlwaysAllow"}, id="always-allow"
+        ),
+        pytest.param({"ready": False}, {}, id="unready-in-a-healthy-budget"),
+    ],
+)
+def test_a_pod_that_the_budget_ignores_goes_first_and_opens_it(
+    sick: dict[str, Any], pdb: dict[str, Any]
+) -> None:
+    world = fleet()
+    for index in range(3):
+        world.add_pod(f"a{index}", NODE)
+    world.add_pod("z-sick", NODE, **sick)
+    world.add_pod("there", "n1")
+    world.add_pdb("keep", minAvailable=4, **pdb)
+    world.incident(NODE)
+    for _ in range(300):
+        world.run(1)
+        recreated(world, "n2")
+    assert world.phase(NODE) == "Quarantined"
+    assert evicted(world)[0] == "z-sick"
+
+
+def test_a_full_budget_is_asked_for_each_of_its_pods_in_turn() -> None:
+    world = fleet()
+    for index in range(4):
+        world.add_pod(f"a{index}", NODE)
+    world.add_pod("there", "n1", ready=False)
+    world.add_pdb("keep", minAvailable=4)
+    world.incident(NODE)
+    world.run(60)
+    assert set(evicted(world)) == {"a0", "a1", "a2", "a3"}
+    assert len(evicted(world)) <= 10, "one question at a time, less and less often"
+    drain = world.session(NODE).status.drain
+    assert drain is not None
+    assert drain.blocked[0].pods.names == ("team-a/a0", "team-a/a1", "team-a/a2")
+    assert drain.blocked[0].pods.total == 4
+
+
+def test_a_pod_that_a_webhook_keeps_does_not_hold_back_its_neighbours() -> None:
+    world = fleet()
+    for index in range(3):
+        world.add_pod(f"a{index}", NODE)
+    world.add_pdb("keep", minAvailable=0)
+    refusal: tuple[int, dict[str, str], bytes] = (
+        400,
+        {},
+        b'{"kind": "Status", "message": "not now"}',
+    )
+    world.eviction_answers = [refusal]
+    world.incident(NODE)
+    world.run(5)
+    assert evicted(world)[:3] == ["a0", "a1", "a2"]
+
+
+HOUR_S = 3600.0
+FATAL_TIMEOUT_S = 1800.0
+OVER = "the drain's time is over"
+
+
+def blocked_world(limits: dict[str, Any]) -> World:
+    """A fault on a node with one of two pods of a workload whose budget lets neither go."""
+    world = World(policy_of(budget=ROOMY))
+    world.add_nodes(5)
+    world.add_pod("w-1", NODE)
+    world.add_pod("w-2", "n1")
+    world.add_pdb("keep", **limits)
+    world.run(5)
+    world.incident(NODE)
+    return world
+
+
+def said(world: World) -> tuple[str, str, bool, bool]:
+    """Phase, what blocks, whether a person must act, whether the drain's time is over."""
+    status = world.session(NODE).status
+    blocked, needs = condition(status, "Blocked"), condition(status, "NeedsHuman")
+    return (
+        status.phase,
+        blocked.reason if blocked is not None and blocked.status == "True" else "",
+        needs is not None and needs.status == "True",
+        OVER in status.message,
+    )
+
+
+@pytest.mark.parametrize("limits", [{"minAvailable": 2}, {"maxUnavailable": 0}], ids=str)
+def test_a_budget_that_never_allows_is_said_at_once_and_quietly_for_a_day(
+    limits: dict[str, int],
+) -> None:
+    world = blocked_world(limits)
+    world.run(FATAL_TIMEOUT_S - 60, step=30)
+    assert said(world) == ("Draining", "BudgetNeverAllows", True, False)
+    world.run(120, step=30)
+    assert said(world) == ("Draining", "BudgetNeverAllows", True, True)
+    world.run(24 * HOUR_S, step=60)
+    assert said(world) == ("Draining", "BudgetNeverAllows", True, True)
+    assert "relax the PDB" in world.message(NODE)
+    assert world.writes(d.EvictPod) == []
+    told = [event.reason for event in world.writes(d.EmitEvent)]
+    assert told == ["QuarantineMarked", "QuarantineDraining", "QuarantineNeedsHuman"]
+    assert len(world.writes(d.WriteSessionStatus)) <= 6, "a day of waiting is no day of writing"
+
+    del world.pdbs["team-a", "keep"]
+    world.run_until(NODE, "Quarantined", limit=120)
+    assert said(world) == ("Quarantined", "", False, False)
+    assert len(world.writes(d.EvictPod)) == 1
+    assert world.phases(NODE) == ["Marked", "Draining", "Quarantined"]
+
+
+def test_a_pause_hides_no_work_of_an_operator() -> None:
+    world = blocked_world({"minAvailable": 2})
+    world.run(60, step=5)
+    needed = condition(world.session(NODE).status, "NeedsHuman")
+    assert needed is not None
+    world.pause()
+    world.run(600, step=10)
+    assert said(world) == ("Draining", "Paused", True, False)
+    assert condition(world.session(NODE).status, "NeedsHuman") == needed
+    world.pauses.clear()
+    world.pdbs.clear()
+    world.run_until(NODE, "Quarantined", limit=600)
+    assert not world.condition(NODE, "NeedsHuman")
+
+
+def test_force_without_its_component_says_so_and_goes_on_naming_what_blocks() -> None:
+    world = fleet(drain={"fatalTimeout": "5m", "onTimeout": "Force"})
+    world.add_pod("worker", NODE)
+    world.add_pdb("keep", minAvailable=1)
+    world.refusing[d.SetDisruptionTarget] = (403, 'pods "worker" is forbidden')
+    world.incident(NODE)
+    world.run(330, step=2)
+    assert ("team-a", "worker") in world.pods
+    drain = world.session(NODE).status.drain
+    assert drain is not None
+    assert [(b.pdb, b.pods.names, b.permanent) for b in drain.blocked] == [
+        ("team-a/keep", ("team-a/worker",), True)
+    ]
+    assert world.condition(NODE, "Blocked") == "MissingPermission"
+    assert world.condition(NODE, "NeedsHuman") == "MissingPermission"
+    assert "blocked by PDB team-a/keep" in world.message(NODE)
+    assert "the policy says Force, which the API server refuses" in world.message(NODE)
+    assert "apply component force" in world.message(NODE)
+    world.refusing.clear()
+    world.run_until(NODE, "Quarantined", limit=120)
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "reason", "remedy"),
+    [
+        (403, 'admission webhook "guard" denied the request: no', "EvictionRefused", "webhook"),
+        (422, 'Pod "worker" is invalid', "EvictionRefused", "webhook"),
+        (401, "Unauthorized", "MissingPermission", "service account and token"),
+    ],
+)
+def test_who_refuses_a_deletion_by_force_is_who_is_to_be_asked(
+    code: int, said: str, reason: str, remedy: str
+) -> None:
+    world = fleet(drain={"fatalTimeout": "5m", "onTimeout": "Force"})
+    world.add_pod("worker", NODE)
+    world.add_pdb("keep", minAvailable=1)
+    world.refusing[d.SetDisruptionTarget] = (code, said)
+    world.incident(NODE)
+    world.run(330, step=2)
+    assert world.condition(NODE, "Blocked") == reason
+    assert said in world.message(NODE)
+    assert remedy in world.message(NODE)
+    assert "component force" not in world.message(NODE)
+    world.refusing.clear()
+    world.run_until(NODE, "Quarantined", limit=120)
+
+
+def test_walk_the_next_leader_says_no_less_before_it_has_asked() -> None:
+    world = fleet(drain={"fatalTimeout": "5m", "onTimeout": "Force"})
+    world.add_pod("worker", NODE)
+    world.add_pdb("keep", minAvailable=1)
+    world.refusing[d.SetDisruptionTarget] = (403, 'pods "worker" is forbidden')
+    world.incident(NODE)
+    world.run(330, step=2)
+    before = world.message(NODE)
+    world.restart()
+    said = set()
+    for _ in range(20):
+        world.run(0.5, step=0.5)
+        said.add((world.condition(NODE, "Blocked"), world.message(NODE)))
+    assert {reason for reason, _ in said} == {"MissingPermission"}
+    assert all("the policy says Force, which the API server refuses" in text for _, text in said)
+    assert before in {text for _, text in said}
+    world.refusing.clear()
+    world.run_until(NODE, "Quarantined", limit=120)

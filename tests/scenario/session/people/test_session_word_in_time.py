@@ -1,15 +1,17 @@
-"""A person's word while time goes on: it expires, its length changes, a session is taken up again.
-
-What a session was before it was taken up again says nothing about it now.
-"""
+"""What people say, as time goes on and beside the agent, and the column Reason."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
+import msgspec
 import pytest
 
+from rules.api import writes as d
 from rules.session.override import EVIDENCE_KNOWN, EVIDENCE_LEVEL
 from tests.scenario.session.people.test_session_person_covers import end, fault, more_gpus
-from tests.support.scenario.fleets import NODE
+from tests.support.scenario.fleets import NODE, OPEN, at
+from tests.support.scenario.judgement_world import World as Agent
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 
@@ -108,3 +110,174 @@ def test_what_a_person_said_is_written_once() -> None:
     world.restart()
     world.run(1200, step=40)
     assert versions(world) == before
+
+
+@dataclass
+class Both:
+    """One node, judged by the rules of the agent, in a cluster with a remediator."""
+
+    agent: Agent
+    cluster: World = field(default_factory=lambda: World(policy_of(budget=ROOMY)))
+
+    def __post_init__(self) -> None:
+        self.cluster.add_nodes(5)
+        self.agent.start()
+
+    def run(self, seconds: float, step: float = 1.0) -> None:
+        """Time passes for both; what is judged is published at once."""
+        for _ in range(round(seconds / step)):
+            self.agent.advance(step, polling=step > 1)
+            self.publish()
+            self.cluster.run(step, step)
+
+    def publish(self) -> None:
+        said = msgspec.to_builtins(self.agent.published().status.incidents)
+        self.cluster.healths[NODE]["status"]["incidents"] = said
+
+    def release(self) -> None:
+        name = self.cluster.session(NODE).name
+        self.cluster.quarantines[name]["spec"]["release"] = {"by": "ada"}
+        self.run(3)
+        assert not self.cluster.is_marked(NODE)
+
+    @property
+    def sessions(self) -> int:
+        return len(self.cluster.sessions(NODE))
+
+
+def lost(agent: Agent, gpu: int) -> None:
+    agent.pull(gpu)
+    agent.xid(79, gpu, "GPU has fallen off the bus.")
+
+
+def test_half_of_the_gpus_within_a_minute_of_the_released_one() -> None:
+    both = Both(Agent(4))
+    lost(both.agent, 0)
+    both.run(8)
+    assert both.sessions == 1
+    both.release()
+    lost(both.agent, 1)
+    both.run(5)
+    assert len(both.agent.only().gpus) == 2, "one incident, by its first id"
+    assert both.sessions == 2
+    both.release()
+    both.run(120, step=15)
+    both.agent.restart_agent()
+    both.agent.start()
+    both.run(600, step=15)
+    assert both.sessions == 2
+
+
+def test_those_that_fail_first_are_sessions_of_their_own_until_they_merge() -> None:
+    both = Both(Agent(8))
+    lost(both.agent, 0)
+    both.run(8)
+    both.release()
+    for gpu in (1, 2):
+        lost(both.agent, gpu)
+        both.run(3)
+    assert both.sessions == 2
+    lost(both.agent, 3)
+    both.run(60)
+    assert len(both.agent.only().gpus) == 4
+    assert both.sessions == 2
+    assert both.cluster.phase(NODE) == "Quarantined", "its causes ended in the released incident"
+
+
+def test_the_drivers_answer_to_a_released_incident() -> None:
+    both = Both(Agent(8))
+    for number in (48, 63, 94):
+        both.agent.xid(number)
+    both.agent.asked(4)
+    both.run(8)
+    assert both.agent.says().startswith("Degraded Cordon")
+    assert both.sessions == 1
+    both.release()
+    both.agent.asked(4)
+    both.run(60, step=5)
+    assert both.sessions == 1
+    both.agent.asked(2)
+    both.run(40, step=2)
+    assert both.agent.says().startswith("Fatal")
+    assert both.sessions == 2
+
+
+@pytest.mark.parametrize("lines", [1, 3])
+def test_a_released_fault_that_is_told_again_and_again(lines: int) -> None:
+    both = Both(Agent(4))
+    lost(both.agent, 0)
+    both.run(8)
+    both.release()
+    for _ in range(4):
+        for _ in range(lines):
+            both.agent.xid(79, 0, "GPU has fallen off the bus.")
+        both.run(120, step=15)
+        both.agent.restart_agent()
+        both.agent.start()
+        both.run(60, step=15)
+    assert both.sessions == 1
+    assert not both.cluster.is_marked(NODE)
+
+
+MILD = "Xid94ContainedMemoryError"
+GRAVE = "Xid79GPUFallenOffBus"
+
+
+def records(world: World) -> int:
+    return sum(isinstance(write, d.WriteSessionStatus) for _, write, _, _ in world.sent)
+
+
+@pytest.mark.parametrize("mode", ["Enforce", "Shadow"])
+def test_the_gravest_cause_is_named_also_where_it_came_later(mode: str) -> None:
+    world = World(policy_of(mode=mode, budget=ROOMY))
+    world.add_nodes(5)
+    world.add_pod("kept", NODE)
+    world.add_pdb("keep", minAvailable=1)
+    world.incident(NODE, MILD, severity="Degraded")
+    world.run(10)
+    assert world.session(NODE).status.reason == MILD
+    world.incident(NODE, GRAVE, gpu="GPU-n0-1")
+    world.run(10)
+    session = world.session(NODE)
+    assert [cause.reason for cause in session.spec.causes] == [MILD, GRAVE]
+    assert session.status.reason == GRAVE
+
+
+@pytest.mark.parametrize("phase", OPEN)
+def test_a_session_of_an_older_release_gets_it_with_one_write(phase: str) -> None:
+    world = at(phase)
+    stored = world.quarantines[world.session(NODE).name]
+    del stored["status"]["reason"]
+    world.touch(stored)
+    before = records(world)
+    world.run(5)
+    assert world.session(NODE).status.reason == GRAVE
+    assert records(world) == before + 1
+    world.run(50)
+    assert records(world) == before + 1
+
+
+def test_it_stays_with_a_session_that_ended() -> None:
+    world = at("Draining")
+    session = world.quarantines[world.session(NODE).name]
+    session["spec"]["release"] = {"by": "ann", "reason": "drill over"}
+    world.touch(session)
+    world.run_until(NODE, "Released", limit=30)
+    assert world.session(NODE).status.reason == GRAVE
+
+
+def test_a_session_whose_node_is_gone_names_it() -> None:
+    world = at("Quarantined")
+    name = world.session(NODE).name
+    del world.nodes[NODE]
+    world.run(90)
+    ended = world.quarantines[name]["status"]
+    assert (ended["phase"], ended["reason"]) == ("NodeGone", GRAVE)
+
+
+def test_a_person_who_gave_no_code_is_named_as_who_asked() -> None:
+    world = World(policy_of(budget=ROOMY))
+    world.add_nodes(5)
+    world.open_by_person(NODE, causes=[{"source": "Human", "message": "drill"}])
+    world.run(5)
+    assert world.session(NODE).status.reason == "Human"

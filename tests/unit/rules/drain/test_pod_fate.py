@@ -1,18 +1,21 @@
-"""Which pods leave and which stay."""
+"""Which pods leave, which stay, whether there is room for them, and their gangs."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from rules.api.pods import PodView
+from rules.api.pods import OwnerView, PodView
 from rules.api.timestamps import format_time, parse_time
 from rules.catalog.why_not import WhyNot
 from rules.drain.fate import Fate, Moment, fate_of
+from rules.drain.gangs import gang_of, gangs_of
+from rules.drain.node_room import free_gpus, without_room
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
-from tests.support.scenario.drain_objects import pod
+from tests.support.scenario.drain_objects import node, pod
 
 NOW = parse_time("2026-01-01T01:00:00Z") or 0.0
 
@@ -148,3 +151,161 @@ def test_a_long_grace_of_a_leaving_pod_says_when_it_ends(grace_s: int, told: boo
     pod = terminating(-300, metadata={"deletionGracePeriodSeconds": grace_s})
     ends_at = NOW + 300
     assert judged(pod).leaves_by == (ends_at if told else None)
+
+
+def gpu_node(name: str, **spec: Any) -> Any:
+    return node(
+        name,
+        spec=spec,
+        status={
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "allocatable": {"nvidia.com/gpu": "8", "cpu": "64"},
+        },
+    )
+
+
+def gpu_pod(name: str, where: str, gpus: int, **status: Any) -> Any:
+    limits = {"limits": {"nvidia.com/gpu": str(gpus)}}
+    spec = {"nodeName": where, "containers": [{"name": "m", "resources": limits}]}
+    return pod(name, spec=spec, status=status)
+
+
+def test_what_is_free() -> None:
+    nodes = [gpu_node("n0"), gpu_node("n1"), gpu_node("n2", unschedulable=True)]
+    assert free_gpus(nodes, {"n0": 3, "n1": 9}) == {"n0": 5, "n1": 0}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "free", "homeless"),
+    [
+        pytest.param([8], {"n1": 8}, [], id="fits"),
+        pytest.param([8], {"n1": 4, "n2": 4}, ["p0"], id="pieces-do-not-add-up"),
+        pytest.param([8], {"n0": 8}, ["p0"], id="not-on-itself"),
+        pytest.param([2, 8], {"n1": 8, "n2": 2}, [], id="large-first"),
+        pytest.param([4, 4, 4], {"n1": 8}, ["p2"], id="one-too-many"),
+        pytest.param([0], {}, [], id="no-gpu-no-question"),
+    ],
+)
+def test_who_finds_no_place(sizes: list[int], free: dict[str, int], homeless: list[str]) -> None:
+    pods = [gpu_pod(f"p{index}", "n0", size) for index, size in enumerate(sizes)]
+    assert without_room(pods, "n0", free) == {f"uid-{name}" for name in homeless}
+
+
+def test_pods_on_their_way_take_their_place_first() -> None:
+    pods = [gpu_pod("p0", "n0", 4)]
+    assert without_room(pods, "n0", {"n1": 8}, [8]) == {"uid-p0"}
+    assert without_room(pods, "n0", {"n1": 8}, [4, 16]) == set()
+
+
+def reference(version: str, kind: str, name: str) -> dict[str, Any]:
+    uid = f"{kind}-{name}"
+    return {"apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": True}
+
+
+def owner(version: str, kind: str, name: str, parent: dict[str, Any] | None = None) -> OwnerView:
+    metadata = {"name": name, "namespace": "team-a", "ownerReferences": [parent] if parent else []}
+    return msgspec.convert({"apiVersion": version, "kind": kind, "metadata": metadata}, OwnerView)
+
+
+JOBSET = reference("jobset.x-k8s.io/v1alpha2", "JobSet", "llm")
+TRAIN = reference("trainer.kubeflow.org/v1alpha1", "TrainJob", "fit")
+RAYJOB = reference("ray.io/v1", "RayJob", "tune")
+CHAIN = {
+    "Job-llm-w": owner("batch/v1", "Job", "llm-w", JOBSET),
+    "JobSet-llm": owner("jobset.x-k8s.io/v1alpha2", "JobSet", "llm", TRAIN),
+    "RayCluster-tune-1": owner("ray.io/v1", "RayCluster", "tune-1", RAYJOB),
+}
+
+
+@pytest.mark.parametrize(
+    ("own", "labels", "owners", "key"),
+    [
+        pytest.param(reference("batch/v1", "Job", "one"), {}, {}, "Job team-a/one", id="job"),
+        pytest.param(
+            reference("batch/v1", "Job", "llm-w"),
+            {},
+            CHAIN,
+            "TrainJob team-a/fit",
+            id="whole-chain",
+        ),
+        pytest.param(
+            reference("batch/v1", "Job", "llm-w"),
+            {"jobset.sigs.k8s.io/jobset-name": "llm"},
+            {},
+            "JobSet team-a/llm",
+            id="jobset-by-label",
+        ),
+        pytest.param(
+            reference("batch.volcano.sh/v1alpha1", "Job", "vc"),
+            {},
+            {},
+            "VolcanoJob team-a/vc",
+            id="volcano",
+        ),
+        pytest.param(
+            reference("kubeflow.org/v2beta1", "MPIJob", "mpi"),
+            {},
+            {},
+            "MPIJob team-a/mpi",
+            id="mpi",
+        ),
+        pytest.param(
+            reference("kubeflow.org/v1", "PyTorchJob", "pt"),
+            {},
+            {},
+            "PyTorchJob team-a/pt",
+            id="pt",
+        ),
+        pytest.param(
+            reference("ray.io/v1", "RayCluster", "tune-1"),
+            {},
+            CHAIN,
+            "RayJob team-a/tune",
+            id="ray",
+        ),
+        pytest.param(
+            reference("apps/v1", "StatefulSet", "lws-0"),
+            {
+                "leaderworkerset.sigs.k8s.io/name": "serve",
+                "leaderworkerset.sigs.k8s.io/group-index": "2",
+            },
+            {},
+            "LeaderWorkerSet team-a/serve-2",
+            id="lws-group",
+        ),
+        pytest.param(reference("apps/v1", "ReplicaSet", "web"), {}, {}, "", id="deployment"),
+    ],
+)
+def test_recognised(
+    own: dict[str, Any], labels: dict[str, str], owners: dict[str, OwnerView], key: str
+) -> None:
+    gang = gang_of(pod(metadata={"ownerReferences": [own], "labels": labels}), owners)
+    assert (gang.key if gang else "") == key
+
+
+def test_topology_aware_by_annotation() -> None:
+    meta = {
+        "ownerReferences": [reference("batch/v1", "Job", "one")],
+        "annotations": {"kueue.x-k8s.io/podset-preferred-topology": "rack"},
+    }
+    gang = gang_of(pod(metadata=meta), {})
+    assert gang is not None
+    assert gang.topology_aware
+
+
+def test_only_live_gpu_pods_make_a_node_part_of_a_gang() -> None:
+    gpu = {"containers": [{"name": "m", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}
+    meta = {"ownerReferences": [reference("batch/v1", "Job", "one")]}
+    pods = [
+        pod("a", metadata=meta),
+        pod("b", metadata=meta, spec=gpu, status={"phase": "Succeeded"}),
+        pod("c", spec=gpu),
+    ]
+    assert gangs_of(pods, {}) == ()
+    assert len(gangs_of([*pods, pod("d", metadata=meta, spec=gpu)], {})) == 1
+
+
+def test_a_cycle_of_owners_ends() -> None:
+    me = reference("batch/v1", "Job", "loop")
+    owners = {"Job-loop": owner("batch/v1", "Job", "loop", me)}
+    assert gang_of(pod(metadata={"ownerReferences": [me]}), owners) is not None

@@ -1,4 +1,4 @@
-"""What a decision may rest on: fresh verdicts, views and reads; and what history keeps."""
+"""What a decision may rest on: fresh views, owners at work, causes, people; what history keeps."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from rules.api.nodes import AgentPod, FreshNode, HealthView, NodeView, QuarantineView
+from rules.api.health import HealthStatus, IncidentStatus
+from rules.api.metadata import ObjectMeta, TimedMeta
+from rules.api.nodes import AgentPod, FreshNode, HealthView, LeaseView, NodeView, QuarantineView
+from rules.api.quarantine import Cause, QuarantineSpec
 from rules.api.timestamps import format_time, parse_time
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
+from rules.session.causes import CauseSight, open_causes
 from rules.session.decide import decide
+from rules.session.exclusions import working_owner
 from rules.session.history import MAX_PER_NODE, outlived
 from rules.session.observation import NodeObservation, staleness
+from rules.session.override import RecordedFault, what_is_new
 from rules.session.snapshot import too_old
 from tests.support.scenario.drain_objects import node
 
@@ -186,3 +192,162 @@ def test_what_keeps_it_old_is_said_and_bounded():
     said = too_old("nodes", quiet_s=0, unfollowed_s=60, problem="Listing nodes: 500 " + "x" * 900)
     assert "500 xxx" in said
     assert len(said) <= 300
+
+
+ONE = RecordedFault(id="a", reason="Xid48", severity="Degraded", gpus=("G0",), pci=("p0",))
+SAME = {"id": "a", "reason": "Xid48", "severity": "Degraded", "gpus": ("G0",), "pci": ("p0",)}
+
+
+def now(**changes: object) -> IncidentStatus:
+    return msgspec.convert({**SAME, "active": True, **changes}, IncidentStatus, strict=False)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "changes", "what"),
+    [
+        ({}, {}, ""),
+        ({}, {"severity": "Info", "reason": "Other"}, ""),
+        ({}, {"severity": "Fatal", "reason": "GPULost"}, "GPULost became Fatal"),
+        ({}, {"severity": "Unheard"}, ""),
+        ({}, {"gpus": ("G0", "G1"), "pci": ("p0", "p1")}, "Xid48 came to G1"),
+        ({}, {"gpus": ("G1",)}, "Xid48 came to G1"),
+        ({}, {"gpus": ("G0",), "pci": ("p9",)}, ""),
+        ({}, {"gpus": (), "pci": ("p0", "p1")}, "Xid48 came to p1"),
+        ({}, {"gpus": (), "pci": ()}, ""),
+        ({}, {"id": "b"}, "Xid48 is a new fault"),
+        ({"gpus": ()}, {}, ""),
+        ({"pci": ()}, {"gpus": ()}, ""),
+        ({"gpus": (), "pci": ()}, {"gpus": ("G5",)}, ""),
+        ({"severity": ""}, {"severity": "Fatal", "gpus": ("G5",)}, ""),
+    ],
+)
+def test_what_is_beyond_the_record(
+    recorded: dict[str, object], changes: dict[str, object], what: str
+) -> None:
+    then = msgspec.structs.replace(ONE, **recorded)
+    assert what_is_new([then], now(**changes)) == what
+
+
+def test_gpus_of_another_recorded_fault_of_that_reason_are_known() -> None:
+    merged = now(gpus=("G0", "G1"), pci=("p0", "p1"))
+    other = RecordedFault(id="b", reason="Xid48", severity="Degraded", gpus=("G1",), pci=("p1",))
+    assert what_is_new([ONE, other], merged) == ""
+    elsewhere = msgspec.structs.replace(other, reason="Xid95")
+    assert what_is_new([ONE, elsewhere], merged) == "Xid48 came to G1"
+
+
+UID, SEEN = "uid-of-n0", "2026-11-23T10:00:00Z"
+FAULT = Cause(source="Detector", reason="GPULost", severity="Fatal", incident="i")
+WISH = Cause(source="Human", reason="Requested")
+
+
+def incident(*, active: bool) -> IncidentStatus:
+    return IncidentStatus(id="i", reason="GPULost", severity="Fatal", level="Drain", active=active)
+
+
+def held(verdict: HealthStatus, *causes: Cause, doubt: str = "") -> list[str]:
+    """The reasons that hold, by a verdict that is stale."""
+    node = NodeView(metadata=ObjectMeta(name="n0", uid=UID))
+    session = QuarantineView(
+        metadata=ObjectMeta(name="n0-1"),
+        spec=QuarantineSpec(node_name="n0", node_uid=UID, causes=causes),
+    )
+    sight = CauseSight(
+        node=node,
+        health=HealthView(metadata=TimedMeta(name="n0"), status=verdict, doubt=doubt),
+        stale="the agent is silent",
+        policy=Policy(),
+        now=1e9,
+    )
+    return [cause.reason for cause in open_causes(session, sight)]
+
+
+CLOSED = HealthStatus(node_uid=UID, observed_at=SEEN, incidents=(incident(active=False),))
+
+
+def test_what_had_closed_stays_closed_where_a_person_keeps_the_node_out() -> None:
+    assert held(CLOSED, FAULT, WISH) == ["Requested"]
+    assert held(CLOSED, FAULT) == ["GPULost"], "what closed is booked as Validating"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "doubt"),
+    [
+        pytest.param(HealthStatus(), "", id="nobody has filled it"),
+        pytest.param(HealthStatus(node_uid=UID), "", id="only its node is named"),
+        pytest.param(HealthStatus(node_uid="another", observed_at=SEEN), "", id="another machine"),
+        pytest.param(CLOSED, "it cannot be understood", id="in doubt"),
+        pytest.param(
+            HealthStatus(node_uid=UID, observed_at=SEEN, incidents=(incident(active=True),)),
+            "",
+            id="the fault was active",
+        ),
+    ],
+)
+def test_what_says_nothing_closes_nothing(verdict: HealthStatus, doubt: str) -> None:
+    assert held(verdict, FAULT, WISH, doubt=doubt) == ["GPULost", "Requested"]
+
+
+IN_JANUARY = parse_time("2026-01-01T01:00:00Z") or 0.0
+
+
+def tainted(key: str) -> Any:
+    return node(spec={"taints": [{"key": key, "effect": "NoSchedule"}]})
+
+
+def labelled(key: str, value: str) -> Any:
+    return node(metadata={"labels": {key: value}})
+
+
+UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
+
+
+@pytest.mark.parametrize(
+    ("target", "at_work"),
+    [
+        pytest.param(node(), False, id="nobody"),
+        pytest.param(tainted("ToBeDeletedByClusterAutoscaler"), True, id="autoscaler"),
+        pytest.param(tainted("karpenter.sh/disrupted"), True, id="karpenter"),
+        pytest.param(tainted("someone/else"), False, id="other-taint"),
+        pytest.param(labelled(UPGRADE, "upgrade-required"), False, id="upgrade-announced"),
+        pytest.param(labelled(UPGRADE, "cordon-required"), True, id="upgrade-begins"),
+        pytest.param(labelled(UPGRADE, "uncordon-required"), True, id="upgrade-ends"),
+        pytest.param(labelled(UPGRADE, "upgrade-done"), False, id="upgrade-done"),
+        pytest.param(labelled(UPGRADE, "upgrade-failed"), False, id="upgrade-failed"),
+        pytest.param(labelled("nvidia.com/mig.config.state", "pending"), True, id="mig-pending"),
+        pytest.param(labelled("nvidia.com/mig.config.state", "success"), False, id="mig-success"),
+        pytest.param(
+            labelled("nvidia.com/gpu.deploy.driver", "paused-for-driver-upgrade"),
+            True,
+            id="paused",
+        ),
+        pytest.param(labelled("nvidia.com/gpu.deploy.driver", "true"), False, id="deployed"),
+        pytest.param(
+            labelled("nvidia.com/gpu.deploy.dcgm", "paused-for-gpuward"), False, id="our-own"
+        ),
+        pytest.param(
+            node(metadata={"annotations": {"weave.works/kured-reboot-in-progress": "x"}}),
+            True,
+            id="kured",
+        ),
+    ],
+)
+def test_owners(target: Any, at_work: bool) -> None:
+    assert bool(working_owner(target, None, IN_JANUARY)) == at_work
+
+
+@pytest.mark.parametrize(
+    ("holder", "renewed", "duration", "held"),
+    [
+        ("nmo", "2026-01-01T00:30:00.000000Z", 3600, True),
+        ("nmo", "2026-01-01T00:30:00.000000Z", 600, False),
+        ("", "2026-01-01T00:30:00.000000Z", 3600, False),
+        ("nmo", "garbage", 3600, False),
+    ],
+)
+def test_a_maintenance_lease_counts_while_it_runs(
+    holder: str, renewed: str, duration: int, held: bool
+) -> None:
+    spec = {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": duration}
+    lease = msgspec.convert({"metadata": {"name": "n0"}, "spec": spec}, LeaseView)
+    assert bool(working_owner(node(), lease, IN_JANUARY)) == held
