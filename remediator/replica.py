@@ -48,8 +48,8 @@ from rules.api.timestamps import format_time, parse_time
 from rules.api.writes import MarkNode, Write
 from rules.fleet.node_health import word_of
 from rules.policy.policy import Policy
+from rules.session.observation import FleetSnapshot
 from rules.session.recheck import recheck
-from rules.session.snapshot import FleetSnapshot
 from rules.session.status import sentence
 
 # Without a tick of the dispatcher for this long the process is stuck and is to be restarted.

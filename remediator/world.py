@@ -25,8 +25,7 @@ from rules.drain.gangs import Gang
 from rules.policy.policy import Policy
 from rules.session.external import first_seen
 from rules.session.history import counts_until
-from rules.session.observation import Vanished, is_open
-from rules.session.snapshot import FleetSnapshot
+from rules.session.observation import FleetSnapshot, Vanished, is_open
 from rules.session.status import NOT_KEPT_S
 
 # A deletion is acted on within seconds; a record of it older than this helps nobody.

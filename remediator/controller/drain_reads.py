@@ -29,7 +29,7 @@ from rules.drain.drain_plan import DrainInput, DrainPlan, OwnerWanted
 from rules.drain.memory import DrainMemory
 from rules.session.causes import worst
 from rules.session.exclusions import MAINTENANCE_NAMESPACE, leases_by_node
-from rules.session.snapshot import too_old
+from rules.session.observation import too_old
 from rules.text.tolerant import understand
 
 _PAGE = 250

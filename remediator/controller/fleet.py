@@ -20,8 +20,7 @@ from rules.api.quarantine import NOT_MARKED_YET
 from rules.fleet.common_cause import CommonCause, common_causes
 from rules.fleet.memory import FleetMemory
 from rules.fleet.turns import FleetVerdict, judge_fleet
-from rules.session.observation import Permit, is_open
-from rules.session.snapshot import FleetSnapshot
+from rules.session.observation import FleetSnapshot, Permit, is_open
 
 _LOG = structlog.get_logger()
 

@@ -27,7 +27,7 @@ from rules.api.workloads import POD_GROUP
 from rules.catalog.reason import Level
 from rules.drain.gangs import Gang, gangs_of
 from rules.session.causes import drains_now
-from rules.session.snapshot import FleetSnapshot
+from rules.session.observation import FleetSnapshot
 
 _SWEEP_S = 5.0
 # A turn waits 10 s for a node's gangs: more than one failed read must fit into that.

@@ -37,7 +37,7 @@ from remediator.kube.watch_events import (
     version_of,
 )
 from rules.api.timestamps import WATCH_SILENCE_S, backoff_s
-from rules.session.snapshot import too_old
+from rules.session.observation import too_old
 from rules.text.sharing import Sharing
 from rules.text.tolerant import UNREADABLE
 

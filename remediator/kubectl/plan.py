@@ -47,9 +47,8 @@ from rules.session.causes import (
 )
 from rules.session.exclusions import leases_by_node
 from rules.session.external import external_of
-from rules.session.observation import is_open
+from rules.session.observation import FleetSnapshot, is_open
 from rules.session.repair.ladder import NEXT, rungs
-from rules.session.snapshot import FleetSnapshot
 from rules.text.printable import count, printable
 
 _BEFORE_ITS_END: Final = {"", Phase.PENDING, Phase.MARKED, Phase.DRAINING}

@@ -28,9 +28,8 @@ from rules.fleet.budget import BudgetBook
 from rules.fleet.turns import budget_book, over_budget
 from rules.policy.policy import Budget, Policy, by_accident
 from rules.session.causes import MAX_CAUSES, has_human, level_in_effect, name_by_hand, open_causes
-from rules.session.observation import is_open
+from rules.session.observation import FleetSnapshot, is_open
 from rules.session.repair.ladder import under_way
-from rules.session.snapshot import FleetSnapshot
 from rules.text.printable import count
 
 HUMAN_REASON = "Requested"

@@ -26,8 +26,7 @@ from rules.fleet.common_cause import CommonCause, common_causes, label_named
 from rules.fleet.memory import FleetMemory
 from rules.fleet.node_health import HealthNow, health_now, health_unread
 from rules.fleet.turns import FleetVerdict, judge_fleet
-from rules.session.observation import is_open
-from rules.session.snapshot import FleetSnapshot
+from rules.session.observation import FleetSnapshot, is_open
 
 _AGENTS_ON: Final = "agents by node"
 """In `FleetSnapshot.memo`, among names of nodes: none has a blank in it."""

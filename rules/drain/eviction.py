@@ -195,6 +195,16 @@ class EvictionKind(StrEnum):
     UNAUTHORIZED = "Unauthorized"
 
 
+_SAYS_NO: Final = frozenset(
+    {
+        EvictionKind.PERMANENT,
+        EvictionKind.IN_PROGRESS,
+        EvictionKind.REFUSED,
+        EvictionKind.MISSING_PERMISSION,
+    }
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionOutcome:
     """One classified answer. `retry_after_s` is the server's wish, 0 where it has none."""
@@ -250,14 +260,8 @@ class EvictionOutcome:
     @property
     def refused(self) -> bool:
         """The API server said no to this eviction, for a reason that time alone may not end."""
-        if self.by_budget or (self.unproven and self.times > 1):
-            return True
-        return self.kind in {
-            EvictionKind.PERMANENT,
-            EvictionKind.IN_PROGRESS,
-            EvictionKind.REFUSED,
-            EvictionKind.MISSING_PERMISSION,
-        }
+        still = self.unproven and self.times > 1
+        return still or self.by_budget or self.kind in _SAYS_NO
 
     @property
     def stops_all(self) -> bool:
@@ -267,14 +271,8 @@ class EvictionOutcome:
     @property
     def backs_off(self) -> bool:
         """The pod (or its PDB's queue) waits for the policy's back-off before the next attempt."""
-        return self.by_budget or self.kind in {
-            EvictionKind.PERMANENT,
-            EvictionKind.IN_PROGRESS,
-            EvictionKind.REFUSED,
-            EvictionKind.MISSING_PERMISSION,
-            EvictionKind.UNAUTHORIZED,
-            EvictionKind.UNKNOWN,
-        }
+        later = {EvictionKind.UNAUTHORIZED, EvictionKind.UNKNOWN}
+        return self.by_budget or self.kind in _SAYS_NO | later
 
 
 def no_answer(error: str) -> EvictionOutcome:

@@ -22,8 +22,7 @@ from rules.catalog.why_not import Refusal, WhyNot
 from rules.fleet.common_cause import Found, Shared, found_alike, keys_for, nodes_of
 from rules.fleet.memory import FleetMemory, ReasonKey, SessionFacts
 from rules.policy.policy import Policy
-from rules.session.observation import is_open
-from rules.session.snapshot import FleetSnapshot
+from rules.session.observation import FleetSnapshot, is_open
 from rules.text.printable import count
 
 _LEAST_SPECIFIC: Final = 1000

@@ -31,8 +31,14 @@ from rules.drain.gangs import Gang
 from rules.fleet.memory import FleetMemory
 from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.session.decide import decide
-from rules.session.observation import NodeObservation, Permit, is_open, observe, sessions_by_node
-from rules.session.snapshot import FleetSnapshot
+from rules.session.observation import (
+    FleetSnapshot,
+    NodeObservation,
+    Permit,
+    is_open,
+    observe,
+    sessions_by_node,
+)
 
 _ROUNDS: Final = 100
 """Judgements at one moment: a budget lets nodes in one by one. Whoever goes on after that is left

@@ -25,8 +25,7 @@ from rules.fleet.budget import control_plane
 from rules.policy.policy import Validation
 from rules.session.causes import session_name
 from rules.session.exclusions import kept_off
-from rules.session.observation import is_open
-from rules.session.snapshot import FleetSnapshot
+from rules.session.observation import FleetSnapshot, is_open
 from rules.session.validation.jobs import (
     ANNOTATION_BOOT,
     ANNOTATION_NODE,

@@ -22,9 +22,14 @@ from rules.fleet.budget import control_plane
 from rules.session import status as st
 from rules.session.causes import EVIDENCE_GANGS, causes_now, drains_now, has_human, worst
 from rules.session.exclusions import kept_off
-from rules.session.observation import Permit, Unjudged, selects_node, sessions_by_node
+from rules.session.observation import (
+    FleetSnapshot,
+    Permit,
+    Unjudged,
+    selects_node,
+    sessions_by_node,
+)
 from rules.session.repair.ladder import let_go, next_step, under_way
-from rules.session.snapshot import FleetSnapshot
 from rules.text.printable import count
 
 READ_S: Final = 10.0

@@ -44,8 +44,7 @@ from rules.session.causes import (
     worst,
 )
 from rules.session.exclusions import kept_off
-from rules.session.observation import Permit, Unjudged, is_open
-from rules.session.snapshot import FleetSnapshot
+from rules.session.observation import FleetSnapshot, Permit, Unjudged, is_open
 from rules.text.printable import count
 
 STARTED: Final = frozenset({"Marked", "Draining", "Quarantined", "Repairing", "Validating"})

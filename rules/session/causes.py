@@ -22,8 +22,7 @@ from rules.catalog.reason import Level, Severity, level_rank, severity_rank
 from rules.policy.policy import Policy
 from rules.session.external import SOURCE as EXTERNAL
 from rules.session.external import holds, is_external, trigger_of
-from rules.session.observation import NodeObservation, is_open, staleness
-from rules.session.snapshot import FleetSnapshot
+from rules.session.observation import FleetSnapshot, NodeObservation, is_open, staleness
 from rules.session.validation import result as test_result
 
 MAX_CAUSES: Final = 32

@@ -22,7 +22,7 @@ from rules.api.selectors import Matcher, matcher
 from rules.api.timestamps import parse_time
 
 if TYPE_CHECKING:
-    from rules.session.snapshot import FleetSnapshot
+    from rules.session.observation import FleetSnapshot
 
 _OWNER_TAINTS: Final = {
     "ToBeDeletedByClusterAutoscaler": "Cluster Autoscaler is removing the node",

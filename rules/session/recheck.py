@@ -18,9 +18,8 @@ from rules.api.repair_writes import CreateTestJob, SetRepairCondition, WriteRepa
 from rules.policy.policy import shadow_of
 from rules.session.causes import drains_now, has_human, holds_now
 from rules.session.exclusions import kept_off
-from rules.session.observation import is_open, selects_node
+from rules.session.observation import FleetSnapshot, is_open, selects_node
 from rules.session.repair.ladder import under_way
-from rules.session.snapshot import FleetSnapshot
 from rules.session.validation import result as test_result
 
 

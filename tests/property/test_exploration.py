@@ -16,7 +16,7 @@ import pytest
 from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.session import status as st
 from rules.session.case import Case
-from rules.session.snapshot import FleetSnapshot
+from rules.session.observation import FleetSnapshot
 from tests.support.exploration.search import (
     EVERYBODY,
     FOREIGN,

@@ -86,18 +86,6 @@ def asked_of(node: NodeView) -> tuple[str, ...]:
     return tuple(kind for kind, known in found if known is not None and known.status == "True")
 
 
-def taking_off_node(
-    case: Case, attempt: RepairAttempt, action: NodeLabel
-) -> tuple[WriteRepairObject, ...]:
-    """What takes the request's label off the Node. A step that nobody was asked for takes back
-    nothing: people and other sessions ask in the same words.
-    """
-    node = case.seen.node
-    if node is None or not (may_have_asked(attempt) or _noted(node, attempt.object)):
-        return ()
-    return _unset(node, case.session.name, _label_off(node, attempt.object, action))
-
-
 def _noted(node: NodeView, request: str) -> bool:
     return node.annotations.get(ANNOTATION_REPAIR, "").startswith(f"{request} ")
 
@@ -140,21 +128,6 @@ def taking_off(
             asks=False,
         ),
     )
-
-
-def orphaned(
-    node: NodeView, now: float, known: tuple[QuarantineView, ...]
-) -> tuple[SetRepairCondition | WriteRepairObject, ...]:
-    """Requests on a node that no open session concerns: it may serve again, so they come off.
-
-    A condition that others set, or a person, is theirs. `known`: sessions of the node that are
-    over or gone, with the requests and changed labels that they have on record.
-    """
-    conditions = tuple(
-        _off(node, "", kind, now) for kind in asked_of(node) if is_our_request(node, kind)
-    )
-    marks = _unset(node, "", node_request_off(node, known))
-    return (*conditions, *marks, *restoring(node, "", cleared_in(known)))
 
 
 def is_our_request(node: NodeView, kind: str) -> bool:
@@ -230,8 +203,12 @@ def take_back(case: Case, attempts: tuple[RepairAttempt, ...], *, ends: bool) ->
             # Of a release whose adapters this one does not have.
             through = address_of(attempt.target).words if attempt.target else "the Node"
             left.append(f"{through} (asked by {attempt.adapter})")
-        if isinstance(action, NodeLabel):
-            writes += taking_off_node(case, attempt, action)
+        node = case.seen.node
+        # A step that nobody was asked for takes back nothing: people and other sessions ask in the
+        # same words.
+        asked = may_have_asked(attempt) or (node is not None and _noted(node, attempt.object))
+        if isinstance(action, NodeLabel) and node is not None and asked:
+            writes += _unset(node, case.session.name, _label_off(node, attempt.object, action))
         if not isinstance(action, NewObject) or attempt.target is None:
             continue
         query = address_of(attempt.target)
@@ -256,21 +233,20 @@ NodeWrites = tuple[SetRepairCondition | WriteRepairObject, ...]
 
 
 def leftover_writes(node: NodeView, now: float, known: tuple[QuarantineView, ...]) -> NodeWrites:
-    """What takes off all that is ours; the mark's label last, alone, since each write makes the
-    node another version.
+    """What takes off all that is ours on a node that no open session concerns: it may serve again.
+
+    A condition that others set, or a person, is theirs. `known`: sessions of the node that are
+    over or gone, with the requests and changed labels that they have on record. The mark's label
+    comes last, alone, since each write makes the node another version.
     """
-    asked = orphaned(node, now, known)
+    conditions = tuple(
+        _off(node, "", kind, now) for kind in asked_of(node) if is_our_request(node, kind)
+    )
+    marks = _unset(node, "", node_request_off(node, known))
+    asked: NodeWrites = (*conditions, *marks, *restoring(node, "", cleared_in(known)))
     if asked or not stray_label(node):
         return asked
     return (node_patch(node, "", stray_label_patch(node)),)
-
-
-def _strays(node: NodeView, known: tuple[QuarantineView, ...]) -> tuple[str, ...]:
-    lives = [
-        (session.metadata.created_at, parse_time(session.status.phase_since) or float("inf"))
-        for session in known
-    ]
-    return stray_marks(node, lives) if isinstance(node, FreshNode) else ()
 
 
 def told(
@@ -284,8 +260,18 @@ def told(
     if gone := _going(writes):
         said = f"A session that is over or gone left {_named(gone)} on this node; it is taken off."
         events.append(_event(node, "Normal", "QuarantineLeftover", said, now))
-    if stays := (*_strays(node, known), *_staying(node, known)):
-        said = f"{_named(stays)} may be gpuward's and nothing proves it; a person takes it off."
+    stays = [f"label {key}" for key in unexplained_labels(node, cleared_in(known))]
+    if ANNOTATION_REPAIR in node.annotations and not node_request_off(node, known):
+        stays.append(f"annotation {ANNOTATION_REPAIR}")
+    if isinstance(node, FreshNode):
+        lives = [
+            (session.metadata.created_at, parse_time(session.status.phase_since) or float("inf"))
+            for session in known
+        ]
+        stays = [*stray_marks(node, lives), *stays]
+    if stays:
+        named = _named(tuple(stays))
+        said = f"{named} may be gpuward's and nothing proves it; a person takes it off."
         events.append(_event(node, "Warning", "QuarantineNeedsHuman", said, now))
     return tuple(events)
 
@@ -304,13 +290,6 @@ def _going(writes: NodeWrites) -> tuple[str, ...]:
         meta = write.body.get("metadata", {})
         found += [f"label {key}" for key in meta.get("labels") or {}]
         found += [f"annotation {key}" for key in meta.get("annotations") or {}]
-    return tuple(found)
-
-
-def _staying(node: NodeView, known: tuple[QuarantineView, ...]) -> tuple[str, ...]:
-    found = [f"label {key}" for key in unexplained_labels(node, cleared_in(known))]
-    if ANNOTATION_REPAIR in node.annotations and not node_request_off(node, known):
-        found.append(f"annotation {ANNOTATION_REPAIR}")
     return tuple(found)
 
 

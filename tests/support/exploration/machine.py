@@ -22,8 +22,7 @@ from rules.drain.eviction import EvictionOutcome, classify, matching, no_answer
 from rules.drain.memory import DrainMemory, answered
 from rules.drain.plan import kept_from_eviction, plan_drain
 from rules.session.causes import worst
-from rules.session.observation import Permit, is_open, observe, sessions_by_node
-from rules.session.snapshot import FleetSnapshot
+from rules.session.observation import FleetSnapshot, Permit, is_open, observe, sessions_by_node
 from tests.support.exploration.packing import NODES, NOW, Moment, pack, unpack
 from tests.support.exploration.sight import GANG_OWNER, REPLICA_SET, Sight
 from tests.support.exploration.state import (

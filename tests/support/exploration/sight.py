@@ -14,8 +14,8 @@ from rules.drain.gangs import Gang
 from rules.fleet.turns import FleetVerdict, judge_fleet
 from rules.policy.policy import Policy
 from rules.session.decide import decide
+from rules.session.observation import FleetSnapshot
 from rules.session.recheck import recheck
-from rules.session.snapshot import FleetSnapshot
 from tests.support.exploration.packing import NODES, NOW
 from tests.support.exploration.state import (
     State,

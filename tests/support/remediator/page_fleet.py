@@ -32,7 +32,7 @@ from rules.fleet.common_cause import common_causes
 from rules.fleet.memory import FleetMemory
 from rules.fleet.turns import judge_fleet
 from rules.policy.policy import Policy
-from rules.session.snapshot import FleetSnapshot
+from rules.session.observation import FleetSnapshot
 
 NOW = parse_time("2026-03-05T12:00:00Z") or 0.0
 XID_79 = "NVRM: Xid (PCI:0000:61:00): 79, pid=1, name=a, GPU has fallen off the bus."

@@ -31,7 +31,7 @@ from rules.api.writes import EmitEvent, Write
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
 from rules.repair.objects import ObjectSeen
-from rules.session.snapshot import FleetSnapshot
+from rules.session.observation import FleetSnapshot
 from tests.support.copying import copied
 from tests.support.endings import at_the_end, has_ended
 from tests.support.remediator.virtual_loop import LoopClock, VirtualLoop

@@ -7,7 +7,7 @@ from remediator.view.shapes import ReplicaShown
 from remediator.view.state import HEALTH_KEPT_S, KEPT_S, GroupKeys, HealthReader, LiveSource
 from rules.api.nodes import HealthView
 from rules.policy.policy import Policy
-from rules.session.snapshot import FleetSnapshot
+from rules.session.observation import FleetSnapshot
 from tests.support.remediator.page_fleet import NOW, ago, node, session, verdict
 from tests.support.remediator.virtual_clock import VirtualClock
 

@@ -18,8 +18,8 @@ from rules.drain.drain_plan import DrainInput
 from rules.drain.plan import kept_from_eviction, kept_from_force
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
+from rules.session.observation import FleetSnapshot
 from rules.session.recheck import recheck
-from rules.session.snapshot import FleetSnapshot
 from tests.support.scenario.drain_objects import node, pod
 
 NOW = parse_time("2026-06-01T00:00:00Z") or 0.0

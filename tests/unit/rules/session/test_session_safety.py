@@ -18,9 +18,8 @@ from rules.session.causes import CauseSight, open_causes
 from rules.session.decide import decide
 from rules.session.exclusions import working_owner
 from rules.session.history import MAX_PER_NODE, outlived
-from rules.session.observation import NodeObservation, staleness
+from rules.session.observation import NodeObservation, staleness, too_old
 from rules.session.override import RecordedFault, what_is_new
-from rules.session.snapshot import too_old
 from tests.support.scenario.drain_objects import node
 
 NOW = parse_time("2026-06-01T00:00:00Z") or 0.0
