@@ -10,7 +10,7 @@ import pytest
 from rules.api import writes as d
 from rules.api.quarantine import PodNote, pods_of
 from rules.api.timestamps import format_time
-from tests.support.scenario.fleets import NODE, evicted, fleet
+from tests.support.scenario.fleets import NODE, drain_of, evicted, fleet
 from tests.support.scenario.server.border import EVICTION_S
 from tests.support.scenario.session_world import START
 
@@ -39,8 +39,7 @@ def test_stuck_pods_are_not_gone() -> None:
     assert world.phase(NODE) == "Draining"
     assert world.condition(NODE, "Blocked") == "PodStuck"
     assert world.condition(NODE, "NeedsHuman") == "PodStuck"
-    drain = world.session(NODE).status.drain
-    assert drain is not None
+    drain = drain_of(world)
     assert "main still runs" in drain.left_by_failure.named[0].why
 
 
@@ -52,8 +51,7 @@ def test_a_pod_that_only_a_finalizer_holds_is_listed_and_holds_nothing_up() -> N
     world.run(40, step=2)
     assert world.phase(NODE) == "Draining"
     world.run_until(NODE, "Quarantined", limit=60)
-    drain = world.session(NODE).status.drain
-    assert drain is not None
+    drain = drain_of(world)
     said = "its containers have ended, finalizer example.com/keep holds the object"
     assert drain.left_by_failure == pods_of([PodNote(name="team-a/held", why=said)])
     assert "1 left by failure" in world.message(NODE)
@@ -80,12 +78,10 @@ def test_three_pods_of_one_owner_that_return_once_are_no_loop() -> None:
 def test_unmanaged_pods_by_policy(unmanaged: str) -> None:
     world = fleet(drain={"unmanaged": unmanaged})
     world.add_pod("bare", NODE, owner=None)
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
+    world.fail_until(NODE, "Quarantined")
     assert (evicted(world) == ["bare"]) == (unmanaged == "Evict")
     if unmanaged == "Report":
-        drain = world.session(NODE).status.drain
-        assert drain is not None
+        drain = drain_of(world)
         assert drain.left_by_policy == pods_of([PodNote(name="team-a/bare", why="unmanaged")])
 
 
@@ -93,10 +89,8 @@ def test_counts_stay_true_where_the_names_are_bounded() -> None:
     world = fleet()
     for number in range(30):
         world.add_pod(f"bare-{number:02d}", NODE, owner=None)
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
-    drain = world.session(NODE).status.drain
-    assert drain is not None
+    world.fail_until(NODE, "Quarantined")
+    drain = drain_of(world)
     assert (len(drain.left_by_policy.named), drain.left_by_policy.total) == (20, 30)
     assert "(0 evicted, 30 left by policy, 0 left by failure)" in world.message(NODE)
 
@@ -104,8 +98,7 @@ def test_counts_stay_true_where_the_names_are_bounded() -> None:
 def test_pods_with_an_empty_dir_are_evicted() -> None:
     world = fleet()
     world.add_pod("scratch", NODE, volumes=[{"name": "tmp", "emptyDir": {}}])
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
+    world.fail_until(NODE, "Quarantined")
     assert evicted(world) == ["scratch"]
 
 
@@ -127,10 +120,8 @@ def test_wait_completed_lets_a_job_end_within_its_time() -> None:
 def test_skip_leaves_pods_and_names_them() -> None:
     world = fleet(pods=[{"selector": "app=web", "strategy": "Skip"}])
     world.add_pod("kept", NODE)
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
-    drain = world.session(NODE).status.drain
-    assert drain is not None
+    world.fail_until(NODE, "Quarantined")
+    drain = drain_of(world)
     assert drain.left_by_policy == pods_of([PodNote(name="team-a/kept", why="policy Skip")])
 
 
@@ -196,8 +187,7 @@ def test_s49_the_message_is_stable_and_does_not_grow_with_the_pods() -> None:
         world.run(60)
         assert len(world.said) == before, "the same state is said once"
         lengths.append(len(world.message(NODE)))
-        drain = world.session(NODE).status.drain
-        assert drain is not None
+        drain = drain_of(world)
         assert len(drain.waiting.named) <= 20
     assert abs(lengths[0] - lengths[1]) < 20
 
@@ -240,8 +230,7 @@ def test_started_at_survives_a_restart_and_so_does_the_count() -> None:
     world.run(10)
     world.restart()
     world.run(10)
-    drain = world.session(NODE).status.drain
-    assert drain is not None
+    drain = drain_of(world)
     assert drain.evicted == 1
     assert drain.started_at == format_time(START)
 
@@ -259,8 +248,7 @@ def test_who_was_evicted_is_counted_by_the_next_process(grace: int, pods: int) -
     world.restart()
     world.sleep(15)
     world.run_until(NODE, "Quarantined", limit=60)
-    drain = world.session(NODE).status.drain
-    assert drain is not None
+    drain = drain_of(world)
     assert drain.evicted == pods
     assert f"({pods} evicted" in world.message(NODE)
 
@@ -274,6 +262,5 @@ def test_a_fault_that_ends_just_then_forgets_no_eviction() -> None:
     world.close_all(NODE)
     world.run(5)
     assert world.phase(NODE) == "Validating"
-    drain = world.session(NODE).status.drain
-    assert drain is not None
+    drain = drain_of(world)
     assert drain.evicted == 1

@@ -8,7 +8,7 @@ import pytest
 
 from rules.api import writes as d
 from rules.api.quarantine import PodNote
-from tests.support.scenario.fleets import NODE, evicted, fleet
+from tests.support.scenario.fleets import NODE, drain_of, evicted, fleet
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 
@@ -124,11 +124,9 @@ def test_s19_daemonsets_mirrors_and_orphans() -> None:
     world.add_pod("foreign", NODE, owner=("example.com/v1", "DaemonSet", "custom"))
     world.add_pod("static", NODE, owner=None, annotations={"kubernetes.io/config.mirror": "x"})
     world.add_pod("done", NODE, phase="Succeeded")
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
+    world.fail_until(NODE, "Quarantined")
     assert evicted(world) == ["orphan"]
-    drain = world.session(NODE).status.drain
-    assert drain is not None
+    drain = drain_of(world)
     assert drain.left_by_policy.named == (
         PodNote(name="team-a/ds", why="DaemonSet"),
         PodNote(name="team-a/foreign", why="DaemonSet"),
@@ -231,8 +229,7 @@ def test_s24_ordinary_pods_leave_before_critical_ones() -> None:
     world = fleet()
     world.add_pod("dns", NODE, priorityClassName="system-cluster-critical", grace=5)
     world.add_pod("web", NODE, grace=5)
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=90)
+    world.fail_until(NODE, "Quarantined", limit=90)
     assert evicted(world) == ["web", "dns"]
     times = [at for at, w, _, _ in world.sent if isinstance(w, d.EvictPod)]
     assert times[1] - times[0] >= 5
@@ -275,8 +272,7 @@ def test_s26_volumes_must_detach_for_a_while_and_are_then_reported() -> None:
     world.run(340, step=5)
     assert world.phase(NODE) == "Draining"
     world.run_until(NODE, "Quarantined", limit=60)
-    drain = world.session(NODE).status.drain
-    assert drain is not None
+    drain = drain_of(world)
     assert drain.left_by_failure.named == (PodNote(name="volume pv-data", why="still attached"),)
 
 

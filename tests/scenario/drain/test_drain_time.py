@@ -8,8 +8,8 @@ import pytest
 
 from rules.api import writes as d
 from rules.session.status import condition
-from tests.support.scenario.fleets import NODE, evicted, fleet
-from tests.support.scenario.session_world import ROOMY, World, policy_of
+from tests.support.scenario.fleets import NODE, drain_of, evicted, fleet
+from tests.support.scenario.session_world import World
 
 
 @pytest.mark.parametrize("absent", ["paused", "away"])
@@ -56,8 +56,7 @@ def test_s46_an_outage_gives_pods_their_time_back(restart: bool) -> None:
     assert not world.writes(d.DeletePod)
     world.run(200, step=5)
     assert world.writes(d.DeletePod)
-    drain = world.session(NODE).status.drain
-    assert drain is not None
+    drain = drain_of(world)
     assert abs(drain.suspended_seconds - 7200) <= 10
 
 
@@ -166,8 +165,7 @@ def test_a_full_budget_is_asked_for_each_of_its_pods_in_turn() -> None:
     world.run(60)
     assert set(evicted(world)) == {"a0", "a1", "a2", "a3"}
     assert len(evicted(world)) <= 10, "one question at a time, less and less often"
-    drain = world.session(NODE).status.drain
-    assert drain is not None
+    drain = drain_of(world)
     assert drain.blocked[0].pods.names == ("team-a/a0", "team-a/a1", "team-a/a2")
     assert drain.blocked[0].pods.total == 4
 
@@ -195,8 +193,7 @@ OVER = "the drain's time is over"
 
 def blocked_world(limits: dict[str, Any]) -> World:
     """A fault on a node with one of two pods of a workload whose budget lets neither go."""
-    world = World(policy_of(budget=ROOMY))
-    world.add_nodes(5)
+    world = fleet(5)
     world.add_pod("w-1", NODE)
     world.add_pod("w-2", "n1")
     world.add_pdb("keep", **limits)
@@ -264,8 +261,7 @@ def test_force_without_its_component_says_so_and_goes_on_naming_what_blocks() ->
     world.incident(NODE)
     world.run(330, step=2)
     assert ("team-a", "worker") in world.pods
-    drain = world.session(NODE).status.drain
-    assert drain is not None
+    drain = drain_of(world)
     assert [(b.pdb, b.pods.names, b.permanent) for b in drain.blocked] == [
         ("team-a/keep", ("team-a/worker",), True)
     ]

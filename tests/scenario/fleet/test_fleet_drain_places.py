@@ -67,8 +67,7 @@ def test_our_own_node_does_not_wait_behind_a_block_that_never_ends() -> None:
     world.add_pod("mine", "n0", labels={"app": "mine"})
     world.incident("n1")
     world.run(10)
-    world.incident("n0")
-    world.run_until("n0", "Quarantined", limit=120)
+    world.fail_until("n0", "Quarantined", limit=120)
     assert world.phase("n1") == "Draining"
     assert world.condition("n1", "NeedsHuman") == "BudgetNeverAllows"
 
@@ -80,8 +79,7 @@ def test_our_own_node_does_not_wait_for_a_node_that_cannot_drain() -> None:
     world.incident("n1")
     world.run(10)
     world.set_ready("n1", "Unknown")
-    world.incident("n0")
-    world.run_until("n0", "Quarantined", limit=120)
+    world.fail_until("n0", "Quarantined", limit=120)
 
 
 def test_under_a_pause_nobody_holds_a_permit_that_outlives_it() -> None:

@@ -93,8 +93,7 @@ class TestOwnNode:
         world = fleet(5)
         world.own_node, world.nobody_took_over = "n0", True
         world.add_pod("mine", "n0")
-        world.incident("n0")
-        world.run_until("n0", "Quarantined", limit=30)
+        world.fail_until("n0", "Quarantined")
 
 
 class TestOrder:
@@ -161,16 +160,14 @@ class TestGangs:
         world = fleet(10)
         world.unread.add("n0")
         gang_pod(world, "n0")
-        world.incident("n0")
-        world.run_until("n0", "Draining", limit=20)
+        world.fail_until("n0", "Draining")
         world.unread.clear()
         world.run_until("n0", "Quarantined", limit=30)
 
     def test_without_mates_it_goes_after_the_window(self) -> None:
         world = fleet(10)
         gang_pod(world, "n0")
-        world.incident("n0")
-        world.run_until("n0", "Quarantined", limit=60)
+        world.fail_until("n0", "Quarantined")
 
     def test_a_late_mate_goes_at_once(self) -> None:
         world = fleet(10)

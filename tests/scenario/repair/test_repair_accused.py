@@ -92,8 +92,7 @@ class PartsWorld(RecordWorld):
 def test_repaired_said_of_the_new_part_clears_nothing_of_the_old_one() -> None:
     """The runbook of a return ends with it, and the old part may be plugged in elsewhere."""
     world = PartsWorld(mode="Off")
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
+    world.fail_until(NODE, "Quarantined")
     world.swap()
     world.run(60)
     world.annotate(NODE, "gpuward.io/repaired", f"{format_time(world.now)} RMA 4711 (ada)")

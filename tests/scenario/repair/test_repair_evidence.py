@@ -22,8 +22,7 @@ def notes(world: World, step: str) -> list[str]:
 
 def test_the_digest_is_on_record_before_anybody_is_asked() -> None:
     world = RepairWorld()
-    world.incident(NODE)
-    world.run_until(NODE, "Repairing", limit=60)
+    world.fail_until(NODE, "Repairing")
     status = world.session(NODE).status
     kept = world.evidences[world.session(NODE).name]["spec"]["sha256"]
     assert recorded(status) == kept
@@ -36,8 +35,7 @@ def test_the_digest_is_on_record_before_anybody_is_asked() -> None:
 def test_a_restart_waits_a_minute_and_then_goes_on_without() -> None:
     world = RepairWorld()
     world.keeps_evidence = False
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
+    world.fail_until(NODE, "Quarantined")
     drained_at = world.now
     world.run(50)
     assert not world.asked()
@@ -64,8 +62,7 @@ def test_the_next_step_does_not_wait_for_it_again() -> None:
 def test_evidence_that_comes_late_ends_the_wait() -> None:
     world = RepairWorld()
     world.keeps_evidence = False
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
+    world.fail_until(NODE, "Quarantined")
     world.run(20)
     world.keep_evidence(NODE)
     world.run(12)
@@ -99,8 +96,7 @@ def test_what_is_not_this_nodes_or_was_changed_is_not_believed(
 ) -> None:
     world = RepairWorld()
     world.keeps_evidence = False
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
+    world.fail_until(NODE, "Quarantined")
     world.keep_evidence(NODE)
     world.evidences[world.session(NODE).name]["spec"] |= wrong
     world.run(90)
@@ -124,8 +120,7 @@ def test_repair_off_keeps_evidence_all_the_same_and_shadow_keeps_none() -> None:
 
 def test_a_change_of_leader_records_it_once() -> None:
     world = RepairWorld(does="hangs")
-    world.incident(NODE)
-    world.run_until(NODE, "Repairing", limit=60)
+    world.fail_until(NODE, "Repairing")
     world.change_leader()
     world.run(60, step=5)
     assert len(notes(world, "Evidence")) == 1
@@ -148,8 +143,7 @@ def test_a_report_that_runs_on_the_node_comes_before_the_step() -> None:
     """A Job of people, bound to the drained node by name: no step begins under it."""
     world = RepairWorld()
     world.policy = policy_of(budget=ROOMY)
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
+    world.fail_until(NODE, "Quarantined")
     job = ("batch/v1", "Job", "bug-report")
     tolerations = [{"operator": "Exists"}]
     world.add_pod("bug-report-x", NODE, owner=job, gpus=0, tolerations=tolerations)
@@ -166,8 +160,7 @@ def test_evidence_is_looked_for_soon_and_ever_more_rarely() -> None:
     """It is on record when it is about as old again as it was late, at four looks a node."""
     world = RepairWorld()
     world.keeps_evidence = False
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
+    world.fail_until(NODE, "Quarantined")
     session = world.session(NODE)
     (marked_at,) = (parse_time(e.at) for e in session.status.timeline if e.step == "Marked")
     assert marked_at is not None

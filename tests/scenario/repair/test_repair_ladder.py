@@ -10,13 +10,13 @@ from rules.api import writes as d
 from rules.api.repair_writes import SetRepairCondition
 from rules.api.timestamps import utc_of
 from rules.session.status import condition
+from tests.support.scenario.fleets import fleet
 from tests.support.scenario.repair_world import NODE, REPLACE, RESTART, RepairWorld, repair_policy
-from tests.support.scenario.session_world import ROOMY, World, policy_of
+from tests.support.scenario.session_world import World
 
 
 def test_off_by_default_nothing_is_asked_for() -> None:
-    world = World()
-    world.add_nodes(5)
+    world = fleet(5)
     world.incident(NODE)
     world.run(3600, step=10)
     assert world.phase(NODE) == "Quarantined"
@@ -30,8 +30,7 @@ def test_off_by_default_nothing_is_asked_for() -> None:
 @pytest.mark.parametrize("action", ["None", "RestartApp"])
 def test_a_drained_node_waits_for_no_repair_that_nobody_asks_for(action: str) -> None:
     """A policy may drain for what asks for nothing: the program is gone by then."""
-    world = World()
-    world.add_nodes(5)
+    world = fleet(5)
     world.incident(NODE)
     world.healths[NODE]["status"]["incidents"][0]["recommendedAction"] = action
     world.run_until(NODE, "Quarantined", limit=600)
@@ -55,15 +54,13 @@ def drained_event(world: World) -> str:
 )
 def test_the_event_of_an_empty_node_names_the_step(mode: str, says: str) -> None:
     world = RepairWorld(mode=mode)
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
+    world.fail_until(NODE, "Quarantined")
     assert says in drained_event(world)
 
 
 def test_a_restart_heals_and_the_node_comes_back() -> None:
     world = RepairWorld()
-    world.incident(NODE)
-    world.run_until(NODE, "Repairing", limit=60)
+    world.fail_until(NODE, "Repairing")
     (attempt,) = world.session(NODE).status.repair
     assert (attempt.step, attempt.adapter, attempt.attempt) == ("RestartNode", "NodeConditions", 1)
     assert attempt.before.boot_id == "boot-n0-1"
@@ -81,8 +78,7 @@ def test_a_restart_heals_and_the_node_comes_back() -> None:
 
 def test_the_entry_is_written_before_anybody_is_asked() -> None:
     world = RepairWorld(does="hangs")
-    world.incident(NODE)
-    world.run_until(NODE, "Repairing", limit=60)
+    world.fail_until(NODE, "Repairing")
     world.run(5)
     order = [
         type(write).__name__
@@ -113,8 +109,7 @@ def test_s39_a_step_that_does_not_heal_is_followed_by_the_next_once_each() -> No
 def test_without_proof_nothing_counts_as_done(does: str) -> None:
     """A provider that hangs, and one that says everything is well under the old boot."""
     world = RepairWorld(does=does)
-    world.incident(NODE)
-    world.run_until(NODE, "Repairing", limit=60)
+    world.fail_until(NODE, "Repairing")
     world.run(29 * 60, step=10)
     assert world.steps_of() == [("RestartNode", "Asked")]
     assert "the boot of before" in world.message(NODE)
@@ -127,8 +122,7 @@ def test_without_proof_nothing_counts_as_done(does: str) -> None:
 
 def test_s33_an_old_heartbeat_proves_no_reboot() -> None:
     world = RepairWorld(does="hangs")
-    world.incident(NODE)
-    world.run_until(NODE, "Repairing", limit=60)
+    world.fail_until(NODE, "Repairing")
     world.run(10)
     world.reboot(NODE)
     world.nodes[NODE]["status"]["conditions"][0]["lastHeartbeatTime"] = "2020-01-01T00:00:00Z"
@@ -141,8 +135,7 @@ def test_s33_an_old_heartbeat_proves_no_reboot() -> None:
 def test_a_cause_that_closes_by_itself_waits_for_the_restart_it_asked_for() -> None:
     """A node must not serve again while somebody may still restart it."""
     world = RepairWorld(does="hangs")
-    world.incident(NODE)
-    world.run_until(NODE, "Repairing", limit=60)
+    world.fail_until(NODE, "Repairing")
     world.run(10)
     world.close_all(NODE)
     world.run(1200, step=5)
@@ -192,8 +185,7 @@ def test_a_level_of_cordon_repairs_nothing() -> None:
 
 def test_a_node_replaced_under_its_name_ends_the_session_with_its_proof() -> None:
     world = RepairWorld(does="reboots", steps={"ReplaceNode": {"adapter": "NodeConditions"}})
-    world.incident(NODE)
-    world.run_until(NODE, "Repairing", limit=60)
+    world.fail_until(NODE, "Repairing")
     world.run(5)
     del world.nodes[NODE]
     world.run(5)
@@ -203,8 +195,7 @@ def test_a_node_replaced_under_its_name_ends_the_session_with_its_proof() -> Non
 
 def test_a_node_that_does_not_come_back_is_replaced() -> None:
     world = RepairWorld(does="hangs")
-    world.incident(NODE)
-    world.run_until(NODE, "Repairing", limit=60)
+    world.fail_until(NODE, "Repairing")
     world.run(30)
     world.set_ready(NODE, "Unknown")
     world.silence(NODE)
@@ -214,8 +205,7 @@ def test_a_node_that_does_not_come_back_is_replaced() -> None:
 
 def test_shadow_asks_for_nothing() -> None:
     steps = {"RestartNode": {"adapter": "NodeConditions"}}
-    world = World(policy_of(mode="Shadow", budget=ROOMY, repair={"mode": "Auto", "steps": steps}))
-    world.add_nodes(5)
+    world = fleet(5, mode="Shadow", repair={"mode": "Auto", "steps": steps})
     world.incident(NODE)
     world.run(600, step=5)
     assert not world.writes(SetRepairCondition)
@@ -224,8 +214,7 @@ def test_shadow_asks_for_nothing() -> None:
 
 def test_repair_switched_off_ends_with_the_step_under_way() -> None:
     world = RepairWorld(does="hangs")
-    world.incident(NODE)
-    world.run_until(NODE, "Repairing", limit=60)
+    world.fail_until(NODE, "Repairing")
     world.run(10)
     world.policy = repair_policy(mode="Off")
     world.run(3 * 3600, step=10)
@@ -304,8 +293,7 @@ def test_a_person_chooses_another_step_and_a_human_cause_can_be_repaired() -> No
 
 def test_a_node_that_is_away_for_a_restart_of_ours_is_said_to_be() -> None:
     world = RepairWorld(does="hangs")
-    world.incident(NODE)
-    world.run_until(NODE, "Repairing", limit=60)
+    world.fail_until(NODE, "Repairing")
     world.run(30)
     world.set_ready(NODE, "Unknown")
     world.run(30)

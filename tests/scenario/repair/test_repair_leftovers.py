@@ -20,6 +20,7 @@ from rules.api.names import (
 )
 from rules.api.timestamps import format_time
 from tests.support.repair.job_world import EXPORTER, PLUGIN, JobWorld
+from tests.support.scenario.fleets import fleet
 from tests.support.scenario.repair_world import NODE, REPLACE, RESTART, RepairWorld
 from tests.support.scenario.session_world import World
 
@@ -149,8 +150,7 @@ def test_a_request_of_ours_on_the_node_is_told_by_its_words(kind: str) -> None:
     world = RepairWorld(does="hangs", steps={
         step: {"adapter": "NodeConditions", "timeout": "30m"} for step in steps
     })  # fmt: skip
-    world.incident(NODE)
-    world.run_until(NODE, "Repairing", limit=300)
+    world.fail_until(NODE, "Repairing", limit=300)
     world.run(20)
     assert world.asks(NODE, kind)
     forgotten(world)
@@ -186,8 +186,7 @@ def test_cordon_and_annotations_stay_and_where_we_alone_set_them_it_is_said(
     managers: list[dict[str, Any]], ours: bool
 ) -> None:
     """Whoever took the mark off may have kept the cordon: a second one leaves no trace."""
-    world = World()
-    world.add_nodes(3)
+    world = fleet(3)
     node = world.nodes[NODE]
     node["spec"]["unschedulable"] = True
     node["metadata"]["annotations"]["karpenter.sh/do-not-disrupt"] = "true"
@@ -200,8 +199,7 @@ def test_cordon_and_annotations_stay_and_where_we_alone_set_them_it_is_said(
 
 
 def test_the_label_of_a_quarantine_without_a_mark_goes() -> None:
-    world = World()
-    world.add_nodes(3)
+    world = fleet(3)
     world.label(NODE, **{LABEL_QUARANTINE: "draining"})
     world.restart()
     world.run(30)
@@ -210,8 +208,7 @@ def test_the_label_of_a_quarantine_without_a_mark_goes() -> None:
 
 
 def test_what_a_session_that_is_known_left_was_left_on_purpose() -> None:
-    world = World()
-    world.add_nodes(3)
+    world = fleet(3)
     world.add_ended_session(NODE, "earlier")
     node = world.nodes[NODE]
     node["spec"]["unschedulable"] = True

@@ -131,8 +131,7 @@ def test_nothing_begins_while_somebody_forbids_it(what: str) -> None:
     if what == "gpu-pod":
         _stop(world, what)
     world.policy = repair_policy(mode="Off")
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
+    world.fail_until(NODE, "Quarantined")
     reason = "PodUsesGPU" if what == "gpu-pod" else _stop(world, what)
     world.policy = repair_policy(steps=RESTART_ONLY)
     world.run(3600, step=5)
@@ -145,8 +144,7 @@ def test_nothing_begins_while_somebody_forbids_it(what: str) -> None:
 def test_the_next_step_waits_while_somebody_forbids_it(what: str) -> None:
     """One step failed; before the next one everything is read again."""
     world = RepairWorld(does="hangs")
-    world.incident(NODE)
-    world.run_until(NODE, "Repairing", limit=60)
+    world.fail_until(NODE, "Repairing")
     world.run(10)
     _stop(world, what)
     world.run(3 * 3600, step=10)
@@ -176,8 +174,7 @@ def test_a_planned_step_is_held_and_goes_on_with_its_whole_time(what: str) -> No
 @pytest.mark.parametrize("phase", ["planned", "asked"])
 def test_an_uncordon_ends_the_ladder_and_takes_the_request_back(phase: str) -> None:
     world = RepairWorld(does="hangs")
-    world.incident(NODE)
-    world.run_until(NODE, "Repairing", limit=60)
+    world.fail_until(NODE, "Repairing")
     if phase == "asked":
         world.run(10)
         assert world.asks(NODE, RESTART)
@@ -193,8 +190,7 @@ def test_an_uncordon_ends_the_ladder_and_takes_the_request_back(phase: str) -> N
 
 def test_a_session_deleted_while_it_repairs_leaves_no_request_behind() -> None:
     world = RepairWorld(does="hangs")
-    world.incident(NODE)
-    world.run_until(NODE, "Repairing", limit=60)
+    world.fail_until(NODE, "Repairing")
     world.run(10)
     del world.quarantines[world.session(NODE).name]
     world.close_all(NODE)
@@ -205,8 +201,7 @@ def test_a_session_deleted_while_it_repairs_leaves_no_request_behind() -> None:
 def test_a_refused_request_is_said_and_fails_in_time() -> None:
     world = RepairWorld(does="heals", steps=RESTART_ONLY)
     world.refusing = {SetRepairCondition: (403, "ValidatingAdmissionPolicy denied the request")}
-    world.incident(NODE)
-    world.run_until(NODE, "Repairing", limit=60)
+    world.fail_until(NODE, "Repairing")
     world.run(300, step=5)
     assert world.steps_of() == [("RestartNode", "Planned")]
     assert "ask for a repair" in world.message(NODE)
@@ -219,8 +214,7 @@ def test_a_refused_request_is_said_and_fails_in_time() -> None:
 def test_a_busy_api_server_is_asked_again() -> None:
     world = RepairWorld(does="heals", steps=RESTART_ONLY)
     world.refusing = {SetRepairCondition: (429, "not now")}
-    world.incident(NODE)
-    world.run_until(NODE, "Repairing", limit=60)
+    world.fail_until(NODE, "Repairing")
     world.run(120, step=5)
     world.refusing = {}
     world.run_until(NODE, "Released", limit=1800)

@@ -16,6 +16,7 @@ from rules.repair.objects import ObjectSeen, Sight
 from rules.session.absent import without_session
 from rules.session.observation import observe
 from rules.session.repair.withdrawal import TAKE_BACK_S
+from tests.support.scenario.fleets import fleet
 from tests.support.scenario.provider_world import (
     OWN_ADAPTERS,
     ProviderWorld,
@@ -23,7 +24,7 @@ from tests.support.scenario.provider_world import (
     steps_for,
 )
 from tests.support.scenario.repair_world import NODE, RESTART, RepairWorld, repair_policy
-from tests.support.scenario.session_world import ROOMY, World, policy_of
+from tests.support.scenario.session_world import World
 
 DENIED = "ValidatingAdmissionPolicy 'x' denied the request: not this condition"
 OURS = "n0-1-restartnode-1: RestartNode of a drained node is asked for because of XidError."
@@ -46,8 +47,7 @@ def test_a_condition_of_others_keeps_no_session_from_opening(message: str) -> No
     world = RepairWorld()
     world.refusing[SetRepairCondition] = (403, DENIED)
     asks(world, message)
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
+    world.fail_until(NODE, "Quarantined")
     del world.quarantines[world.session(NODE).name]
     world.close_all(NODE)
     world.run(60)
@@ -59,15 +59,13 @@ def test_a_condition_of_ours_that_may_not_be_taken_off_opens_a_session_all_the_s
     world = RepairWorld()
     world.refusing[SetRepairCondition] = (403, DENIED)
     asks(world, OURS)
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
+    world.fail_until(NODE, "Quarantined")
     assert {write.asks for write in sent(world)} == {False}
 
 
 @pytest.mark.parametrize(("message", "writes"), [(OURS, 1), *((m, 0) for m in FOREIGN)])
 def test_shadow_takes_off_only_what_an_earlier_enforce_left(message: str, writes: int) -> None:
-    world = World(policy_of(budget=ROOMY, mode="Shadow"))
-    world.add_nodes(4)
+    world = fleet(4, mode="Shadow")
     asks(world, message)
     world.run(30)
     assert [write.asks for write in sent(world)] == [False] * writes
@@ -75,8 +73,7 @@ def test_shadow_takes_off_only_what_an_earlier_enforce_left(message: str, writes
 
 def test_a_leftover_of_ours_holds_an_unmark_up_for_a_while_and_is_then_said() -> None:
     world = RepairWorld()
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
+    world.fail_until(NODE, "Quarantined")
     asks(world, OURS)
     world.refusing[SetRepairCondition] = (403, DENIED)
     del world.quarantines[world.session(NODE).name]

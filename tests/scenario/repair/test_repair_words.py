@@ -29,8 +29,7 @@ def let_go(world: RepairWorld, at: str) -> None:
 def held_by_people() -> RepairWorld:
     """A drained node that people hold, with a fault whose repair is proposed."""
     world = RepairWorld(does="hangs", mode="Ask")
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
+    world.fail_until(NODE, "Quarantined")
     causes = world.quarantines[world.session(NODE).name]["spec"]["causes"]
     by_person = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ada"}
     touched(world, hold=True, causes=[*causes, by_person])
@@ -160,8 +159,7 @@ def test_a_held_step_whose_node_boots_by_itself_gets_its_whole_time() -> None:
     assert world.steps_of() == [("RestartNode", "Asked")]
     assert world.asked() == []
     world.set_ready(NODE, "True")
-    world.close_all(NODE)
-    world.run_until(NODE, "Released", limit=1800)
+    world.heal_until_released(NODE, limit=1800)
     assert world.steps_of() == [("RestartNode", "Proven")]
     assert world.asked() == []
 
@@ -170,8 +168,7 @@ def test_a_silent_node_that_no_step_ever_reached_is_not_replaced() -> None:
     """The restart failed because nobody could be asked: that says nothing about the node."""
     world = RepairWorld(does="hangs")
     world.refusing = {SetRepairCondition: (403, "ValidatingAdmissionPolicy denied the request")}
-    world.incident(NODE)
-    world.run_until(NODE, "Repairing", limit=60)
+    world.fail_until(NODE, "Repairing")
     while world.steps_of()[0][1] != "Failed":
         world.run(10, step=5)
     assert "nobody could be asked" in world.session(NODE).status.repair[0].proof
@@ -185,8 +182,7 @@ def test_a_silent_node_that_no_step_ever_reached_is_not_replaced() -> None:
 
 def test_a_silent_node_that_was_restarted_in_vain_is_replaced() -> None:
     world = RepairWorld(does="hangs")
-    world.incident(NODE)
-    world.run_until(NODE, "Repairing", limit=60)
+    world.fail_until(NODE, "Repairing")
     world.run(10)
     assert world.session(NODE).status.repair[0].asked_at
     world.set_ready(NODE, "Unknown")
@@ -226,8 +222,7 @@ def test_a_step_let_go_is_not_asked_for_once_only_people_keep_the_node_out() -> 
     person's wish to keep it out is no fault to repair.
     """
     world = RepairWorld(does="hangs", mode="Ask")
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
+    world.fail_until(NODE, "Quarantined")
     session = world.quarantines[world.session(NODE).name]
     by_person = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ada"}
     session["spec"]["causes"].append(by_person)
@@ -250,8 +245,7 @@ def test_walk_what_a_boot_closed_does_not_return_while_the_agent_is_away(
     without a verdict, and no fault of before holds anew for that.
     """
     world = RepairWorld(does="hangs", mode="Ask")
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
+    world.fail_until(NODE, "Quarantined")
     session = world.quarantines[world.session(NODE).name]
     by_person = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ada"}
     session["spec"]["causes"].append(by_person)

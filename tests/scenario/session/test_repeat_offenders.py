@@ -100,8 +100,7 @@ def test_what_a_person_undid_counts_nothing() -> None:
     for _ in range(5):
         world.now += DAY
         world.run(60, step=20)
-        world.incident(NODE)
-        world.run_until(NODE, "Quarantined", limit=600, step=5)
+        world.fail_until(NODE, "Quarantined", limit=600, step=5)
         world.cordon(NODE, on=False)
         world.run_until(NODE, "Cancelled", limit=600, step=5)
         world.run(10, step=5)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rules.api import writes as d
-from tests.support.scenario.session_world import ROOMY, World, policy_of
+from tests.support.scenario.fleets import fleet
+from tests.support.scenario.session_world import World
 
 NODE = "n0"
 DAEMON = ("apps/v1", "DaemonSet", "agent")
@@ -22,11 +23,9 @@ MIRROR = {"kubernetes.io/config.mirror": "x"}
 
 
 def drained(**sections: Any) -> World:
-    world = World(policy_of(**{"budget": ROOMY, **sections}))
-    world.add_nodes(4)
+    world = fleet(4, **sections)
     world.add_pod("was-here", NODE, owner=None, gpus=1)
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
+    world.fail_until(NODE, "Quarantined")
     world.run(5)
     return world
 
@@ -88,8 +87,7 @@ def test_an_arrival_holds_up_no_release() -> None:
     world = drained()
     world.add_pod("new", NODE, gpus=8)
     world.run(60)
-    world.close_all(NODE)
-    world.run_until(NODE, "Released", limit=700)
+    world.heal_until_released(NODE)
     world.run(2)
     assert not world.is_marked(NODE)
     assert world.condition(NODE, "Blocked") == ""

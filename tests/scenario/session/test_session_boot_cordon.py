@@ -10,7 +10,7 @@ from rules.api import writes as d
 from rules.api.names import TAINT_QUARANTINE
 from rules.api.timestamps import format_time
 from rules.session.part_taken import BOOT_WORK_S
-from tests.support.scenario.fleets import MARKED, NODE, at, evictions_after
+from tests.support.scenario.fleets import MARKED, NODE, at, evictions_after, fleet
 from tests.support.scenario.session_world import CrashError, World, policy_of
 
 
@@ -102,8 +102,7 @@ def test_a_taint_taken_off_after_the_boot_is_a_persons_word() -> None:
 def test_a_healthy_new_boot_is_released_uncordoned() -> None:
     world = at("Quarantined")
     boot_and_uncordon(world)
-    world.close_all(NODE)
-    world.run_until(NODE, "Released", limit=900, step=5)
+    world.heal_until_released(NODE, limit=900, step=5)
     assert not world.is_marked(NODE)
     assert not world.unschedulable(NODE)
 
@@ -191,8 +190,7 @@ class TestASessionOpenedAfterTheBoot:
     """It has seen no boot begin; the kubelet says since when it is back."""
 
     def marked_after_boot(self, before_fault: float = 35.0) -> World:
-        world = World()
-        world.add_nodes(5)
+        world = fleet(5)
         world.nodes[NODE]["metadata"]["creationTimestamp"] = format_time(world.now - 86_400)
         world.reboot(NODE)
         world.run(before_fault, step=5)
@@ -241,8 +239,7 @@ class TestASessionOpenedAfterTheBoot:
 
     @pytest.mark.parametrize("away", ["False", "Unknown"])
     def test_a_kubelet_that_was_away_makes_no_boot(self, away: str) -> None:
-        world = World()
-        world.add_nodes(5)
+        world = fleet(5)
         world.incident(NODE)
         world.run(BOOT_WORK_S + 60, step=20)
         world.set_ready(NODE, away)
@@ -256,8 +253,7 @@ class TestASessionOpenedAfterTheBoot:
 
     def test_a_person_is_heard_at_once_on_a_node_that_has_just_joined(self) -> None:
         """Its first boot is no reboot, so nobody has to say it twice in a young cluster."""
-        world = World()
-        world.add_nodes(5)
+        world = fleet(5)
         ready = world.now
         node = world.nodes[NODE]
         node["metadata"]["creationTimestamp"] = format_time(ready - 20)

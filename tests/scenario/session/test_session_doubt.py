@@ -10,13 +10,12 @@ from rules.api import writes as d
 from rules.api.names import ANNOTATION_SESSION
 from rules.session.causes import MAX_CAUSES
 from rules.session.recheck import recheck
-from tests.support.scenario.fleets import NODE, at, evictions_after
+from tests.support.scenario.fleets import NODE, at, drain_of, evictions_after, fleet
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 
 def test_a_fatal_fault_goes_the_whole_way() -> None:
-    world = World()
-    world.add_nodes(10)
+    world = fleet(10)
     world.add_pod("web-1", "n3")
     incident = world.incident("n3")
 
@@ -24,8 +23,7 @@ def test_a_fatal_fault_goes_the_whole_way() -> None:
     assert world.unschedulable("n3")
     assert ("team-a", "web-1") not in world.pods
     assert world.session("n3").status.drain is not None
-    drain = world.session("n3").status.drain
-    assert drain is not None
+    drain = drain_of(world, "n3")
     assert drain.evicted == 1
 
     world.run(600)
@@ -40,8 +38,7 @@ def test_a_fatal_fault_goes_the_whole_way() -> None:
 def test_the_same_input_twice_gives_the_same_decisions_and_the_same_words() -> None:
     runs = []
     for _ in range(2):
-        world = World()
-        world.add_nodes(5)
+        world = fleet(5)
         for index in range(6):
             world.add_pod(f"web-{index}", f"n{index % 3}", grace=3)
         world.add_pdb("keep", minAvailable=4)
@@ -53,8 +50,7 @@ def test_the_same_input_twice_gives_the_same_decisions_and_the_same_words() -> N
 
 
 def test_a_node_that_no_kubelet_reported_is_drained_and_released_too() -> None:
-    world = World()
-    world.add_nodes(10)
+    world = fleet(10)
     bare = world.nodes["n3"]
     bare["status"].pop("conditions", None)
     bare["status"].pop("nodeInfo", None)
@@ -114,8 +110,7 @@ def test_doubt_costs_a_drain_no_time() -> None:
     world.run(7200, step=20)
     world.doubt = ""
     world.run(5)
-    drain = world.session(NODE).status.drain
-    assert drain is not None
+    drain = drain_of(world)
     assert drain.suspended_seconds >= 7100
     assert world.condition(NODE, "NeedsHuman") != "DrainTimeout"
 
@@ -147,8 +142,7 @@ def test_a_node_with_more_incidents_than_causes_fit_is_marked_and_comes_to_rest(
     world.run(300)
     assert world.unschedulable(NODE)
     assert len(world.writes(d.PatchSessionSpec)) <= 2
-    world.close_all(NODE)
-    world.run_until(NODE, "Released", limit=3600)
+    world.heal_until_released(NODE, limit=3600)
 
 
 @pytest.mark.parametrize("name", ["../x", "Not A Session", "", "x" * 300])
@@ -157,8 +151,7 @@ def test_an_impossible_session_annotation_does_not_keep_a_fault_waiting(
 ) -> None:
     world = world_of()
     world.annotate(NODE, ANNOTATION_SESSION, json.dumps({"session": name}))
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=120)
+    world.fail_until(NODE, "Quarantined", limit=120)
     refused = [w for _, w, _, code in world.sent if isinstance(w, d.CreateSession) and code == 422]
     assert refused == []
 
@@ -185,8 +178,7 @@ def test_a_session_in_an_unknown_phase_is_said_and_nothing_is_done_to_its_node()
     assert world.condition(NODE, "Blocked") == "SessionUnreadable"
     assert "'Banana'" in world.message(NODE)
     assert len(world.writes(d.MarkNode, d.EvictPod, d.UnmarkNode)) == harm
-    world.incident("n1")
-    world.run_until("n1", "Quarantined", limit=120)
+    world.fail_until("n1", "Quarantined", limit=120)
 
 
 def test_a_session_that_may_not_be_opened_is_said_on_the_node_and_tried_again() -> None:

@@ -4,12 +4,14 @@ it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from remediator.kube.clock import PaceLane
 from rules.api import writes as d
 from rules.session.causes import MAX_CAUSES, causes_in_effect, worst
-from tests.support.scenario.fleets import NODE, at, evictions_after, ours
+from tests.support.scenario.fleets import NODE, at, evictions_after, fleet, ours
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 FAULT = "Xid79GPUFallenOffBus"
@@ -187,9 +189,8 @@ class TestANarrowerSelector:
         world.run_until(NODE, "Quarantined", limit=120)
 
     def test_it_takes_no_place_among_the_draining(self) -> None:
-        one = {"limits": {"nodesDraining": 1}}
-        world = World(policy_of(budget=ROOMY, **one))
-        world.add_nodes(5)
+        one: dict[str, Any] = {"limits": {"nodesDraining": 1}}
+        world = fleet(5, **one)
         world.add_pod("kept", NODE)
         world.add_pdb("keep", minAvailable=1)
         world.nodes["n1"]["metadata"]["labels"]["pool"] = "training"
@@ -205,12 +206,10 @@ class TestANarrowerSelector:
     def test_it_is_released_when_it_is_healthy(self) -> None:
         world = at("Quarantined")
         use(world, nodeSelector="pool=training")
-        world.close_all(NODE)
-        world.run_until(NODE, "Released", limit=700, step=10)
+        world.heal_until_released(NODE, step=10)
 
     def test_a_person_decides_about_any_node(self) -> None:
-        world = World(policy_of(budget=ROOMY, nodeSelector="pool=training"))
-        world.add_nodes(3)
+        world = fleet(3, nodeSelector="pool=training")
         world.open_by_person(NODE)
         world.run_until(NODE, "Quarantined", limit=30)
 

@@ -12,25 +12,18 @@ import pytest
 from rules.api import writes as d
 from rules.api.names import ANNOTATION_SESSION, TAINT_QUARANTINE
 from rules.api.timestamps import format_time
-from tests.support.scenario.session_world import ROOMY, World, deaths, policy_of
+from tests.support.scenario.fleets import fleet
+from tests.support.scenario.session_world import World, deaths
 
 NODE = "n0"
 
 
-def marked_world(**sections: Any) -> World:
-    world = World(policy_of(**{"budget": ROOMY, **sections}))
-    world.add_nodes(4)
-    return world
-
-
 def test_s01_a_cordon_older_than_us_stays() -> None:
-    world = marked_world()
+    world = fleet(4)
     world.cordon(NODE)
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=30)
+    world.fail_until(NODE, "Quarantined")
     session = world.session(NODE).name
-    world.close_all(NODE)
-    world.run_until(NODE, "Released", limit=700)
+    world.heal_until_released(NODE)
     assert not world.is_marked(NODE)
     assert world.unschedulable(NODE)
     assert f"it was cordoned before session {session}" in world.message(NODE)
@@ -43,8 +36,7 @@ def cordoned_earlier_by(world: World, manager: str) -> None:
     world.nodes[NODE]["metadata"]["managedFields"] = [{**entry, **fields}]
     world.cordon(NODE)
     world.run(3)
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=30)
+    world.fail_until(NODE, "Quarantined")
 
 
 def rebooted_and_uncordoned(world: World) -> None:
@@ -57,20 +49,19 @@ def rebooted_and_uncordoned(world: World) -> None:
 
 
 def released(world: World) -> World:
-    world.close_all(NODE)
-    world.run_until(NODE, "Released", limit=900, step=5)
+    world.heal_until_released(NODE, limit=900, step=5)
     return world
 
 
 def test_a_cordon_that_its_owner_took_back_is_gone_after_the_release() -> None:
-    world = marked_world()
+    world = fleet(4)
     cordoned_earlier_by(world, "kured")
     rebooted_and_uncordoned(world)
     assert not released(world).unschedulable(NODE)
 
 
 def test_a_cordon_that_its_owner_did_not_take_back_stays() -> None:
-    world = marked_world()
+    world = fleet(4)
     cordoned_earlier_by(world, "kured")
     world.reboot(NODE)
     world.run(60, step=5)
@@ -78,7 +69,7 @@ def test_a_cordon_that_its_owner_did_not_take_back_stays() -> None:
 
 
 def test_a_persons_earlier_cordon_outlives_the_uncordon_of_a_boot() -> None:
-    world = marked_world()
+    world = fleet(4)
     cordoned_earlier_by(world, "kubectl")
     rebooted_and_uncordoned(world)
     assert released(world).unschedulable(NODE)
@@ -86,10 +77,9 @@ def test_a_persons_earlier_cordon_outlives_the_uncordon_of_a_boot() -> None:
 
 
 def test_an_annotation_that_its_owner_removed_does_not_come_back() -> None:
-    world = marked_world()
+    world = fleet(4)
     world.annotate(NODE, "karpenter.sh/do-not-disrupt", "30m")
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=30)
+    world.fail_until(NODE, "Quarantined")
     world.annotate(NODE, "karpenter.sh/do-not-disrupt", None)
     rebooted_and_uncordoned(world)
     assert world.nodes[NODE]["metadata"]["annotations"]["karpenter.sh/do-not-disrupt"] == "true"
@@ -98,9 +88,8 @@ def test_an_annotation_that_its_owner_removed_does_not_come_back() -> None:
 
 
 def test_a_cordon_that_another_manager_claimed_during_the_session_stays() -> None:
-    world = marked_world()
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=30)
+    world = fleet(4)
+    world.fail_until(NODE, "Quarantined")
     world.nodes[NODE]["metadata"]["managedFields"] = [
         {
             "manager": "cluster-keeper",
@@ -109,16 +98,14 @@ def test_a_cordon_that_another_manager_claimed_during_the_session_stays() -> Non
             "fieldsV1": {"f:spec": {"f:unschedulable": {}}},
         }
     ]
-    world.close_all(NODE)
-    world.run_until(NODE, "Released", limit=700)
+    world.heal_until_released(NODE)
     assert world.unschedulable(NODE)
     assert "cluster-keeper cordoned it during the quarantine" in world.message(NODE)
 
 
 def test_a_cordon_claimed_by_server_side_apply_stays_and_its_owner_is_named() -> None:
-    world = marked_world()
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=30)
+    world = fleet(4)
+    world.fail_until(NODE, "Quarantined")
     world.nodes[NODE]["metadata"]["managedFields"] = [
         {
             "manager": "argocd-controller",
@@ -126,8 +113,7 @@ def test_a_cordon_claimed_by_server_side_apply_stays_and_its_owner_is_named() ->
             "fieldsV1": {"f:spec": {"f:unschedulable": {}}},
         }
     ]
-    world.close_all(NODE)
-    world.run_until(NODE, "Released", limit=700)
+    world.heal_until_released(NODE)
     assert world.unschedulable(NODE)
     assert not world.is_marked(NODE)
     assert "argocd-controller cordoned it during the quarantine" in world.message(NODE)
@@ -135,7 +121,7 @@ def test_a_cordon_claimed_by_server_side_apply_stays_and_its_owner_is_named() ->
 
 @pytest.mark.parametrize("when", [d.MarkNode, d.UnmarkNode])
 def test_s12_a_taint_added_between_read_and_write_survives(when: type) -> None:
-    world = marked_world()
+    world = fleet(4)
     world.taint(NODE, "early")
     meddled: list[object] = []
 
@@ -145,10 +131,8 @@ def test_s12_a_taint_added_between_read_and_write_survives(when: type) -> None:
             world.taint(NODE, "late")
 
     world.meddler = meddle
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=30)
-    world.close_all(NODE)
-    world.run_until(NODE, "Released", limit=700)
+    world.fail_until(NODE, "Quarantined")
+    world.heal_until_released(NODE)
     world.run(2)
     keys = [taint["key"] for taint in world.nodes[NODE]["spec"]["taints"]]
     assert sorted(keys) == ["early", "late"]
@@ -157,11 +141,10 @@ def test_s12_a_taint_added_between_read_and_write_survives(when: type) -> None:
 
 
 def test_autoscaler_annotations_come_back_as_they_were() -> None:
-    world = marked_world()
+    world = fleet(4)
     world.annotate(NODE, "karpenter.sh/do-not-disrupt", "30m")
     before = dict(world.nodes[NODE]["metadata"]["annotations"])
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=30)
+    world.fail_until(NODE, "Quarantined")
     marked = world.nodes[NODE]["metadata"]["annotations"]
     assert marked["karpenter.sh/do-not-disrupt"] == "true"
     assert marked["cluster-autoscaler.kubernetes.io/scale-down-disabled"] == "true"
@@ -169,8 +152,7 @@ def test_autoscaler_annotations_come_back_as_they_were() -> None:
     assert note["session"] == world.session(NODE).name
     assert note["bootID"] == "boot-n0-1"
     assert note["priorUnschedulable"] is False
-    world.close_all(NODE)
-    world.run_until(NODE, "Released", limit=700)
+    world.heal_until_released(NODE)
     assert world.nodes[NODE]["metadata"]["annotations"] == before
 
 
@@ -181,20 +163,18 @@ def test_autoscaler_annotations_come_back_as_they_were() -> None:
 def test_the_policy_says_what_the_mark_is_made_of(
     mark: str, cordoned: bool, tainted: bool
 ) -> None:
-    world = marked_world(mark=mark)
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=30)
+    world = fleet(4, mark=mark)
+    world.fail_until(NODE, "Quarantined")
     taints = [t["key"] for t in world.nodes[NODE]["spec"].get("taints", [])]
     assert world.unschedulable(NODE) == cordoned
     assert (TAINT_QUARANTINE in taints) == tainted
-    world.close_all(NODE)
-    world.run_until(NODE, "Released", limit=700)
+    world.heal_until_released(NODE)
     assert not world.is_marked(NODE)
     assert not world.unschedulable(NODE)
 
 
 def test_the_taint_keeps_the_reason_it_opened_with() -> None:
-    world = marked_world()
+    world = fleet(4)
     first = world.incident(NODE)
     world.run_until(NODE, "Quarantined", limit=30)
     world.incident(NODE, "RowRemapFailure")
@@ -229,7 +209,7 @@ def state(world: World) -> Any:
 
 
 def test_a_crash_between_any_two_writes_converges_to_the_same_end() -> None:
-    clean = marked_world()
+    clean = fleet(4)
     clean.add_pod("web-1", NODE)
     died = deaths(clean, lambda: life(clean))
     assert len(died) > 8
@@ -241,9 +221,8 @@ def test_a_crash_between_any_two_writes_converges_to_the_same_end() -> None:
 
 
 def test_an_orphaned_mark_comes_off() -> None:
-    world = marked_world()
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=30)
+    world = fleet(4)
+    world.fail_until(NODE, "Quarantined")
     world.close_all(NODE)
     world.quarantines.clear()
     world.run(3)
@@ -252,7 +231,7 @@ def test_an_orphaned_mark_comes_off() -> None:
 
 
 def test_a_mark_nobody_can_read_comes_off_and_leaves_the_cordon() -> None:
-    world = marked_world()
+    world = fleet(4)
     world.taint(NODE, TAINT_QUARANTINE)
     world.annotate(NODE, ANNOTATION_SESSION, "{garbage")
     world.cordon(NODE)

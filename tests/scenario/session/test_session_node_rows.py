@@ -9,7 +9,7 @@ import pytest
 from rules.api import writes as d
 from rules.api.names import TAINT_QUARANTINE
 from rules.api.timestamps import utc_of
-from tests.support.scenario.fleets import MARKED, NODE, OPEN, at, evictions_after
+from tests.support.scenario.fleets import MARKED, NODE, OPEN, at, drain_of, evictions_after, fleet
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 
@@ -101,16 +101,14 @@ class TestUnreachable:
         world.set_ready(NODE, "True")
         world.run(60)
         assert not world.writes(d.DeletePod)
-        drain = world.session(NODE).status.drain
-        assert drain is not None
+        drain = drain_of(world)
         assert drain.suspended_seconds >= 1195
         assert world.condition(NODE, "NodeUnreachable") == ""
         world.run(600, step=5)
         assert world.writes(d.DeletePod)
 
     def test_a_session_on_an_unreachable_node_is_still_marked(self) -> None:
-        world = World()
-        world.add_nodes(3)
+        world = fleet(3)
         world.incident(NODE)
         world.set_ready(NODE, "Unknown")
         world.run(5)
@@ -146,8 +144,7 @@ class TestStaleVerdict:
         world.run_until(NODE, "Released", limit=400)
 
     def test_nothing_opens_on_a_stale_verdict(self) -> None:
-        world = World()
-        world.add_nodes(3)
+        world = fleet(3)
         world.silence(NODE)
         world.run(800, step=20)
         world.incident(NODE)
@@ -195,8 +192,7 @@ class TestUndoneByAnOwner:
         world.run(10)
         assert world.phase(NODE) == phase
         assert world.unschedulable(NODE)
-        world.close_all(NODE)
-        world.run_until(NODE, "Released", limit=700)
+        world.heal_until_released(NODE)
         assert not world.unschedulable(NODE)
 
     def test_an_uncordon_within_a_minute_of_its_end_is_its_doing(self, phase: str) -> None:

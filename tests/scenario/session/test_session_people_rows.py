@@ -15,7 +15,7 @@ from rules.api.names import ANNOTATION_SESSION, TAINT_QUARANTINE
 from rules.api.timestamps import parse_time
 from rules.session.decide import decide
 from rules.session.observation import observe, sessions_by_node
-from tests.support.scenario.fleets import MARKED, NODE, OPEN, at, evictions_after
+from tests.support.scenario.fleets import MARKED, NODE, OPEN, at, drain_of, evictions_after, fleet
 from tests.support.scenario.session_world import World
 
 
@@ -135,11 +135,9 @@ def test_a_node_without_a_fault_needs_no_timer() -> None:
 
 
 def test_uncordon_cancels_also_when_the_cordon_was_older_than_us() -> None:
-    world = World()
-    world.add_nodes(5)
+    world = fleet(5)
     world.cordon(NODE)
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=30)
+    world.fail_until(NODE, "Quarantined")
     world.cordon(NODE, on=False)
     world.run(2)
     assert world.phase(NODE) == "Cancelled"
@@ -216,16 +214,14 @@ class TestPause:
         world.run(2)
         assert world.condition(NODE, "Blocked") == "Paused"
         assert world.condition(NODE, "NeedsHuman") == "BudgetNeverAllows", "a person can act on it"
-        drain = world.session(NODE).status.drain
-        assert drain is not None
+        drain = drain_of(world)
         assert drain.blocked == ()
         world.pauses.clear()
         world.run(10)
         assert world.condition(NODE, "NeedsHuman") == "BudgetNeverAllows"
 
     def test_nothing_new_is_marked(self) -> None:
-        world = World()
-        world.add_nodes(5)
+        world = fleet(5)
         world.pause()
         world.incident(NODE)
         world.run(60)
@@ -234,8 +230,7 @@ class TestPause:
         assert not world.is_marked(NODE)
 
     def test_it_ends_by_itself_at_until(self) -> None:
-        world = World()
-        world.add_nodes(5)
+        world = fleet(5)
         world.pause()
         world.pauses["stop"]["spec"]["until"] = "2026-09-21T14:15:00Z"
         world.incident(NODE)
@@ -261,8 +256,7 @@ class TestPause:
         ],
     )
     def test_its_scope(self, scope: dict[str, Any], covered: bool) -> None:
-        world = World()
-        world.add_nodes(5)
+        world = fleet(5)
         world.pause(**scope)
         world.incident(NODE)
         world.run(5)
@@ -276,8 +270,7 @@ class TestPause:
 
 class TestOptOut:
     def test_nothing_opens(self) -> None:
-        world = World()
-        world.add_nodes(5)
+        world = fleet(5)
         world.label(NODE, gpuward_io="x")
         world.nodes[NODE]["metadata"]["labels"]["gpuward.io/opt-out"] = "true"
         world.incident(NODE)
@@ -357,8 +350,7 @@ def test_a_second_session_joins_the_first() -> None:
 
 
 def test_a_person_needs_only_a_node_and_a_cause() -> None:
-    world = World()
-    world.add_nodes(5)
+    world = fleet(5)
     world.open_by_person("n2")
     world.run(20)
     session = world.session("n2")
@@ -368,8 +360,7 @@ def test_a_person_needs_only_a_node_and_a_cause() -> None:
 
 
 def test_a_persons_drain_goes_on_after_a_reboot_without_a_verdict() -> None:
-    world = World()
-    world.add_nodes(4)
+    world = fleet(4)
     world.add_pod("slow", "n0", grace=600)
     world.open_by_person("n0")
     world.run(10)
@@ -384,8 +375,7 @@ def test_a_persons_drain_goes_on_after_a_reboot_without_a_verdict() -> None:
 
 
 def test_a_person_who_names_no_node_is_told() -> None:
-    world = World()
-    world.add_nodes(2)
+    world = fleet(2)
     world.open_by_person("typo")
     world.run(2)
     assert world.phase("typo") == "NodeGone"

@@ -13,18 +13,21 @@ from rules.fleet.turns import judge_fleet
 from rules.policy.policy import UnreadPolicy
 from rules.session.decide import decide
 from rules.session.observation import observe, sessions_by_node
-from tests.support.scenario.fleets import NO_ROOM, NODE, at, evictions_after
+from tests.support.scenario.fleets import (
+    NO_ROOM,
+    NODE,
+    at,
+    drain_of,
+    evictions_after,
+    fleet,
+    share,
+)
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 
 class TestShadow:
-    def shadow(self, **sections: object) -> World:
-        world = World(policy_of(**{"mode": "Shadow", "budget": ROOMY, **sections}))
-        world.add_nodes(10)
-        return world
-
     def test_s06_nothing_is_written_to_nodes_or_pods(self) -> None:
-        world = self.shadow()
+        world = fleet(10, mode="Shadow")
         world.add_pod("kept", NODE)
         world.add_pod("free", NODE, labels={"app": "other"})
         world.add_pdb("keep", minAvailable=1)
@@ -45,7 +48,7 @@ class TestShadow:
         assert not world.is_marked(NODE)
 
     def test_s06_every_pod_is_asked_once_and_what_would_leave_is_named(self) -> None:
-        world = self.shadow()
+        world = fleet(10, mode="Shadow")
         world.add_pod("kept", NODE)
         world.add_pod("free", NODE, labels={"app": "other"})
         world.add_pod(
@@ -57,13 +60,12 @@ class TestShadow:
         world.run(60)
         asked = [write.name for write in world.writes(d.EvictPod)]  # type: ignore[union-attr]
         assert sorted(asked) == sorted({*asked, "free", "last"})
-        drain = world.session(NODE).status.drain
-        assert drain is not None
+        drain = drain_of(world)
         assert (drain.evicted, drain.waiting.names) == (0, ("team-a/free", "team-a/last"))
         assert "drained (2 would leave, 1 blocked, 1 left by policy)" in world.message(NODE)
 
     def test_its_virtual_marks_count_in_a_shadow_budget(self) -> None:
-        world = self.shadow(budget={**ROOMY, "maxUnavailable": {"percent": 20, "atMost": 50}})
+        world = fleet(10, mode="Shadow", budget=share(20))
         for name in ("n0", "n1", "n2", "n3"):
             world.incident(name)
         world.run(5)
@@ -71,7 +73,7 @@ class TestShadow:
         assert phases == ["Marked", "Marked", "Pending", "Pending"]
 
     def test_a_flip_to_enforce_judges_afresh(self) -> None:
-        world = self.shadow()
+        world = fleet(10, mode="Shadow")
         world.incident(NODE)
         world.run(5)
         world.policy = policy_of(budget=ROOMY)
@@ -118,8 +120,7 @@ class TestShadow:
         world.run_until(NODE, "Released", limit=60, step=5)
 
     def test_what_waits_outlives_a_policy_that_cannot_be_read(self) -> None:
-        world = World(policy_of(budget=NO_ROOM))
-        world.add_nodes(10)
+        world = fleet(10, budget=NO_ROOM)
         world.incident(NODE)
         world.run(5)
         world.policy = UnreadPolicy()
@@ -165,7 +166,7 @@ class TestShadow:
         assert not world.is_marked(NODE)
 
     def test_a_session_of_shadow_says_that_nobody_chose_it_any_more(self) -> None:
-        world = self.shadow()
+        world = fleet(10, mode="Shadow")
         world.incident(NODE)
         world.run(30)
         world.policy = UnreadPolicy()
@@ -190,15 +191,11 @@ class TestShadow:
 
 class TestReplace:
     def test_s37_the_third_session_within_the_window_is_never_released_by_itself(self) -> None:
-        world = World()
-        world.add_nodes(5)
+        world = fleet(5)
         for _ in range(2):
-            world.incident(NODE)
-            world.run_until(NODE, "Quarantined", limit=30)
-            world.close_all(NODE)
-            world.run_until(NODE, "Released", limit=700, step=10)
-        world.incident(NODE)
-        world.run_until(NODE, "Quarantined", limit=30)
+            world.fail_until(NODE, "Quarantined")
+            world.heal_until_released(NODE, step=10)
+        world.fail_until(NODE, "Quarantined")
         assert world.condition(NODE, "Replace") == "RepeatOffender"
         world.close_all(NODE)
         world.run(3600, step=60)
@@ -209,53 +206,41 @@ class TestReplace:
         assert world.phase(NODE) == "Released"
 
     def test_what_other_nodes_claim_of_a_gpu_counts_nothing(self) -> None:
-        world = World()
-        world.add_nodes(5)
+        world = fleet(5)
         for node in ("n1", "n2", "n1"):
             world.incident(node, gpu=f"GPU-{NODE}-0")
             world.run_until(node, "Quarantined", limit=30)
-            world.close_all(node)
-            world.run_until(node, "Released", limit=700, step=10)
-        world.incident(NODE)
-        world.run_until(NODE, "Quarantined", limit=30)
+            world.heal_until_released(node, step=10)
+        world.fail_until(NODE, "Quarantined")
         assert world.condition(NODE, "Replace") == ""
-        world.close_all(NODE)
-        world.run_until(NODE, "Released", limit=700, step=10)
+        world.heal_until_released(NODE, step=10)
 
     @pytest.mark.parametrize("replaced_while", ["Released", "Quarantined"])
     def test_a_new_machine_under_an_old_name_begins_at_none(self, replaced_while: str) -> None:
-        world = World()
-        world.add_nodes(5)
+        world = fleet(5)
         for last in (False, True):
-            world.incident(NODE)
-            world.run_until(NODE, "Quarantined", limit=30)
+            world.fail_until(NODE, "Quarantined")
             if last and replaced_while == "Quarantined":
                 break
-            world.close_all(NODE)
-            world.run_until(NODE, "Released", limit=700, step=10)
+            world.heal_until_released(NODE, step=10)
         world.add_node(NODE)
         world.run(5)
-        world.incident(NODE)
-        world.run_until(NODE, "Quarantined", limit=30)
+        world.fail_until(NODE, "Quarantined")
         assert world.condition(NODE, "Replace") == ""
 
     def test_a_false_alarm_does_not_count(self) -> None:
-        world = World()
-        world.add_nodes(5)
+        world = fleet(5)
         for _ in range(3):
-            world.incident(NODE)
-            world.run_until(NODE, "Quarantined", limit=30)
+            world.fail_until(NODE, "Quarantined")
             world.cordon(NODE, on=False)
             world.run(2)
             world.close_all(NODE)
-        world.incident(NODE)
-        world.run_until(NODE, "Quarantined", limit=30)
+        world.fail_until(NODE, "Quarantined")
         assert world.condition(NODE, "Replace") == ""
 
 
 def test_s36_a_flapping_cause_is_one_session_and_is_counted() -> None:
-    world = World()
-    world.add_nodes(5)
+    world = fleet(5)
     for _ in range(90):
         world.incident(NODE)
         world.run(20, step=5)
@@ -279,8 +264,7 @@ def test_s38_two_faults_end_with_the_last() -> None:
     assert world.phase(NODE) == "Quarantined"
     assert "RowRemapFailure" in world.message(NODE)
     assert "Xid79" not in world.message(NODE)
-    world.close_all(NODE)
-    world.run_until(NODE, "Released", limit=700)
+    world.heal_until_released(NODE)
 
 
 def test_manual_approval_waits_for_a_person() -> None:
@@ -331,8 +315,7 @@ def test_a_graver_cause_turns_a_cordon_into_a_drain() -> None:
 
 @pytest.mark.parametrize("mode", ["Shadow", "Enforce"])
 def test_the_timeline_says_once_that_a_cause_became_graver(mode: str) -> None:
-    world = World(policy_of(mode=mode, budget=ROOMY))
-    world.add_nodes(10)
+    world = fleet(10, mode=mode)
     world.incident(NODE, severity="Degraded", level="Cordon")
     world.run_until(NODE, "Marked", limit=30)
     world.healths[NODE]["status"]["incidents"][0].update(severity="Fatal", level="Drain")
@@ -372,8 +355,7 @@ class TestAfterHealthyFor:
         """Past `healthyFor` only a person releases it: time alone changes nothing any more. The
         moment that is over was asked for again and again, twenty times a second.
         """
-        world = World(policy_of(budget=ROOMY, release={"approval": "Manual"}))
-        world.add_nodes(10)
+        world = fleet(10, release={"approval": "Manual"})
         incident = world.incident(NODE)
         world.run(60)
         world.close(NODE, incident)

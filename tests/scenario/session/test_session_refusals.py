@@ -10,8 +10,8 @@ from rules.api import writes as d
 from rules.api.mark import AUTOSCALER_ANNOTATIONS
 from rules.api.names import ANNOTATION_SESSION, LABEL_QUARANTINE, TAINT_QUARANTINE
 from rules.session import status as st
-from tests.support.scenario.fleets import share
-from tests.support.scenario.session_world import ROOMY, World, policy_of
+from tests.support.scenario.fleets import fleet, share
+from tests.support.scenario.session_world import World
 
 NODE = "n0"
 RUNBOOKS = Path(__file__).resolve().parents[3] / "docs" / "runbooks"
@@ -21,10 +21,8 @@ BUSY = "Too many requests, please try again later."
 
 
 def quarantined() -> World:
-    world = World(policy_of(budget=ROOMY))
-    world.add_nodes(4)
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
+    world = fleet(4)
+    world.fail_until(NODE, "Quarantined")
     return world
 
 
@@ -74,12 +72,10 @@ def test_a_mark_refused_after_an_owners_work_is_said_and_cancels_nothing(
 
 @pytest.mark.parametrize("answer", [(403, RBAC), (403, WEBHOOK), (429, BUSY)])
 def test_a_refused_label_holds_up_nothing_and_is_said(answer: tuple[int, str]) -> None:
-    world = World(policy_of(budget=ROOMY))
-    world.add_nodes(4)
+    world = fleet(4)
     world.add_pod("web-0", NODE)
     world.refusing[d.RelabelNode] = answer
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=120)
+    world.fail_until(NODE, "Quarantined", limit=120)
     assert world.nodes[NODE]["metadata"]["labels"]["gpuward.io/quarantine"] == "marked"
     world.run(60)
     reason = {403: "MissingPermission", 429: "ApiBusy"}[answer[0]]
@@ -96,8 +92,7 @@ def test_a_refused_label_holds_up_nothing_and_is_said(answer: tuple[int, str]) -
 
 
 def test_a_refused_label_does_not_hide_the_budget_that_blocks_the_drain() -> None:
-    world = World(policy_of(budget=ROOMY))
-    world.add_nodes(4)
+    world = fleet(4)
     world.add_pod("web-0", NODE)
     world.add_pdb("web", minAvailable=1)
     world.refusing[d.RelabelNode] = (403, RBAC)
@@ -113,8 +108,7 @@ def test_a_refused_label_does_not_hide_the_budget_that_blocks_the_drain() -> Non
 def test_a_mark_that_cannot_come_off_is_said_by_the_ended_session(answer: tuple[int, str]) -> None:
     world = quarantined()
     world.refusing[d.UnmarkNode] = answer
-    world.close_all(NODE)
-    world.run_until(NODE, "Released", limit=700)
+    world.heal_until_released(NODE)
     world.run(1200)
     assert world.is_marked(NODE)
     assert "take its mark off the node" in conditions(world)["Blocked"][1]
@@ -143,8 +137,7 @@ def test_a_mark_of_a_deleted_session_that_cannot_come_off_is_an_event() -> None:
 
 
 def test_a_busy_api_server_delays_a_mark_and_is_said() -> None:
-    world = World(policy_of(budget=ROOMY))
-    world.add_nodes(4)
+    world = fleet(4)
     world.refusing[d.MarkNode] = (429, BUSY)
     world.incident(NODE)
     world.run(60)
@@ -171,8 +164,7 @@ def test_a_refusal_that_lasts_is_written_once() -> None:
 
 
 def test_a_refused_mark_takes_no_place_from_another_node() -> None:
-    world = World(policy_of(budget=share(100, at_most=1)))
-    world.add_nodes(6)
+    world = fleet(6, budget=share(100, at_most=1))
     world.refusing[d.MarkNode] = (403, WEBHOOK)
     world.refusing_on = {NODE}
     world.incident(NODE)
@@ -191,8 +183,7 @@ def test_a_refused_mark_takes_no_place_from_another_node() -> None:
 
 
 def test_a_mark_refused_for_ever_calls_for_a_person_once() -> None:
-    world = World(policy_of(budget=share(100, at_most=1)))
-    world.add_nodes(6)
+    world = fleet(6, budget=share(100, at_most=1))
     world.refusing[d.MarkNode] = (403, WEBHOOK)
     world.incident(NODE)
     world.run(60)
@@ -208,8 +199,7 @@ def unreleased() -> World:
     """A node whose session has ended and whose mark nobody lets us take off."""
     world = quarantined()
     world.refusing[d.UnmarkNode] = (403, WEBHOOK)
-    world.close_all(NODE)
-    world.run_until(NODE, "Released", limit=700)
+    world.heal_until_released(NODE)
     world.run(60)
     assert "NeedsHuman" in conditions(world)
     return world
@@ -259,8 +249,7 @@ def test_a_deleted_node_settles_what_its_ended_session_asked_of_people() -> None
 def test_pods_that_cannot_be_listed_are_said_in_shadow_as_well(
     mode: str, code: int, reason: str
 ) -> None:
-    world = World(policy_of(mode=mode, budget=ROOMY))
-    world.add_nodes(5)
+    world = fleet(5, mode=mode)
     world.unlisted = (code, "no")
     world.incident(NODE)
     world.run(60, step=5)

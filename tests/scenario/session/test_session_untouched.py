@@ -8,8 +8,8 @@ import pytest
 
 from rules.api import writes as d
 from rules.api.quarantine import Phase
-from tests.support.scenario.fleets import NO_ROOM, NODE
-from tests.support.scenario.session_world import ROOMY, CrashError, World, policy_of
+from tests.support.scenario.fleets import NO_ROOM, NODE, fleet
+from tests.support.scenario.session_world import CrashError, World
 
 
 def marked_unrecorded(world: World) -> None:
@@ -54,8 +54,7 @@ def steps(world: World) -> list[str]:
 
 @pytest.mark.parametrize("how", ENDS)
 def test_what_ends_between_mark_and_record_counts_as_marked(how: Callable[[World], None]) -> None:
-    world = World(policy_of(budget=ROOMY))
-    world.add_nodes(5)
+    world = fleet(5)
     for number in range(7):
         marked_unrecorded(world)
         world.restart()
@@ -76,8 +75,7 @@ def test_what_ends_between_mark_and_record_counts_as_marked(how: Callable[[World
 
 def test_a_mark_that_lands_after_the_end_is_put_on_record() -> None:
     """The dead leader's mark was on its way when the next one ended the session."""
-    world = World(policy_of(budget=ROOMY))
-    world.add_nodes(5)
+    world = fleet(5)
     marked_unrecorded(world)
     node = world.nodes[NODE]
     spec, meta = (
@@ -100,8 +98,7 @@ def test_a_mark_that_lands_after_the_end_is_put_on_record() -> None:
 
 
 def test_what_people_end_before_its_turn_is_no_fault_that_comes_and_goes() -> None:
-    world = World(policy_of(budget=NO_ROOM))
-    world.add_nodes(5)
+    world = fleet(5, budget=NO_ROOM)
     for number in range(8):
         world.incident(NODE, gpu=f"GPU-{NODE}-{number}")
         world.run(5)
@@ -112,8 +109,7 @@ def test_what_people_end_before_its_turn_is_no_fault_that_comes_and_goes() -> No
 
 
 def test_a_fault_that_comes_and_goes_untouched_still_waits() -> None:
-    world = World(policy_of(budget=NO_ROOM))
-    world.add_nodes(5)
+    world = fleet(5, budget=NO_ROOM)
     for _ in range(12):
         world.incident(NODE)
         world.run(5)
@@ -123,8 +119,7 @@ def test_a_fault_that_comes_and_goes_untouched_still_waits() -> None:
 
 
 def test_a_machine_that_is_new_under_the_name_begins_at_none() -> None:
-    world = World(policy_of(budget=NO_ROOM))
-    world.add_nodes(5)
+    world = fleet(5, budget=NO_ROOM)
     for number in range(8):
         world.incident(NODE)
         world.run(5)

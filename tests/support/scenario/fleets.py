@@ -8,6 +8,7 @@ from typing import Any
 
 from rules.api import writes as d
 from rules.api.nodes import NodeView
+from rules.api.quarantine import DrainStatus
 from rules.fleet.common_cause import FleetLabels, keys_for, shared_labels
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
@@ -66,6 +67,12 @@ def at(phase: str, **sections: object) -> World:
     world.run(3)
     assert world.phase(NODE) == phase
     return world
+
+
+def drain_of(world: World, node: str = NODE) -> DrainStatus:
+    drain = world.session(node).status.drain
+    assert drain is not None
+    return drain
 
 
 def evictions_after(world: World, at: float) -> int:

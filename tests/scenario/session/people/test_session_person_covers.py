@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rules.api.timestamps import format_time
-from tests.support.scenario.fleets import MARKED, NODE, at, evictions_after
-from tests.support.scenario.session_world import ROOMY, World, policy_of
+from tests.support.scenario.fleets import MARKED, NODE, at, evictions_after, fleet
+from tests.support.scenario.session_world import World
 
 DAY = 86_000
 
@@ -58,8 +58,7 @@ GOES_ON = {
 
 def ended(how: str = "release", severity: str = "Degraded", **incident: Any) -> World:
     """A fault of one GPU whose session a person ended, in a day in which nothing else happens."""
-    world = World(policy_of(budget=ROOMY))
-    world.add_nodes(5)
+    world = fleet(5)
     world.incident(NODE, severity=severity)
     fault(world).update(incident)
     world.run_until(NODE, "Quarantined", limit=60)
@@ -118,10 +117,8 @@ def test_a_leader_that_was_away_sees_what_came_since() -> None:
 
 def test_what_was_published_after_the_word_was_not_seen() -> None:
     """The GPU failed a moment before the release; nobody could have read of it."""
-    world = World(policy_of(budget=ROOMY))
-    world.add_nodes(5)
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
+    world = fleet(5)
+    world.fail_until(NODE, "Quarantined")
     end(world)
     more_gpus(world, 1, 2, 3)
     world.run(60, step=5)
@@ -129,8 +126,7 @@ def test_what_was_published_after_the_word_was_not_seen() -> None:
 
 
 def test_what_was_seen_apart_and_merges_later_is_covered() -> None:
-    world = World(policy_of(budget=ROOMY))
-    world.add_nodes(5)
+    world = fleet(5)
     world.incident(NODE)
     world.incident(NODE, gpu=f"GPU-{NODE}-1")
     world.run_until(NODE, "Quarantined", limit=60)
@@ -172,10 +168,8 @@ def test_an_agent_that_starts_between_proves_nothing_new() -> None:
 
 
 def test_a_release_while_the_agent_starts_covers_what_it_had_said() -> None:
-    world = World(policy_of(budget=ROOMY))
-    world.add_nodes(5)
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
+    world = fleet(5)
+    world.fail_until(NODE, "Quarantined")
     said = dict(fault(world))
     fault(world).update(severity="Info", level="Report", reason=said["reason"])
     end(world)
@@ -217,8 +211,7 @@ def test_what_came_since_holds_the_node_until_the_fault_is_gone() -> None:
     fault(world)["gpus"] = [f"GPU-{NODE}-0"]
     world.run(1200, step=10)
     assert world.phase(NODE) == "Quarantined"
-    world.close_all(NODE)
-    world.run_until(NODE, "Released", limit=1200, step=10)
+    world.heal_until_released(NODE, limit=1200, step=10)
     assert len(world.sessions(NODE)) == 2
 
 
@@ -245,10 +238,8 @@ def test_a_record_that_nobody_can_read_covers_by_id(kept: object) -> None:
 
 
 def test_the_word_expires_as_before() -> None:
-    world = World(policy_of(budget=ROOMY, release={"cancelExpiry": "1h"}))
-    world.add_nodes(5)
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
+    world = fleet(5, release={"cancelExpiry": "1h"})
+    world.fail_until(NODE, "Quarantined")
     end(world)
     world.run(3500, step=50)
     assert len(world.sessions(NODE)) == 1
@@ -260,8 +251,7 @@ def test_the_word_expires_as_before() -> None:
 class TestOtherWordsOfPeople:
     @pytest.mark.parametrize("since", ["other-gpus", "graver"])
     def test_a_lowered_level_is_raised_by_what_came_since(self, since: str) -> None:
-        world = World(policy_of(budget=ROOMY))
-        world.add_nodes(5)
+        world = fleet(5)
         world.add_pod("kept", NODE)
         world.add_pdb("keep", minAvailable=1)
         world.incident(NODE, severity="Degraded")

@@ -150,8 +150,7 @@ class TestLeftAlone:
 
     def test_it_is_released_when_its_causes_close(self) -> None:
         world = self.contested()
-        world.close_all(NODE)
-        world.run_until(NODE, "Released", limit=900, step=5)
+        world.heal_until_released(NODE, limit=900, step=5)
         assert not world.is_marked(NODE)
 
 

@@ -10,17 +10,15 @@ import pytest
 from rules.api import writes as d
 from rules.session.override import EVIDENCE_KNOWN, EVIDENCE_LEVEL
 from tests.scenario.session.people.test_session_person_covers import end, fault, more_gpus
-from tests.support.scenario.fleets import NODE, OPEN, at
+from tests.support.scenario.fleets import NODE, OPEN, at, fleet
 from tests.support.scenario.judgement_world import World as Agent
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 
 def ended(expiry: str) -> World:
     """A fault of one GPU whose session a person ended; their word counts for so long."""
-    world = World(policy_of(budget=ROOMY, release={"cancelExpiry": expiry}))
-    world.add_nodes(5)
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
+    world = fleet(5, release={"cancelExpiry": expiry})
+    world.fail_until(NODE, "Quarantined")
     end(world)
     return world
 
@@ -41,8 +39,7 @@ def test_a_word_that_is_made_to_last_longer_ends_nothing(restarts: bool) -> None
 
 def test_a_session_that_goes_on_was_lowered_by_nobody() -> None:
     """It waited for a drain; what comes back asks for a cordon."""
-    world = World(policy_of(budget=ROOMY))
-    world.add_nodes(5)
+    world = fleet(5)
     world.pause()
     world.incident(NODE, severity="Fatal")
     world.run_until(NODE, "Pending", limit=30)
@@ -63,12 +60,10 @@ def test_a_session_that_goes_on_was_lowered_by_nobody() -> None:
 
 def lowered_while(unsure: dict[str, object]) -> World:
     """A person takes the level down while the agent starts, and it says again what it had said."""
-    world = World(policy_of(budget=ROOMY))
-    world.add_nodes(5)
+    world = fleet(5)
     world.add_pod("kept", NODE)
     world.add_pdb("keep", minAvailable=1)
-    world.incident(NODE)
-    world.run_until(NODE, "Draining", limit=30)
+    world.fail_until(NODE, "Draining")
     said = dict(fault(world))
     fault(world).update(unsure)
     world.run(2)
@@ -229,8 +224,7 @@ def records(world: World) -> int:
 
 @pytest.mark.parametrize("mode", ["Enforce", "Shadow"])
 def test_the_gravest_cause_is_named_also_where_it_came_later(mode: str) -> None:
-    world = World(policy_of(mode=mode, budget=ROOMY))
-    world.add_nodes(5)
+    world = fleet(5, mode=mode)
     world.add_pod("kept", NODE)
     world.add_pdb("keep", minAvailable=1)
     world.incident(NODE, MILD, severity="Degraded")
@@ -276,8 +270,7 @@ def test_a_session_whose_node_is_gone_names_it() -> None:
 
 
 def test_a_person_who_gave_no_code_is_named_as_who_asked() -> None:
-    world = World(policy_of(budget=ROOMY))
-    world.add_nodes(5)
+    world = fleet(5)
     world.open_by_person(NODE, causes=[{"source": "Human", "message": "drill"}])
     world.run(5)
     assert world.session(NODE).status.reason == "Human"

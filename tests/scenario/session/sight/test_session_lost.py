@@ -7,14 +7,14 @@ import copy
 import pytest
 
 from rules.api.timestamps import format_time
-from tests.support.scenario.session_world import ROOMY, World, policy_of
+from tests.support.scenario.fleets import fleet
+from tests.support.scenario.session_world import World
 
 TWO = ("n0", "n1")
 
 
 def quarantined(*nodes: str) -> World:
-    world = World(policy_of(budget=ROOMY))
-    world.add_nodes(6)
+    world = fleet(6)
     for node in nodes:
         world.incident(node)
     for node in nodes:
@@ -104,8 +104,7 @@ def test_a_session_that_went_with_its_definition_is_opened_again(away_s: int) ->
 
 
 def test_an_operators_quarantine_that_went_with_its_definition_is_opened_again() -> None:
-    world = World(policy_of(budget=ROOMY))
-    world.add_nodes(6)
+    world = fleet(6)
     world.open_by_person("n0")
     world.run_until("n0", "Quarantined", limit=120)
     world.undefine("gpuquarantines")
@@ -235,8 +234,7 @@ def test_who_deletes_an_ended_session_takes_the_request_back() -> None:
 
 def paused() -> World:
     """A node with a fault and a pod, and a pause of everything that keeps both there."""
-    world = World(policy_of(budget=ROOMY))
-    world.add_nodes(6)
+    world = fleet(6)
     world.pause("stop", all=True)
     world.add_pod("work", "n0")
     world.run(5)

@@ -79,16 +79,14 @@ def draining(selector: str = POOL) -> World:
     for number in range(6):
         world.add_pod(f"slow-{number}", NODE, grace=600)
     world.add_pdb("one", maxUnavailable=1)
-    world.incident(NODE)
-    world.run_until(NODE, "Draining", limit=30)
+    world.fail_until(NODE, "Draining")
     world.run(5)
     return world
 
 
 def quarantined(selector: str = POOL) -> World:
     world = selected_world(selector)
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=60)
+    world.fail_until(NODE, "Quarantined")
     return world
 
 
@@ -127,8 +125,7 @@ def test_its_mark_comes_off_when_its_causes_close(
     world.run(30, step=5)
     if restarts:
         world.restart()
-    world.close_all(NODE)
-    world.run_until(NODE, "Released", limit=900, step=10)
+    world.heal_until_released(NODE, limit=900, step=10)
     world.run(5)
     assert not world.is_marked(NODE)
     assert not world.unschedulable(NODE)

@@ -81,8 +81,7 @@ def test_a_failed_test_goes_on_with_the_next_step_and_another_test(
 
 def test_without_a_ladder_a_failed_test_calls_a_person_and_a_boot_is_tested() -> None:
     world = ValidationWorld("fails", "passes", repair={"mode": "Off"})
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=600)
+    world.fail_until(NODE, "Quarantined", limit=600)
     world.close_all(NODE)
     world.run(1200)
     assert world.phase(NODE) == "Quarantined"
@@ -151,8 +150,7 @@ def test_a_cause_that_returns_ends_the_test_and_the_next_one_counts() -> None:
 
 def test_a_pass_before_the_cause_came_back_releases_nothing() -> None:
     world = ValidationWorld("passes", "hangs", repair={"mode": "Off"})
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=600)
+    world.fail_until(NODE, "Quarantined", limit=600)
     world.close_all(NODE)
     world.run(300)
     assert world.tests_of() == [("Passed", "pass")]
@@ -177,8 +175,7 @@ def test_a_new_boot_after_the_pass_is_tested_too() -> None:
 @pytest.mark.parametrize("keeps", ["pause", "hold", "opt-out", "pod", "shadow"])
 def test_nothing_is_tested_while_somebody_says_no(keeps: str) -> None:
     world = ValidationWorld("passes", repair={"mode": "Off"})
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=600)
+    world.fail_until(NODE, "Quarantined", limit=600)
     match keeps:
         case "pause":
             world.pause()
@@ -224,8 +221,7 @@ def test_shadow_says_that_it_would_be_tested_and_makes_nothing() -> None:
 def test_a_template_that_is_missing_is_said() -> None:
     world = ValidationWorld("passes", repair={"mode": "Off"})
     world.templates.clear()
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=600)
+    world.fail_until(NODE, "Quarantined", limit=600)
     world.close_all(NODE)
     world.run(120)
     assert world.condition(NODE, "NeedsHuman") == "ValidationUnknown"
@@ -236,8 +232,7 @@ def test_a_template_that_is_missing_is_said() -> None:
 def test_a_job_that_the_api_server_refuses_is_said_and_never_a_pass() -> None:
     world = ValidationWorld("passes", repair={"mode": "Off"})
     world.refusing[CreateTestJob] = (403, "jobs.batch is forbidden")
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=600)
+    world.fail_until(NODE, "Quarantined", limit=600)
     world.close_all(NODE)
     world.run(120)
     assert world.condition(NODE, "Blocked") == "MissingPermission"
@@ -276,8 +271,7 @@ def test_another_process_goes_on_with_the_same_test(change: str) -> None:
 
 def test_a_reboot_after_two_tries_in_vain_is_tested_afresh() -> None:
     world = ValidationWorld("vanishes", "vanishes", "passes", repair={"mode": "Off"})
-    world.incident(NODE)
-    world.run_until(NODE, "Quarantined", limit=600)
+    world.fail_until(NODE, "Quarantined", limit=600)
     world.close_all(NODE)
     world.run(600)
     assert world.condition(NODE, "NeedsHuman") == "ValidationUnknown"

@@ -38,25 +38,6 @@ def test_one_sentence_says_what_where_why_under_what_and_where_to_look() -> None
     assert (event.kind, event.reason) == ("Normal", "QuarantineEvicted")
 
 
-def test_it_is_about_the_pod_and_in_its_namespace() -> None:
-    wire = request(told(XID))
-    assert wire.body is not None
-    assert wire.path == "/api/v1/namespaces/team-a/events"
-    assert wire.body["metadata"]["namespace"] == "team-a"
-    assert wire.body["involvedObject"] == {
-        "apiVersion": "v1", "kind": "Pod", "name": "train-0", "namespace": "team-a",
-        "uid": "u-pod",
-    }  # fmt: skip
-
-
-def test_a_deletion_by_force_is_a_warning_and_says_whose_word_it_is() -> None:
-    gone = DeletePod(**POD, grace_s=1, by_policy="drain.onTimeout: Force")
-    event = told(XID, gone=gone)
-    assert event.kind == "Warning"
-    assert event.reason == "QuarantineDeleted"
-    assert event.message.startswith("Deleted by force (drain.onTimeout: Force) from node gpu-1, ")
-
-
 def test_the_same_pod_is_told_of_once_and_its_successor_of_that_name_again() -> None:
     def name(gone: EvictPod) -> str:
         body = request(told(XID, gone=gone)).body

@@ -13,9 +13,8 @@ from rules.catalog.why_not import WhyNot
 from rules.drain.fate import Fate, Moment, fate_of
 from rules.drain.gangs import gang_of, gangs_of
 from rules.drain.node_room import free_gpus, without_room
-from rules.policy.policy import Policy
-from rules.policy.reader import load_policy
 from tests.support.scenario.drain_objects import node, pod
+from tests.support.scenario.session_world import policy_of
 
 NOW = parse_time("2026-01-01T01:00:00Z") or 0.0
 
@@ -26,9 +25,7 @@ def owned(version: str, kind: str) -> dict[str, Any]:
 
 
 def judged(target: PodView, *, severity: str = "Fatal", missing: str = "", **policy: Any) -> Any:
-    loaded = load_policy(policy)
-    assert isinstance(loaded, Policy)
-    at = Moment(now=NOW, started_at=NOW - 60, severity=severity, policy=loaded)
+    at = Moment(now=NOW, started_at=NOW - 60, severity=severity, policy=policy_of(**policy))
     return fate_of(target, frozenset({missing}), at)
 
 

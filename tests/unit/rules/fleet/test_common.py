@@ -11,7 +11,6 @@ from rules.api.metadata import ObjectMeta, TimedMeta
 from rules.api.nodes import HealthView, NodeView
 from rules.fleet.common_cause import (
     Alike,
-    CommonCause,
     common_causes,
     found_alike,
     keys_for,
@@ -87,20 +86,6 @@ def test_a_common_cause_is_what_chance_does_not_explain(
 )
 def test_only_faults_that_go_on_are_compared(healths: dict[str, HealthView]) -> None:
     assert common_causes(fleet_labels(fleet(80, 8)), healths) == ()
-
-
-def test_the_sentence_says_how_many_share_it_and_how_many_are_elsewhere() -> None:
-    cause = CommonCause(
-        reason=HOT,
-        alike=Alike("example.com/rack", ("r0",)),
-        nodes=several(0, 1, 2),
-        group=8,
-        elsewhere=0,
-    )
-    assert cause.message == (
-        "ThermalSlowdown on 3 of the 8 nodes with example.com/rack=r0, none elsewhere: look at "
-        "what they share first"
-    )
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ from rules.api.timestamps import format_time, parse_time
 from rules.drain.drain_plan import DrainInput
 from rules.drain.plan import kept_from_eviction, kept_from_force
 from rules.policy.policy import Policy
-from rules.policy.reader import load_policy
 from rules.session.observation import FleetSnapshot
 from rules.session.recheck import recheck
 from tests.support.scenario.drain_objects import node, pod
+from tests.support.scenario.session_world import policy_of
 
 NOW = parse_time("2026-06-01T00:00:00Z") or 0.0
 POD: dict[str, Any] = {"node": "n0", "namespace": "team-a", "name": "web-1", "uid": "uid-web-1"}
@@ -30,12 +30,6 @@ DELETE = d.DeletePod(**POD, grace_s=30, by_policy="p")
 MARK = d.MarkNode(node="n0", node_uid="uid-n0", session="s1", patch={})
 FAULT = {"source": "Detector", "incident": "i1", "reason": "Xid79", "severity": "Fatal"}
 PERSON = {"source": "Human", "reason": "Requested", "message": "it smells"}
-
-
-def policy(**parts: Any) -> Policy:
-    loaded = load_policy({"mode": "Enforce", **parts})
-    assert isinstance(loaded, Policy), loaded
-    return loaded
 
 
 def fleet(
@@ -72,7 +66,7 @@ def fleet(
     }  # fmt: skip
     return FleetSnapshot(
         now=NOW,
-        policy=policy(**rules),
+        policy=policy_of(**rules),
         nodes={},
         healths={"n0": msgspec.convert(health, HealthView)},
         quarantines={} if gone else {"s1": msgspec.convert(session, QuarantineView)},
@@ -188,7 +182,7 @@ def look(**parts: Any) -> DrainInput:
     return DrainInput(node="n0", session="s1", pods=(pod(),), **{**started, **parts})
 
 
-FORCE = policy(drain={"onTimeout": "Force", "fatalTimeout": "10m"})
+FORCED = {"onTimeout": "Force", "fatalTimeout": "10m"}
 OLD = pod(status={"startTime": format_time(NOW - 86_400)})
 
 
@@ -206,29 +200,32 @@ OLD = pod(status={"startTime": format_time(NOW - 86_400)})
 def test_a_rule_that_was_added_holds_back_what_was_chosen_before(
     rules: dict[str, Any], why: str
 ) -> None:
-    said = kept_from_eviction(pod(), look(), policy(**rules), NOW)
+    said = kept_from_eviction(pod(), look(), policy_of(**rules), NOW)
     assert (why in said) if why else said == ""
 
 
 def test_an_annotation_put_on_meanwhile_is_honoured() -> None:
     held = pod(metadata={"annotations": {"karpenter.sh/do-not-disrupt": "true"}})
     late = look(drain=DrainStatus(started_at=format_time(NOW - 60)))
-    assert kept_from_eviction(held, late, policy(), NOW) != ""
-    assert kept_from_eviction(held, look(), policy(), NOW) == "", "its bound is over"
+    assert kept_from_eviction(held, late, policy_of(), NOW) != ""
+    assert kept_from_eviction(held, look(), policy_of(), NOW) == "", "its bound is over"
 
 
 @pytest.mark.parametrize(
     ("pods_now", "rules", "why"),
     [
-        pytest.param(OLD, FORCE, "", id="as-planned"),
-        pytest.param(OLD, policy(drain={"fatalTimeout": "10m"}), "Report", id="report-again"),
+        pytest.param(OLD, policy_of(drain=FORCED), "", id="as-planned"),
+        pytest.param(OLD, policy_of(drain={"fatalTimeout": "10m"}), "Report", id="report-again"),
         pytest.param(
-            OLD, policy(drain={"onTimeout": "Force", "fatalTimeout": "2h"}), "time", id="more-time"
+            OLD,
+            policy_of(drain={"onTimeout": "Force", "fatalTimeout": "2h"}),
+            "time",
+            id="more-time",
         ),
         pytest.param(
             OLD,
-            policy(
-                drain={"onTimeout": "Force", "fatalTimeout": "10m"},
+            policy_of(
+                drain=FORCED,
                 pods=[{"selector": "app=web", "strategy": "Skip"}],
             ),
             "stays",

@@ -13,7 +13,6 @@ from rules.api.nodes import AgentPod, FreshNode, HealthView, LeaseView, NodeView
 from rules.api.quarantine import Cause, QuarantineSpec
 from rules.api.timestamps import format_time, parse_time
 from rules.policy.policy import Policy
-from rules.policy.reader import load_policy
 from rules.session.causes import CauseSight, open_causes
 from rules.session.decide import decide
 from rules.session.exclusions import working_owner
@@ -21,14 +20,9 @@ from rules.session.history import MAX_PER_NODE, outlived
 from rules.session.observation import NodeObservation, staleness, too_old
 from rules.session.override import RecordedFault, what_is_new
 from tests.support.scenario.drain_objects import node
+from tests.support.scenario.session_world import policy_of
 
 NOW = parse_time("2026-06-01T00:00:00Z") or 0.0
-
-
-def policy(**parts: Any) -> Policy:
-    loaded = load_policy({"mode": "Enforce", **parts})
-    assert isinstance(loaded, Policy)
-    return loaded
 
 
 def session(
@@ -109,11 +103,11 @@ class TestHistory:
     def test_old_and_surplus_sessions_go(self) -> None:
         ages = [29, *(2 + index / 24 for index in range(MAX_PER_NODE + 2)), 40]
         sessions = [self.ended(i, age) for i, age in enumerate(ages)]
-        gone = outlived(sessions, policy(), NOW)
+        gone = outlived(sessions, policy_of(), NOW)
         assert sorted(w.name for w in gone) == ["s0", "s21", "s22", "s23"]
 
     def test_what_still_has_an_effect_stays(self) -> None:
-        rules = policy(release={"cancelExpiry": "48h"})
+        rules = policy_of(release={"cancelExpiry": "48h"})
         many = [self.ended(i, 0.1) for i in range(MAX_PER_NODE)]
         sessions = [*many, self.ended(20, 1.5), self.ended(21, 2.5)]
         assert [w.name for w in outlived(sessions, rules, NOW)] == ["s21"]
@@ -128,8 +122,8 @@ class TestHistory:
             session(f"r{i}", phase="Released", phaseSince=format_time(NOW - i * 86400), **marked)
             for i in (3, 6, 8)
         ]
-        assert [w.name for w in outlived([*many, *repaired], policy(), NOW)] == ["r8"]
-        slow = policy(
+        assert [w.name for w in outlived([*many, *repaired], policy_of(), NOW)] == ["r8"]
+        slow = policy_of(
             release={"cancelExpiry": "1h"},
             budget={
                 "perReason": {"count": 5, "window": "1h"},
@@ -139,7 +133,7 @@ class TestHistory:
         assert outlived([*many, self.ended(20, 2)], slow, NOW) == ()
 
     def test_open_sessions_stay(self) -> None:
-        assert outlived([session()], policy(), NOW + 1e8) == ()
+        assert outlived([session()], policy_of(), NOW + 1e8) == ()
 
 
 BARE_NODE = {"metadata": {"name": "gpu-1", "uid": "n1", "resourceVersion": "7"}}
@@ -167,7 +161,7 @@ def test_s44_an_undone_mark_is_believed_from_a_fresh_read_only(kind: type, step:
     """The watch may not have brought our own patch yet; the API server has it."""
     seen = NodeObservation(name="gpu-1", node=msgspec.convert(BARE_NODE, kind))
 
-    assert decide(marked_session(), seen, NOW, policy()).step == step
+    assert decide(marked_session(), seen, NOW, policy_of()).step == step
 
 
 @pytest.mark.parametrize(

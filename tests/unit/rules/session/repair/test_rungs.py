@@ -66,6 +66,5 @@ def test_a_level_that_leaves_the_pods_has_no_next_step() -> None:
 
 def test_walk_once_the_causes_are_closed_nothing_is_next() -> None:
     world = RepairWorld()
-    world.incident(NODE)
-    world.run_until(NODE, "Validating", limit=1800)
+    world.fail_until(NODE, "Validating", limit=1800)
     assert states(shown(world)) == [("RestartNode", "Proven")]
