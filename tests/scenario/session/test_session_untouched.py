@@ -1,14 +1,20 @@
-"""Which sessions count as ones that did nothing: those whose node was never marked."""
+"""Sessions that did nothing, pods that arrive on a quarantined node, and a GPU's record."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from rules.api import writes as d
+from rules.api.gpu_record import (
+    FaultOutcome,
+)
 from rules.api.quarantine import Phase
+from rules.api.timestamps import format_time
 from tests.support.scenario.fleets import NO_ROOM, NODE, fleet
+from tests.support.scenario.repair_world import DAY, RecordWorld
 from tests.support.scenario.session_world import CrashError, World
 
 
@@ -128,3 +134,197 @@ def test_a_machine_that_is_new_under_the_name_begins_at_none() -> None:
         world.add_node(NODE)
         world.run(5)
         assert world.phase(NODE) == "NodeGone"
+
+
+DAEMON = ("apps/v1", "DaemonSet", "agent")
+OPERATOR = ("nvidia.com/v1", "ClusterPolicy", "cluster-policy")
+DRIVER = ("nvidia.com/v1alpha1", "NVIDIADriver", "default")
+NAMESAKE = ("example.com/v1", "ClusterPolicy", "cluster-policy")
+LISTED_S = 125
+"""A drained node is listed every one to two minutes."""
+MIRROR = {"kubernetes.io/config.mirror": "x"}
+
+
+def drained(**sections: Any) -> World:
+    world = fleet(4, **sections)
+    world.add_pod("was-here", NODE, owner=None, gpus=1)
+    world.fail_until(NODE, "Quarantined")
+    world.run(5)
+    return world
+
+
+def test_a_pod_that_stayed_by_policy_is_no_arrival() -> None:
+    world = drained()
+    world.run(120)
+    assert world.condition(NODE, "Blocked") == ""
+    assert world.session(NODE).status.drain is not None
+    assert "1 left by policy" in world.message(NODE)
+
+
+@pytest.mark.parametrize(
+    ("pod", "named"),
+    [
+        pytest.param({"gpus": 8}, "team-a/new of ReplicaSet web", id="GPU pod of a controller"),
+        pytest.param({}, "team-a/new of ReplicaSet web", id="any pod a drain would evict"),
+        pytest.param({"owner": None, "gpus": 1}, "team-a/new", id="GPU pod by hand"),
+        pytest.param({"owner": None}, "", id="debugging pod by hand"),
+        pytest.param({"owner": DAEMON, "gpus": 1}, "", id="DaemonSet"),
+        pytest.param({"owner": OPERATOR, "gpus": 1}, "", id="validation by the GPU Operator"),
+        pytest.param({"owner": DRIVER, "gpus": 1}, "", id="validation of a driver"),
+        pytest.param(
+            {"owner": NAMESAKE, "gpus": 1},
+            "team-a/new of ClusterPolicy cluster-policy",
+            id="a kind of the same name",
+        ),
+        pytest.param({"owner": None, "annotations": MIRROR, "gpus": 1}, "", id="static pod"),
+        pytest.param({"phase": "Succeeded", "gpus": 1}, "", id="finished"),
+        pytest.param({"namespace": "kube-system", "owner": DAEMON}, "", id="system DaemonSet"),
+    ],
+)
+def test_who_comes_past_the_scheduler_is_named_until_it_is_gone(
+    pod: dict[str, Any], named: str
+) -> None:
+    world = drained()
+    evictions = len(world.writes(d.EvictPod))
+    if pod.get("owner") == DAEMON:
+        world.add_daemonset_owner(f"DaemonSet-{pod.get('namespace', 'team-a')}-agent")
+    world.add_pod("new", NODE, **pod)
+    world.run(LISTED_S, step=5)
+    assert world.phase(NODE) == "Quarantined"
+    reason = "PodArrived" if named else ""
+    assert world.condition(NODE, "Blocked") == world.condition(NODE, "NeedsHuman") == reason
+    if named:
+        assert f"1 pod came past the scheduler since ({named})" in world.message(NODE)
+        assert "make their owner respect the cordon" in world.message(NODE)
+    world.restart()
+    world.run(5)
+    assert world.condition(NODE, "Blocked") == reason, "a new process says the same"
+    assert len(world.writes(d.EvictPod)) == evictions, "it is reported, not fought"
+    del world.pods[pod.get("namespace", "team-a"), "new"]
+    world.run(LISTED_S, step=5)
+    assert world.condition(NODE, "Blocked") == ""
+    assert "past the scheduler" not in world.message(NODE)
+
+
+def test_an_arrival_holds_up_no_release() -> None:
+    world = drained()
+    world.add_pod("new", NODE, gpus=8)
+    world.run(60)
+    world.heal_until_released(NODE)
+    world.run(2)
+    assert not world.is_marked(NODE)
+    assert world.condition(NODE, "Blocked") == ""
+
+
+def test_many_arrivals_stay_one_sentence_and_one_event() -> None:
+    world = drained()
+    for number in range(30):
+        world.add_pod(f"new-{number}", NODE, gpus=1)
+    world.run(300)
+    assert "30 pods came past the scheduler" in world.message(NODE)
+    assert "and 27 more" in world.message(NODE)
+    told = [e for e in world.events.values() if e["reason"] == "QuarantineNeedsHuman"]
+    assert len(told) == 1
+
+
+GPU = f"GPU-{NODE}-0"
+LOOKED_AT_AGAIN_S = 60.0
+"""One node is not looked at more often than this for its records."""
+
+
+def repeats(world: RecordWorld) -> bool:
+    return "repeat offender" in world.record().message
+
+
+def test_a_fault_and_its_repair_are_one_line_of_the_record() -> None:
+    world = RecordWorld()
+    world.fault()
+    record = world.record()
+    (event,) = record.events
+    assert (event.reason, event.severity, event.node) == ("Xid79GPUFallenOffBus", "Fatal", NODE)
+    assert (event.outcome, event.steps) == (FaultOutcome.RELEASED, ("RestartNode",))
+    assert event.session == world.session(NODE).name
+    assert (record.uuid, record.node) == (GPU, NODE)
+    assert "repeat offender" not in record.message
+    assert world.keep_records() == 0, "the same facts again write nothing"
+
+
+def test_a_fault_that_comes_back_says_after_how_long() -> None:
+    world = RecordWorld()
+    world.fault()
+    world.fault(days_later=2)
+    first, second = world.record().events
+    assert 2 * DAY <= (first.came_back_after or 0) < 2.1 * DAY
+    assert second.came_back_after is None
+
+
+def test_a_repeat_offender_is_never_a_cause() -> None:
+    world = RecordWorld()
+    world.fail_five_times()
+    ended = len(world.sessions(NODE))
+    world.run(3600, step=60)
+    world.keep_records()
+    assert repeats(world)
+    assert len(world.sessions(NODE)) == ended
+    assert not world.is_marked(NODE)
+
+
+def test_a_persons_word_ends_it() -> None:
+    world = RecordWorld()
+    world.fail_five_times()
+    assert repeats(world)
+    said = f"{format_time(world.now)} board looks fine, ticket 4711"
+    world.annotate(NODE, "gpuward.io/repaired", said)
+    world.run(LOOKED_AT_AGAIN_S, step=30)
+    world.keep_records()
+    record = world.record()
+    assert not repeats(world)
+    assert [(one.word, one.reason) for one in record.said] == [
+        ("repaired", "board looks fine, ticket 4711")
+    ]
+
+
+def test_the_record_goes_with_the_gpu_to_another_node() -> None:
+    world = RecordWorld()
+    world.fault()
+    world.healths["n1"]["status"]["gpus"] = [
+        {"uuid": GPU, "serial": "S1", "pci": "0000:3b:00.0", "product": "NVIDIA H100"}
+    ]
+    world.now += DAY
+    world.incident("n1", gpu=GPU)
+    world.run_until("n1", "Released", limit=40_000, step=25)
+    world.keep_records()
+    record = world.record()
+    assert [place.node for place in record.places] == [NODE, "n1"]
+    assert (record.serial, record.places[-1].slot) == ("S1", "0000:3b:00.0")
+    assert [event.node for event in record.events] == [NODE, "n1"]
+    assert world.keep_records() == 0, "two nodes that know it do not fight"
+
+
+def test_90_days_end_the_record() -> None:
+    world = RecordWorld()
+    world.fail_five_times()
+    world.healths[NODE]["status"]["incidents"] = []
+    world.now += 50 * DAY
+    world.keep_records()
+    assert repeats(world)
+    world.quarantines.clear()
+    world.now += 60 * DAY
+    world.keep_records()
+    assert world.records == {}
+
+
+def test_what_a_person_undid_counts_nothing() -> None:
+    world = RecordWorld(mode="Off")
+    for _ in range(5):
+        world.now += DAY
+        world.run(60, step=20)
+        world.fail_until(NODE, "Quarantined", limit=600, step=5)
+        world.cordon(NODE, on=False)
+        world.run_until(NODE, "Cancelled", limit=600, step=5)
+        world.run(10, step=5)
+        world.close_all(NODE)
+        world.keep_records()
+    record = world.record()
+    assert {event.outcome for event in record.events} == {FaultOutcome.UNDONE}
+    assert "no fault in 90 days counts against it" in record.message

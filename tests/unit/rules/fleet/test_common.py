@@ -1,7 +1,8 @@
-"""What nodes with one fault have in common, and when it is more than a coincidence."""
+"""What nodes with one fault have in common, counted as they come and go."""
 
 from __future__ import annotations
 
+import random
 from math import exp
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 from rules.api.health import HealthStatus, IncidentStatus
 from rules.api.metadata import ObjectMeta, TimedMeta
 from rules.api.nodes import HealthView, NodeView
+from rules.fleet.budget import NodeCensus
 from rules.fleet.common_cause import (
     Alike,
+    FleetLabels,
     common_causes,
     found_alike,
     keys_for,
@@ -18,6 +21,7 @@ from rules.fleet.common_cause import (
     nodes_of,
     shared_labels,
 )
+from rules.policy.policy import Policy
 from tests.support.scenario.fleets import fleet_labels
 
 HOT = "ThermalSlowdown"
@@ -158,3 +162,32 @@ def test_a_node_that_two_values_are_said_of_counts_once() -> None:
 def test_never_more_nodes_are_hit_than_there_are(hit: int, said: str) -> None:
     """The policy selects fewer nodes than it did when the sessions were opened."""
     assert Alike("rack", ("r1",)).among(hit, 3) == f"{said} rack=r1"
+
+
+POLICY = Policy(node_selector="gpu=yes")
+
+
+def node(name: str, rng: random.Random) -> NodeView:
+    chosen = {
+        "gpu": rng.choice(["yes", "yes", "no"]),
+        "example.com/rack": rng.choice(["r0", "r1", ""]),
+        "node.kubernetes.io/instance-type": f"p{rng.randrange(3)}",
+    }
+    kept = {key: value for key, value in chosen.items() if rng.random() < 0.8}
+    return NodeView(metadata=ObjectMeta(name=name, labels=kept))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_counted_as_they_come_and_go_is_counted_anew(seed: int) -> None:
+    rng, census = random.Random(seed), NodeCensus()
+    nodes: dict[str, NodeView] = {}
+    for _ in range(60):
+        name = f"n{rng.randrange(12)}"
+        if rng.random() < 0.3:
+            nodes.pop(name, None)
+        else:
+            nodes[name] = node(name, rng)
+        census.look(nodes, POLICY)
+        chosen = {name: one for name, one in nodes.items() if one.labels.get("gpu") == "yes"}
+        anew = fleet_labels(chosen)
+        assert census.labels == FleetLabels(anew.of, anew.groups), "no count of none stays"
