@@ -279,15 +279,15 @@ class World(Watches):
             self._advance(self.now + step)
         raise AssertionError(f"{node} is {self.phase(node)}, not {phase}: {self.message(node)}")
 
-    def fail_until(self, node: str, phase: str, limit: float = 60.0, step: float = 1.0) -> None:
+    def fail_until(self, node: str, phase: str, limit: float = 60.0, **step: float) -> None:
         """A fault comes to the node, whose session arrives in the phase."""
         self.incident(node)
-        self.run_until(node, phase, limit, step)
+        self.run_until(node, phase, limit, **step)
 
-    def heal_until_released(self, node: str, limit: float = 700.0, step: float = 1.0) -> None:
+    def heal_until_released(self, node: str, limit: float = 700.0, **step: float) -> None:
         """All faults of the node end, and it is released."""
         self.close_all(node)
-        self.run_until(node, "Released", limit, step)
+        self.run_until(node, "Released", limit, **step)
 
     def sleep(self, seconds: float) -> None:
         """No controller of ours works, the rest of the cluster does."""
