@@ -5,6 +5,7 @@ first.
 from __future__ import annotations
 
 import dataclasses
+import html
 import re
 
 import pytest
@@ -79,7 +80,13 @@ def test_what_blocks_leads_to_its_runbook_and_the_runbook_is_there() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(runbooks()))
-def test_every_runbook_is_a_page_whose_links_lead_somewhere(path: str) -> None:
-    page = runbook_html(path)
+def test_every_runbook_is_a_page_with_all_its_lines_whose_links_lead_somewhere(path: str) -> None:
+    page, text = runbook_html(path), runbooks()[path]
+    read = html.unescape(re.sub(r"<[^>]+>", "", page))
+    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert [block for block in blocks if block.rstrip("\n") not in read] == []
+    assert not re.search(r"\\x|&\w+;", read), "an escape that nobody undid"
+    rows = re.findall(r"^\|(?![-| ]+\|$)", text, re.MULTILINE)
+    assert (page.count("<tr>"), page.count("<h1>")) == (len(rows), 1)
     links = re.findall(r'href="(/docs/[^"]+|[^/#"][^"]*)"', page)
     assert set(links) <= {f"/docs/runbooks/{each}" for each in runbooks()}
