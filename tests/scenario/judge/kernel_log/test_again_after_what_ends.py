@@ -1,73 +1,55 @@
-"""The same fault again on the same GPU, after what would have ended the one before."""
+"""The same fault again, on the same GPU or another, after what would have ended the one before."""
 
 from __future__ import annotations
+
+import pytest
 
 from rules.api.timestamps import format_time
 from rules.judge.observation import SourceName, SourceState
 from tests.support.scenario.judgement_world import World, uuid
 
 
-def rebooted(world: World) -> None:
+@pytest.mark.parametrize(
+    ("gpu", "later_s"),
+    [
+        pytest.param(0, 0, id="at once"),
+        pytest.param(0, 300, id="long after it"),
+        pytest.param(1, 0, id="on another GPU, within the minute of a common cause"),
+        pytest.param(None, 0, id="none"),
+    ],
+)
+def test_a_fault_of_the_new_boot_is_not_ended_by_the_reboot_before_it(
+    gpu: int | None, later_s: float
+) -> None:
+    world = World(2, driver="535.54.03").start()
+    world.xid(95, 0)
+    world.advance(20)
     world.boot, world.sequence, world.booted_at = "boot-2", 0, world.now
     world.restart_agent()
     world.node()
     world.host()
     world.look_at_pci()
-
-
-def seen(world: World) -> None:
+    world.source(SourceName.KERNEL_LOG, SourceState.UP)
+    world.advance(later_s)
+    if gpu is not None:
+        world.xid(95, gpu)
+        world.advance(20 if later_s else 0)
     world.source(SourceName.NVML, SourceState.UP)
     world.enumerate()
     world.poll()
     world.advance(60, polling=True)
-
-
-def test_a_fault_of_the_new_boot_is_not_ended_by_the_reboot_before_it() -> None:
-    world = World(2, driver="535.54.03").start()
-    world.xid(95, 0)
-    world.advance(20)
-    rebooted(world)
-    world.source(SourceName.KERNEL_LOG, SourceState.UP)
-    world.xid(95, 0)
-    seen(world)
-    assert world.only().gpus == (uuid(0),)
-
-
-def test_nor_one_that_is_seen_long_after_it() -> None:
-    world = World(2, driver="535.54.03").start()
-    world.xid(95, 0)
-    world.advance(20)
-    rebooted(world)
-    world.source(SourceName.KERNEL_LOG, SourceState.UP)
-    world.advance(300)
-    world.xid(95, 0)
-    world.advance(20)
-    seen(world)
-    assert world.only().gpus == (uuid(0),)
-
-
-def test_without_another_the_reboot_ends_it() -> None:
-    world = World(2, driver="535.54.03").start()
-    world.xid(95, 0)
-    world.advance(20)
-    rebooted(world)
-    world.source(SourceName.KERNEL_LOG, SourceState.UP)
-    seen(world)
-    assert not world.active
+    assert [i.gpus for i in world.active] == ([] if gpu is None else [(uuid(gpu),)])
 
 
 def test_a_fault_after_a_reset_is_not_ended_by_it() -> None:
     world = World(2, driver="535.54.03").start()
-    world.xid(95, 0)
-    world.advance(20)
-    world.action_line(0, 0, before=1)
-    world.advance(1)
-    world.xid(95, 0)
+    world.lines("95 +20 ->0 +1 95")
     world.advance(60, polling=True)
     assert world.only().gpus == (uuid(0),)
 
 
-def test_a_fault_after_a_repair_is_not_ended_by_it() -> None:
+@pytest.mark.parametrize(("gpu", "times"), [(0, 3), (1, 1)], ids=["the same GPU", "another one"])
+def test_a_fault_after_a_repair_is_not_ended_by_it(gpu: int, times: int) -> None:
     """Somebody says that it is repaired, and it fails again before the GPU looked sound."""
     world = World(2).start()
     world.xid(54, 0)
@@ -76,10 +58,10 @@ def test_a_fault_after_a_repair_is_not_ended_by_it() -> None:
     world.annotations["gpuward.io/repaired"] = f"{format_time(world.now)} cable"
     world.node()
     world.advance(10)
-    for _ in range(3):
-        world.xid(54, 0)
+    for _ in range(times):
+        world.xid(54, gpu)
         world.advance(30)
     world.readings(0, remap_failure=0)
     world.advance(60, polling=True)
-    (again,) = [each for each in world.active if 54 in each.xids]
-    assert (again.count, again.gpus) == (3, (uuid(0),))
+    again = [each for each in world.active if 54 in each.xids]
+    assert [(each.count, each.gpus) for each in again] == [(times, (uuid(gpu),))]

@@ -225,15 +225,6 @@ def test_74_on_all_gpus_ends_when_the_links_return(world: World) -> None:
     assert {i.closed_by for i in world.incidents} == {"State", "CommonCause"}
 
 
-def test_one_failed_recovery_of_a_link_is_degraded(world: World) -> None:
-    world.will_read(0, nvlink_recoveries_failed=0)
-    world.advance(MINUTE, polling=True)
-    world.will_read(0, nvlink_recoveries_failed=1)
-    world.advance(30, polling=True)
-    assert world.says() == "Degraded Report ResetGPU"
-    assert world.only().row.reason == "NVLinkRecoveryFailed"
-
-
 @pytest.mark.parametrize(("gpus", "hit"), [(8, 4), (4, 2), (2, 2), (8, 8)])
 @pytest.mark.parametrize("xid", [*range(145, 151)])
 def test_an_error_of_the_fabric_on_half_of_the_gpus_is_one_incident_of_the_node(
@@ -362,13 +353,6 @@ def test_a_channel_marked_for_repair_asks_for_a_reboot(world: World) -> None:
     world.start()
     world.advance(MINUTE, polling=True)
     assert not world.active
-
-
-@pytest.mark.parametrize(("pages", "degraded"), [(14, False), (15, True)])
-def test_retired_pages_count_from_fifteen_on(world: World, pages: int, *, degraded: bool) -> None:
-    world.will_read(0, retired_pages_double_bit=pages)
-    world.advance(MINUTE, polling=True)
-    assert bool(world.active) is degraded
 
 
 def test_common_causes_stay_bounded() -> None:

@@ -126,21 +126,6 @@ def test_an_sxid_without_a_word_is_not_closed_by_silence(world: World) -> None:
     assert not world.active
 
 
-def test_a_series_that_appears_has_changed() -> None:
-    world = World(nvml=False)
-    world.source(SourceName.NVML, SourceState.ABSENT)
-    world.dcgm({"GPU-0": {}})
-    world.dcgm({"GPU-0": {}}, xids={"GPU-0": 79})
-    assert world.says() == "Fatal Drain RestartNode"
-
-
-def test_with_a_kernel_log_the_exporters_last_xid_adds_nothing() -> None:
-    world = World(1, nvml=False).start()
-    world.dcgm({"GPU-0": {}})
-    world.dcgm({"GPU-0": {}}, xids={"GPU-0": 79})
-    assert not world.active
-
-
 def test_a_clock_that_goes_back_does_not_keep_a_fault_waiting(world: World) -> None:
     world.xid(48)
     world.now -= 7200

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from rules.catalog.signals import Signal
 from rules.judge.health_status import Health
 from rules.judge.incident import Incident
-from rules.judge.observation import SourceName, SourceState
 from tests.support.scenario.judgement_world import World
 
 
@@ -86,15 +85,6 @@ def test_polling_the_action_that_a_line_told_adds_no_incident(world: World) -> N
     assert world.says() == "Fatal Drain ResetGPU"
 
 
-def test_a_row_remap_failure_takes_one_re_read_and_another_node(world: World) -> None:
-    world.readings(0, remap_failure=1)
-    assert not world.active
-    world.advance(60)
-    world.poll_one(0)
-    assert world.says() == "Fatal Drain ReplaceNode"
-    assert world.verdict().reason == "RowRemapFailure"
-
-
 def test_64_with_the_failure_flag_asks_for_another_node(world: World) -> None:
     world.xid(64)
     assert world.says() == "Fatal Drain ResetGPU"
@@ -102,14 +92,6 @@ def test_64_with_the_failure_flag_asks_for_another_node(world: World) -> None:
     world.advance(45, polling=True)
     assert world.says() == "Fatal Drain ReplaceNode"
     assert world.only().xids == (64,)
-
-
-def test_a_pending_remap_alone_is_a_record(world: World) -> None:
-    world.will_read(0, remap_pending=1)
-    world.advance(60, polling=True)
-    assert world.says() == "Info Report ResetGPU"
-    assert world.verdict().health is Health.HEALTHY
-    assert world.published().status.gpus[0].reset_pending
 
 
 @pytest.mark.parametrize("xid", [48, 94])
@@ -174,12 +156,6 @@ def test_a_short_peak_is_no_slowdown(world: World) -> None:
     assert not world.incidents
 
 
-def test_power_capping_is_no_finding(world: World) -> None:
-    world.will_read(0, clock_event_reasons=0x04)
-    world.advance(300, polling=True)
-    assert not world.incidents
-
-
 def test_the_margin_has_hysteresis(world: World) -> None:
     world.values[0][Signal.THERMAL_MARGIN] = -2
     world.values[0][Signal.SLOWDOWN_MARGIN] = -2
@@ -204,27 +180,6 @@ def test_volatile_ecc_errors_stay_until_a_reset(world: World) -> None:
     assert not world.active
 
 
-@pytest.mark.parametrize(
-    ("signal", "value", "reason"),
-    [
-        (Signal.SRAM_THRESHOLD_EXCEEDED, 1, "EccSramThreshold"),
-        (Signal.RETIREMENT_PENDING, 1, "RetiredPagesPending"),
-        (Signal.UNREPAIRABLE_MEMORY, 1, "MemoryUnrepairable"),
-        (Signal.INFOROM_VALID, 0, "InfoRomCorrupt"),
-        (Signal.REMAPPED_ROWS_UNCORRECTABLE, 512, "RowRemapMany"),
-    ],
-)
-def test_flags_take_exactly_one_re_read(
-    world: World, signal: Signal, value: int, reason: str
-) -> None:
-    world.values[0][signal] = value
-    world.poll_one(0)
-    assert not world.active
-    world.advance(15)
-    world.poll_one(0)
-    assert reasons(world) == {reason}
-
-
 def test_an_absent_value_is_neither_good_nor_bad(world: World) -> None:
     for signal in Signal:
         if signal is not Signal.PRESENCE:
@@ -232,12 +187,6 @@ def test_an_absent_value_is_neither_good_nor_bad(world: World) -> None:
     world.advance(300, polling=True)
     assert not world.incidents
     assert world.verdict().health is Health.HEALTHY
-
-
-def test_a_narrow_link_is_found(world: World) -> None:
-    world.values[0] |= {Signal.PCIE_WIDTH: 8, Signal.PCIE_WIDTH_MAX: 16}
-    world.advance(60, polling=True)
-    assert reasons(world) == {"PCIeWidthDegraded"}
 
 
 @pytest.mark.parametrize(
@@ -276,19 +225,6 @@ def test_with_mig_on_links_are_off_by_design(world: World) -> None:
     assert not world.active
 
 
-def grow(world: World, signal: Signal, per_poll: int, polls: int) -> None:
-    for _ in range(polls):
-        value = world.values[0].get(signal, 0)
-        assert isinstance(value, int)
-        world.values[0][signal] = value + per_poll
-        world.advance(15, polling=True)
-
-
-def test_a_rate_of_link_errors_is_found(world: World) -> None:
-    grow(world, Signal.NVLINK_CRC_ERRORS, 3000, 6)
-    assert reasons(world) == {"NVLinkErrorRate"}
-
-
 def test_a_large_first_value_is_no_rate(world: World) -> None:
     world.values[0][Signal.NVLINK_CRC_ERRORS] = 10**9
     world.advance(300, polling=True)
@@ -313,101 +249,3 @@ def test_no_rate_is_computed_across_a_reset(world: World) -> None:
         world.values[0][Signal.NVLINK_RECOVERIES] = step * 100
         world.advance(15, polling=True)
     assert not world.active
-
-
-def test_domain_findings_report_only() -> None:
-    world = World(4, driver="580.1", architecture=10).start()
-    for gpu in range(4):
-        world.values[gpu][Signal.FABRIC_HEALTH_SUMMARY] = 3
-    world.advance(120, polling=True)
-    assert {(i.row.level, i.scope) for i in world.active} == {("Report", "Domain")}
-    assert world.verdict().health is Health.DEGRADED
-
-
-def test_without_nvml_dcgm_exporter_is_the_source() -> None:
-    world = World(nvml=False).start()
-    page = {f"GPU-{n}": {Signal.REMAP_FAILURE: 0} for n in range(8)}
-    world.dcgm(page)
-    assert world.verdict().health is Health.HEALTHY
-    page["GPU-3"] = {Signal.REMAP_FAILURE: 1}
-    for _ in range(2):
-        world.advance(15)
-        world.dcgm(page)
-    assert world.says() == "Fatal Drain ReplaceNode"
-    world.source(SourceName.DCGM, SourceState.DOWN, "Refused")
-    assert world.verdict().health is Health.UNHEALTHY
-
-
-def test_without_nvml_a_gpu_that_vanishes_from_page_and_bus_is_lost() -> None:
-    world = World(nvml=False).start()
-    page = {gpu.uuid: {Signal.TEMPERATURE: 40} for gpu in world.inventory}
-    addresses = {gpu.uuid: gpu.pci for gpu in world.inventory}
-    world.dcgm(page, pci=addresses)
-    del page[world.inventory[3].uuid]
-    world.config_space[3] = False
-    for _ in range(3):
-        world.advance(15)
-        world.dcgm(page, pci=addresses)
-        world.look_at_pci()
-    assert [i.gpus for i in world.active if i.row.reason == "GPULost"] == [
-        (world.inventory[3].uuid,)
-    ]
-
-
-def test_without_nvml_a_series_that_vanishes_alone_is_degraded() -> None:
-    world = World(nvml=False).start()
-    page = {gpu.uuid: {Signal.TEMPERATURE: 40} for gpu in world.inventory}
-    world.dcgm(page)
-    del page[world.inventory[3].uuid]
-    for _ in range(3):
-        world.advance(15)
-        world.dcgm(page)
-    assert world.says() == "Degraded Report Investigate"
-
-
-def test_a_failing_exporter_without_nvml_is_unknown_never_a_drain() -> None:
-    world = World(nvml=False).start()
-    world.dcgm({"GPU-0": {}})
-    world.source(SourceName.DCGM, SourceState.DOWN)
-    assert world.verdict().health is Health.UNKNOWN
-    assert not world.active
-
-
-def test_beside_nvml_dcgm_exporter_is_compared_not_believed(world: World) -> None:
-    page = {gpu.uuid: {Signal.REMAP_FAILURE: 1} for gpu in world.inventory}
-    for _ in range(5):
-        world.dcgm(page)
-        world.advance(15)
-    assert not world.active
-    del page[world.inventory[7].uuid]
-    world.dcgm(page)
-    view = world.state.sources[SourceName.DCGM]
-    assert (view.state, view.reason) == (SourceState.UP, "DiffersFromNVML")
-
-
-def test_a_page_of_another_node_is_refused(world: World) -> None:
-    world.dcgm({"GPU-of-somebody-else": {}})
-    view = world.state.sources[SourceName.DCGM]
-    assert (view.state, view.reason) == (SourceState.DOWN, "ForeignPage")
-
-
-def test_a_sticky_xid_is_no_event_but_its_change_is() -> None:
-    world = World(nvml=False)
-    world.source(SourceName.NVML, SourceState.ABSENT)
-    world.dcgm({"GPU-0": {}}, xids={"GPU-0": 79})
-    world.advance(30)
-    world.dcgm({"GPU-0": {}}, xids={"GPU-0": 79})
-    assert not world.incidents
-    world.dcgm({"GPU-0": {}}, xids={"GPU-0": 95})
-    assert world.says() == "Fatal Drain ResetGPU"
-
-
-def test_a_lower_xid_of_another_mig_instance_is_an_event_too() -> None:
-    world = World(nvml=False)
-    world.source(SourceName.NVML, SourceState.ABSENT)
-    world.dcgm({"GPU-0": {}}, instance_xids={("GPU-0", 1): 94, ("GPU-0", 2): 0})
-    world.dcgm({"GPU-0": {}}, instance_xids={("GPU-0", 1): 94, ("GPU-0", 2): 79})
-    assert world.only().xids == (79,)
-    mig = world.published().status.incidents[0].mig
-    assert mig is not None
-    assert mig.gi == 2

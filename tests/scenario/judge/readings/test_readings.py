@@ -14,11 +14,9 @@ from agent.sources.kernel_record import RecordCounts
 from rules.catalog.reasons import RECOVERY_REASONS
 from rules.catalog.signals import Signal
 from rules.judge.observation import (
-    NetworkPort,
     Service,
     SourceName,
     SourceState,
-    Value,
 )
 from tests.support.scenario.judgement_world import World, pci
 
@@ -29,36 +27,7 @@ def reasons(world: World) -> set[str]:
     return {incident.row.reason for incident in world.active}
 
 
-def dcgm_state(world: World) -> tuple[SourceState, str]:
-    view = world.state.sources[SourceName.DCGM]
-    return view.state, view.reason
-
-
 # 5: whose page it is
-
-
-@pytest.mark.parametrize("host", ["dcgm-exporter-x7k2p", "4f0c1d2e3b4a", "gpu-17.example.com"])
-def test_a_host_name_alone_makes_no_page_foreign(host: str) -> None:
-    world = World(nvml=False).start()
-    world.dcgm({gpu.uuid: {Signal.REMAP_FAILURE: 0} for gpu in world.inventory})
-    assert dcgm_state(world) == (SourceState.UP, "")
-    assert world.verdict().health == "Healthy"
-
-
-def test_addresses_that_are_not_on_this_bus_prove_another_node() -> None:
-    world = World(nvml=False).start()
-    page: dict[str, dict[Signal, Value]] = {f"GPU-{n}": {Signal.TEMPERATURE: 40} for n in range(8)}
-    far = {f"GPU-{n}": f"0000:{0x90 + n:02x}:00.0" for n in range(8)}
-    world.dcgm(page, pci=far)
-    assert dcgm_state(world) == (SourceState.DOWN, "ForeignPage")
-    world.dcgm(page, pci={f"GPU-{n}": f"{pci(n)}.0" for n in range(8)})
-    assert dcgm_state(world) == (SourceState.UP, "")
-
-
-def test_a_page_of_this_host_name_with_foreign_gpus_is_refused() -> None:
-    world = World().start()
-    world.dcgm({"GPU-of-somebody-else": {}})
-    assert dcgm_state(world) == (SourceState.DOWN, "ForeignPage")
 
 
 # 7: two thermometers
@@ -173,16 +142,6 @@ def test_a_fabric_manager_that_died_while_the_agent_was_away_is_missed() -> None
         world.host(running=set())
         world.advance(60, polling=True)
     assert not world.active, "in the new boot it never ran"
-
-
-def test_a_network_port_that_died_while_the_agent_was_away_is_missed() -> None:
-    world = World().start()
-    world.host(ports=(NetworkPort(name="mlx5_0/1", active=True),))
-    world.restart_agent()
-    for _ in range(6):
-        world.host(ports=(NetworkPort(name="mlx5_0/1", active=False),))
-        world.advance(60, polling=True)
-    assert reasons(world) == {"NetworkPortDown"}
 
 
 # 12: metrics of a GPU that is gone, and reasons that agree with their sentence

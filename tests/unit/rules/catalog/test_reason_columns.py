@@ -16,7 +16,7 @@ from rules.catalog.reason import (
     closes_on_state,
     is_reason_code,
 )
-from rules.catalog.reasons import REASONS, RECOVERY_REASONS, reason_for_recovery_action
+from rules.catalog.reasons import REASONS, RECOVERY_REASONS
 from rules.catalog.signals import Signal
 
 
@@ -86,30 +86,6 @@ def test_a_row_contradicts_nothing(row: Reason) -> None:
         assert row.severity is Severity.FATAL
         assert row.klass in (ReasonClass.DECISIVE, ReasonClass.LATCH)
     assert row.source
-
-
-@pytest.mark.parametrize(
-    ("value", "branch", "severity", "level", "action"),
-    [
-        (0, None, "Info", "Report", "None"),
-        (1, None, "Fatal", "Drain", "ResetGPU"),
-        (2, None, "Fatal", "Drain", "RestartNode"),
-        (3, None, "Fatal", "Drain", "DrainP2P"),
-        (4, None, "Degraded", "Cordon", "ResetGPU"),
-        (5, None, "Degraded", "Report", "RecoverIMEXDomain"),
-        (5, 595, "Degraded", "Report", "RecoverIMEXDomain"),
-        (5, 590, "Fatal", "Drain", "RestartNode"),
-        (6, None, "Fatal", "Drain", "RestartNode"),
-        (7, None, "Fatal", "Drain", "RestartNode"),
-        (8, None, "Degraded", "Report", "Investigate"),
-        (-1, None, "Degraded", "Report", "Investigate"),
-    ],
-)
-def test_the_drivers_recovery_action(
-    value: int, branch: int | None, severity: str, level: str, action: str
-) -> None:
-    row = reason_for_recovery_action(value, branch)
-    assert (row.severity, row.level, row.action) == (severity, level, action)
 
 
 def test_a_state_that_closes_is_a_signal_or_the_name_of_a_look() -> None:

@@ -1,19 +1,59 @@
-"""The fabric manager: it ran and stopped, is missing, or nothing can be told of it."""
+"""What the host shows: network ports, the fabric manager, tasks that hang in the driver."""
 
 from __future__ import annotations
 
 import pytest
 
-from rules.catalog.reasons import REASONS
-from rules.catalog.thresholds import DEFAULT_RULES
 from rules.judge.incident import Incident
-from rules.judge.observation import (
-    Service,
-    SourceName,
-    SourceState,
-    TopologySeen,
-)
-from tests.support.scenario.judgement_world import POLL_S, World
+from rules.judge.observation import NetworkPort, Service, SourceName, SourceState, TopologySeen
+from tests.support.scenario.judgement_world import World
+
+UP = (NetworkPort(name="mlx5_0/1", active=True), NetworkPort(name="mlx5_1/1", active=False))
+DOWN = (NetworkPort(name="mlx5_0/1", active=False), UP[1])
+
+
+def port_looks(world: World, ports: tuple[NetworkPort, ...], minutes: int) -> None:
+    for _ in range(minutes):
+        world.host(ports=ports)
+        world.advance(60)
+
+
+def test_a_port_that_worked_and_stays_down_is_degraded_until_it_is_back() -> None:
+    world = World().start()
+    port_looks(world, UP, 2)
+    port_looks(world, DOWN, 6)
+    assert world.says() == "Degraded Report Investigate"
+    assert world.only().row.reason == "NetworkPortDown"
+    port_looks(world, UP, 2)
+    assert world.active, "it may only flap"
+    port_looks(world, UP, 1)
+    assert not world.active
+
+
+def test_a_flap_and_a_port_that_nobody_uses_are_nothing() -> None:
+    world = World().start()
+    port_looks(world, UP, 2)
+    port_looks(world, DOWN, 3)
+    port_looks(world, UP, 10)
+    assert not world.incidents
+
+
+def test_a_port_found_down_by_an_agent_that_starts_is_not_judged() -> None:
+    world = World().start()
+    port_looks(world, DOWN, 20)
+    assert not world.incidents
+
+
+def test_a_restarted_agent_keeps_the_finding_while_the_port_is_down() -> None:
+    world = World().start()
+    port_looks(world, UP, 1)
+    port_looks(world, DOWN, 6)
+    world.restart_agent()
+    port_looks(world, DOWN, 2)
+    assert world.only().row.reason == "NetworkPortDown"
+    port_looks(world, UP, 3)
+    assert not world.active
+
 
 FM = Service.FABRIC_MANAGER
 
@@ -194,19 +234,75 @@ def test_a_reboot_ends_it_and_what_ran_before_is_forgotten() -> None:
 # all of them
 
 
-def test_no_service_ever_costs_a_node() -> None:
-    """Whatever the host shows, nothing of it is above Degraded, Report."""
-    for reason in ("FabricManagerStopped", "HungNvidiaTask"):
-        row, limit = REASONS[reason], DEFAULT_RULES[reason]
-        assert row.level == "Report"
-        assert row.severity in ("Degraded", "Info")
-        assert (row.closes_on.count, row.closes_on.window) == (limit.count, limit.window)
-    assert POLL_S < 60
+HUNG_LINE = "INFO: task nvidia-smi:6067 blocked for more than 120 seconds."
+LOCKUP_LINE = "watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [UVM GPU1 BH:4242]"
 
 
-def test_a_node_without_gpus_has_nothing_to_miss() -> None:
-    world = World(gpus=0)
-    world.inventory = []
+def polls(world: World, count: int) -> None:
+    for _ in range(count):
+        world.host()
+        world.advance(60, polling=True)
+
+
+def test_the_log_says_that_a_task_hangs_and_answering_gpus_that_it_ended() -> None:
+    world = World().start()
+    world.kernel(HUNG_LINE)
+    world.advance(3)
+
+    def blind_looks(count: int, *, polling: bool) -> None:
+        for _ in range(count):
+            world.host()
+            world.advance(60, polling=polling)
+
+    blind_looks(10, polling=False)
+    assert world.says() == "Degraded Report RestartNode", "nobody has seen that it ended"
+    for _ in range(5):  # the kernel names it again every two minutes
+        world.kernel(HUNG_LINE)
+        world.advance(20, polling=True)
+        blind_looks(2, polling=True)
+    assert world.active
+    assert len(world.incidents) == 1, "never ended in between"
+    blind_looks(9, polling=True)
+    assert not world.active
+
+
+def test_where_nothing_else_sees_the_gpus_it_lasts_until_the_reboot() -> None:
+    world = World(nvml=False).start()
+    world.kernel(HUNG_LINE)
+    for _ in range(60):
+        world.host()
+        world.advance(60)
+    assert world.only().row.reason == "HungNvidiaTask"
+    world.reboot()
+    world.host()
+    assert not world.active
+
+
+def test_what_the_log_alone_names_stands_while_it_does_and_ends_after_it() -> None:
+    world = World().start()
+    polls(world, 10)
+    for _ in range(20):
+        for _ in range(3):
+            world.kernel(LOCKUP_LINE)
+            world.advance(20, polling=True)
+        world.host()
+    assert len(world.incidents) == 1, "one fault, one incident"
+    assert world.says() == "Degraded Report RestartNode"
+    polls(world, 6)
+    assert world.active, "five quiet looks begin when the log has been silent for long enough"
+    polls(world, 3)
+    assert not world.active
+
+
+def test_a_restart_of_the_agent_keeps_it_until_enough_polls_are_good() -> None:
+    world = World().start()
+    world.kernel(HUNG_LINE)
+    polls(world, 3)
+    known = world.only().id
+    world.restart_agent()
     world.start()
-    looks(world, set(), 30)
-    assert not world.incidents
+    assert world.only().id == known
+    polls(world, 3)
+    assert world.active
+    polls(world, 5)
+    assert not world.active

@@ -1,11 +1,10 @@
-"""Faults that only polling sees: spares used up, pending repairs, hot memory, C2C links,
-fabric.
-"""
+"""Faults that only polling sees: memory, repairs, heat, power limits, C2C links, fabric."""
 
 from __future__ import annotations
 
 import pytest
 
+from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import parse_rules
 from rules.judge.health_status import Health
@@ -25,29 +24,27 @@ def reasons(world: World) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("signal", "good", "bad", "expected"),
+    ("signal", "good", "bad", "reason"),
     [
-        (
-            Signal.REMAP_HISTOGRAM,
-            SPARE_LEFT,
-            (639, 0, 0, 0, 1),
-            "MemorySparesExhausted Degraded Report RunDiagnostics",
-        ),
-        (
-            Signal.BANK_GROUPS_EXHAUSTED,
-            0,
-            1,
-            "MemorySparesExhausted Degraded Report RunDiagnostics",
-        ),
-        (Signal.CHANNEL_REPAIR_PENDING, 0, 1, "RepairPending Info Report ResetGPU"),
-        (Signal.TPC_REPAIR_PENDING, 0, 1, "RepairPending Info Report ResetGPU"),
-        (Signal.BANK_REMAP_PENDING, 0, 1, "RowRemapPending Info Report ResetGPU"),
-        (Signal.UNREPAIRABLE_MEMORY, 0, 1, "MemoryUnrepairable Fatal Drain ReplaceNode"),
+        (Signal.REMAP_FAILURE, 0, 1, "RowRemapFailure"),
+        (Signal.REMAP_PENDING, 0, 1, "RowRemapPending"),
+        (Signal.BANK_REMAP_PENDING, 0, 1, "RowRemapPending"),
+        (Signal.REMAPPED_ROWS_UNCORRECTABLE, 511, 512, "RowRemapMany"),
+        (Signal.REMAP_HISTOGRAM, SPARE_LEFT, (639, 0, 0, 0, 1), "MemorySparesExhausted"),
+        (Signal.BANK_GROUPS_EXHAUSTED, 0, 1, "MemorySparesExhausted"),
+        (Signal.CHANNEL_REPAIR_PENDING, 0, 1, "RepairPending"),
+        (Signal.TPC_REPAIR_PENDING, 0, 1, "RepairPending"),
+        (Signal.UNREPAIRABLE_MEMORY, 0, 1, "MemoryUnrepairable"),
+        (Signal.SRAM_THRESHOLD_EXCEEDED, 0, 1, "EccSramThreshold"),
+        (Signal.RETIREMENT_PENDING, 0, 1, "RetiredPagesPending"),
+        (Signal.RETIRED_PAGES_DOUBLE_BIT, 14, 15, "RetiredPagesMany"),
+        (Signal.NVLINK_RECOVERIES_FAILED, 0, 1, "NVLinkRecoveryFailed"),
+        (Signal.INFOROM_VALID, 1, 0, "InfoRomCorrupt"),
     ],
     ids=lambda value: str(value) if isinstance(value, Signal) else "",
 )
 def test_a_flag_takes_one_re_read(
-    world: World, signal: Signal, good: Value, bad: Value, expected: str
+    world: World, signal: Signal, good: Value, bad: Value, reason: str
 ) -> None:
     world.values[0][signal] = good
     world.advance(60, polling=True)
@@ -56,7 +53,7 @@ def test_a_flag_takes_one_re_read(
     assert not world.active
     world.advance(15)
     world.poll_one(0)
-    assert f"{world.only().row.reason} {world.says()}" == expected
+    assert world.only().row == REASONS[reason]
     assert signal.value in world.only().evidence[0]
 
 
@@ -151,6 +148,7 @@ def grow(world: World, signal: Signal, per_poll: int, polls: int) -> None:
     ("signal", "sound", "sick", "reason"),
     [
         (Signal.C2C_ERRORS, 10, 3000, "C2CErrorRate"),
+        (Signal.NVLINK_CRC_ERRORS, 10, 3000, "NVLinkErrorRate"),
         (Signal.PCIE_REPLAYS, 7, 9, "PCIeReplayRate"),
         (Signal.HW_THERMAL_SLOWDOWN_TIME, 500_000_000, 5_000_000_000, "ThermalSlowdown"),
         (Signal.SW_THERMAL_SLOWDOWN_TIME, 500_000_000, 5_000_000_000, "ThermalSlowdown"),
@@ -228,3 +226,29 @@ def test_the_drivers_summary_wins_over_the_mask(world: World) -> None:
     world.values[0] |= {Signal.FABRIC_HEALTH_MASK: 0xA9, Signal.FABRIC_HEALTH_SUMMARY: 1}
     world.advance(90, polling=True)
     assert not world.incidents
+
+
+@pytest.mark.parametrize(
+    ("limits", "default", "found"),
+    [
+        pytest.param((150, 300, 300, 300), 300, True, id="one of four at half"),
+        pytest.param((150, 150, 150, 150), 300, False, id="a power plan for all"),
+        pytest.param((280, 300, 300, 300), 300, False, id="a little lower"),
+        pytest.param((300, 600, 600, 600), 300, False, id="another board with its own default"),
+        pytest.param((150,), 300, False, id="alone"),
+    ],
+)
+def test_one_gpu_with_a_low_power_limit_is_reported(
+    limits: tuple[int, ...], default: int, *, found: bool
+) -> None:
+    world = World(len(limits)).start()
+    for gpu, limit in enumerate(limits):
+        world.values[gpu] |= {Signal.POWER_LIMIT: limit, Signal.POWER_LIMIT_DEFAULT: default}
+    world.advance(120, polling=True)
+    assert [(i.row.reason, str(i.row.level)) for i in world.active] == [
+        ("PowerLimitLow", "Report")
+    ] * found
+    for gpu in range(len(limits)):
+        world.values[gpu] |= {Signal.POWER_LIMIT: default}
+    world.advance(120, polling=True)
+    assert not world.active
