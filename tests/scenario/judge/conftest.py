@@ -34,6 +34,12 @@ DOCUMENTED = MappingProxyType(
 """What a restart may change beyond what was under way; the same stands in docs/decisions.md."""
 
 
+@pytest.fixture
+def world() -> World:
+    """A sound node, looked at once."""
+    return World().start()
+
+
 @pytest.fixture(autouse=True)
 def restarts(request: pytest.FixtureRequest) -> Iterator[None]:
     """Play the scenario's worlds again with restarts once it has passed."""

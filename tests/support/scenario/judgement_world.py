@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
+from rules.api.timestamps import format_time
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import DEFAULT_RULES, Thresholds
 from rules.judge.health_object import Identity, Publication, publish
@@ -267,6 +268,24 @@ class World:
             )
         )
 
+    def annotate(self, name: str, text: str) -> None:
+        """People write an annotation of ours on the node."""
+        self.annotations[f"gpuward.io/{name}"] = text
+        self.node()
+
+    def say_repaired(self, after_s: float = 0.0) -> None:
+        self.annotate("repaired", f"{format_time(self.now + after_s)} new board")
+
+    def let_go(self) -> None:
+        """People ask for the GPUs, and the agent lets go of them."""
+        self.annotate("release-gpu", "swapping a card")
+        self.source(SourceName.NVML, SourceState.RELEASED)
+
+    def take_back(self) -> None:
+        """Nobody asks for the GPUs any more."""
+        del self.annotations["gpuward.io/release-gpu"]
+        self.node()
+
     def host(
         self,
         ports: tuple[NetworkPort, ...] = (),
@@ -315,23 +334,22 @@ class World:
 
     # lives of the agent and the node
 
-    def restart_agent(self, *, state_lost: bool = False) -> None:
+    def restart_agent(self) -> World:
         now, boot, rules = self.now, self.boot, self.rules
 
         def become(state: NodeState) -> NodeState:
-            if state_lost:
-                return initial(now, boot_id=boot, node_name="n1")
             return reborn(state, now, boot, rules)
 
         self.states.append(self.state)
         self.steps.append(Step(now, boot, rules, None, become))
         self.state = become(self.state)
+        return self
 
-    def reboot(self, *, state_lost: bool = False) -> None:
+    def reboot(self) -> World:
         self.advance(120)
         number = int(self.boot.rpartition("-")[2]) + 1
         self.boot, self.sequence, self.booted_at = f"boot-{number}", 0, self.now
-        self.restart_agent(state_lost=state_lost)
+        return self.restart_agent()
 
     def replace_gpu(self, gpu: int) -> None:
         """Another card in the same slot."""
@@ -356,6 +374,10 @@ class World:
     @property
     def active(self) -> tuple[Incident, ...]:
         return tuple(incident for incident in self.state.incidents if incident.active)
+
+    @property
+    def reasons(self) -> set[str]:
+        return {incident.row.reason for incident in self.active}
 
     def only(self) -> Incident:
         assert len(self.active) == 1, [str(i.row.reason) for i in self.active]

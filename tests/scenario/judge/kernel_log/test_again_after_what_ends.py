@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from rules.api.timestamps import format_time
 from rules.judge.observation import SourceName, SourceState
 from tests.support.scenario.judgement_world import World, uuid
 
@@ -55,8 +54,7 @@ def test_a_fault_after_a_repair_is_not_ended_by_it(gpu: int, times: int) -> None
     world.xid(54, 0)
     world.readings(0, remap_failure=1)
     world.advance(10)
-    world.annotations["gpuward.io/repaired"] = f"{format_time(world.now)} cable"
-    world.node()
+    world.say_repaired()
     world.advance(10)
     for _ in range(times):
         world.xid(54, gpu)

@@ -17,11 +17,6 @@ DRAIN_AND_RESET = "RST: No, D-RST: Yes"
 OLD, NEW = "550.90.07", "580.82.07"
 
 
-@pytest.fixture
-def world() -> World:
-    return World().start()
-
-
 def memory_error(world: World, xid: int, said: str, gpu: int = 0) -> None:
     world.xid(xid, gpu, f"pid=7062, {said}")
 
@@ -226,8 +221,7 @@ def test_nothing_read_twice_is_an_answer(world: World, xid: int) -> None:
     judged = world.verdict()
     assert judged.health is Health.DEGRADED
     assert "the driver saw no need for a repair" in judged.message
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     assert world.verdict().message == judged.message
     assert world.says() == "Degraded Report Investigate"
     world.asked(1)
@@ -247,8 +241,7 @@ def test_nothing_read_once_is_none(world: World) -> None:
 def test_a_restart_during_the_wait_changes_nothing(world: World) -> None:
     world.xid(109)
     world.advance(10)
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     world.advance(31, polling=True)
     assert world.says() == "Degraded Report Investigate"
 
@@ -280,8 +273,7 @@ def test_an_agent_restart_is_no_break(world: World) -> None:
     world.pull(3)
     world.config_space[3] = True
     world.advance(300, polling=True)
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     world.advance(345, polling=True)
     assert world.says() == "Fatal Drain RestartNode"
 
@@ -293,8 +285,7 @@ def test_a_gpu_that_only_the_driver_called_lost_is_healed_when_it_answers(
     world.readings(2, presence="lost")
     assert world.says() == "Fatal Drain RestartNode"
     world.advance(60, polling=True)
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     assert world.says() == "Fatal Drain RestartNode"
     world.values[2] = dict(SOUND)
     world.advance(60, polling=True)

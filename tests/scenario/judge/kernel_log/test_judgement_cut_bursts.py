@@ -12,11 +12,6 @@ from rules.judge.restore import restore
 from tests.support.scenario.judgement_world import World
 
 
-@pytest.fixture
-def world() -> World:
-    return World().start()
-
-
 def test_a_burst_that_a_restart_cut_waits_for_the_present(world: World) -> None:
     world.xid(48)
     world.restart_agent()
@@ -30,8 +25,7 @@ def test_a_burst_seen_live_is_judged_by_the_next_agent_however_sound_the_gpu_loo
     world: World,
 ) -> None:
     world.xid(48)
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     world.advance(11)
     assert world.says() == "Fatal Drain ResetGPU"
 
@@ -74,8 +68,7 @@ def test_what_a_cut_burst_came_to_is_not_judged_anew_by_the_next_agent(world: Wo
     world.xid(94, lookback=True)
     world.start()
     world.advance(3)
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     world.advance(60, polling=True)
     assert {i.row.severity for i in world.active} <= {"Info"}
 
@@ -95,8 +88,7 @@ def test_a_cut_burst_of_link_errors_is_read_from_its_line(world: World) -> None:
     world.xid(149, 1, harmless)
     world.xid(149, 2, "a text without registers")
     before = {i.pci: i.row.reason for i in world.active}
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     world.advance(3, polling=True)
     assert {i.pci: i.row.reason for i in world.active}.items() <= before.items()
     assert not [i for i in world.active if i.pci == ("0000:11:00",) and i.row.severity != "Info"]
@@ -106,8 +98,7 @@ def test_a_past_that_was_still_waiting_for_the_present_is_not_taken_for_a_cut_bu
     world = World()
     world.now += 3600
     world.kernel("NVRM: Xid (PCI:0000:10:00): 48, x", lookback=True, at=world.now - 600)
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     assert not world.active
 
 
@@ -147,8 +138,7 @@ def test_a_cut_burst_that_is_being_judged_is_not_forgotten_by_the_next_restart(
     world.xid(48)
     world.advance(1)
     for _ in range(5):
-        world.restart_agent()
-        world.start()
+        world.restart_agent().start()
         world.advance(1.5)
         assert world.only().row.severity == "Info"
     world.advance(11)

@@ -14,11 +14,6 @@ NVLINK_149 = (
 )
 
 
-@pytest.fixture
-def world() -> World:
-    return World().start()
-
-
 APP, RESET, REBOOT = "Info Report RestartApp", "Fatal Drain ResetGPU", "Fatal Drain RestartNode"
 NOTHING, RESET_WHEN_EMPTY = "Info Report None", "Degraded Cordon ResetGPU"
 

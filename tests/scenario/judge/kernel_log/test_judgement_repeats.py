@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 
 from tests.support.scenario.judgement_world import World, uuid
@@ -19,11 +17,6 @@ def fault_13(gpc: int = 1, tpc: int = 2) -> str:
         f"pid='<unknown>', name=<unknown>, Graphics SM Warp Exception on (GPC {gpc}, TPC {tpc}, "
         "SM 0): Out Of Range Address"
     )
-
-
-@pytest.fixture
-def world() -> World:
-    return World().start()
 
 
 def burst(
@@ -126,9 +119,7 @@ def test_one_long_burst_is_one(world: World) -> None:
 def test_what_a_person_repaired_is_counted_anew(world: World) -> None:
     for _ in range(3):
         burst(world, 31)
-    said = datetime.fromtimestamp(world.now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    world.annotations["gpuward.io/repaired"] = f"{said} board replaced"
-    world.node()
+    world.say_repaired()
     world.poll()
     world.advance(60)
     assert not any(incident.active for incident in world.incidents)
@@ -142,8 +133,7 @@ def test_what_a_person_repaired_is_counted_anew(world: World) -> None:
 def test_places_are_kept_over_a_restart(world: World) -> None:
     burst(world, 13)
     burst(world, 13)
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     burst(world, 13)
     assert world.says() == "Degraded Report RunDiagnostics"
     assert "at GPC 1, TPC 2" in world.only().evidence[-1]
@@ -152,8 +142,7 @@ def test_places_are_kept_over_a_restart(world: World) -> None:
 def test_a_restart_between_the_lines_of_two_gpus_accuses_neither(world: World) -> None:
     for _ in range(4):
         world.xid(31, 0, FAULT_31)
-        world.restart_agent()
-        world.start()
+        world.restart_agent().start()
         world.xid(31, 1, FAULT_31)
         world.advance(600)
     assert {str(i.row.severity) for i in world.incidents} == {"Info"}

@@ -17,18 +17,9 @@ UP, ONE_DOWN = (1,) * 18, (1,) * 17 + (0,)
 MINUTE = 60
 
 
-@pytest.fixture
-def world() -> World:
-    return World().start()
-
-
 def all_read(world: World, **values: object) -> None:
     for gpu in range(len(world.inventory)):
         world.will_read(gpu, **values)  # type: ignore[arg-type]
-
-
-def reasons(world: World) -> set[str]:
-    return {incident.row.reason for incident in world.active}
 
 
 @pytest.mark.parametrize("state", [1, 2, 4, 7, 99])
@@ -106,7 +97,7 @@ def test_a_reboot_that_brings_the_links_back_ends_it(world: World) -> None:
     all_read(world, nvlink_states=UP)
     world.will_read(2, nvlink_states=ONE_DOWN)
     world.advance(2 * MINUTE, polling=True)
-    assert reasons(world) == {"NVLinkDown"}
+    assert world.reasons == {"NVLinkDown"}
     world.reboot()
     all_read(world, nvlink_states=UP)
     world.start()
@@ -134,8 +125,7 @@ def test_a_second_74_on_one_link_within_a_day_takes_no_new_work(
     world.advance(3)
     assert world.only().row.level is Level.REPORT
     if restarted:
-        world.restart_agent()
-        world.start()
+        world.restart_agent().start()
     world.advance(3600)
     nvlink_error(world, 3)
     world.advance(3)
@@ -218,8 +208,7 @@ def test_74_on_all_gpus_ends_when_the_links_return(world: World) -> None:
     all_read(world, nvlink_states=UP)
     world.advance(30, polling=True)
     assert world.active, "one good look is none"
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     world.advance(60, polling=True)
     assert not world.active
     assert {i.closed_by for i in world.incidents} == {"State", "CommonCause"}
@@ -349,8 +338,7 @@ def test_a_channel_marked_for_repair_asks_for_a_reboot(world: World) -> None:
                       "to activate repair.")  # fmt: skip
     world.advance(3)
     assert world.says() == "Degraded Cordon RestartNode"
-    world.reboot()
-    world.start()
+    world.reboot().start()
     world.advance(MINUTE, polling=True)
     assert not world.active
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 
 from rules.catalog.thresholds import parse_rules
@@ -12,11 +10,6 @@ from rules.judge.observation import EventKind
 from tests.support.scenario.judgement_world import World, pci, uuid
 
 HOUR_S, DAY_S = 3600, 86_400
-
-
-@pytest.fixture
-def world() -> World:
-    return World().start()
 
 
 def named(world: World, reason: str) -> list[str]:
@@ -46,11 +39,9 @@ def test_more_than_five_contained_errors_a_day(world: World, times: int, *, foun
 
 def test_contained_errors_are_counted_over_restarts_and_reboots(world: World) -> None:
     contained(world, 2)
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     contained(world, 2)
-    world.reboot()
-    world.start()
+    world.reboot().start()
     contained(world, 2)
     assert named(world, "ContainedErrorsOften") == ["Degraded Cordon RunDiagnostics"]
     (found,) = [i for i in world.active if i.row.reason == "ContainedErrorsOften"]
@@ -95,8 +86,7 @@ def fail_and_reboot(world: World, xid: int = 95) -> str:
     world.action_line(1)
     world.advance(60)
     (incident,) = [i for i in world.active if xid in i.xids]
-    world.reboot()
-    world.start()
+    world.reboot().start()
     world.advance(60, polling=True)
     return f"{incident.row.action} {incident.row.closes_on}"
 
@@ -107,8 +97,7 @@ def test_what_comes_again_after_each_reset_asks_for_a_restart_then_a_replacement
     assert [fail_and_reset(world) for _ in range(2)] == ["ResetGPU Reset"] * 2
     assert fail_and_reset(world) == "RestartNode Reboot"
     assert [i.active for i in world.incidents if i.row.action == "RestartNode"] == [True]
-    world.reboot()
-    world.start()
+    world.reboot().start()
     world.advance(60, polling=True)
     assert not world.active
     assert fail_and_reboot(world) == "RestartNode Reboot"
@@ -118,12 +107,10 @@ def test_what_comes_again_after_each_reset_asks_for_a_restart_then_a_replacement
 def test_the_rung_is_found_again_by_a_restarted_agent(world: World) -> None:
     for _ in range(2):
         fail_and_reset(world)
-        world.restart_agent()
-        world.start()
+        world.restart_agent().start()
     world.xid(95, 0)
     world.advance(60)
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     assert world.only().row.action == "RestartNode"
     said = incident_sentence(world.state, world.only(), 0)
     assert "restart the node, since lighter repairs did not last" in said
@@ -141,9 +128,7 @@ def test_repairs_of_something_else_raise_nothing(world: World, why: str) -> None
     if why == "long ago":
         world.advance(8 * DAY_S)
     if why == "repaired":
-        said = datetime.fromtimestamp(world.now + 1, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        world.annotations["gpuward.io/repaired"] = f"{said} new board"
-        world.node()
+        world.say_repaired(after_s=1)
         world.advance(10)
     world.xid(119 if why == "another reason" else 95, 1 if why == "another GPU" else 0)
     world.advance(30)

@@ -4,21 +4,12 @@ record.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
-import pytest
-
 from rules.catalog.signals import Signal
 from rules.judge.judge import next_deadline
 from rules.judge.observation import SourceName, SourceState
 from tests.support.scenario.judgement_world import World
 
 HOUR_S, DAY_S = 3600, 86_400
-
-
-@pytest.fixture
-def world() -> World:
-    return World().start()
 
 
 def named(world: World, reason: str) -> list[str]:
@@ -66,15 +57,13 @@ def test_twice_in_an_hour_is_not_flapping(world: World) -> None:
 
 def test_a_flap_is_kept_open_over_a_restart(world: World) -> None:
     flapping_link(world, 2)
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     flapping_link(world, 1)
     held = world.only()
     since = world.published().status.incidents[0].held_since
     assert since
     for _ in range(3):
-        world.restart_agent()
-        world.start()
+        world.restart_agent().start()
         world.advance(120, polling=True)
         assert world.only().id == held.id
         assert world.published().status.incidents[0].held_since == since
@@ -85,9 +74,7 @@ def test_a_flap_is_kept_open_over_a_restart(world: World) -> None:
 def test_a_person_ends_what_is_kept_open(world: World) -> None:
     flapping_link(world, 4)
     assert world.active
-    said = datetime.fromtimestamp(world.now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    world.annotations["gpuward.io/repaired"] = f"{said} cable"
-    world.node()
+    world.say_repaired()
     world.advance(5)
     assert not world.active
     flapping_link(world, 2)
@@ -128,8 +115,7 @@ def test_a_loss_that_the_present_never_confirms_is_kept_too(world: World) -> Non
         world.advance(60, polling=True)
     (held,) = world.active
     assert (held.row.severity, held.row.level) == ("Degraded", "Report")
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     world.advance(60, polling=True)
     assert (world.only().id, world.only().row.severity) == (held.id, "Degraded")
     world.advance(HOUR_S + 60, polling=True)

@@ -28,8 +28,7 @@ def expect(world: World, count: int) -> None:
 def say_repaired(world: World) -> None:
     moment = "2023-11-14T22:40:00Z"  # 26 minutes after the start of the world
     world.advance(1_700_000_000 + 1_700 - world.now, polling=True)
-    world.annotations["gpuward.io/repaired"] = f"{moment} card removed (sre)"
-    world.node()
+    world.annotate("repaired", f"{moment} card removed (sre)")
 
 
 @pytest.mark.parametrize("nvml", [True, False], ids=["nvml", "kernel log alone"])
@@ -41,8 +40,7 @@ def test_a_fault_at_an_address_that_no_gpu_has_ends_with_the_reboot(
     world.xid(xid, NOWHERE)
     world.advance(120, polling=nvml)
     assert world.says().startswith("Fatal Drain")
-    world.reboot()
-    world.start()
+    world.reboot().start()
     world.advance(120, polling=nvml)
     assert not world.active
     assert [i.closed_by for i in world.incidents] == ["GPULeft"]
@@ -64,8 +62,7 @@ def test_a_card_that_was_removed_for_good_leaves_no_fault_behind(
     world.advance(120, polling=nvml)
     assert any(i.row.severity == "Fatal" for i in world.active), "it is missing"
     if restarts:
-        world.restart_agent()
-        world.start()
+        world.restart_agent().start()
     expect(world, 7)
     world.node()
     world.advance(120, polling=nvml)
@@ -80,10 +77,9 @@ def test_a_missing_gpu_keeps_its_fault_over_reboots() -> None:
     world.advance(120, polling=True)
     take_out(world, 3)
     for _ in range(2):
-        world.reboot()
-        world.start()
+        world.reboot().start()
         world.advance(120, polling=True)
-        assert "Xid79GPUFallenOffBus" in {i.row.reason for i in world.active}
+        assert "Xid79GPUFallenOffBus" in world.reasons
 
 
 def test_a_gpu_that_people_count_and_nothing_shows_keeps_its_fault() -> None:
@@ -94,10 +90,9 @@ def test_a_gpu_that_people_count_and_nothing_shows_keeps_its_fault() -> None:
     world.advance(120, polling=True)
     take_out(world, 3)
     for _ in range(2):
-        world.reboot()
-        world.start()
+        world.reboot().start()
         world.advance(120, polling=True)
-        assert "Xid79GPUFallenOffBus" in {i.row.reason for i in world.active}
+        assert "Xid79GPUFallenOffBus" in world.reasons
 
 
 def test_an_agent_that_never_saw_the_gpu_keeps_its_fault_until_a_reboot() -> None:
@@ -166,7 +161,7 @@ def test_repaired_closes_nothing_of_a_gpu_that_is_missing() -> None:
     world.enumerate()
     say_repaired(world)
     world.advance(60, polling=True)
-    assert "RowRemapFailure" in {i.row.reason for i in world.active}
+    assert "RowRemapFailure" in world.reasons
 
 
 def test_a_state_of_a_gpu_that_left_ends_with_the_reboot() -> None:
@@ -228,7 +223,7 @@ def test_links_to_a_card_that_was_removed_for_good_are_not_down(told: str) -> No
     describe(world, "X", ("",) * 4, 0)
     world.advance(120, polling=True)
     if told == "after it":
-        assert "NVLinkDown" in {i.row.reason for i in world.active}
+        assert "NVLinkDown" in world.reasons
         expect(world, 1)
         world.node()
         world.advance(120, polling=True)
@@ -239,14 +234,12 @@ def test_a_bridge_that_was_removed_for_good_is_not_missed_once_people_say_so() -
     world = World(2, switched=False).start()
     describe(world, "NV4", ("gpu",) * 4, 1)
     world.advance(120, polling=True)
-    world.reboot()
-    world.start()
+    world.reboot().start()
     describe(world, "SYS", ("",) * 4, 0)
     world.advance(120, polling=True)
-    assert {i.row.reason for i in world.active} == {"NVLinkDown"}
+    assert world.reasons == {"NVLinkDown"}
     say_repaired(world)
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     describe(world, "SYS", ("",) * 4, 0)
     world.advance(120, polling=True)
     assert not world.active

@@ -28,11 +28,6 @@ HUNG = "INFO: task nvidia-smi:6067 blocked for more than 120 seconds."
 DPC = "pcieport 0000:00:1b.0: DPC: containment event, status:0x1f01 source:0x0000"
 
 
-@pytest.fixture
-def world() -> World:
-    return World().start()
-
-
 HEARTBEAT = "NVRM: GPU6 _kgspIsHeartbeatTimedOut: Heartbeat timed out, currentTimeMs 9 heartbeat 0"
 RPC = "NVRM: GPU6 _kgspLogRpcTimeout: ************** GSP Timeout **************"
 
@@ -121,8 +116,7 @@ def test_an_sxid_without_a_word_is_not_closed_by_silence(world: World) -> None:
     world.kernel("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 99999, Some error")
     world.advance(3600, polling=True)
     assert world.says() == "Degraded Report Investigate"
-    world.reboot()
-    world.start()
+    world.reboot().start()
     assert not world.active
 
 
@@ -157,8 +151,7 @@ def test_a_clock_that_is_set_is_not_a_reboot(world: World) -> None:
 
 
 def test_a_clock_that_goes_back_does_not_stretch_a_stand_down(world: World) -> None:
-    world.annotations["gpuward.io/release-gpu"] = "x"
-    world.node()
+    world.annotate("release-gpu", "x")
     world.now -= 86_400
     world.see(Tick(at=world.now))
     world.advance(7_201)

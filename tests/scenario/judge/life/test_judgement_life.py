@@ -14,11 +14,6 @@ LOAD = (
 )
 
 
-@pytest.fixture
-def world() -> World:
-    return World().start()
-
-
 def old_fault(world: World, xid: int = 79, gpu: int = 0) -> None:
     world.xid(xid, gpu, lookback=True, at=world.now - 60)
 
@@ -143,8 +138,7 @@ def test_a_restart_does_not_turn_a_healthy_node_unknown(world: World) -> None:
 def test_a_raised_gauge_survives_a_restart_and_still_clears(world: World) -> None:
     world.will_read(0, clock_event_reasons=0x40)
     world.advance(60, polling=True)
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     world.advance(60, polling=True)
     assert world.verdict().reason == "ThermalSlowdown"
     world.will_read(0, clock_event_reasons=0)
@@ -174,8 +168,7 @@ def test_a_reboot_closes_79_only_when_the_present_agrees(world: World) -> None:
 def test_a_reboot_is_not_forgotten_by_the_next_restart(world: World) -> None:
     world.xid(95)
     world.reboot()
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     assert not world.active
 
 
@@ -203,8 +196,7 @@ def test_154_to_zero_is_evidence_of_a_reset(world: World) -> None:
 def test_a_reset_that_a_restart_hid_is_seen_in_what_the_driver_asks_now(world: World) -> None:
     world.action_line(1)
     world.action_line(0, before=1)
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     world.advance(60, polling=True)
     assert not world.active
 
@@ -238,8 +230,7 @@ def test_a_reset_while_the_agent_was_away_counts_by_a_kernel_clock_that_lags(
 
 def test_a_reset_of_the_past_does_not_close_what_this_agent_saw_after_it(world: World) -> None:
     world.advance(60)
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     world.xid(119)
     world.kernel(LOAD, lookback=True, at=world.now - 10)
     world.advance(60, polling=True)
@@ -273,12 +264,10 @@ def test_a_repair_that_a_person_reports_closes_what_waits_for_one(world: World) 
     world.will_read(0, inforom_valid=0)
     world.advance(30, polling=True)
     assert world.only().row.closes_on.kind == "Human"
-    world.annotations["gpuward.io/repaired"] = "2020-01-01T00:00:00Z board replaced"
-    world.node()
+    world.annotate("repaired", "2020-01-01T00:00:00Z board replaced")
     assert world.active
     world.will_read(0, inforom_valid=1)
-    world.annotations["gpuward.io/repaired"] = "2023-11-15T00:00:00Z board replaced"
-    world.node()
+    world.annotate("repaired", "2023-11-15T00:00:00Z board replaced")
     world.advance(15, polling=True)
     assert not world.active
     assert world.incidents[0].closed_by == "Human"
@@ -287,8 +276,7 @@ def test_a_repair_that_a_person_reports_closes_what_waits_for_one(world: World) 
 def test_a_reported_repair_is_not_believed_against_the_present(world: World) -> None:
     world.will_read(0, remap_failure=1)
     world.advance(120, polling=True)
-    world.annotations["gpuward.io/repaired"] = "2023-11-15T00:00:00Z I kicked it"
-    world.node()
+    world.annotate("repaired", "2023-11-15T00:00:00Z I kicked it")
     world.advance(120, polling=True)
     assert world.says() == "Fatal Drain ReplaceNode"
 
@@ -297,8 +285,7 @@ def test_a_reported_repair_is_not_believed_against_the_present(world: World) -> 
 def test_a_bare_or_unreadable_repair_note(world: World, text: str) -> None:
     world.xid(54)
     world.advance(3)
-    world.annotations["gpuward.io/repaired"] = text
-    world.node()
+    world.annotate("repaired", text)
     assert bool(world.active) is (text != "2023-11-15T00:00:00Z")
 
 
@@ -325,8 +312,7 @@ def test_without_any_sense_of_the_gpus_a_reboot_alone_closes_nothing() -> None:
 def test_without_nvml_the_pci_bus_can_confirm_a_reboot() -> None:
     world = World(nvml=False).start()
     world.xid(79)
-    world.reboot()
-    world.start()
+    world.reboot().start()
     assert not world.active
 
 
@@ -353,8 +339,7 @@ def test_the_reset_of_one_gpu_is_stamped_on_it_alone(world: World) -> None:
     world.action_line(0, gpu=2, before=1)
     before = stamps()
     assert [bool(each) for each in before] == [index == 2 for index in range(len(before))]
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     assert stamps() == before, "a restarted agent knows it again"
     world.kernel("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.65.06")
     assert all(stamps()), "a load of the driver is a reset of all"

@@ -14,11 +14,6 @@ from rules.judge.observation import SourceName, SourceState
 from tests.support.scenario.judgement_world import World
 
 
-@pytest.fixture
-def world() -> World:
-    return World().start()
-
-
 def conditions(publication: Publication) -> dict[str, tuple[str, str]]:
     return {c.type: (c.status, c.reason) for c in publication.conditions}
 

@@ -51,8 +51,7 @@ def test_a_restarted_agent_goes_on_saying_it(log_only: World) -> None:
     log_only.xid(95, 3, lookback=True)
     before = log_only.verdict().message
     for _ in range(3):
-        log_only.restart_agent()
-        log_only.start()
+        log_only.restart_agent().start()
         log_only.advance(60)
     assert log_only.verdict().message == before
 
@@ -65,8 +64,7 @@ def test_a_reset_or_reboot_after_such_a_line_ends_it(log_only: World) -> None:
     log_only.advance(60, polling=True)
     assert not log_only.active
     log_only.xid(95, 3, lookback=True)
-    log_only.reboot()
-    log_only.start()
+    log_only.reboot().start()
     assert not log_only.active
     assert log_only.verdict().reason == "OnlyKernelLog"
 

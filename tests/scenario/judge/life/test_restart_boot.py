@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from rules.judge.observation import SourceName, SourceState
 from rules.judge.state import identify
 from tests.support.scenario.judgement_world import SOUND, World
 from tests.support.scenario.restarts import reborn
@@ -71,7 +70,7 @@ def test_a_card_at_the_address_of_one_that_is_missing_replaced_nothing(
     world.config_space.pop(4)
     world.start()
     world.advance(60, polling=True)
-    assert "RowRemapFailure" in {i.row.reason for i in world.active}
+    assert "RowRemapFailure" in world.reasons
 
 
 @pytest.mark.parametrize("restarts", [0, 1, 2])
@@ -97,9 +96,7 @@ def test_a_reset_while_the_agent_restarts_ends_what_asked_for_it(restarts: int) 
 def _card_taken_out() -> World:
     """People asked for the GPUs; one falls off the bus, and the agent ends."""
     world = World().start()
-    world.annotations["gpuward.io/release-gpu"] = "swapping a card"
-    world.node()
-    world.source(SourceName.NVML, SourceState.RELEASED)
+    world.let_go()
     world.xid(79, 2)
     world.pull(2)
     world.advance(600)
@@ -129,8 +126,7 @@ def test_a_restart_during_a_stand_down_judges_no_card_lost_before_the_node_is_re
 def test_a_look_from_before_a_fault_does_not_acquit_of_it(asks: int) -> None:
     """The fault comes between the first look at the GPUs and the opening of the kernel log."""
     world = World().start()
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     world.now += 0.5
     world.xid(95, 2, lookback=True)
     assert world.only().row.severity == "Info", "nobody has looked since"
@@ -146,8 +142,7 @@ def test_a_look_from_before_a_fault_does_not_acquit_of_it(asks: int) -> None:
 @pytest.mark.parametrize("back", [True, False], ids=["it is back", "it is gone"])
 def test_a_restart_at_the_end_of_a_stand_down_judges_by_looks_from_after_it(*, back: bool) -> None:
     world = _card_taken_out()
-    del world.annotations["gpuward.io/release-gpu"]
-    world.node()
+    world.take_back()
     world.restart_agent()
     world.look_at_pci()
     world.node()

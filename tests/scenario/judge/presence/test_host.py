@@ -165,8 +165,7 @@ def test_what_was_found_ends_when_nobody_can_see_it_any_more(*, restarted: bool)
     looks(world, set())
     assert world.verdict().health == "Degraded"
     if restarted:
-        world.restart_agent()
-        world.start()
+        world.restart_agent().start()
         reads(world, fabric_state=3, fabric_status=0)
     looks(world, None, 3 if restarted else 4)  # a start is a look, too
     assert world.active, "one look may fail"
@@ -210,8 +209,7 @@ def test_an_agent_that_restarts_keeps_what_it_knew() -> None:
     looks(world, {FM})
     looks(world, set())
     known = world.only().id
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     reads(world, fabric_state=3, fabric_status=0)
     looks(world, set(), 30)
     assert world.only().id == known
@@ -223,8 +221,7 @@ def test_a_reboot_ends_it_and_what_ran_before_is_forgotten() -> None:
     world = reads(World().start(), fabric_state=3, fabric_status=0)
     looks(world, {FM})
     looks(world, set())
-    world.reboot()
-    world.start()
+    world.reboot().start()
     reads(world, fabric_state=3, fabric_status=0)
     looks(world, set(), 30)
     assert not world.active
@@ -299,8 +296,7 @@ def test_a_restart_of_the_agent_keeps_it_until_enough_polls_are_good() -> None:
     world.kernel(HUNG_LINE)
     polls(world, 3)
     known = world.only().id
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     assert world.only().id == known
     polls(world, 3)
     assert world.active

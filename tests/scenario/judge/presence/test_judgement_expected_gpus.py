@@ -10,11 +10,6 @@ from rules.judge.observation import PciFunction, PciSeen, SourceName, SourceStat
 from tests.support.scenario.judgement_world import SOUND, World, pci, uuid
 
 
-@pytest.fixture
-def world() -> World:
-    return World().start()
-
-
 def test_the_learned_count_alone_is_degraded(world: World) -> None:
     assert world.published().status.expected_gpus.count == 8
     world.reboot()
@@ -39,8 +34,7 @@ def test_a_count_that_nothing_ever_showed_drains_no_node(*, later: bool) -> None
     assert world.only().row.reason == "GPUCountMismatch"
     assert world.says() == "Degraded Report Investigate"
     assert world.only().scope == "Node"
-    world.annotations["gpuward.io/expected-gpus"] = "7"
-    world.node()
+    world.annotate("expected-gpus", "7")
     world.advance(60, polling=True)
     assert not world.active
 
@@ -67,8 +61,7 @@ def test_a_gpu_that_is_removed_on_purpose_drains_no_node(*, counted: bool, liste
     assert len(world.incidents) == 1, "it is told of once"
     assert world.only().row.reason == "GPUCountMismatch"
     assert world.says() == "Degraded Report Investigate"
-    world.annotations["gpuward.io/expected-gpus"] = "7"
-    world.node()
+    world.annotate("expected-gpus", "7")
     world.advance(60, polling=True)
     assert not world.active
 
@@ -112,16 +105,14 @@ def test_the_bus_is_evidence_only_where_it_once_showed_a_gpu(
     world.values[2] = {Signal.PRESENCE: "lost"}
     world.advance(60, polling=True)
     assert world.says() == "Degraded Report Investigate"
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     world.advance(60, polling=True)
     assert world.says() == "Degraded Report Investigate"
     world.values[2] = dict(SOUND)
     world.advance(60, polling=True)
     assert not world.active
     world.xid(95, 1)
-    world.reboot()
-    world.start()
+    world.reboot().start()
     world.advance(60, polling=True)
     assert not world.active, "the reboot ends it there, too"
 
@@ -184,9 +175,7 @@ def test_the_agent_lets_go_on_request(
 
 
 def test_a_stand_down_of_two_hours_ends(world: World) -> None:
-    world.annotations["gpuward.io/release-gpu"] = "MIG by hand"
-    world.node()
-    world.source(SourceName.NVML, SourceState.RELEASED, "ReleaseRequested")
+    world.let_go()
     world.advance(7_199)
     assert world.state.standing_down
     assert world.verdict().health is Health.HEALTHY
@@ -195,16 +184,13 @@ def test_a_stand_down_of_two_hours_ends(world: World) -> None:
     assert world.changes[-1].kind == "StandDownExpired"
     world.node()
     assert not world.state.standing_down
-    del world.annotations["gpuward.io/release-gpu"]
-    world.node()
+    world.take_back()
     assert world.state.stand_down is None
 
 
 def test_a_released_sense_keeps_the_last_verdict(world: World) -> None:
     world.xid(95)
-    world.annotations["gpuward.io/release-gpu"] = "x"
-    world.node()
-    world.source(SourceName.NVML, SourceState.RELEASED)
+    world.let_go()
     assert world.verdict().health is Health.UNHEALTHY
 
 

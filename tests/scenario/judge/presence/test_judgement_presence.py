@@ -23,11 +23,6 @@ from rules.session.observation import staleness
 from tests.support.scenario.judgement_world import SOUND, World
 
 
-@pytest.fixture
-def world() -> World:
-    return World().start()
-
-
 def test_a_lost_gpu_takes_two_polls_of_three_and_the_pci_bus(world: World) -> None:
     world.pull(3)
     world.advance(15, polling=True)
@@ -112,9 +107,7 @@ def test_nothing_is_judged_lost_during_a_stand_down(world: World) -> None:
 def test_a_gpu_that_leaves_the_bus_in_a_stand_down_is_judged_after_it(
     world: World, *, back: bool
 ) -> None:
-    world.annotations["gpuward.io/release-gpu"] = "swapping a card"
-    world.node()
-    world.source(SourceName.NVML, SourceState.RELEASED)
+    world.let_go()
     world.xid(79, 2)
     world.pull(2)
     world.look_at_pci()
@@ -133,9 +126,7 @@ def test_a_gpu_that_leaves_the_bus_in_a_stand_down_is_judged_after_it(
 def test_a_79_in_a_stand_down_waits_whatever_other_xids_come_with_it(
     world: World, order: tuple[int, int], cause: str
 ) -> None:
-    world.annotations["gpuward.io/release-gpu"] = "swapping a card"
-    world.node()
-    world.source(SourceName.NVML, SourceState.RELEASED)
+    world.let_go()
     for number in order:
         world.xid(number, 2, f"pid=77, name=python, Ch 00000001{cause if number == 45 else ''}")
         world.advance(1)
@@ -151,8 +142,7 @@ def test_a_79_in_a_stand_down_waits_whatever_other_xids_come_with_it(
 
 def test_a_79_that_was_judged_before_the_stand_down_goes_on_as_one(world: World) -> None:
     world.xid(79, 2)
-    world.annotations["gpuward.io/release-gpu"] = "swapping a card"
-    world.node()
+    world.annotate("release-gpu", "swapping a card")
     world.advance(60)
     world.xid(79, 2)
     assert world.only().count == 2
@@ -160,8 +150,7 @@ def test_a_79_that_was_judged_before_the_stand_down_goes_on_as_one(world: World)
 
 
 def test_the_driver_itself_may_say_in_a_stand_down_that_a_gpu_is_lost(world: World) -> None:
-    world.annotations["gpuward.io/release-gpu"] = "swapping a card"
-    world.node()
+    world.annotate("release-gpu", "swapping a card")
     world.xid(79, 2)
     world.action_line(2, gpu=2)
     assert world.says() == "Fatal Drain RestartNode"
@@ -169,13 +158,10 @@ def test_the_driver_itself_may_say_in_a_stand_down_that_a_gpu_is_lost(world: Wor
 
 @pytest.mark.parametrize("back", [True, False], ids=["nvml comes back", "nvml stays away"])
 def test_the_end_of_a_stand_down_gives_nvml_time_to_see(world: World, *, back: bool) -> None:
-    world.annotations["gpuward.io/release-gpu"] = "swapping a card"
-    world.node()
-    world.source(SourceName.NVML, SourceState.RELEASED)
+    world.let_go()
     world.xid(79, 2)
     world.advance(600)
-    del world.annotations["gpuward.io/release-gpu"]
-    world.node()
+    world.take_back()
     world.advance(20)
     assert world.verdict().health is Health.HEALTHY
     if back:

@@ -39,8 +39,7 @@ def test_gpus_outside_an_active_partition_are_reported_and_take_work() -> None:
 
 def test_where_people_say_that_the_fabric_is_shared_nothing_is_wrong() -> None:
     world = host()
-    world.annotations["gpuward.io/fabric-mode"] = "shared"
-    world.node()
+    world.annotate("fabric-mode", "shared")
     for gpu in range(4):
         world.will_read(gpu, fabric_state=2, nvlink_states=DOWN)  # no partition is active
     world.advance(30 * MINUTE, polling=True)

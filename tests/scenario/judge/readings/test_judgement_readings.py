@@ -11,15 +11,6 @@ from rules.judge.incident import Incident
 from tests.support.scenario.judgement_world import World
 
 
-@pytest.fixture
-def world() -> World:
-    return World().start()
-
-
-def reasons(world: World) -> set[str]:
-    return {incident.row.reason for incident in world.active}
-
-
 def named(world: World, reason: str) -> Incident:
     found = [incident for incident in world.incidents if incident.row.reason == reason]
     assert len(found) == 1, [i.row.reason for i in world.incidents]
@@ -160,10 +151,10 @@ def test_the_margin_has_hysteresis(world: World) -> None:
     world.values[0][Signal.THERMAL_MARGIN] = -2
     world.values[0][Signal.SLOWDOWN_MARGIN] = -2
     world.advance(60, polling=True)
-    assert reasons(world) == {"TemperatureMargin"}
+    assert world.reasons == {"TemperatureMargin"}
     world.values[0][Signal.THERMAL_MARGIN] = 0
     world.advance(300, polling=True)
-    assert reasons(world) == {"TemperatureMargin"}
+    assert world.reasons == {"TemperatureMargin"}
     world.values[0][Signal.THERMAL_MARGIN] = 12
     world.advance(60, polling=True)
     assert not world.active
@@ -172,9 +163,9 @@ def test_the_margin_has_hysteresis(world: World) -> None:
 def test_volatile_ecc_errors_stay_until_a_reset(world: World) -> None:
     world.will_read(0, ecc_uncorrected_volatile=2)
     world.advance(60, polling=True)
-    assert reasons(world) == {"EccUncorrectableVolatile"}
+    assert world.reasons == {"EccUncorrectableVolatile"}
     world.advance(3600, polling=True)
-    assert reasons(world) == {"EccUncorrectableVolatile"}
+    assert world.reasons == {"EccUncorrectableVolatile"}
     world.will_read(0, ecc_uncorrected_volatile=0)
     world.advance(60, polling=True)
     assert not world.active
@@ -212,7 +203,7 @@ def test_links_of_the_design_that_are_down_are_found(world: World) -> None:
     assert not world.active
     world.values[0][Signal.NVLINK_STATES] = (1,) * 16 + (0, 0)
     world.advance(60, polling=True)
-    assert reasons(world) == {"NVLinkDown"}
+    assert world.reasons == {"NVLinkDown"}
     assert "2 of the design's links down (links 16, 17)" in str(world.active)
 
 

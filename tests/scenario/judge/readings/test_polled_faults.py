@@ -14,15 +14,6 @@ from tests.support.scenario.judgement_world import World, uuid
 SPARE_LEFT = (640, 0, 0, 0, 0)
 
 
-@pytest.fixture
-def world() -> World:
-    return World().start()
-
-
-def reasons(world: World) -> set[str]:
-    return {incident.row.reason for incident in world.active}
-
-
 @pytest.mark.parametrize(
     ("signal", "good", "bad", "reason"),
     [
@@ -69,7 +60,7 @@ def test_spares_do_not_come_back_with_a_reading(world: World) -> None:
     world.advance(60, polling=True)
     world.values[0][Signal.REMAP_HISTOGRAM] = None  # hidden by MIG
     world.advance(3600, polling=True)
-    assert reasons(world) == {"MemorySparesExhausted"}
+    assert world.reasons == {"MemorySparesExhausted"}
 
 
 def test_a_pending_repair_is_published_and_done_by_a_reset(world: World) -> None:
@@ -90,11 +81,11 @@ def test_memory_at_its_limit_is_degraded_until_it_cools(world: World) -> None:
     assert not world.active
     world.values[0][Signal.MEMORY_TEMPERATURE] = 96
     world.advance(60, polling=True)
-    assert reasons(world) == {"MemoryTemperature"}
+    assert world.reasons == {"MemoryTemperature"}
     assert world.says() == "Degraded Report Investigate"
     world.values[0][Signal.MEMORY_TEMPERATURE] = 94
     world.advance(300, polling=True)
-    assert reasons(world) == {"MemoryTemperature"}, "between the two sides nothing changes"
+    assert world.reasons == {"MemoryTemperature"}, "between the two sides nothing changes"
     world.values[0][Signal.MEMORY_TEMPERATURE] = 85
     world.advance(60, polling=True)
     assert not world.active
@@ -114,7 +105,7 @@ def test_the_limits_come_from_the_rules_file() -> None:
     world = World(rules=parse_rules(text)).start()
     world.values[0] |= {Signal.MEMORY_MAX_TEMPERATURE: 95, Signal.MEMORY_TEMPERATURE: 91}
     world.advance(60, polling=True)
-    assert reasons(world) == {"MemoryTemperature"}
+    assert world.reasons == {"MemoryTemperature"}
 
 
 @pytest.mark.parametrize(
@@ -133,7 +124,7 @@ def test_a_chip_to_chip_link_down_beside_others_that_are_up(
 ) -> None:
     world.values[0][Signal.C2C_STATES] = states
     world.advance(60, polling=True)
-    assert reasons(world) == found
+    assert world.reasons == found
 
 
 def grow(world: World, signal: Signal, per_poll: int, polls: int) -> None:
@@ -165,7 +156,7 @@ def test_a_rate_is_found_by_three_of_five_and_goes_by_itself(
     grow(world, signal, sick, 2)
     assert not world.incidents
     grow(world, signal, sick, 2)
-    assert reasons(world) == {reason}
+    assert world.reasons == {reason}
     grow(world, signal, 0, 4)
     assert not world.active
 
@@ -183,7 +174,7 @@ def test_slowdown_times_are_judged_where_a_page_lacks_the_reasons(
             spent, energy = second * 500_000_000, 1e3 * second
         world.dcgm({uuid(0): {signal: spent, Signal.TEMPERATURE: 80}}, energy={uuid(0): energy})
         world.advance(15)
-    (found,) = reasons(world)
+    (found,) = world.reasons
     assert found in ("ThermalSlowdown", "PowerBrake")
     for second in range(600, 1200, 15):
         if second % every_s == 0:
@@ -218,7 +209,7 @@ def test_drivers_before_the_summary_tell_the_fabric_by_its_mask(mask: int, *, fo
     world = World(driver="570.1").start()
     world.values[0][Signal.FABRIC_HEALTH_MASK] = mask
     world.advance(90, polling=True)
-    assert (reasons(world) == {"FabricDegraded"}) is found
+    assert (world.reasons == {"FabricDegraded"}) is found
     assert {i.row.level for i in world.active} <= {"Report"}
 
 

@@ -23,10 +23,6 @@ from tests.support.scenario.judgement_world import World, pci
 PROMTOOL = shutil.which("promtool")
 
 
-def reasons(world: World) -> set[str]:
-    return {incident.row.reason for incident in world.active}
-
-
 # 5: whose page it is
 
 
@@ -57,7 +53,7 @@ def test_temperature_and_margin_are_checked_against_each_other(
         Signal.THERMAL_MARGIN: margin,
     }
     world.advance(120, polling=True)
-    assert reasons(world) == ({"TemperatureMargin"} if hot else set())
+    assert world.reasons == ({"TemperatureMargin"} if hot else set())
 
 
 def test_hot_memory_makes_a_margin_believable() -> None:
@@ -68,14 +64,14 @@ def test_hot_memory_makes_a_margin_believable() -> None:
         Signal.THERMAL_MARGIN: 0,
     }
     world.advance(120, polling=True)
-    assert reasons(world) == {"TemperatureMargin"}
+    assert world.reasons == {"TemperatureMargin"}
 
 
 def test_a_margin_stuck_at_zero_does_not_keep_a_cooled_gpu_hot() -> None:
     world = World().start()
     world.values[0] |= {Signal.TEMPERATURE: 90, Signal.THERMAL_MARGIN: 0}
     world.advance(120, polling=True)
-    assert reasons(world) == {"TemperatureMargin"}
+    assert world.reasons == {"TemperatureMargin"}
     world.values[0][Signal.TEMPERATURE] = 40
     world.advance(120, polling=True)
     assert not world.active
@@ -105,7 +101,7 @@ def test_a_link_that_rests_keeps_the_limit_of_its_best_generation(
     replay(world, 10, 10)  # over generation 1's 2.4 a minute, within generation 5's 30
     assert not world.active
     replay(world, 60, 10)
-    assert reasons(world) == {"PCIeReplayRate"}
+    assert world.reasons == {"PCIeReplayRate"}
 
 
 def test_a_link_seen_only_at_rest_is_not_held_to_the_limit_of_rest() -> None:
@@ -125,19 +121,16 @@ def test_a_fabric_manager_that_died_while_the_agent_was_away_is_missed() -> None
     for gpu in range(8):
         world.readings(gpu, fabric_state=3, fabric_status=0)
     world.host(running={Service.FABRIC_MANAGER})
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     for _ in range(5):
         world.host(running=set())
         world.advance(60, polling=True)
-    assert reasons(world) == {"FabricManagerStopped"}
+    assert world.reasons == {"FabricManagerStopped"}
     world.restart_agent()
-    world.restart_agent()
-    world.start()
+    world.restart_agent().start()
     world.host(running=set())
-    assert reasons(world) == {"FabricManagerStopped"}
-    world.reboot()
-    world.start()
+    assert world.reasons == {"FabricManagerStopped"}
+    world.reboot().start()
     for _ in range(20):
         world.host(running=set())
         world.advance(60, polling=True)
