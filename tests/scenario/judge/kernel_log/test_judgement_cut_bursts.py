@@ -12,20 +12,12 @@ from rules.judge.restore import restore
 from tests.support.scenario.judgement_world import World
 
 
-def test_a_burst_that_a_restart_cut_waits_for_the_present(world: World) -> None:
+@pytest.mark.parametrize("asks", [0, 1], ids=["the GPU looks sound", "the GPU asks for a reset"])
+def test_a_burst_seen_live_is_judged_by_the_next_agent(world: World, asks: int) -> None:
     world.xid(48)
     world.restart_agent()
-    world.will_read(0, recovery_action=1)
+    world.will_read(0, recovery_action=asks)
     world.start()
-    world.advance(11)
-    assert world.says() == "Fatal Drain ResetGPU"
-
-
-def test_a_burst_seen_live_is_judged_by_the_next_agent_however_sound_the_gpu_looks(
-    world: World,
-) -> None:
-    world.xid(48)
-    world.restart_agent().start()
     world.advance(11)
     assert world.says() == "Fatal Drain ResetGPU"
 

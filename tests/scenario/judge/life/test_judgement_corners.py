@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import parse_rules
@@ -206,18 +205,6 @@ def test_a_reboot_under_a_living_agent_is_seen(world: World) -> None:
 def test_nothing_waits_on_a_healthy_node(world: World) -> None:
     world.advance(60, polling=True)
     assert next_deadline(world.state) is None
-
-
-def test_a_gpu_that_moved_to_another_address_is_not_a_replaced_one(world: World) -> None:
-    world.will_read(3, remap_failure=1)
-    world.advance(60, polling=True)
-    world.reboot()
-    lost = world.inventory[3]
-    world.inventory[3] = replace(world.inventory[7], index=3, pci=lost.pci)
-    del world.inventory[7], world.values[7], world.config_space[7]
-    world.values[3] = dict(world.values[0])
-    world.start()
-    assert [i.gpus for i in world.active if i.row.reason == "RowRemapFailure"] == [(lost.uuid,)]
 
 
 def test_remapping_that_mig_hides_is_absent_not_sound(world: World) -> None:

@@ -165,32 +165,19 @@ def test_a_reboot_closes_79_only_when_the_present_agrees(world: World) -> None:
     assert not [i for i in world.active if i.row.severity == "Fatal"]
 
 
-def test_a_reboot_is_not_forgotten_by_the_next_restart(world: World) -> None:
-    world.xid(95)
-    world.reboot()
-    world.restart_agent().start()
-    assert not world.active
-
-
-def test_a_reset_that_the_driver_reports_closes_95(world: World) -> None:
-    world.xid(95)
-    world.action_line(1)
-    world.will_read(0, recovery_action=1)
-    world.advance(60, polling=True)
-    world.will_read(0, recovery_action=0)
-    world.advance(60, polling=True)
-    assert not world.active
-    assert world.incidents[0].closed_by == "Reset"
-
-
-def test_154_to_zero_is_evidence_of_a_reset(world: World) -> None:
-    world.xid(95)
-    world.action_line(1)
-    world.advance(5)
-    world.action_line(0, before=1)
+@pytest.mark.parametrize("by", ["the driver asks for nothing", "its line", "it is loaded"])
+def test_what_is_evidence_of_a_reset(world: World, by: str) -> None:
+    if by == "the driver asks for nothing":
+        world.lines("95 ->1").will_read(0, recovery_action=1)
+        world.advance(60, polling=True)
+        world.will_read(0, recovery_action=0)
+    elif by == "its line":
+        world.lines("95 ->1 +5 ->0")
+    else:
+        world.lines("95 +60").kernel(LOAD)
     assert world.active
-    world.advance(15, polling=True)
-    assert not world.active
+    world.advance(60, polling=True)
+    assert [i.closed_by for i in world.incidents] == ["Reset"]
 
 
 def test_a_reset_that_a_restart_hid_is_seen_in_what_the_driver_asks_now(world: World) -> None:
@@ -198,15 +185,6 @@ def test_a_reset_that_a_restart_hid_is_seen_in_what_the_driver_asks_now(world: W
     world.action_line(0, before=1)
     world.restart_agent().start()
     world.advance(60, polling=True)
-    assert not world.active
-
-
-def test_loading_the_driver_is_evidence_of_a_reset(world: World) -> None:
-    world.xid(119)
-    world.advance(60, polling=True)
-    assert world.active
-    world.kernel(LOAD)
-    world.advance(15, polling=True)
     assert not world.active
 
 

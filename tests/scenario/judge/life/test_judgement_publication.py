@@ -42,34 +42,33 @@ def test_a_healthy_node(world: World) -> None:
     assert [gpu.index for gpu in published.status.gpus] == list(range(8))
 
 
-def test_a_degraded_node_stays_healthy_for_the_condition(world: World) -> None:
-    world.asked(4)
+DRAIN, LINE, LOST = "RecoveryActionDrainAndReset", "Xid95UncontainedMemoryError", "NoAccess"
+
+
+@pytest.mark.parametrize(
+    ("degraded", "fatal", "unseen", "healthy_is", "degraded_is", "label"),
+    [
+        (True, False, False, ("True", DRAIN), ("True", DRAIN), "degraded"),
+        (True, True, False, ("False", LINE), ("True", DRAIN), "unhealthy"),
+        (False, False, True, ("Unknown", LOST), ("False", "NotDegraded"), "unknown"),
+    ],
+)
+def test_each_condition_tells_of_its_own_incidents(
+    world: World, degraded, fatal, unseen, healthy_is, degraded_is, label
+) -> None:
+    if degraded:
+        world.asked(4, gpu=1)
+    if fatal:
+        world.xid(95, gpu=2)
+    if unseen:
+        world.source(SourceName.NVML, SourceState.DOWN, "NoAccess")
     published = world.published()
-    assert conditions(published) == {
-        "GPUHealthy": ("True", "RecoveryActionDrainAndReset"),
-        "GPUDegraded": ("True", "RecoveryActionDrainAndReset"),
-    }
-    assert published.labels["gpuward.io/health"] == "degraded"
-    assert published.status.health == "Degraded"
-
-
-def test_a_fatal_and_a_degraded_incident_show_in_their_own_conditions(world: World) -> None:
-    world.asked(4, gpu=1)
-    world.xid(95, gpu=2)
-    assert conditions(world.published()) == {
-        "GPUHealthy": ("False", "Xid95UncontainedMemoryError"),
-        "GPUDegraded": ("True", "RecoveryActionDrainAndReset"),
-    }
-    assert "1 more incident active" in world.published().status.message
-
-
-def test_an_unknown_node(world: World) -> None:
-    world.source(SourceName.NVML, SourceState.DOWN, "NoAccess")
-    published = world.published()
-    assert conditions(published)["GPUHealthy"] == ("Unknown", "NoAccess")
-    assert published.labels["gpuward.io/health"] == "unknown"
-    assert published.labels["gpuward.io/gpus-healthy"] is None
-    assert {gpu.health for gpu in published.status.gpus} == {"Unknown"}
+    assert conditions(published) == {"GPUHealthy": healthy_is, "GPUDegraded": degraded_is}
+    assert published.labels["gpuward.io/health"] == label == published.status.health.lower()
+    assert ("1 more incident active" in published.status.message) is fatal
+    if unseen:
+        assert published.labels["gpuward.io/gpus-healthy"] is None
+        assert {gpu.health for gpu in published.status.gpus} == {"Unknown"}
 
 
 def test_a_down_sense_beside_the_view_shows_under_sources_only(world: World) -> None:

@@ -78,13 +78,6 @@ def test_one_failed_poll_is_a_hiccup(world: World) -> None:
     assert not world.incidents
 
 
-def test_a_lost_gpu_by_push_event_acts_at_once(world: World) -> None:
-    world.event(EventKind.GPU_UNAVAILABLE, 0, gpu=2)
-    world.pull(2)
-    world.poll_one(2)
-    assert world.says() == "Fatal Drain RestartNode"
-
-
 def test_a_lost_gpu_whose_79_is_known_stays_one_incident(world: World) -> None:
     world.xid(79, gpu=3)
     world.pull(3)
@@ -352,12 +345,6 @@ def test_a_hung_call_is_unknown_and_the_kernel_log_goes_on(world: World) -> None
     assert (world.verdict().health, world.verdict().reason) == (Health.UNKNOWN, "CallHung")
     assert not world.active
     world.xid(79)
-    assert world.verdict().health is Health.UNHEALTHY
-
-
-def test_a_hung_call_keeps_a_known_fault_fatal(world: World) -> None:
-    world.xid(95)
-    world.source(SourceName.NVML, SourceState.DOWN, "CallHung")
     assert world.verdict().health is Health.UNHEALTHY
 
 

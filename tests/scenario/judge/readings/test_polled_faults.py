@@ -48,11 +48,69 @@ def test_a_flag_takes_one_re_read(
     assert signal.value in world.only().evidence[0]
 
 
-@pytest.mark.parametrize("histogram", [(0, 0, 10, 630, 0), (1, 2), (), None])
-def test_few_spares_and_odd_histograms_are_no_finding(world: World, histogram: Value) -> None:
-    world.values[0][Signal.REMAP_HISTOGRAM] = histogram
+def link(generation: int, use: int, state: int) -> dict[str, Value]:
+    return {
+        "pcie_generation": generation,
+        "pcie_generation_max": 5,
+        "utilization": use,
+        "performance_state": state,
+    }
+
+
+def heat(
+    now: int | None, slowdown: int | None, margin: int, memory: int | None = None
+) -> dict[str, Value]:
+    return {
+        "temperature": now,
+        "slowdown_temperature": slowdown,
+        "thermal_margin": margin,
+        "memory_temperature": memory,
+    }
+
+
+@pytest.mark.parametrize(
+    ("reads", "found"),
+    [
+        pytest.param(link(1, 95, 0), "PCIeGenDegraded", id="a slow link in P0"),
+        pytest.param(link(1, 95, 2), "PCIeGenDegraded", id="in P2, as workstation cards"),
+        pytest.param(link(1, 5, 0), "", id="a link that rests"),
+        pytest.param(link(1, 5, 2), "", id="a link that rests in P2"),
+        pytest.param(link(1, 95, 5), "", id="a state in which no card computes"),
+        pytest.param(link(1, 95, 8), "", id="another such state"),
+        pytest.param({"remap_histogram": (0, 0, 10, 630, 0)}, "", id="few spare rows"),
+        pytest.param({"remap_histogram": (1, 2)}, "", id="an odd histogram"),
+        pytest.param({"remap_histogram": ()}, "", id="an empty histogram"),
+        pytest.param({"memory_temperature": 120}, "", id="hot memory of no known limit"),
+        pytest.param({"c2c_states": (1,) * 10}, "", id="C2C links up"),
+        pytest.param({"c2c_states": (1,) * 9 + (0,)}, "C2CLinkDown", id="one C2C link down"),
+        pytest.param({"c2c_states": (1,) * 9 + (None,)}, "", id="one C2C link unread"),
+        pytest.param({"c2c_states": (0,) * 10}, "", id="no C2C link used"),
+        pytest.param({"c2c_states": ()}, "", id="no C2C links"),
+        pytest.param({"clock_event_reasons": 0x04, "power": 700.0}, "", id="at its power limit"),
+        pytest.param({"nvlink_crc_errors": 10**9}, "", id="a large first value is no rate"),
+        *(pytest.param({"fabric_health_mask": mask}, "", id=f"mask {mask:#x}")
+          for mask in (0xAA, 0x1AA, 0x00)),
+        *(pytest.param({"fabric_health_mask": mask}, "FabricDegraded", id=f"mask {mask:#x}")
+          for mask in (0xA9, 0xA6, 0x9A, 0x6A, 0x2AA)),
+        pytest.param({"fabric_health_mask": 0xA9, "fabric_health_summary": 1}, "",
+                     id="the driver's summary wins over the mask"),
+        pytest.param(heat(45, 95, 0), "", id="no margin left at 45 degrees"),
+        pytest.param(heat(45, None, -3), "", id="the same, no slowdown temperature known"),
+        pytest.param(heat(45, None, 0, 94), "TemperatureMargin", id="the same, hot memory"),
+        pytest.param(heat(110, 95, 20), "TemperatureMargin", id="over slowdown, margin of 20"),
+        pytest.param(heat(93, 95, -1), "TemperatureMargin", id="both near the end"),
+        pytest.param(heat(88, None, 0), "TemperatureMargin", id="warm enough to believe it"),
+        pytest.param(heat(None, None, 0), "TemperatureMargin", id="nothing to check it by"),
+        pytest.param(heat(255, 95, 20), "", id="a temperature that nothing survives"),
+        pytest.param(heat(0, None, -1), "TemperatureMargin", id="a temperature of no meaning"),
+        pytest.param(heat(60, 95, 20), "", id="both fine"),
+    ],
+)  # fmt: skip
+def test_what_a_gpu_reads_for_minutes(world: World, reads: dict[str, Value], found: str) -> None:
+    world.will_read(0, **reads)
     world.advance(120, polling=True)
-    assert not world.incidents
+    assert world.reasons == ({found} if found else set())
+    assert {i.row.level for i in world.active} <= {"Report"}
 
 
 def test_spares_do_not_come_back_with_a_reading(world: World) -> None:
@@ -91,12 +149,6 @@ def test_memory_at_its_limit_is_degraded_until_it_cools(world: World) -> None:
     assert not world.active
 
 
-def test_memory_without_a_known_limit_is_not_judged(world: World) -> None:
-    world.values[0][Signal.MEMORY_TEMPERATURE] = 120
-    world.advance(120, polling=True)
-    assert not world.incidents
-
-
 def test_the_limits_come_from_the_rules_file() -> None:
     text = (
         b"apiVersion: gpuward.io/v1alpha1\nkind: Rules\n"
@@ -106,25 +158,6 @@ def test_the_limits_come_from_the_rules_file() -> None:
     world.values[0] |= {Signal.MEMORY_MAX_TEMPERATURE: 95, Signal.MEMORY_TEMPERATURE: 91}
     world.advance(60, polling=True)
     assert world.reasons == {"MemoryTemperature"}
-
-
-@pytest.mark.parametrize(
-    ("states", "found"),
-    [
-        ((1,) * 10, set()),
-        ((1,) * 9 + (0,), {"C2CLinkDown"}),
-        ((1,) * 9 + (None,), set()),
-        ((0,) * 10, set()),
-        ((), set()),
-    ],
-    ids=["all up", "one down", "one unread", "none used", "no links"],
-)
-def test_a_chip_to_chip_link_down_beside_others_that_are_up(
-    world: World, states: Value, found: set[str]
-) -> None:
-    world.values[0][Signal.C2C_STATES] = states
-    world.advance(60, polling=True)
-    assert world.reasons == found
 
 
 def grow(world: World, signal: Signal, per_poll: int, polls: int) -> None:
@@ -182,41 +215,6 @@ def test_slowdown_times_are_judged_where_a_page_lacks_the_reasons(
         world.dcgm({uuid(0): {signal: spent, Signal.TEMPERATURE: 50}}, energy={uuid(0): energy})
         world.advance(15)
     assert not world.active
-
-
-def test_power_capping_takes_no_finding_however_long(world: World) -> None:
-    """A GPU at its power limit is a busy GPU: only the external brake is a fault of power."""
-    world.values[0] |= {Signal.CLOCK_EVENT_REASONS: 0x04, Signal.POWER: 700.0}
-    world.advance(3600, polling=True)
-    assert not world.incidents
-
-
-@pytest.mark.parametrize(
-    ("mask", "found"),
-    [
-        (0xAA, False),
-        (0x1AA, False),
-        (0x00, False),
-        (0xA9, True),
-        (0xA6, True),
-        (0x9A, True),
-        (0x6A, True),
-        (0x2AA, True),
-    ],
-    ids=hex,
-)
-def test_drivers_before_the_summary_tell_the_fabric_by_its_mask(mask: int, *, found: bool) -> None:
-    world = World(driver="570.1").start()
-    world.values[0][Signal.FABRIC_HEALTH_MASK] = mask
-    world.advance(90, polling=True)
-    assert (world.reasons == {"FabricDegraded"}) is found
-    assert {i.row.level for i in world.active} <= {"Report"}
-
-
-def test_the_drivers_summary_wins_over_the_mask(world: World) -> None:
-    world.values[0] |= {Signal.FABRIC_HEALTH_MASK: 0xA9, Signal.FABRIC_HEALTH_SUMMARY: 1}
-    world.advance(90, polling=True)
-    assert not world.incidents
 
 
 @pytest.mark.parametrize(

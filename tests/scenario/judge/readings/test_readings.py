@@ -29,44 +29,6 @@ PROMTOOL = shutil.which("promtool")
 # 7: two thermometers
 
 
-@pytest.mark.parametrize(
-    ("temperature", "slowdown", "margin", "hot"),
-    [
-        pytest.param(45, 95, 0, False, id="no margin left at 45 degrees"),
-        pytest.param(45, None, -3, False, id="the same where no slowdown temperature is known"),
-        pytest.param(110, 95, 20, True, id="over slowdown with a margin of 20"),
-        pytest.param(93, 95, -1, True, id="both near the end"),
-        pytest.param(88, None, 0, True, id="warm enough to believe it"),
-        pytest.param(None, None, 0, True, id="nothing to check it by"),
-        pytest.param(255, 95, 20, False, id="a temperature that nothing survives"),
-        pytest.param(0, None, -1, True, id="a temperature that says nothing"),
-        pytest.param(60, 95, 20, False, id="both fine"),
-    ],
-)
-def test_temperature_and_margin_are_checked_against_each_other(
-    temperature: int | None, slowdown: int | None, margin: int, *, hot: bool
-) -> None:
-    world = World().start()
-    world.values[0] |= {
-        Signal.TEMPERATURE: temperature,
-        Signal.SLOWDOWN_TEMPERATURE: slowdown,
-        Signal.THERMAL_MARGIN: margin,
-    }
-    world.advance(120, polling=True)
-    assert world.reasons == ({"TemperatureMargin"} if hot else set())
-
-
-def test_hot_memory_makes_a_margin_believable() -> None:
-    world = World().start()
-    world.values[0] |= {
-        Signal.TEMPERATURE: 45,
-        Signal.MEMORY_TEMPERATURE: 94,
-        Signal.THERMAL_MARGIN: 0,
-    }
-    world.advance(120, polling=True)
-    assert world.reasons == {"TemperatureMargin"}
-
-
 def test_a_margin_stuck_at_zero_does_not_keep_a_cooled_gpu_hot() -> None:
     world = World().start()
     world.values[0] |= {Signal.TEMPERATURE: 90, Signal.THERMAL_MARGIN: 0}
