@@ -148,7 +148,7 @@ def _others_are_here(before: NodeState, now: NodeState) -> bool:
 
 def next_deadline(state: NodeState) -> float | None:
     """When time alone will change something; None when nothing waits."""
-    deadlines = [burst.due_at for burst in state.bursts if burst.due_at is not None]
+    deadlines = [burst.due_at for burst in state.repeats]
     deadlines += [
         at
         for incident in state.incidents

@@ -21,7 +21,6 @@ from rules.catalog.thresholds import DEFAULT_RULES, Thresholds
 from rules.catalog.xid import (
     ANSWERED_XIDS,
     RECOVERY_ACTION_XID,
-    REPEATING_XIDS,
     reason_for_line,
     reason_for_xid,
 )
@@ -35,10 +34,8 @@ from rules.judge.incident import NOBODY, REASON_LOST, Incident, IncidentPhase, M
 from rules.judge.memory import Gauge, Latch
 from rules.judge.observation import GpuSeen, Service, SourceName, SourceState, TopologySeen
 from rules.judge.state import (
-    MAX_BURSTS,
     MAX_GPUS,
     MAX_PORT_CHARS,
-    Burst,
     Checks,
     GpuView,
     NodeState,
@@ -101,7 +98,6 @@ def restore(
         published_topology=status.topology,
         stand_down=_stand_down(status, now),
         incidents=incidents,
-        bursts=_bursts(incidents),
         ledger=ledger_from_wire(status.ledger),
         dropped=max(0, status.dropped),
     )
@@ -310,22 +306,6 @@ def _standing(incidents: Iterable[Incident]) -> Checks:
 
 def _is_flag(incident: Incident) -> bool:
     return incident.row.klass is ReasonClass.LATCH or incident.row.reason == RESET_REQUIRED
-
-
-def _bursts(incidents: tuple[Incident, ...]) -> tuple[Burst, ...]:
-    """Earlier bursts of 13 and 31; places were not kept, so they are unknown."""
-    return tuple(
-        Burst(
-            xid=xid,
-            gpu=incident.gpus[0] if incident.gpus else "",
-            pci=incident.pci[0] if incident.pci else "",
-            first_at=incident.first_seen,
-            last_at=incident.last_seen,
-        )
-        for incident in incidents
-        for xid in incident.xids
-        if xid in REPEATING_XIDS and (incident.gpus or incident.pci)
-    )[:MAX_BURSTS]
 
 
 def _topology(status: HealthStatus) -> TopologySeen | None:

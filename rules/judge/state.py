@@ -34,7 +34,7 @@ from rules.judge.observation import (
 from rules.text.pci_address import plain_address
 
 MAX_GPUS: Final = 64
-MAX_BURSTS: Final = 256
+MAX_REPEATS: Final = 128
 MAX_ADDRESSES: Final = 64
 MAX_PORT_CHARS: Final = 64
 
@@ -108,24 +108,16 @@ class GpuView(Struct, frozen=True, kw_only=True):
         return plain_address(self.seen.pci) if self.seen.pci else ""
 
 
-class Burst(msgspec.Struct, frozen=True, kw_only=True):
-    """One burst of Xid 13 or 31 on one GPU, for 13 with its places.
-
-    `gpu` is a UUID and `pci` a plain address; either may be empty. `due_at` is when it is
-    to be judged with those before it, None once it was.
+class Repeat(msgspec.Struct, frozen=True, kw_only=True):
+    """A burst of Xid 13 or 31 on one GPU that began at `at`: at `due_at` it is judged with those
+    before it, by the places (GPC, TPC) that its lines have named until then.
     """
 
     xid: int
-    gpu: str
-    pci: str
-    first_at: float
-    last_at: float
+    who: Named
+    at: float
+    due_at: float
     places: tuple[tuple[int, int], ...] = ()
-    due_at: float | None = None
-
-    def is_on(self, gpu: str, pci: str) -> bool:
-        """Whether it is on that GPU, by address where both know one, else by UUID."""
-        return self.pci == pci if self.pci and pci else self.gpu == gpu
 
 
 class StandDown(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,7 +197,7 @@ class NodeState(Struct, frozen=True, kw_only=True):
     stood_down_until: float = 0.0
     incidents: tuple[Incident, ...] = ()
     dropped: int = 0
-    bursts: tuple[Burst, ...] = ()
+    repeats: tuple[Repeat, ...] = ()
     checks: Checks = kept(default_factory=dict)
     services: Mapping[Service, ServiceView] = kept(default_factory=dict)
     ports: Mapping[str, PortView] = kept(default_factory=dict)

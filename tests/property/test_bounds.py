@@ -37,8 +37,8 @@ from rules.judge.observation import (
 from rules.judge.restore import restore
 from rules.judge.state import (
     MAX_ADDRESSES,
-    MAX_BURSTS,
     MAX_GPUS,
+    MAX_REPEATS,
     NodeState,
     initial,
 )
@@ -142,7 +142,7 @@ def assert_small(state: NodeState) -> None:
     assert len(state.incidents) <= MAX_INCIDENTS
     assert len(state.gpus) <= MAX_GPUS
     assert len(state.address_uuids) <= MAX_ADDRESSES
-    assert len(state.bursts) <= MAX_BURSTS
+    assert len(state.repeats) <= MAX_REPEATS
     assert len(state.ports) <= 64
     assert len(state.ledger) <= memory.MAX_ENTRIES
     owners = [owner for owner, _ in state.ledger]

@@ -17,7 +17,7 @@ from rules.judge.health_status import assess
 from rules.judge.judge import judge, next_deadline
 from rules.judge.observation import KernelLineSeen, Observation, SourceName, Tick
 from rules.judge.restore import restore
-from rules.judge.state import MAX_BURSTS, MAX_GPUS
+from rules.judge.state import MAX_GPUS, MAX_REPEATS
 from rules.kernel_log.record import KernelLine, LineKind
 from tests.support.scenario.examples import examples
 from tests.support.scenario.judge_strategies import IDENTITY, PREAMBLE, START, lines, run, steps
@@ -35,7 +35,7 @@ def test_any_observations_are_survived_and_leave_a_small_sound_state(
     state, now = run(sequence)
     assert len(state.incidents) <= MAX_INCIDENTS
     assert len(state.gpus) <= MAX_GPUS
-    assert len(state.bursts) <= MAX_BURSTS
+    assert len(state.repeats) <= MAX_REPEATS
     assert len({incident.id for incident in state.incidents}) == len(state.incidents)
     for incident in state.incidents:
         assert len(incident.evidence) <= 5

@@ -38,10 +38,10 @@ from rules.judge.observation import GPU_CLASSES, NVIDIA_VENDOR, KernelLineSeen, 
 from rules.judge.recording import about_gpus_below, finding_for_action, record, take_answer
 from rules.judge.state import (
     MAX_ADDRESSES,
-    MAX_BURSTS,
-    Burst,
+    MAX_REPEATS,
     Judging,
     NodeState,
+    Repeat,
     find_gpu,
     functions_at,
     identify,
@@ -255,60 +255,62 @@ def _is_gpu(state: NodeState, pci: str) -> bool:
     )
 
 
+_AT_A_PLACE: Final = f"Xid {PLACED_XID} at "
 _MAX_PLACES: Final = 2
 """More than one place says nothing about any of them."""
 _HOUR_S: Final = 3600
 
 
 def count_repeat(on: Judging, line: KernelLine, who: Named, at: float) -> Judging:
-    """Add a line to its burst; three minutes of silence begin a new one.
+    """Note a burst that this line begins: there was none of its Xid for three minutes.
 
     The line with the place and the one with the process are not always the same line.
     """
     xid = line.xid
     if xid not in REPEATING_XIDS or not any(who):
         return on
-    oldest = at - on.thresholds["RepeatWindow"].value
-    kept = [burst for burst in on.state.bursts if burst.last_at >= oldest]
     place = () if line.gpc is None or line.tpc is None else ((line.gpc, line.tpc),)
-    for position, burst in enumerate(kept):
-        near = abs(at - burst.last_at) < SILENCE_3M.silence_s
-        if burst.xid == xid and burst.is_on(*who) and near:
-            places = tuple(dict.fromkeys((*burst.places, *place)))[:_MAX_PLACES]
-            last_at = max(burst.last_at, at)
-            kept[position] = replace(burst, places=places, last_at=last_at)
-            return on.replace(bursts=tuple(kept))
-    due_at = on.now + on.thresholds["ContextDelay"].value
-    begun = Burst(
-        xid=xid, gpu=who.uuid, pci=who.pci, first_at=at, last_at=at, places=place, due_at=due_at
+    for known in on.state.repeats:
+        if known.xid == xid and any(a and a == b for a, b in zip(known.who, who, strict=True)):
+            places = tuple(dict.fromkeys((*known.places, *place)))[:_MAX_PLACES]
+            more = replace(known, places=places)
+            return on.replace(repeats=tuple(more if r is known else r for r in on.state.repeats))
+    goes_on = any(
+        incident.active
+        and incident.concerns(who)
+        and xid in incident.xids
+        and abs(at - incident.last_seen) < SILENCE_3M.silence_s
+        for incident in on.state.incidents
     )
-    return on.replace(bursts=(*kept, begun)[-MAX_BURSTS:])
+    if goes_on:
+        return on
+    on = on.note(who, f"Xid {xid}", at, "RepeatWindow", apart_s=SILENCE_3M.silence_s)
+    due_at = on.now + on.thresholds["ContextDelay"].value
+    begun = Repeat(xid=xid, who=who, at=at, due_at=due_at, places=place)
+    return on.replace(repeats=(*on.state.repeats, begun)[-MAX_REPEATS:])
 
 
 def judge_repeats(on: Judging) -> Judging:
     """Judge the bursts that are due; the ledger counts them, since it outlives the agent."""
     delay_s = on.thresholds["ContextDelay"].value
     # A clock that went back waits no longer.
-    due = [
-        burst
-        for burst in on.state.bursts
-        if burst.due_at is not None and not 0 < burst.due_at - on.now <= delay_s
-    ]
+    due = [each for each in on.state.repeats if not 0 < each.due_at - on.now <= delay_s]
     if not due:
         return on
-    bursts = tuple(replace(b, due_at=None) if b in due else b for b in on.state.bursts)
-    on = on.replace(bursts=bursts)
-    for burst in due:
-        if what := _place_of(burst):
-            who, family = Named(burst.gpu, burst.pci), f"Xid {burst.xid}"
-            on = on.note(who, what, burst.first_at, "RepeatWindow", family=family)
-    for burst in due:
-        if evidence := _against_its_place(on, burst):
-            on = _raise_repeated(on, burst, evidence)
+    on = on.replace(repeats=tuple(each for each in on.state.repeats if each not in due))
+    for each in due:
+        if each.xid == PLACED_XID and (what := _place_of(each)):
+            apart_s = SILENCE_3M.silence_s
+            on = on.note(
+                each.who, what, each.at, "RepeatWindow", apart_s=apart_s, family=_AT_A_PLACE
+            )
+    for each in due:
+        if evidence := _against_its_place(on, each):
+            on = _raise_repeated(on, each, evidence)
     return on
 
 
-def _place_of(burst: Burst) -> str:
+def _place_of(burst: Repeat) -> str:
     """What its repetition would speak against; empty for a burst all over the chip, or of
     nowhere.
     """
@@ -317,22 +319,17 @@ def _place_of(burst: Burst) -> str:
     if len(burst.places) != 1:
         return ""
     gpc, tpc = burst.places[0]
-    return f"Xid {burst.xid} at GPC {gpc}, TPC {tpc}"
+    return f"{_AT_A_PLACE}GPC {gpc}, TPC {tpc}"
 
 
-def _against_its_place(on: Judging, burst: Burst) -> str:
+def _against_its_place(on: Judging, burst: Repeat) -> str:
     """What speaks against the GPU: enough bursts at one place, which no other GPU shows."""
     what, window_s = _place_of(burst), on.thresholds["RepeatWindow"].value
-    since = max(on.now - window_s, on.state.node.repaired_at)
-    seen = on.times((burst.gpu, burst.pci), what, "RepeatWindow")
+    seen = on.times(burst.who, what, "RepeatWindow")
     elsewhere = any(
-        owner not in (burst.gpu, burst.pci)
-        and name.startswith(f"Xid {burst.xid}")
-        and on.times((owner,), name, "RepeatWindow")
+        owner not in burst.who and on.times((owner,), name, "RepeatWindow")
         for owner, name in on.state.ledger
-    ) or any(
-        other.xid == burst.xid and other.first_at > since and not other.is_on(burst.gpu, burst.pci)
-        for other in on.state.bursts
+        if name.startswith(f"Xid {burst.xid}")
     )
     if not what or seen < on.thresholds["RepeatBursts"].value or elsewhere:
         return ""
@@ -341,7 +338,7 @@ def _against_its_place(on: Judging, burst: Burst) -> str:
     )
 
 
-def _raise_repeated(on: Judging, burst: Burst, evidence: str) -> Judging:
+def _raise_repeated(on: Judging, burst: Repeat, evidence: str) -> Judging:
     """Degraded, Report: whatever repeats, these two never do more by themselves."""
     row = replace(
         reason_for_xid(burst.xid, driver=on.state.branch),
@@ -351,9 +348,9 @@ def _raise_repeated(on: Judging, burst: Burst, evidence: str) -> Judging:
         closes_on=BY_HUMAN,
     )
     finding = Finding(
-        at=burst.last_at,
+        at=burst.at,
         row=row,
-        who=Named(burst.gpu, burst.pci),
+        who=burst.who,
         xid=burst.xid,
         source=SourceName.KERNEL_LOG,
         counts=False,

@@ -201,8 +201,7 @@ def is_under_way(state: NodeState) -> bool:
     latches = [check for check in checks if isinstance(check, Latch)]
     waits = waits or any(latch.seen != latch.raised for latch in latches)
     between = any(any(g.good) if g.raised else any(g.bad) for g in gauges)
-    bursts = any(burst.due_at is not None for burst in state.bursts)
-    return bool(waits or between or bursts)
+    return bool(waits or between or state.repeats)
 
 
 def says(state: NodeState, step: Step) -> Says:
