@@ -1,6 +1,6 @@
 """A whole log in any format that is read, from its first to its last line, for `decode`.
 
-The log's first bytes tell its format (`rules.kernel_log.containers`).
+The log's first bytes tell its format (`rules.kernel_log.scan`).
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from rules.kernel_log.containers import (
+from rules.kernel_log.scan import (
     LONGEST_ENTRY,
     UNWRAP,
+    LineScanner,
     LogContainer,
+    Read,
     container_of,
     understood,
+    worth_parsing,
     worth_unwrapping,
 )
-from rules.kernel_log.scan import LineScanner, Read, worth_parsing
 
 _GZIP: Final = b"\x1f\x8b"
 _XZ: Final = b"\xfd7zXZ\x00"

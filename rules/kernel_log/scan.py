@@ -1,17 +1,23 @@
-"""Kernel logs by the megabyte: find the few lines worth parsing.
+"""Kernel logs by the megabyte: take lines out of what wraps them, find the few worth parsing.
 
-`gpuward-agent decode` feeds blocks to a `LineScanner`; the agent's kernel log readers ask
-`worth_parsing` for each record. Both only leave out lines that `rules.kernel_log.parse.parse`
-would answer with None, so the result is the same as parsing every line. No I/O, no clock.
+`gpuward-agent decode` feeds blocks to a `LineScanner`; the agent's kernel log readers ask `worth_parsing` for each record. Both only leave out lines that
+`rules.kernel_log.parse.parse` would answer with None, so the result is the same as parsing every
+line. Journal JSON and container logs are unwrapped to such lines, with their time in front where
+the container tells it. Any bytes are survived; what does not look like the container is given back
+as it is. No I/O, no clock.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final, Generic, TypeAlias, TypeVar
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from rules.kernel_log.text import MAX_LINE
+import msgspec
+
+from rules.kernel_log.text import MAX_LINE, split_prefix
 
 _ANY_WORD: Final = re.compile(
     rb"NVRM:|NVSwitch |nvidia-(?:nvswitch|peermem)|nccl\.so|mlx5_|more than "
@@ -79,3 +85,101 @@ class LineScanner(Generic[T]):
         self._ended += 1
         line = self._read(last, self._ended) if self._worth(last) else None
         return [line] if line is not None else []
+
+
+class LogContainer(StrEnum):
+    """What the lines of a log are wrapped in."""
+
+    PLAIN = "plain"
+    JSON = "json"
+    CRI = "cri"
+
+
+LONGEST_ENTRY: Final = 64 * 1024
+"""Bytes of one wrapped line that are looked at: a kernel line with the journal's fields is 2 KiB.
+"""
+
+_CRI: Final = re.compile(
+    rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)) std(?:out|err) [FP] "
+)
+_BARE_LINE: Final = re.compile(rb"[A-Za-z][\w./-]{0,30}(?:\[\d+\])?(?: [\w:.-]{1,40})?: \S")
+"""How most kernel messages without any prefix begin: a driver or subsystem, and a device."""
+
+
+def container_of(head: bytes) -> LogContainer:
+    """What a log that begins with `head` is wrapped in."""
+    line = head.lstrip(b"\x1e\r\n\t ")[:LONGEST_ENTRY]
+    if line.startswith(b"{"):
+        return LogContainer.JSON
+    if _CRI.match(line):
+        return LogContainer.CRI
+    return LogContainer.PLAIN
+
+
+def understood(line: bytes, container: LogContainer) -> bool:
+    """Whether a line is in a format that is read, whatever it says."""
+    if container is LogContainer.JSON:
+        return unwrapped_json(line) is not line
+    if container is not LogContainer.PLAIN:
+        return True
+    return len(split_prefix(line)[0]) < len(line) or _BARE_LINE.match(line) is not None
+
+
+def worth_unwrapping(line: bytes) -> bool:
+    """Return whether a journal entry could hold a line that is recognised: the journal gives a
+    message with bytes that are no text as a list of numbers.
+    """
+    return worth_parsing(line) or b'"MESSAGE":[' in line or b'"MESSAGE" : [' in line
+
+
+def unwrapped_json(line: bytes) -> bytes:
+    """The message of one journal entry, or of one line of Docker's json-file, with its time."""
+    try:
+        entry = msgspec.json.decode(line.lstrip(b"\x1e \t"))
+    except (msgspec.DecodeError, RecursionError):
+        return line
+    if not isinstance(entry, dict):
+        return line
+    if isinstance(said := entry.get("log"), str):
+        return said.encode("utf-8", "replace").rstrip(b"\n")
+    message = _bytes_of(entry.get("MESSAGE"))
+    if message is None:
+        return line
+    kernel = entry.get("_TRANSPORT") == "kernel"
+    return _line(message, str(entry.get("__REALTIME_TIMESTAMP", "")), kernel=kernel)
+
+
+def unwrapped_cri(line: bytes) -> bytes:
+    """What a container wrote: the runtime's own time only where that has none of its own."""
+    found = _CRI.match(line)
+    if found is None:
+        return line
+    inner = line[found.end() :]
+    if len(split_prefix(inner)[0]) < len(inner):
+        return inner
+    return b"%s node kernel: %s" % (found[1], inner)
+
+
+UNWRAP: Final[dict[LogContainer, Callable[[bytes], bytes]]] = {
+    LogContainer.JSON: unwrapped_json,
+    LogContainer.CRI: unwrapped_cri,
+}
+
+
+def _bytes_of(value: Any) -> bytes | None:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace")
+    if isinstance(value, list) and all(isinstance(v, int) and 0 <= v < 256 for v in value):
+        return bytes(value[:MAX_LINE])
+    return None
+
+
+def _line(message: bytes, microseconds: str, *, kernel: bool) -> bytes:
+    """One line as syslog has it; who wrote it is told by the priority."""
+    message = message.partition(b"\n")[0]
+    priority = b"<6>" if kernel else b"<14>"
+    if not (microseconds.isascii() and microseconds.isdecimal()) or len(microseconds) > 17:
+        return priority + message
+    at = datetime.fromtimestamp(int(microseconds) / 1e6, UTC)
+    stamp = at.strftime("%Y-%m-%dT%H:%M:%S.%f+00:00").encode()
+    return b"%s%s node kernel: %s" % (priority, stamp, message)
