@@ -68,46 +68,35 @@ def test_a_gpu_that_looks_sound_after_all_lives_is_not_accused(world: World, xid
     assert told == [((xid,), "BeforeStart")], "it is on record"
 
 
-@pytest.mark.parametrize("lives", [0, LIVES])
-def test_a_gpu_that_is_not_sound_is_accused_in_the_first_life_that_looks(
-    world: World, lives: int
+@pytest.mark.parametrize(
+    ("xid", "lives", "live", "gone"),
+    [
+        pytest.param(95, 1, False, False, id="in the first life that looks"),
+        pytest.param(95, LIVES + 1, False, False, id="after many lives"),
+        pytest.param(95, 1, True, False, id="seen live and not published"),
+        pytest.param(79, LIVES + 1, False, True, id="gone from the bus"),
+    ],
+)
+def test_a_gpu_that_is_not_sound_is_accused_whoever_read_the_line(
+    world: World, xid: int, lives: int, live: bool, gone: bool
 ) -> None:
     published = world.state
-    at = printed(world)
-    world.will_read(0, recovery_action=1)
+    if live:
+        world.xid(xid)
+        assert world.says() == "Fatal Drain ResetGPU"
+    at = world.now if live else printed(world)
+    if gone:
+        world.pull(0)
+    else:
+        world.will_read(0, recovery_action=1)
     for _ in range(lives):
         next_life(world, published)
-        read_again(world, 95, at)
-    next_life(world, published)
-    read_again(world, 95, at)
+        read_again(world, xid, at)
     world.start()
     world.advance(30, polling=True)
 
-    assert "Fatal" in {i.row.severity for i in world.active if 95 in i.xids}
+    assert "Fatal" in {i.row.severity for i in world.active if xid in i.xids}
     assert world.verdict().health is Health.UNHEALTHY
-
-
-def test_a_gpu_that_is_gone_is_told_with_the_line_that_said_so(world: World) -> None:
-    world.pull(0)
-    short_lives(world, 79)
-    world.start()
-    world.advance(30, polling=True)
-
-    assert [(i.row.severity, 79 in i.xids) for i in world.active] == [("Fatal", True)]
-
-
-def test_what_a_life_saw_live_and_did_not_publish_is_judged_by_the_present(world: World) -> None:
-    published = world.state
-    world.xid(95)
-    assert world.says() == "Fatal Drain ResetGPU"
-    at = world.now
-    next_life(world, published)
-    read_again(world, 95, at)
-    world.will_read(0, recovery_action=1)
-    world.start()
-    world.advance(30, polling=True)
-
-    assert "Fatal" in {i.row.severity for i in world.active if 95 in i.xids}
 
 
 def test_nobody_sees_the_gpu_so_the_fault_is_kept_and_drains_nothing(world: World) -> None:

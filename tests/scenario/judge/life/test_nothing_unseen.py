@@ -85,11 +85,7 @@ def test_a_host_without_any_gpu_is_not_healthy() -> None:
         assert (judged.health, judged.reason) == (Health.UNKNOWN, "NoGPU")
 
 
-def test_a_healthy_names_its_coverage() -> None:
-    world = World().start()
-    assert world.verdict().message == (
-        "All checks pass on 8 GPUs (kernel log, presence, recovery action, memory, heat)."
-    )
+def test_a_healthy_names_its_coverage(world: World) -> None:
     world.source(SourceName.KERNEL_LOG, SourceState.DOWN, "ReadFailed")
     for gpu in range(8):
         world.readings(gpu, recovery_action=None)  # type: ignore[arg-type]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rules.kernel_log.parse import parse, parse_message
+from rules.kernel_log.parse import parse
 from rules.kernel_log.record import LineKind
 from rules.kernel_log.scan import worth_parsing
-from rules.kernel_log.text import MAX_TEXT, printable, split_prefix
+from rules.kernel_log.text import MAX_TEXT
 from rules.text.pci_address import normal_pci
 
 BODY = (
@@ -196,15 +196,6 @@ def test_a_lost_gpu_is_told_from_an_unsupported_one(first: bytes, lost: bool) ->
     assert not lost or (line is not None and line.pci == "0000:18:00.0")
 
 
-def test_a_recovery_action_is_read_from_its_number() -> None:
-    line = parse_message(
-        b"NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed "
-        b"from 0x0 (None) to 0x2 (PF FLR)"
-    )
-    assert line is not None
-    assert (line.recovery_from, line.recovery_to) == (0, 2)
-
-
 def test_the_cause_counts_only_as_the_last_words() -> None:
     derived = parse(
         b"NVRM: Xid (PCI:0000:01:00): 45, pid=1, name=a, Ch 1 caused by previous Xid 149"
@@ -213,12 +204,6 @@ def test_the_cause_counts_only_as_the_last_words() -> None:
     assert derived is not None
     assert named is not None
     assert (derived.caused_by, named.caused_by) == (149, None)
-
-
-def test_printable_and_prefix_survive_nothing() -> None:
-    assert printable(b"") == ""
-    assert split_prefix(b"") == (b"", False)
-    assert parse(b"") is None
 
 
 def test_a_line_that_limits_its_rate_keeps_its_address() -> None:
