@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from rules.judge.observation import SourceName, SourceState
 from rules.judge.state import identify
 from tests.support.scenario.judgement_world import SOUND, World
 from tests.support.scenario.restarts import reborn
@@ -188,3 +189,20 @@ def test_a_gpu_that_a_boot_brought_back_not_even_to_the_bus_is_told_of_once() ->
     world.advance(120, polling=True)
     reasons = {str(i.row.reason) for i in world.active}
     assert reasons == {"Xid79GPUFallenOffBus", "GPUCountMismatch"}, "another one is told of, too"
+
+
+def test_a_new_boot_counts_as_unseen_until_the_gpus_answered(world: World) -> None:
+    """The remediator takes no verdict whose GPU view is Down, so nothing drains anew."""
+
+    def nvml() -> tuple[str, str]:
+        (source,) = (s for s in world.published().status.sources if s.name == "nvml")
+        return source.state, source.reason
+
+    world.lines("79 +60").restart_agent()
+    assert nvml() == ("Up", ""), "a rollout of the agent turns no node to Unknown"
+    world.reboot()
+    assert nvml() == ("Down", "Starting")
+    world.source(SourceName.NVML, SourceState.UP)
+    assert nvml() == ("Down", "Starting")
+    world.advance(31)
+    assert nvml() == ("Up", ""), "a driver that never answers does not hide the fault for ever"

@@ -301,41 +301,32 @@ def test_the_published_verdict_of_the_kernel_log_alone_is_fresh() -> None:
     )
 
 
+def at(bus: int, device_class: int = 0x0302) -> PciFunction:
+    return PciFunction(address=f"0000:{bus}:00.0", vendor=0x10DE, device_class=device_class)
+
+
+@pytest.mark.parametrize("looked", [False, True], ids=["at once", "after a look at an empty bus"])
 @pytest.mark.parametrize(
-    ("annotations", "function"),
+    ("annotations", "functions"),
     [
-        pytest.param({}, PciFunction(address="0000:10:00.0", vendor=0x10DE, device_class=0x0302),
-                     id="a GPU on the bus"),
-        pytest.param({}, PciFunction(address="0000:11:00.0", vendor=0x10DE, device_class=0x0680),
-                     id="a switch on the bus"),
-        pytest.param({"gpuward.io/expected-gpus": "8"}, None, id="GPUs that should be here"),
+        pytest.param({}, (at(10),), id="a GPU on the bus"),
+        pytest.param({}, (at(11, 0x0680),), id="a switch on the bus"),
+        pytest.param({"gpuward.io/expected-gpus": "8"}, (), id="GPUs that should be here"),
     ],
-)  # fmt: skip
+)
 def test_an_absent_driver_with_gpus_about_leaves_them_unseen(
-    annotations: dict[str, str], function: PciFunction | None
+    annotations: dict[str, str], functions: tuple[PciFunction, ...], looked: bool
 ) -> None:
     world = gpuless(**annotations)
-    functions = (function,) if function is not None else ()
+    if looked:
+        world.look_at_pci()
     world.see(PciSeen(at=world.now, functions=functions))
     assert nvml_of(world) == ("Down", "DriverAbsent")
     assert world.verdict().health is Health.UNKNOWN
 
 
-def test_a_gpu_that_comes_makes_an_absent_driver_a_trouble() -> None:
-    world = gpuless()
-    world.look_at_pci()
-    arrived = PciFunction(address="0000:10:00.0", vendor=0x10DE, device_class=0x0302)
-    world.see(PciSeen(at=world.now, functions=(arrived,)))
-    assert nvml_of(world) == ("Down", "DriverAbsent")
-
-
 def test_gpus_that_no_driver_holds_say_so(world: World) -> None:
-    world.see(
-        PciSeen(
-            at=world.now,
-            functions=(PciFunction(address="0000:10:00.0", vendor=0x10DE, device_class=0x0302),),
-        )
-    )
+    world.see(PciSeen(at=world.now, functions=(at(10),)))
     world.source(SourceName.NVML, SourceState.DOWN, "NVMLFailed")
     assert world.verdict().reason == "DriverAbsent"
 
