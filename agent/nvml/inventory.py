@@ -198,7 +198,6 @@ def _describe(call: Caller, index: int, handle: Any) -> Device:
     )
     mig = call("nvmlDeviceGetMigMode", nvml.nvmlDeviceGetMigMode, handle, gpu=uuid)
     architecture = number("nvmlDeviceGetArchitecture")
-    on = None if isinstance(mig, Failed) else bool(mig[0])
     return Device(
         index=index,
         uuid=uuid,
@@ -210,8 +209,7 @@ def _describe(call: Caller, index: int, handle: Any) -> Device:
         module_id=number("nvmlDeviceGetModuleId"),
         minor=number("nvmlDeviceGetMinorNumber"),
         architecture=architecture,
-        mig_mode=on,
-        mig_instances=_mig_instances(call, handle, uuid) if on else 0,
+        mig_mode=None if isinstance(mig, Failed) else bool(mig[0]),
         numa=_numa(call, handle, uuid),
         links=_links(call, handle, uuid),
         events=number("nvmlDeviceGetSupportedEventTypes") or 0,
@@ -232,23 +230,6 @@ def _numa(call: Caller, handle: Any, uuid: str) -> int | None:
         return None
     lowest: int = words[0] & -words[0]
     return lowest.bit_length() - 1
-
-
-def _mig_instances(call: Caller, handle: Any, uuid: str) -> int:
-    most = call.number(
-        "nvmlDeviceGetMaxMigDeviceCount", nvml.nvmlDeviceGetMaxMigDeviceCount, handle, gpu=uuid
-    )
-    found = 0
-    for index in range(most or 0):
-        device = call(
-            "nvmlDeviceGetMigDeviceHandleByIndex",
-            nvml.nvmlDeviceGetMigDeviceHandleByIndex,
-            handle,
-            index,
-            gpu=uuid,
-        )
-        found += not isinstance(device, Failed)
-    return found
 
 
 def _links(call: Caller, handle: Any, uuid: str) -> int:

@@ -23,11 +23,10 @@ _BIT_FIELDS: Final = range(144, 149)
 class Nvlink5Rule(msgspec.Struct, frozen=True):
     """One rule: it fits when a layout's masked value equals and the status is one of these.
 
-    No status means any. `units` are the unit's names, older drivers' first.
+    No status means any.
     """
 
     xid: int
-    units: tuple[str, ...]
     layouts: tuple[tuple[int, int], ...]
     statuses: tuple[int, ...]
     immediate: str
@@ -70,41 +69,25 @@ def _rule(xid: int, info: int, status: int) -> Nvlink5Rule | None:
 
 
 class Nvlink4Verdict(NamedTuple):
-    """What the seven registers of an Xid 74 say, gravest finding first."""
+    """What the seven registers of an Xid 74 ask for."""
 
     severity: Severity
     action: Action
-    says: str
 
 
-_MECHANICAL: Final = Nvlink4Verdict(
-    Severity.DEGRADED, Action.CHECK_MECHANICALS, "the connection may be loose or damaged"
-)
-_ECC: Final = Nvlink4Verdict(
-    Severity.DEGRADED,
-    Action.RUN_DIAGNOSTICS,
-    "ECC or parity errors; broken if they repeat on one link",
-)
-_MARGINAL: Final = Nvlink4Verdict(
-    Severity.DEGRADED, Action.RUN_DIAGNOSTICS, "the link's signal is marginal"
-)
-_FABRIC: Final = Nvlink4Verdict(
-    Severity.DEGRADED, Action.RESET_GPU, "follows another error, and the fabric needs a reset"
-)
-_UNEXPECTED: Final = Nvlink4Verdict(
-    Severity.DEGRADED, Action.INVESTIGATE, "a bit that should not be seen in production"
-)
-_REPEAT: Final = Nvlink4Verdict(
-    Severity.DEGRADED, Action.INVESTIGATE, "worth a look if it comes back"
-)
-_SECONDARY: Final = Nvlink4Verdict(
-    Severity.INFO, Action.INVESTIGATE, "follows another error; look for that one"
-)
-_HARMLESS: Final = Nvlink4Verdict(Severity.INFO, Action.NONE, "harmless")
+_MECHANICAL: Final = Nvlink4Verdict(Severity.DEGRADED, Action.CHECK_MECHANICALS)
+_ECC: Final = Nvlink4Verdict(Severity.DEGRADED, Action.RUN_DIAGNOSTICS)
+_MARGINAL: Final = _ECC
+"""A marginal signal of the link: diagnostics, as for ECC and parity errors."""
+_FABRIC: Final = Nvlink4Verdict(Severity.DEGRADED, Action.RESET_GPU)
+"""It follows another error, and the fabric needs a reset."""
+_REPEAT: Final = Nvlink4Verdict(Severity.DEGRADED, Action.INVESTIGATE)
+"""Worth a look if it comes back; so is a bit that should not be seen in production."""
+_SECONDARY: Final = Nvlink4Verdict(Severity.INFO, Action.INVESTIGATE)
+"""It follows another error; look for that one."""
+_HARMLESS: Final = Nvlink4Verdict(Severity.INFO, Action.NONE)
 
-_GRAVEST_FIRST: Final = (
-    _MECHANICAL, _ECC, _MARGINAL, _FABRIC, _UNEXPECTED, _REPEAT, _SECONDARY, _HARMLESS,
-)  # fmt: skip
+_GRAVEST_FIRST: Final = (_MECHANICAL, _ECC, _FABRIC, _REPEAT, _SECONDARY, _HARMLESS)
 
 _NVLINK4_BITS: Final[tuple[tuple[int, tuple[int, ...], Nvlink4Verdict], ...]] = (
     (0, (0, 23, 30), _HARMLESS),
@@ -114,8 +97,7 @@ _NVLINK4_BITS: Final[tuple[tuple[int, tuple[int, ...], Nvlink4Verdict], ...]] = 
     (0, (21, 22), _MARGINAL),
     (0, (27, 29), _REPEAT),
     (2, (0, 1, 2, 6), _ECC),
-    (2, (13,), _UNEXPECTED),
-    (2, (16, 17, 18, 19), _REPEAT),
+    (2, (13, 16, 17, 18, 19), _REPEAT),
     (3, (16, 17), _SECONDARY),
     (3, (18,), _FABRIC),
     (4, (18, 19, 21, 22, 24, 25, 27, 28), _ECC),
@@ -139,8 +121,5 @@ def nvlink4_verdict(words: tuple[int, ...]) -> Nvlink4Verdict:
             found.add(verdict)
     for register, mask in known.items():
         if register < len(words) and words[register] & ~mask:
-            found.add(_UNEXPECTED)
-    for verdict in _GRAVEST_FIRST:
-        if verdict in found:
-            return verdict
-    return _REPEAT
+            found.add(_REPEAT)
+    return next((verdict for verdict in _GRAVEST_FIRST if verdict in found), _REPEAT)

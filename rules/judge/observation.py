@@ -115,7 +115,6 @@ class GpuSeen(msgspec.Struct, frozen=True, kw_only=True):
     minor: int | None = None
     architecture: int | None = None
     mig_mode: bool | None = None
-    mig_instances: int = 0
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -37,26 +37,6 @@ def test_a_fabric_that_is_not_joined_after_the_boots_grace_takes_no_work(
     assert not world.active
 
 
-def test_a_gpu_without_a_fabric_misses_none(world: World) -> None:
-    all_read(world, fabric_state=0)
-    world.advance(30 * MINUTE, polling=True)
-    assert not world.incidents
-
-
-@pytest.mark.parametrize(
-    "reads",
-    [{"fabric_health_summary": 4}, {"fabric_health_mask": 0xAB}, {"c2c_states": (1, 1, 7)},
-     {"nvlink_states": (1,) * 17 + (9,)}],
-)  # fmt: skip
-def test_a_state_that_nobody_knows_is_not_called_healthy(
-    world: World, reads: dict[str, object]
-) -> None:
-    world.will_read(0, **reads)  # type: ignore[arg-type]
-    world.advance(5 * MINUTE, polling=True)
-    assert world.only().row.severity is Severity.DEGRADED
-    assert world.only().row.level is Level.REPORT
-
-
 def test_a_page_that_could_not_ask_accuses_no_fabric() -> None:
     world = World(1, nvml=False).start()
     for _ in range(9):

@@ -192,7 +192,7 @@ def test_links_of_the_design_that_are_down_are_found(world: World) -> None:
 
 def test_with_mig_on_links_are_off_by_design(world: World) -> None:
 
-    world.inventory[0] = replace(world.inventory[0], mig_mode=True, mig_instances=7)
+    world.inventory[0] = replace(world.inventory[0], mig_mode=True)
     world.enumerate()
     world.values[0][Signal.NVLINK_STATES] = (0,) * 18
     world.advance(60, polling=True)

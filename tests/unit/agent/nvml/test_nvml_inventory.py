@@ -30,9 +30,8 @@ def test_the_inventory_of_a_gpu(sense):
 
 
 @on("h100-8-mig")
-def test_mig_is_counted(sense):
-    found = [(gpu.device.mig_mode, gpu.device.mig_instances) for gpu in sense.gpus[:4]]
-    assert found == [(True, 3), (True, 7), (True, 0), (False, 0)]
+def test_mig_is_seen(sense):
+    assert [gpu.device.mig_mode for gpu in sense.gpus[:4]] == [True, True, True, False]
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,7 @@ def test_a_mig_change_is_enumerated_again(started, path):
     set_gpu(path, 2, mig={"enabled": True, "instances": [{"uuid": "MIG-1", "gi": 1}]})
     push_event(path, "mig_config_change", 2)
     hello = heard.until(Inventory)
-    assert (hello.gpus[2].mig_mode, hello.gpus[2].mig_instances) == (True, 1)
+    assert hello.gpus[2].mig_mode is True
 
 
 def test_a_node_without_a_gpu_is_no_error_and_finds_one_when_told(started, tmp_path):
