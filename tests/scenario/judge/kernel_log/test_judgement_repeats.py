@@ -8,7 +8,6 @@ from tests.support.scenario.judgement_world import World, uuid
 
 FAULT_31 = "pid=7, name=python, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS"
 CHANNEL_13 = "pid=7, name=python, Ch 00000008"
-DAY_S = 86_400
 
 
 def fault_13(gpc: int = 1, tpc: int = 2) -> str:

@@ -12,14 +12,6 @@ from tests.support.scenario.judgement_world import World
 HOUR_S, DAY_S = 3600, 86_400
 
 
-def named(world: World, reason: str) -> list[str]:
-    return [
-        f"{i.row.severity} {i.row.level} {i.row.action}"
-        for i in world.active
-        if i.row.reason == reason
-    ]
-
-
 def flap(world: World, times: int, **bad: object) -> None:
     """So many times bad for a minute and good for a minute."""
     good = {name: world.values[0].get(Signal[name.upper()]) for name in bad}

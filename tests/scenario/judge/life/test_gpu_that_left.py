@@ -25,12 +25,6 @@ def expect(world: World, count: int) -> None:
     world.annotations["gpuward.io/expected-gpus"] = str(count)
 
 
-def say_repaired(world: World) -> None:
-    moment = "2023-11-14T22:40:00Z"  # 26 minutes after the start of the world
-    world.advance(1_700_000_000 + 1_700 - world.now, polling=True)
-    world.annotate("repaired", f"{moment} card removed (sre)")
-
-
 @pytest.mark.parametrize("nvml", [True, False], ids=["nvml", "kernel log alone"])
 @pytest.mark.parametrize("xid", FAULTS)
 def test_a_fault_at_an_address_that_no_gpu_has_ends_with_the_reboot(
@@ -148,7 +142,7 @@ def test_repaired_closes_what_the_agent_cannot_see_any_more() -> None:
     take_out(world, 3)
     world.enumerate()
     expect(world, 7)
-    say_repaired(world)
+    world.say_repaired()
     world.advance(60, polling=True)
     assert not [i for i in world.active if i.row.severity == "Fatal"]
 
@@ -159,7 +153,7 @@ def test_repaired_closes_nothing_of_a_gpu_that_is_missing() -> None:
     world.advance(60, polling=True)
     take_out(world, 3)
     world.enumerate()
-    say_repaired(world)
+    world.say_repaired()
     world.advance(60, polling=True)
     assert "RowRemapFailure" in world.reasons
 
@@ -238,7 +232,7 @@ def test_a_bridge_that_was_removed_for_good_is_not_missed_once_people_say_so() -
     describe(world, "SYS", ("",) * 4, 0)
     world.advance(120, polling=True)
     assert world.reasons == {"NVLinkDown"}
-    say_repaired(world)
+    world.say_repaired()
     world.restart_agent().start()
     describe(world, "SYS", ("",) * 4, 0)
     world.advance(120, polling=True)

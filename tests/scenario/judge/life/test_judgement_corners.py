@@ -23,7 +23,6 @@ INIT = "NVRM: GPU 0000:10:00.0: RmInitAdapter failed! (0x26:0x56:1474)"
 RESET = (
     "NVRM: nvAssertOkFailedNoLog: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x62)"
 )
-HUNG = "INFO: task nvidia-smi:6067 blocked for more than 120 seconds."
 DPC = "pcieport 0000:00:1b.0: DPC: containment event, status:0x1f01 source:0x0000"
 
 
