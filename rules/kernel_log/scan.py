@@ -1,10 +1,10 @@
 """Kernel logs by the megabyte: take lines out of what wraps them, find the few worth parsing.
 
 `gpuward-agent decode` feeds blocks to a `LineScanner`; the agent's kernel log readers ask
-`worth_parsing` for each record. Both only leave out lines that `rules.kernel_log.parse.parse` would
-answer with None, so the result is the same as parsing every line. Journal JSON and container logs
-are unwrapped to such lines, with their time in front where the container tells it. Any bytes are
-survived; what does not look like the container is given back as it is. No I/O, no clock.
+`worth_parsing` for each record. Both only leave out lines that `rules.kernel_log.parse.parse`
+would answer with None, so the result is the same as parsing every line. Journal JSON and container
+logs are unwrapped to such lines, with their time in front where the container tells it. Any bytes
+are survived; what does not look like the container is given back as it is. No I/O, no clock.
 """
 
 from __future__ import annotations
