@@ -41,7 +41,6 @@ _ROUNDS = 12
 # The node, the object and the template of a step, and the objects of every step that is taken
 # back.
 _READS = 20
-_HEALTH_FRESH_S = 2.0
 _EVIDENCE_FRESH_S = 4.0
 _BACKOFF_S = (0.1, 30.0)
 # A write that met something else than what it was decided on.

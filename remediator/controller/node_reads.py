@@ -43,10 +43,6 @@ _JOB_FRESH_S = 2.0
 _NO_RIGHT = 403
 
 
-class JobLook:
-    """Reads what `rules.session.validation.result` judges, by node."""
-
-
 class NodeReads(EdgePart):
     """Reads for one process."""
 

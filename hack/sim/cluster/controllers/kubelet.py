@@ -298,12 +298,6 @@ class Kubelets:
             },
         )
 
-    async def speak_again(self, node: str) -> None:
-        """The kubelet is back in the same boot and does what it missed."""
-        self._silent.discard(node)
-        await self._put_node_status(node, lambda status: self._alive(node, status))
-        self._look_at_pods_of(node)
-
     async def reboot(self, node: str) -> None:
         """The machine restarts: silent, then another bootID, its pods' containers start again."""
         await self.fall_silent(node)
@@ -313,7 +307,9 @@ class Kubelets:
             self._memory.setdefault(
                 uid, PodMemory(seen_at=self._clock(), boot=self._boots[node] - 1)
             )
-        await self.speak_again(node)
+        self._silent.discard(node)
+        await self._put_node_status(node, lambda status: self._alive(node, status))
+        self._look_at_pods_of(node)
 
     def _alive(self, node: str, status: Object) -> Object:
         conditions = ready_conditions(
