@@ -1,11 +1,16 @@
 """Every metric the remediator exports, declared once.
 
-The loop, gateway, elector and transport set them; `server` serves them. Names, help texts and
-labels are a contract with alerts and dashboards: a golden file guards them. Label values come from
-closed lists or from validated names of the cluster, never from free text.
+The loop, gateway, elector and transport set them; `server` serves them. Those about sessions and
+what people asked for are set at every scrape from the caches, by every replica: series of open
+sessions name their node, ended ones are only counted. Names, help texts and labels are a contract
+with alerts and dashboards: a golden file guards them. Label values come from closed lists or from
+validated names of the cluster, never from free text.
 """
 
 from __future__ import annotations
+
+import collections
+from collections.abc import Iterable
 
 from prometheus_client import (
     CollectorRegistry,
@@ -18,7 +23,15 @@ from prometheus_client import (
 
 from remediator.kube.clock import PaceLane
 from remediator.kube.isolation import PARTS
-from rules.api.quarantine import Mode, Phase
+from rules.api.names import ANNOTATION_HOLD
+from rules.api.nodes import QuarantineView
+from rules.api.quarantine import Mode, Phase, gravest_reason
+from rules.session.causes import worst
+from rules.session.exclusions import pause_over
+from rules.session.history import left_alone
+from rules.session.observation import is_open
+from rules.session.snapshot import FleetSnapshot
+from rules.session.status import is_true
 
 # From one push through the watch (tens of milliseconds) to a fleet-wide storm or an outage.
 _FAULT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 300, 3600)
@@ -60,11 +73,6 @@ class Metrics:
         for phase in Phase:
             for mode in Mode:
                 self.sessions.labels(phase.value, mode.value).set(0)
-        self.session_conditions = self._gauge(
-            "gpuward_session_conditions",
-            "Open sessions that carry this condition, by condition and reason.",
-            "condition reason",
-        )
         self.open_session = self._gauge(
             "gpuward_open_session",
             "1 for each open session: its node, worst severity and first reason.",
@@ -80,16 +88,6 @@ class Metrics:
             "gpuward_open_session_repair",
             "1 for each repair step of a node's open session, by adapter and state.",
             "node step adapter state",
-        )
-        self.repair_steps = self._gauge(
-            "gpuward_repair_steps",
-            "Repair steps of the sessions kept, by adapter and state.",
-            "step adapter state",
-        )
-        self.session_tests = self._gauge(
-            "gpuward_session_tests",
-            "Tests under load of the sessions kept, by provider and state.",
-            "provider state",
         )
         self.repair_duration = self._histogram(
             "gpuward_repair_step_seconds",
@@ -133,10 +131,6 @@ class Metrics:
             "1 while the node has this fault and shares with others that have it what few nodes "
             "share: a rack, a driver, a switch.",
             "node reason shared",
-        )
-
-        self.records = self._gauge(
-            "gpuward_records", "GPUs and nodes with a record of faults, by scope.", "scope"
         )
         self.pause_created = self._gauge(
             "gpuward_pause_created_timestamp_seconds",
@@ -269,3 +263,69 @@ class Metrics:
     def page(self) -> bytes:
         """The text a scrape gets."""
         return generate_latest(self.registry)
+
+
+_OF_A_MARK_THAT_STAYS = frozenset({"Blocked", "NeedsHuman"})
+"""What a session may say after its end: that its mark may not be taken off."""
+
+
+def set_gauges(metrics: Metrics, snapshot: FleetSnapshot) -> None:
+    """Set every gauge about sessions, pauses, held nodes and nodes that are left alone anew."""
+    sessions = snapshot.quarantines.values()
+    _sessions(metrics, sessions)
+    metrics.pause_created.clear()
+    for pause in snapshot.pauses.values():
+        if not pause_over(pause, snapshot.now):
+            metrics.pause_created.labels(pause.metadata.name).set(pause.metadata.created_at)
+    metrics.node_held.clear()
+    held = {node.name for node in snapshot.nodes.values() if ANNOTATION_HOLD in node.annotations}
+    held |= {one.spec.node_name for one in sessions if one.spec.hold and is_open(one)}
+    for name in held:
+        metrics.node_held.labels(name).set(1)
+    # Sick nodes that are left as they are by a decision: nobody is to be woken for them.
+    metrics.node_left_alone.clear()
+    by_node: dict[str, list[QuarantineView]] = {}
+    for session in sessions:
+        by_node.setdefault(session.spec.node_name, []).append(session)
+    pauses, policy = snapshot.pauses.values(), snapshot.policy
+    for name, health in snapshot.healths.items():
+        if (node := snapshot.nodes.get(name)) is not None:
+            past = by_node.get(name, ())
+            why = left_alone(node, health, past, pauses, policy, snapshot.now)
+            if why:
+                metrics.node_left_alone.labels(name, why).set(1)
+
+
+def _sessions(metrics: Metrics, sessions: Iterable[QuarantineView]) -> None:
+    by_phase: collections.Counter[tuple[str, str]] = collections.Counter()
+    budgets: dict[str, bool] = {}
+    metrics.open_session.clear()
+    metrics.open_session_condition.clear()
+    metrics.open_session_repair.clear()
+    for session in sessions:
+        status = session.status
+        phase, mode = status.phase or Phase.PENDING.value, status.mode or Mode.SHADOW.value
+        by_phase[phase, mode] += 1
+        opened, node, causes = is_open(session), session.spec.node_name, session.spec.causes
+        for found in status.conditions:
+            shown = opened or found.type in _OF_A_MARK_THAT_STAYS
+            if shown and is_true(status, found.type):
+                metrics.open_session_condition.labels(node, found.type, found.reason).set(1)
+        if not opened:
+            continue
+        for attempt in status.repair:
+            words = attempt.step, attempt.adapter, attempt.state
+            metrics.open_session_repair.labels(node, *words).set(1)
+        reason = gravest_reason(causes)
+        metrics.open_session.labels(node, phase, mode, worst(causes), reason).set(1)
+        # What a dry run met keeps no drain waiting: in Shadow there is none.
+        drain = status.drain if mode == Mode.ENFORCE else None
+        for block in drain.blocked if drain else ():
+            if block.pdb:
+                budgets[block.pdb] = budgets.get(block.pdb, False) or block.permanent
+    for known in Phase:
+        for made in Mode:
+            metrics.sessions.labels(known.value, made.value).set(by_phase[known.value, made.value])
+    lasting = sum(budgets.values())
+    metrics.blocked_pdbs.labels("true").set(lasting)
+    metrics.blocked_pdbs.labels("false").set(len(budgets) - lasting)

@@ -23,23 +23,17 @@ from remediator.kube.access import Access
 from remediator.kube.answer import LONGEST_S
 from remediator.kube.api import Api
 from remediator.kube.caches import Caches, Listeners, PublisherPods
-from remediator.kube.clock import RATES, Pace, PaceLane, SystemClock
+from remediator.kube.clock import RATES, Clock, Pace, PaceLane
 from remediator.kube.elector import Elector
-from remediator.kube.events import Telling
 from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
 from remediator.kube.other_apis import ApiGroups, RepairObjects
-from remediator.metrics import Metrics
+from remediator.kube.refusals import Telling
+from remediator.metrics import Metrics, set_gauges
 from remediator.settings import RemediatorSettings
 from remediator.version import release_version
-from remediator.view.session_gauges import (
-    set_left_alone_gauge,
-    set_record_gauges,
-    set_session_gauges,
-    set_word_gauges,
-)
 from remediator.view.shapes import ReplicaShown
-from remediator.view.state import GroupKeys, HealthReader, LiveSource, reading
+from remediator.view.state import GroupKeys, LiveSource
 from remediator.world import Edge, World
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.quarantine import NOT_MARKED_YET
@@ -62,8 +56,8 @@ _FEW = 16
 class Border:
     """Through what a replica meets time and the API server: another set runs in virtual time."""
 
-    clock: Callable[[], SystemClock] = SystemClock
-    pace: Callable[[Mapping[PaceLane, float], SystemClock], Pace] = Pace
+    clock: Callable[[], Clock] = Clock
+    pace: Callable[[Mapping[PaceLane, float], Clock], Pace] = Pace
     metrics: Callable[[], Metrics] = Metrics
     api: Callable[..., Api] = Api
     gateway: Callable[..., Gateway] = Gateway
@@ -226,8 +220,7 @@ class Replica:
     def page_source(self) -> LiveSource:
         """What the review page shows: this replica's caches."""
         keys = GroupKeys.of(self.settings.page_pool_labels, self.settings.page_rack_labels)
-        reader = HealthReader(reading(self.api), self.clock)
-        return LiveSource(self.world.snapshot, self._shown, self.clock, reader, keys)
+        return LiveSource(self.world.snapshot, self._shown, self.clock, self.api, keys)
 
     def _shown(self, snapshot: FleetSnapshot) -> ReplicaShown:
         problem = self.ready()
@@ -250,25 +243,7 @@ class Replica:
         metrics.clock_skew.set(skew.seconds())
         metrics.count_clock(skew.jumps, skew.contradictions)
         with self.isolation.guard("metrics", "the gauges of sessions"):
-            sessions = self.caches.quarantines.items.values()
-            set_session_gauges(metrics, sessions)
-            set_record_gauges(metrics, self.caches.records.items.values())
-            set_word_gauges(
-                metrics,
-                self.world.pauses().values(),
-                self.caches.nodes.items.values(),
-                sessions,
-                self.clock.now(),
-            )
-            set_left_alone_gauge(
-                metrics,
-                self.caches.healths.items.values(),
-                self.caches.nodes.items,
-                sessions,
-                self.world.pauses().values(),
-                self.policy.policy,
-                self.clock.now(),
-            )
+            set_gauges(metrics, self.world.snapshot())
         for cache in self.caches.followed:
             name = cache.resource.name
             metrics.watch_synced.labels(name).set(1 if cache.synced else 0)

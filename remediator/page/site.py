@@ -27,7 +27,7 @@ from remediator.page.server import ListenError, Served, parse_listen, start_serv
 from remediator.view.fleet_view import fleet_page, history_page, search
 from remediator.view.node_view import node_page
 from remediator.view.shapes import FleetFilter, FleetPage, HistoryPage, NodePage, ProblemShown
-from remediator.view.state import PageSource, PageState
+from remediator.view.state import LiveSource, PageState
 
 _LOG = structlog.get_logger()
 OFF = "off"
@@ -131,7 +131,7 @@ def _history(state: PageState, _: web.Request) -> Page:
 class Site:
     """Handlers over one source."""
 
-    def __init__(self, source: PageSource, hosts: Collection[str]) -> None:
+    def __init__(self, source: LiveSource, hosts: Collection[str]) -> None:
         self._source = source
         self._hosts = hosts
         self._static = {name: (_FOLDER / name).read_bytes() for name in _STATIC}
@@ -284,13 +284,13 @@ def _answer(body: bytes, status: int, content_type: str, charset: str | None) ->
     return response
 
 
-def mount(app: web.Application, source: PageSource, hosts: Collection[str] = ()) -> None:
+def mount(app: web.Application, source: LiveSource, hosts: Collection[str] = ()) -> None:
     """Serve the review page and its JSON from `source`; `hosts`: public names to answer to."""
     Site(source, hosts).mount(app)
 
 
 async def serve_page(
-    source: PageSource, listen: str, hosts: Collection[str] = ()
+    source: LiveSource, listen: str, hosts: Collection[str] = ()
 ) -> Served | None:
     """Listen on `listen` (`off`: do not). ListenError for a wrong address. Where the port is
     taken, the remediator logs it and goes on without the page.

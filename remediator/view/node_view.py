@@ -11,7 +11,7 @@ from typing import Final
 from remediator.view.fleet_view import node_row
 from remediator.view.people import clock_said, decided, node_acts, pause_scope, taking_out
 from remediator.view.session_view import session_detail
-from remediator.view.shapes import NodeMark, NodePage, PersonsAct, TimelineItem
+from remediator.view.shapes import NodePage, PersonsAct, TimelineItem
 from remediator.view.state import PageState
 from rules.api.gpu_record import faults_said, is_repeat_offender
 from rules.api.health import HealthStatus
@@ -239,18 +239,18 @@ def acts_on(name: str, state: PageState) -> tuple[PersonsAct, ...]:
     return (*taking_out(name, people, shadow=snapshot.policy.mode == Mode.SHADOW), *found)
 
 
-def _marks(node: NodeView) -> Iterator[NodeMark]:
+def _marks(node: NodeView) -> Iterator[str]:
     """Taints and cordon of the node, and whose they are."""
     for taint in node.spec.taints:
         if taint.key != _CORDON_TAINT:
             owner = "gpuward" if taint.key == TAINT_QUARANTINE else "not gpuward"
-            yield NodeMark(what=f"taint {taint.key}={taint.value}:{taint.effect}", owner=owner)
+            yield f"taint {taint.key}={taint.value}:{taint.effect} ({owner})"
     if node.spec.unschedulable:
         note = read_note(node)
         owner = "gpuward" if note else "not gpuward"
         if note and note.prior_unschedulable:
             owner = "not gpuward: it was cordoned before, and stays so after a release"
-        yield NodeMark(what="cordoned", owner=owner)
+        yield f"cordoned ({owner})"
 
 
 def _notes(node: NodeView, state: PageState) -> Iterator[str]:

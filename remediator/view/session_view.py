@@ -16,6 +16,7 @@ from remediator.view import shapes
 from remediator.view.people import must_of
 from remediator.view.shapes import Blocker
 from rules.api.gpu_record import gpu_record_name
+from rules.api.health import GpuStatus, IncidentStatus
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import (
     BlockedBy,
@@ -245,7 +246,7 @@ def _ladder(session: QuarantineView, state: PageState) -> tuple[LadderRung, ...]
     return rungs(session, others, causes, health, snapshot.policy, snapshot.now)
 
 
-def _evidence(session: QuarantineView, state: PageState) -> tuple[shapes.IncidentEvidence, ...]:
+def _evidence(session: QuarantineView, state: PageState) -> tuple[IncidentStatus, ...]:
     """What the session kept at its opening; before that, what the health object says now."""
     kept = session.status.evidence.get("incidents")
     listed = kept[:_MOST_INCIDENTS] if isinstance(kept, list) else []
@@ -253,28 +254,20 @@ def _evidence(session: QuarantineView, state: PageState) -> tuple[shapes.Inciden
         return tuple(found)
     ids = {cause.incident for cause in session.spec.causes if cause.incident}
     health = state.snapshot.healths.get(session.spec.node_name)
-    return tuple(
-        shapes.IncidentEvidence(
-            reason=incident.reason,
-            severity=incident.severity,
-            first_seen=incident.first_seen,
-            recommended_action=incident.recommended_action,
-            lines=incident.evidence,
-        )
-        for incident in (health.status.incidents if health is not None else ())
-        if incident.id in ids
-    )
+    incidents = health.status.incidents if health is not None else ()
+    return tuple(incident for incident in incidents if incident.id in ids)
 
 
-def _kept(one: Mapping[str, Any]) -> shapes.IncidentEvidence:
+def _kept(one: Mapping[str, Any]) -> IncidentStatus:
     """Evidence is free-form in the object: whatever is in it is read as text or left out."""
     lines = one.get("evidence")
-    return shapes.IncidentEvidence(
+    return IncidentStatus(
+        id=_text_of(one.get("id")),
         reason=_text_of(one.get("reason")),
         severity=_text_of(one.get("severity")),
         first_seen=_text_of(one.get("firstSeen")),
         recommended_action=_text_of(one.get("recommendedAction")),
-        lines=tuple(map(_text_of, lines[:_MOST_LINES])) if isinstance(lines, list) else (),
+        evidence=tuple(map(_text_of, lines[:_MOST_LINES])) if isinstance(lines, list) else (),
     )
 
 
@@ -290,14 +283,14 @@ def _gpu_ids(session: QuarantineView) -> tuple[str, ...]:
     return tuple(_text_of(one) for one in listed if isinstance(one, str))
 
 
-def _identity(uuid: str, session: QuarantineView, state: PageState) -> shapes.GpuIdentity:
+def _identity(uuid: str, session: QuarantineView, state: PageState) -> GpuStatus:
     """A GPU that the session names, by the health object of its node; a record knows the serial
     number of one that is not listed there any more.
     """
     health = state.known(session.spec.node_name)
     for gpu in health.status.gpus if health is not None else ():
         if gpu.uuid == uuid and gpu.serial:
-            return shapes.GpuIdentity(uuid=uuid, serial=gpu.serial, index=gpu.index)
+            return GpuStatus(uuid=uuid, serial=gpu.serial, index=gpu.index)
     record = state.snapshot.records.get(gpu_record_name(uuid))
     serial = record.status.serial if record is not None and not record.doubt else ""
-    return shapes.GpuIdentity(uuid=uuid, serial=serial, index=-1)
+    return GpuStatus(uuid=uuid, serial=serial, index=-1)

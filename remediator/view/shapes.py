@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rules.api.health import HealthStatus
+from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.quarantine import (
     Cause,
     Condition,
@@ -129,26 +129,6 @@ class Explanation(Shown, frozen=True, kw_only=True):
     """A clause; "" where the session's own message says it."""
 
 
-class IncidentEvidence(Shown, frozen=True, kw_only=True):
-    """What a detector saw, kept from the moment the session opened."""
-
-    reason: str
-    severity: str
-    first_seen: str
-    recommended_action: str
-    lines: tuple[str, ...]
-    """Verbatim kernel lines or readings."""
-
-
-class GpuIdentity(Shown, frozen=True, kw_only=True):
-    """A GPU that a session names."""
-
-    uuid: str
-    serial: str
-    index: int
-    """-1 where it is not known."""
-
-
 class SessionDetail(Shown, frozen=True, kw_only=True):
     """One session whole; its steps are items of the node's timeline."""
 
@@ -160,20 +140,15 @@ class SessionDetail(Shown, frozen=True, kw_only=True):
     """The repair step that a person approved last, who and why."""
     causes: tuple[Cause, ...]
     conditions: tuple[Condition, ...]
-    gpus: tuple[GpuIdentity, ...]
-    evidence: tuple[IncidentEvidence, ...]
+    gpus: tuple[GpuStatus, ...]
+    """Those that it names: UUID, and index and serial number where they are known."""
+    evidence: tuple[IncidentStatus, ...]
+    """What a detector saw, kept from the moment the session opened."""
     drain: DrainStatus | None
     ladder: tuple[LadderRung, ...]
     """The repair: what was tried, what is next, what comes after."""
     validation: tuple[ValidationAttempt, ...]
     """The tests under load before its release."""
-
-
-class NodeMark(Shown, frozen=True, kw_only=True):
-    """One thing on the node that keeps work away, and whose it is."""
-
-    what: str
-    owner: str
 
 
 class PersonsAct(Shown, frozen=True, kw_only=True):
@@ -213,7 +188,8 @@ class NodePage(Shown, frozen=True, kw_only=True):
     health: HealthStatus | None
     stale: str
     """Why it is not known whether `health` still holds; "" where it can be believed."""
-    marks: tuple[NodeMark, ...]
+    marks: tuple[str, ...]
+    """Taints and cordon, and whose they are."""
     notes: tuple[str, ...]
     """What people wrote on it (hold, opt-out, pauses that name it) and what else is unusual."""
     acts: tuple[PersonsAct, ...]

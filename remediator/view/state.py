@@ -11,9 +11,9 @@ import asyncio
 import dataclasses
 import functools
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
@@ -144,84 +144,33 @@ _PER_SECOND: Final = 2.0
 _BURST: Final = 10.0
 
 
-class PageSource(Protocol):
-    """Where the site takes what it shows."""
-
-    async def state(self) -> PageState:
-        """The fleet now; the same object while it is new enough."""
-        ...
-
-    async def health(self, node: str) -> HealthView | None:
-        """The health of a node that the state has none of; None where it is not at hand."""
-        ...
-
-
-class HealthReader:
-    """Reads the health of healthy nodes, which no watch brings: one GET when somebody opens the
-    page of one, kept for a while, and so few in a second that no visitor loads the API server.
-    """
-
-    def __init__(self, read: Callable[[str], Awaitable[HealthView | None]], clock: Clock) -> None:
-        self._read = read
-        self._clock = clock
-        self._kept: OrderedDict[str, tuple[float, HealthView | None]] = OrderedDict()
-        self._tokens = _BURST
-        self._filled_at = clock.elapsed()
-
-    async def health(self, node: str) -> HealthView | None:
-        """At most 20 s old; the last known one when reads are too many."""
-        now = self._clock.elapsed()
-        at, known = self._kept.get(node, (float("-inf"), None))
-        self._tokens = min(_BURST, self._tokens + (now - self._filled_at) * _PER_SECOND)
-        self._filled_at = now
-        if now - at < HEALTH_KEPT_S or self._tokens < 1:
-            return known
-        self._tokens -= 1
-        # Kept before the answer comes, so that a second visitor does not ask again.
-        self._keep(node, now, known)
-        found = await self._read(node)
-        self._keep(node, now, found)
-        return found
-
-    def _keep(self, node: str, at: float, health: HealthView | None) -> None:
-        self._kept[node] = (at, health)
-        self._kept.move_to_end(node)
-        while len(self._kept) > _MOST_KEPT:
-            self._kept.popitem(last=False)
-
-
-def reading(api: Api) -> Callable[[str], Awaitable[HealthView | None]]:
-    """Reads through the remediator's one transport; None where there is none, or no answer."""
-
-    async def read(node: str) -> HealthView | None:
-        try:
-            return await api.get(api_path(HEALTHS, node), HealthView)
-        except ApiError:
-            return None
-
-    return read
-
-
 class LiveSource:
-    """The pages' source in a running remediator."""
+    """The pages' source in a running remediator.
+
+    The health of healthy nodes, which no watch brings, is read when somebody opens the page of
+    one, kept for a while, and so seldom in a second that no visitor loads the API server.
+    """
 
     def __init__(
         self,
         snapshot: Callable[[], FleetSnapshot],
         replica: Callable[[FleetSnapshot], ReplicaShown],
         clock: Clock,
-        reader: HealthReader,
+        api: Api,
         keys: GroupKeys,
     ) -> None:
         self._snapshot = snapshot
         self._replica = replica
         self._clock = clock
-        self._reader = reader
+        self._api = api
         self._keys = keys
         self._memory = FleetMemory()
         self._made: PageState | None = None
         self._made_at = float("-inf")
         self._making = asyncio.Lock()
+        self._kept: OrderedDict[str, tuple[float, HealthView | None]] = OrderedDict()
+        self._tokens = _BURST
+        self._filled_at = clock.elapsed()
 
     async def state(self) -> PageState:
         """The fleet now, at most two seconds old."""
@@ -235,8 +184,28 @@ class LiveSource:
             return self._made
 
     async def health(self, node: str) -> HealthView | None:
-        """The health of a healthy node, read when somebody looks at it."""
-        return await self._reader.health(node)
+        """At most 20 s old; the last known one when reads are too many."""
+        now = self._clock.elapsed()
+        at, known = self._kept.get(node, (float("-inf"), None))
+        self._tokens = min(_BURST, self._tokens + (now - self._filled_at) * _PER_SECOND)
+        self._filled_at = now
+        if now - at < HEALTH_KEPT_S or self._tokens < 1:
+            return known
+        self._tokens -= 1
+        # Kept before the answer comes, so that a second visitor does not ask again.
+        self._keep(node, now, known)
+        try:
+            found = await self._api.get(api_path(HEALTHS, node), HealthView)
+        except ApiError:
+            found = None
+        self._keep(node, now, found)
+        return found
+
+    def _keep(self, node: str, at: float, health: HealthView | None) -> None:
+        self._kept[node] = (at, health)
+        self._kept.move_to_end(node)
+        while len(self._kept) > _MOST_KEPT:
+            self._kept.popitem(last=False)
 
     def _judged(self, snapshot: FleetSnapshot, replica: ReplicaShown) -> PageState:
         # A standby replica shows the same as the leader because it judges the same objects. A

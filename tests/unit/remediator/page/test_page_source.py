@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from remediator.page.site import serve_page
 from remediator.view.shapes import ReplicaShown
-from remediator.view.state import HEALTH_KEPT_S, KEPT_S, GroupKeys, HealthReader, LiveSource
+from remediator.view.state import HEALTH_KEPT_S, KEPT_S, GroupKeys, LiveSource
 from rules.api.nodes import HealthView
 from rules.policy.policy import Policy
 from rules.session.observation import FleetSnapshot
@@ -19,8 +21,8 @@ class Reads:
         self.of: list[str] = []
         self.found: HealthView | None = verdict("a")
 
-    async def __call__(self, name: str) -> HealthView | None:
-        self.of.append(name)
+    async def get(self, path: str, _: type[HealthView]) -> HealthView | None:
+        self.of.append(path.rpartition("/")[2])
         return self.found
 
 
@@ -44,15 +46,14 @@ class Caches:
         )
 
 
-def live(caches: Caches, clock: VirtualClock) -> LiveSource:
+def live(caches: Caches, clock: VirtualClock, reads: Any = None) -> LiveSource:
     def replica(of: FleetSnapshot) -> ReplicaShown:
         problem = "The first list of nodes is under way."
         return ReplicaShown(
             identity="replica-b", leading=False, mode=of.policy.mode, problem=problem, at=ago(0)
         )
 
-    reader = HealthReader(Reads(), clock)
-    return LiveSource(caches.snapshot, replica, clock, reader, GroupKeys())
+    return LiveSource(caches.snapshot, replica, clock, reads, GroupKeys())
 
 
 async def test_many_visitors_cost_one_state() -> None:
@@ -99,7 +100,7 @@ async def test_what_ill_nodes_share_follows_every_node_that_changes() -> None:
 
 async def test_a_verdict_is_kept_for_a_while() -> None:
     reads, clock = Reads(), VirtualClock()
-    reader = HealthReader(reads, clock)
+    reader = live(Caches(), clock, reads)
 
     assert await reader.health("a") is reads.found
     clock.at += HEALTH_KEPT_S - 1
@@ -113,7 +114,7 @@ async def test_a_verdict_is_kept_for_a_while() -> None:
 
 async def test_a_crawler_cannot_load_the_api_server() -> None:
     reads, clock = Reads(), VirtualClock()
-    reader = HealthReader(reads, clock)
+    reader = live(Caches(), clock, reads)
 
     found = [await reader.health(f"n{i}") for i in range(500)]
 

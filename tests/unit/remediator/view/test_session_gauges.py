@@ -7,12 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from remediator.metrics import Metrics
-from remediator.view.session_gauges import (
-    set_left_alone_gauge,
-    set_session_gauges,
-    set_word_gauges,
-)
+from remediator.metrics import Metrics, set_gauges
 from rules.api.health import HealthStatus, IncidentStatus
 from rules.api.metadata import ObjectMeta, TimedMeta
 from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
@@ -27,11 +22,11 @@ from rules.api.quarantine import (
     QuarantineStatus,
     ReleaseRequest,
     RepairAttempt,
-    ValidationAttempt,
 )
 from rules.api.timestamps import parse_time
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
+from rules.session.snapshot import FleetSnapshot
 
 
 def session(node: str, phase: str, **status: Any) -> QuarantineView:
@@ -60,6 +55,13 @@ BLOCKED = session(
 )
 
 
+def shown(metrics: Metrics, *sessions: QuarantineView, **fleet: Any) -> None:
+    """Set the gauges of a fleet with these sessions, under the default policy."""
+    quarantines = {one.name: one for one in sessions}
+    rest: dict[str, Any] = {"now": 0.0, "policy": Policy(), "nodes": {}, "healths": {}, **fleet}
+    set_gauges(metrics, FleetSnapshot(quarantines=quarantines, **rest))
+
+
 def lines(metrics: Metrics, name: str) -> list[str]:
     """Series of the metric that are not 0."""
     page = metrics.page().decode().splitlines()
@@ -68,22 +70,16 @@ def lines(metrics: Metrics, name: str) -> list[str]:
 
 def test_sessions_show_in_metrics() -> None:
     step = RepairAttempt(step="RestartNode", adapter="NodeConditions", state="Failed")
-    tests = tuple(
-        ValidationAttempt(object=f"s-validate-{n}", provider="Builtin", state=state)
-        for n, state in enumerate(["Failed", "Passed", "Passed"])
-    )
     refused = Condition(type="NeedsHuman", reason="MarkRefused", message="Refused: no.")
     other = Condition(type="Replace", reason="RepeatOffender", message="Third session.")
     metrics = Metrics()
-    set_session_gauges(
+    shown(
         metrics,
-        [
-            BLOCKED,
-            session("gpu-8", "Repairing", repair=(step,)),
-            session("gpu-1", "Released", repair=(step,), validation=tests),
-            # Of an ended session only a mark that cannot come off is shown.
-            session("gpu-2", "Released", conditions=(refused, other)),
-        ],
+        BLOCKED,
+        session("gpu-8", "Repairing", repair=(step,)),
+        session("gpu-1", "Released", repair=(step,)),
+        # Of an ended session only a mark that cannot come off is shown.
+        session("gpu-2", "Released", conditions=(refused, other)),
     )
 
     failed = 'adapter="NodeConditions"', 'state="Failed",step="RestartNode"'
@@ -102,17 +98,8 @@ def test_sessions_show_in_metrics() -> None:
             '{condition="NeedsHuman",node="gpu-7",reason="BudgetNeverAllows"} 1.0',
             '{condition="NeedsHuman",node="gpu-2",reason="MarkRefused"} 1.0',
         ],
-        "gpuward_session_conditions": [
-            '{condition="NeedsHuman",reason="BudgetNeverAllows"} 1.0',
-            '{condition="NeedsHuman",reason="MarkRefused"} 1.0',
-        ],
         "gpuward_blocked_pdbs": ['{permanent="true"} 1.0', '{permanent="false"} 1.0'],
         "gpuward_open_session_repair": [f'{{{failed[0]},node="gpu-8",{failed[1]}}} 1.0'],
-        "gpuward_repair_steps": [f"{{{failed[0]},{failed[1]}}} 2.0"],
-        "gpuward_session_tests": [
-            '{provider="Builtin",state="Failed"} 1.0',
-            '{provider="Builtin",state="Passed"} 2.0',
-        ],
     }.items():
         assert lines(metrics, name) == [f"{name}{series}" for series in expected]
 
@@ -121,7 +108,7 @@ def test_a_budget_that_a_dry_run_of_shadow_met_keeps_no_drain_waiting() -> None:
     metrics = Metrics()
     shadow = msgspec.structs.replace(BLOCKED.status, mode="Shadow", phase="Marked")
 
-    set_session_gauges(metrics, [msgspec.structs.replace(BLOCKED, status=shadow)])
+    shown(metrics, msgspec.structs.replace(BLOCKED, status=shadow))
 
     assert lines(metrics, "gpuward_blocked_pdbs") == []
 
@@ -129,25 +116,24 @@ def test_a_budget_that_a_dry_run_of_shadow_met_keeps_no_drain_waiting() -> None:
 def test_an_ended_session_takes_its_series_along() -> None:
     metrics = Metrics()
 
-    set_session_gauges(metrics, [BLOCKED])
-    set_session_gauges(metrics, [session("gpu-7", "Released")])
+    shown(metrics, BLOCKED)
+    shown(metrics, session("gpu-7", "Released"))
 
     assert lines(metrics, "gpuward_open_session") == []
     assert lines(metrics, "gpuward_open_session_condition") == []
-    assert lines(metrics, "gpuward_session_conditions") == []
     assert lines(metrics, "gpuward_blocked_pdbs") == []
 
 
 def test_pauses_in_force_and_held_nodes_are_series() -> None:
     now = 1_800_000_000.0
     made = "2027-01-14T07:00:00Z"
-    pauses = [
-        PauseView(metadata=ObjectMeta(name="drill", creation_timestamp=made)),
-        PauseView(
+    pauses = {
+        "drill": PauseView(metadata=ObjectMeta(name="drill", creation_timestamp=made)),
+        "over": PauseView(
             metadata=ObjectMeta(name="over", creation_timestamp=made),
             spec=PauseSpec(until="2027-01-14T07:30:00Z"),
         ),
-    ]
+    }
     by_annotation = NodeView(
         metadata=ObjectMeta(name="gpu-1", annotations={"gpuward.io/hold": "vendor"})
     )
@@ -155,7 +141,7 @@ def test_pauses_in_force_and_held_nodes_are_series() -> None:
     kept = msgspec.structs.replace(kept, spec=msgspec.structs.replace(kept.spec, hold=True))
     metrics = Metrics()
 
-    set_word_gauges(metrics, pauses, [by_annotation], [kept], now)
+    shown(metrics, kept, pauses=pauses, nodes={"gpu-1": by_annotation}, now=now)
 
     (in_force,) = lines(metrics, "gpuward_pause_created_timestamp_seconds")
     series, _, value = in_force.rpartition(" ")
@@ -166,7 +152,7 @@ def test_pauses_in_force_and_held_nodes_are_series() -> None:
         'gpuward_node_held{node="gpu-2"} 1.0',
     ]
 
-    set_word_gauges(metrics, [], [], [], now)
+    shown(metrics, now=now)
 
     assert lines(metrics, "gpuward_node_held") == []
 
@@ -203,8 +189,9 @@ def test_sick_nodes_that_are_left_alone_by_a_decision_are_a_series(
     loaded = load_policy(policy)
     assert isinstance(loaded, Policy)
     metrics = Metrics()
+    nodes, healths = {"gpu-7": node}, {"gpu-7": health}
     past = [ended] if released else []
-    set_left_alone_gauge(metrics, [health], {"gpu-7": node}, past, (), loaded, made + 60)
+    shown(metrics, *past, nodes=nodes, healths=healths, policy=loaded, now=made + 60)
     assert lines(metrics, "gpuward_node_left_alone") == [
         f'gpuward_node_left_alone{{node="gpu-7",why="{word}"}} 1.0' for word in why
     ]
@@ -236,12 +223,11 @@ def test_walk_a_pause_of_a_node_is_a_decision_about_it_one_of_everything_is_none
     pause = PauseView(
         metadata=ObjectMeta(name="p"), spec=PauseSpec(scope=scope, reason="tests", until=until)
     )
-    loaded = load_policy({})
-    assert isinstance(loaded, Policy)
     end = parse_time(until) or 0.0
     for now, words in ((end - 1, why), (end, [])):
         metrics = Metrics()
-        set_left_alone_gauge(metrics, [health], {"gpu-7": node}, (), [pause], loaded, now)
+        nodes, healths = {"gpu-7": node}, {"gpu-7": health}
+        shown(metrics, nodes=nodes, healths=healths, pauses={"p": pause}, now=now)
         assert lines(metrics, "gpuward_node_left_alone") == [
             f'gpuward_node_left_alone{{node="gpu-7",why="{word}"}} 1.0' for word in words
         ]
