@@ -22,7 +22,7 @@ from remediator.settings import make_parser
 from rules.api import names
 from rules.api.quarantine import Phase
 from rules.catalog.reasons import REASONS
-from rules.policy.schema import policy_schema
+from rules.policy.reader import policy_schema
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference.md"
 

@@ -23,8 +23,7 @@ from remediator.version import release_version
 from rules.api.kube_config import KubeConfigError
 from rules.policy.components import asked_components, repair_needs
 from rules.policy.policy import Policy, effective_view
-from rules.policy.reader import unknown_reasons
-from rules.policy.schema import policy_schema
+from rules.policy.reader import policy_schema, unknown_reasons
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,7 +7,6 @@ policy or one sentence for every problem with it; no exception leaves.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ from msgspec.structs import fields
 from rules.api.sentences import some
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
-from rules.text.user_input import duplicate_keys
+from rules.text.user_input import duplicate_key
 
 _MAX_BYTES = 1024 * 1024
 
@@ -55,19 +54,7 @@ POLICY_KEY: Final = "policy.yaml"
 _INT64: Final = 2**63
 _POLICY: Final = "QuarantinePolicy"
 _KEYS: Final = frozenset(f.encode_name for f in fields(Policy)) - {"apiVersion", "kind"}
-_CHECK: Final = "gpuward-remediator policy check -"
-_KUSTOMIZE: Final = f"kubectl kustomize DIR | {_CHECK}"
-_HELM: Final = f"helm template NAME CHART -f FILE | {_CHECK}"
-_OF_HELM: Final = frozenset({"profile", "policy", "images"})
-_OF_KUSTOMIZE: Final = frozenset({"resources", "components", "patches", "configMapGenerator"})
-
-
-@dataclass(frozen=True, slots=True)
-class _Document:
-    """One document of a text, and what its mappings give twice, a sentence each."""
-
-    value: Any
-    twice: tuple[str, ...]
+_WHOLE: Final = "kubectl kustomize DIR | gpuward-remediator policy check -"
 
 
 class _Loader(yaml.SafeLoader):
@@ -132,35 +119,31 @@ def decode_policy(
         return [f"{source}: is nested too deeply; a policy is a page of YAML"]
     if not documents:
         return Policy()
-    if config_map and (len(documents) > 1 or _kind(documents[0].value) not in {"", _POLICY}):
+    if config_map and (len(documents) > 1 or _kind(documents[0]) not in {"", _POLICY}):
         return _held(documents, source)
     if len(documents) > 1:
         return [f"{source}: holds {len(documents)} documents; a policy is one"]
-    return _read(documents[0], source, guess=config_map)
+    return _read(documents[0], source)
 
 
-def _read(document: _Document, source: str, *, guess: bool) -> Policy | list[str]:
-    if document.twice:
-        return [f"{source}: {found}" for found in document.twice]
-    found = load_policy(document.value)
+def _read(document: Any, source: str) -> Policy | list[str]:
+    found = load_policy(document)
     if isinstance(found, Policy):
         return found
-    if guess and (hint := _taken_for(document.value)):
-        return [f"{source}: {hint}"]
     return [problem.sentence(source) for problem in found]
 
 
-def _documents(text: bytes | str) -> list[_Document]:
-    """All that are not empty."""
+def _documents(text: bytes | str) -> list[Any]:
+    """All that are not empty; YAMLError also for a key that is given twice."""
     loader = _Loader(text)
     found = []
     try:
         while loader.check_node():
             root = loader.get_node()
-            twice = tuple(one.sentence for one in duplicate_keys(root))
-            value = None if twice else loader.construct_document(root)
-            if twice or value is not None:
-                found.append(_Document(value, twice))
+            if twice := duplicate_key(root):
+                raise yaml.YAMLError(twice)
+            if (value := loader.construct_document(root)) is not None:
+                found.append(value)
     finally:
         loader.dispose()
     return found
@@ -181,32 +164,22 @@ def _kind(value: Any) -> str:
     return kind[:80] if isinstance(kind, str) else ""
 
 
-def _held(documents: list[_Document], source: str) -> Policy | list[str]:
+def _held(documents: list[Any], source: str) -> Policy | list[str]:
     """The one policy that objects hold, or that stands among them."""
-    objects = [one for each in documents for one in _listed(each.value) if isinstance(one, dict)]
+    objects = [one for each in documents for one in _listed(each) if isinstance(one, dict)]
     maps = [one for one in objects if _kind(one) == "ConfigMap"]
     held = [data.get(POLICY_KEY) for one in maps if isinstance(data := one.get("data"), dict)]
     found = [text for text in held if isinstance(text, str)]
-    plain = [each for each in documents if _is_policy(each.value)]
+    plain = [each for each in documents if _is_policy(each)]
     if len(found) == 1 and not plain:
         return decode_policy(found[0], f"{source}, {POLICY_KEY}")
     if len(plain) == 1 and not found:
-        return _read(plain[0], source, guess=False)
-    if found or plain:
-        several = len(found) + len(plain)
+        return _read(plain[0], source)
+    if several := len(found) + len(plain):
         return [f"{source}: holds {several} policies; give it one of them"]
-    if twice := [f"{source}: {sentence}" for each in documents for sentence in each.twice]:
-        return twice
-    if len(objects) == 1 and maps:
-        return [f"{source}: is a ConfigMap without data.{POLICY_KEY}; name the one of gpuward"]
-    kinds = {_kind(one) or "something without a kind" for one in objects}
-    if len(objects) == 1:
-        hint = _taken_for(objects[0]) or f"is a {min(kinds)}, no policy and not its ConfigMap"
-        return [f"{source}: {hint}"]
-    instead = (
-        f"holds no policy and no ConfigMap with {POLICY_KEY}, but {some(kinds) or 'no object'}"
-    )
-    then = f"name the file of the policy, or give it the whole overlay: {_KUSTOMIZE}"
+    kinds = some(_kind(one) or "something without a kind" for one in objects) or "no object"
+    instead = f"holds no policy and no ConfigMap with {POLICY_KEY}, but {kinds}"
+    then = f"name the file of the policy, or give it the whole overlay: {_WHOLE}"
     return [f"{source}: {instead}; {then}"]
 
 
@@ -219,15 +192,3 @@ def _listed(value: Any) -> list[Any]:
     """The objects of a List, as kubectl prints several; else the one."""
     items = value.get("items") if isinstance(value, dict) and value.get("kind") == "List" else None
     return items if isinstance(items, list) else [value]
-
-
-def _taken_for(value: Any) -> str:
-    """What a file beside the policy is, and how to check what it makes; "" of any other."""
-    if not isinstance(value, dict):
-        return ""
-    kind, keys = _kind(value), value.keys()
-    if not kind and keys & _OF_HELM:
-        return f"is a values file of the chart, not a policy; check what it makes: {_HELM}"
-    if kind in {"Kustomization", "Component"} or (not kind and keys & _OF_KUSTOMIZE):
-        return f"is a kustomization, not a policy; check the policy that it makes: {_KUSTOMIZE}"
-    return ""

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from remediator.kube.api import Api
 from remediator.kube.caches import Caches
 from remediator.kube.clock import Clock
-from remediator.kube.events import Telling
 from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
-from remediator.kube.refusals import Refusals
+from remediator.kube.refusals import Refusals, Telling
 from remediator.metrics import Metrics
 from rules.api.nodes import HealthView, LeaseView, NodeView, PauseView, QuarantineView
 from rules.api.refusal import NodeWrite

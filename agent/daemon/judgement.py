@@ -24,7 +24,7 @@ from rules.judge.health_status import assess
 from rules.judge.judge import Change, judge
 from rules.judge.restore import restore
 from rules.judge.state import NodeState, initial
-from rules.text.user_input import duplicate_keys
+from rules.text.user_input import duplicate_key
 
 
 class LoadedRules(msgspec.Struct, frozen=True):
@@ -60,14 +60,14 @@ def _refuse_duplicates(text: bytes) -> None:
     import yaml
 
     try:
-        twice = duplicate_keys(yaml.compose(text, Loader=yaml.SafeLoader))
+        twice = duplicate_key(yaml.compose(text, Loader=yaml.SafeLoader))
     except yaml.YAMLError:
         # `parse_rules` says it better.
         return
     except RecursionError:
         raise RulesError("rules file: is nested too deeply; it is a page of YAML.") from None
     if twice:
-        raise RulesError(f"rules file: {twice[0].sentence}.")
+        raise RulesError(f"rules file: {twice}.")
 
 
 KEPT_LINES = 4096

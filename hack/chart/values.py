@@ -18,7 +18,7 @@ from hack.chart.emit import PROFILES, Identity, Object, Template, WhenSet
 from hack.chart.merge import Condition
 from rules.policy.components import ANY, NEEDS, Need
 from rules.policy.policy import Policy, effective_view
-from rules.policy.schema import policy_schema
+from rules.policy.reader import policy_schema
 from rules.repair.component import component_key
 
 NAMESPACE: Final = "gpuward"

@@ -44,7 +44,7 @@ class DrainLook:
         self._caches = caches
         self._owners = OwnerLookup(api, clock)
         self._devices = DeviceClaims(api, clock)
-        self._free = FreeGpus(api, clock, caches, self._devices)
+        self._free = FreeGpus(api, clock, caches)
         self._claims: dict[str, ClaimView] = {}
 
     async def pods_on(self, node: str) -> tuple[PodView, ...]:

@@ -19,15 +19,12 @@ from remediator.kube.api import Api
 from remediator.kube.caches import Caches
 from remediator.kube.clock import Clock
 from remediator.kube.other_apis import ApiGroups
-from rules.api.metadata import View
 from rules.api.object_name import BadSegmentError, api_path
-from rules.api.pods import Container, PodView, gpus_of
+from rules.api.pods import PodView
 from rules.api.workloads import (
     UNREADABLE_GPUS,
     ResourceClaimView,
-    ResourceSliceView,
     claim_names,
-    free_devices,
 )
 from rules.drain.node_room import asks_for_room, free_gpus, without_room
 
@@ -45,16 +42,6 @@ _PAGE = 500
 _LIVE = "status.phase!=Succeeded,status.phase!=Failed"
 
 
-class _Spec(View, frozen=True, kw_only=True):
-    node_name: str = ""
-    containers: tuple[Container, ...] = ()
-    init_containers: tuple[Container, ...] = ()
-
-
-class _Pod(msgspec.Struct, frozen=True, kw_only=True):
-    spec: _Spec = _Spec()
-
-
 @dataclass(frozen=True, slots=True)
 class _Place:
     """GPUs elsewhere that a pod was promised, and until when they are kept for it."""
@@ -66,9 +53,8 @@ class _Place:
 class FreeGpus:
     """How many GPUs are requested on each node, and which were promised to pods that may leave."""
 
-    def __init__(self, api: Api, clock: Clock, caches: Caches, devices: DeviceClaims) -> None:
+    def __init__(self, api: Api, clock: Clock, caches: Caches) -> None:
         self._api = api
-        self._devices = devices
         self._clock = clock
         self._caches = caches
         self._used: Mapping[str, int] = {}
@@ -78,27 +64,22 @@ class FreeGpus:
         again at once."""
 
     async def without_room(self, node: str, pods: Sequence[PodView]) -> frozenset[str]:
-        """UIDs of the pods whose GPUs no other node has free."""
+        """UIDs of the pods whose GPUs no other node has free. Which devices are free for claims is
+        not known: pods that hold some are never kept for that.
+        """
         for pod in pods:
             if pod.finished:
                 self._promised.pop(pod.uid, None)
-        asking = [pod for pod in pods if asks_for_room(pod)]
+        asking = [pod for pod in pods if asks_for_room(pod) and not pod.claimed_gpus]
         if not asking:
             return frozenset()
         if self._clock.elapsed() - self._read_at > _FRESH_S:
             await self._read()
-        by_claim = any(pod.claimed_gpus for pod in asking)
-        devices = await self._devices.free() if by_claim else {}
         # No await from here on: a place promised now is seen by the next node's look.
         now, own = self._clock.elapsed(), {pod.uid for pod in asking}
         taken = [p.gpus for uid, p in self._promised.items() if p.until > now and uid not in own]
         free = free_gpus(self._caches.nodes.items.values(), self._used)
-        if devices:
-            free = {name: count + devices.get(name, 0) for name, count in free.items()}
-        if devices is None:
-            # Where the devices are not known, that there is no room for them is not certain.
-            pods = [pod for pod in pods if not pod.claimed_gpus]
-        refused = without_room(pods, node, free, taken)
+        refused = without_room(asking, node, free, taken)
         for pod in asking:
             if pod.uid in refused:
                 self._promised.pop(pod.uid, None)
@@ -110,10 +91,9 @@ class FreeGpus:
     async def _read(self) -> None:
         used: defaultdict[str, int] = defaultdict(int)
         query = {"fieldSelector": _LIVE}
-        for pod in (await self._api.items("/api/v1/pods", _Pod, query=query, limit=_PAGE)).found:
-            gpus = gpus_of(pod.spec.containers, pod.spec.init_containers)
-            if gpus and pod.spec.node_name:
-                used[pod.spec.node_name] += gpus
+        pods = await self._api.items("/api/v1/pods", PodView, query=query, limit=_PAGE)
+        for pod in pods.found:
+            used[pod.spec.node_name] += pod.gpus
         self._used, self._read_at = dict(used), self._clock.elapsed()
 
 
@@ -124,7 +104,7 @@ class _Known:
 
 
 class DeviceClaims:
-    """Reads which GPUs pods hold through ResourceClaims, and which are free.
+    """Reads which GPUs pods hold through ResourceClaims.
 
     A cluster without dynamic resource allocation is never asked. Nothing here may fail a drain.
     """
@@ -134,19 +114,10 @@ class DeviceClaims:
         self._clock = clock
         self._groups = ApiGroups(api, clock)
         self._known: dict[tuple[str, str, str], _Known] = {}
-        self._free: Mapping[str, int] | None = None
-        self._free_at = float("-inf")
 
     async def counted(self, pods: Iterable[PodView]) -> tuple[PodView, ...]:
         """The pods, with the GPUs that their claims hold."""
         return tuple([await self._counted(pod) for pod in pods])
-
-    async def free(self) -> Mapping[str, int] | None:
-        """GPUs that no claim holds, by node name; None when that cannot be read."""
-        now = self._clock.elapsed()
-        if now - self._free_at > _CLAIMS_FRESH_S / 2:
-            self._free, self._free_at = await self._read_free(), now
-        return self._free
 
     async def _counted(self, pod: PodView) -> PodView:
         names = claim_names(pod)
@@ -181,20 +152,3 @@ class DeviceClaims:
         except BadSegmentError:
             return 0
         return len(claim.gpus)
-
-    async def _read_free(self) -> Mapping[str, int] | None:
-        version = (await self._groups.served()).get(_GROUP)
-        if version is None:
-            return None
-        root = f"/apis/{_GROUP}/{version}"
-        try:
-            slices = await self._api.items(
-                f"{root}/resourceslices", ResourceSliceView, limit=_PAGE
-            )
-            claims = await self._api.items(
-                f"{root}/resourceclaims", ResourceClaimView, limit=_PAGE
-            )
-        except ApiError as error:
-            _LOG.warning("resource slices", why=str(error))
-            return None
-        return free_devices(slices.found, claims.found)

@@ -13,11 +13,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
-from remediator.controller.node_cycle import Looked
+from remediator.controller.node_cycle import NodeCycle
 from remediator.kube.api import IN_FLIGHT
 from remediator.kube.clock import Clock, PaceLane, heard
 from remediator.world import Edge, EdgePart, availability
@@ -42,21 +42,13 @@ _AFTER_SURPRISE_S = 5.0
 _CALM_S = 3.0
 
 
-class Looks(Protocol):
-    """Who looks at a node (`node_cycle.NodeCycle`)."""
-
-    async def look(self, name: str) -> Looked:
-        """Do all that can be done about this node now."""
-        ...
-
-
 class ControlLoop(EdgePart):
     """Wake-ups, and the dispatcher that follows them."""
 
     def __init__(
         self,
         edge: Edge,
-        cycle: Looks,
+        cycle: NodeCycle,
         queue: WorkQueue,
         *,
         steer: Callable[[str, d.Evicting], None],

@@ -19,7 +19,7 @@ from rules.api.names import ANNOTATION_REPAIRED
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.object_name import api_path, is_object_name
 from rules.api.refusal import lacks_right
-from rules.api.writes import CreateRecord, DeleteRecord, Write
+from rules.api.writes import CreateRecord, DeleteObject, Write
 from rules.fleet.record_changes import RecordChange, aged, record_changes, room_for_records
 
 _LOG = structlog.get_logger()
@@ -130,7 +130,7 @@ class RecordKeeping(EdgePart):
         names, self._round = self._round[:_AGED_PER_SWEEP], self._round[_AGED_PER_SWEEP:]
         records = [items[name] for name in names if name in items]
         for due in aged(records, self._clock.now()):
-            if isinstance(due, DeleteRecord):
+            if isinstance(due, DeleteObject):
                 sent = await self._gateway.send(due)
                 if sent.result is Result.GONE:
                     items.pop(due.name, None)

@@ -42,19 +42,12 @@ class _Named(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Items(Generic[T]):
-    """A whole list: what was understood of it, and the names of what was not at all."""
+    """A list or a page of one: what was understood, and the names of what was not at all."""
 
     found: tuple[T, ...]
     unread: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page(Generic[T]):
-    """A page of a list: what was understood, and the names of what was not at all."""
-
-    items: tuple[T, ...]
-    unread: tuple[str, ...]
-    metadata: ListMeta
+    more: str = ""
+    """Where the next page begins; "" after the last one."""
 
 
 def name_of(raw: bytes | msgspec.Raw) -> str:
@@ -115,14 +108,14 @@ class Answer:
             raise ApiError(self, f"The API server sent an unreadable object: {found.doubt}")
         return found.value
 
-    def page(self, kind: type[T]) -> Page[T]:
+    def items(self, kind: type[T]) -> Items[T]:
         """One page of a list, its items understood one by one; ApiError as `decode`."""
         page = self.envelope()
         found = [(raw, understand(raw, kind)) for raw in page.items or ()]
-        return Page(
-            items=tuple(one.value for _, one in found if one.value is not None),
+        return Items(
+            found=tuple(one.value for _, one in found if one.value is not None),
             unread=tuple(name_of(raw) for raw, one in found if one.value is None),
-            metadata=page.metadata,
+            more=page.metadata.continue_,
         )
 
     def envelope(self) -> RawPage:

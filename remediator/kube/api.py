@@ -33,7 +33,7 @@ from remediator.kube.answer import (
     served_at,
     why,
 )
-from remediator.kube.clock import Pace, PaceLane, SystemClock
+from remediator.kube.clock import Clock, Pace, PaceLane
 from remediator.version import user_agent
 from rules.api.kube_config import KubeConfigError
 
@@ -72,7 +72,7 @@ class Api:
     """HTTP calls to one API server."""
 
     def __init__(
-        self, access: Access, clock: SystemClock, pace: Pace, observe: Observer | None = None
+        self, access: Access, clock: Clock, pace: Pace, observe: Observer | None = None
     ) -> None:
         self._access = access
         self._clock = clock
@@ -195,13 +195,13 @@ class Api:
         asked = {**(query or {}), **({"limit": str(limit)} if limit else {})}
         while pages is None or pages > 0:
             answer = await self.call(PaceLane.READ, "GET", path, query=asked, accept=accept)
-            page = answer.page(kind)
-            found += page.items
+            page = answer.items(kind)
+            found += page.found
             unread += page.unread
             pages = pages - 1 if pages is not None else None
-            if not page.metadata.continue_:
+            if not page.more:
                 break
-            asked["continue"] = page.metadata.continue_
+            asked["continue"] = page.more
         return Items(found=tuple(found), unread=tuple(unread))
 
     @asynccontextmanager
@@ -262,40 +262,14 @@ class Api:
         timeout_s: float,
         before_send: Callable[[], None] | None,
     ) -> Answer:
+        """One request and its answer, whatever it is. Only a read follows redirects."""
         content_type, accept = media
         headers = [*await self._headers(), ("Accept", accept)]
         if data is not None:
             headers.append(("Content-Type", content_type))
+        body = data if before_send is None else _Guarded(data or b"", before_send)
         local = self._clock
         sent_at, began = local.local(), local.elapsed()
-        try:
-            answer, date = await self._asked(
-                method, path, query, headers, data, timeout_s, before_send
-            )
-            self.last_answer_at = now = local.elapsed()
-            self.rejection.answered(answer.code, now)
-            self._learn_date(date, sent_at)
-        except TimeoutError:
-            answer = Answer(code=NO_ANSWER, failure=f"nothing within {timeout_s:g} s")
-        except EXCHANGE_ERRORS as error:
-            self.rejection.failed(error, local.elapsed())
-            untrusted = isinstance(error, aiohttp.ClientSSLError)
-            answer = Answer(code=NO_ANSWER, failure=why(error), untrusted=untrusted)
-        self._observe(method, lane, answer.code, local.elapsed() - began)
-        return answer
-
-    async def _asked(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None,
-        headers: list[tuple[str, str]],
-        data: bytes | None,
-        timeout_s: float,
-        before_send: Callable[[], None] | None,
-    ) -> tuple[Answer, str]:
-        """The answer and its date. Only a read follows redirects."""
-        body = data if before_send is None else _Guarded(data or b"", before_send)
         try:
             async with self._opened().request(
                 method,
@@ -309,11 +283,20 @@ class Api:
             ) as response:
                 if (response.content_length or 0) > _BODY_LIMIT:
                     raise TooLargeError(_BODY_LIMIT)
-                return await _answer(response), response.headers.get("Date", "")
-        except aiohttp.ClientConnectionError:
+                answer, date = await _answer(response), response.headers.get("Date", "")
+            self.last_answer_at = now = local.elapsed()
+            self.rejection.answered(answer.code, now)
+            self._learn_date(date, sent_at)
+        except TimeoutError:
+            answer = Answer(code=NO_ANSWER, failure=f"nothing within {timeout_s:g} s")
+        except EXCHANGE_ERRORS as error:
             if isinstance(body, _Guarded) and body.raised is not None:
                 raise body.raised from None
-            raise
+            self.rejection.failed(error, local.elapsed())
+            untrusted = isinstance(error, aiohttp.ClientSSLError)
+            answer = Answer(code=NO_ANSWER, failure=why(error), untrusted=untrusted)
+        self._observe(method, lane, answer.code, local.elapsed() - began)
+        return answer
 
     def _learn_date(self, date: str, sent_at: float) -> None:
         if not date:

@@ -31,9 +31,8 @@ from rules.api.names import GROUP, LABEL_QUARANTINE
 from rules.api.nodes import AgentPod, HealthView, NodeView, PauseView, QuarantineView
 from rules.api.object_name import api_path, is_object_name
 from rules.api.pods import DaemonSetView
-from rules.api.selectors import opposite
 from rules.api.workloads import PdbView
-from rules.text.sharing import Sharing
+from rules.text.tolerant import Sharing
 
 # A few objects that exist to stop us: listed again after this long without a word of the watch.
 PAUSES_LISTED_S = 20.0
@@ -80,8 +79,9 @@ class Caches:
             nodes_selected(node_selector), NodeView, lambda *change: to.node(*change)
         )
         # A mark is ours to take off also where the policy's selector does not reach (any more).
+        # Marked nodes that it selects come twice: no selector says what is outside of another.
         self.marked: Reflector[NodeView] = reflector(
-            _marked_elsewhere(node_selector),
+            Resource(name="marked nodes", path=NODES, query={"labelSelector": LABEL_QUARANTINE}),
             NodeView,
             lambda *change: to.marked(*change),
             # By the cache, not by its first map: each list brings a new one.
@@ -143,7 +143,6 @@ class Caches:
         """Watch the nodes that this selects from now on."""
         if self.nodes.resource != (selected := nodes_selected(selector)):
             self.nodes.use(selected)
-            self.marked.use(_marked_elsewhere(selector))
 
     @property
     def rewound_at(self) -> float:
@@ -184,14 +183,6 @@ def nodes_selected(selector: str) -> Resource:
     return Resource(
         name="nodes", path=NODES, query={"labelSelector": selector} if selector else {}
     )
-
-
-def _marked_elsewhere(selector: str) -> Resource:
-    """The marked nodes that the policy does not select; with a selector of several requirements
-    those that it selects as well, since no selector says what is outside of it.
-    """
-    query = ",".join(filter(None, (LABEL_QUARANTINE, opposite(selector))))
-    return Resource(name="marked nodes", path=NODES, query={"labelSelector": query})
 
 
 def _custom(plural: str, query: dict[str, str] | None = None) -> Resource:

@@ -14,7 +14,7 @@ import enum
 import time
 from collections import deque
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final
 
 _REMEMBERED: Final = 15
 """Answers that have a say. More than half of them must agree before the clock moves: with the
@@ -129,23 +129,7 @@ async def heard(event: asyncio.Event, within_s: float | None) -> bool:
     return in_time
 
 
-class Clock(Protocol):
-    """What the remediator needs to know about time."""
-
-    def now(self) -> float:
-        """Seconds since the epoch, in the API server's time."""
-        ...
-
-    def elapsed(self) -> float:
-        """Monotonic seconds that go on while the machine sleeps (CLOCK_BOOTTIME)."""
-        ...
-
-    async def sleep(self, seconds: float) -> None:
-        """Let others run for that long."""
-        ...
-
-
-class SystemClock:
+class Clock:
     """The machine's clocks, corrected to the API server's."""
 
     def __init__(self, first_agreeing: int = 3) -> None:

@@ -21,6 +21,7 @@ import structlog
 from remediator.kube.answer import ApiError, HeldError, Result, Sent, classify
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock, PaceLane
+from remediator.kube.elector import Elector
 from remediator.metrics import Metrics
 from rules.api import writes as d
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
@@ -28,7 +29,6 @@ from rules.api.object_name import api_path
 from rules.api.quarantine import Mode
 from rules.api.repair_writes import (
     CreateTestJob,
-    DeleteTestJob,
     SetRepairCondition,
     SetValidated,
     WriteRepairObject,
@@ -46,26 +46,14 @@ FRESH_NODE_S = 1.0
 LONGEST_READ_S = 5.0
 
 _LANES: dict[type, PaceLane] = {
-    d.MarkNode: PaceLane.MARK,
-    d.UnmarkNode: PaceLane.MARK,
-    SetRepairCondition: PaceLane.MARK,
-    WriteRepairObject: PaceLane.MARK,
-    CreateTestJob: PaceLane.MARK,
-    DeleteTestJob: PaceLane.RECORD,
-    SetValidated: PaceLane.RECORD,
-    d.EvictPod: PaceLane.EVICT,
-    d.SetDisruptionTarget: PaceLane.EVICT,
-    d.DeletePod: PaceLane.EVICT,
-    d.WriteSessionStatus: PaceLane.RECORD,
-    d.SetVerdictSilent: PaceLane.RECORD,
-    d.RelabelNode: PaceLane.RECORD,
-    d.EmitEvent: PaceLane.RECORD,
-    d.DeleteSession: PaceLane.RECORD,
-    d.CreateRecord: PaceLane.RECORD,
-    d.WriteRecord: PaceLane.RECORD,
-    d.DeleteRecord: PaceLane.RECORD,
-    d.DeleteEvidence: PaceLane.RECORD,
+    **dict.fromkeys(
+        (d.MarkNode, d.UnmarkNode, SetRepairCondition, WriteRepairObject, CreateTestJob),
+        PaceLane.MARK,
+    ),
+    **dict.fromkeys((d.EvictPod, d.SetDisruptionTarget, d.DeletePod), PaceLane.EVICT),
+    **dict.fromkeys((d.CreateSession, d.PatchSessionSpec, d.SetNodeUnknown), PaceLane.STATUS),
 }
+"""All else is a record."""
 # Not UnmarkNode: in Shadow a mark of an earlier Enforce may only come off, and a session that says
 # Released must not leave it on.
 _ON_NODES_OR_PODS = (
@@ -77,18 +65,6 @@ _ON_NODES_OR_PODS = (
     CreateTestJob,
     SetValidated,
 )
-
-
-class Leadership(Protocol):
-    """What the gateway asks of the elector."""
-
-    def may_write(self) -> bool:
-        """This replica holds the lease."""
-        ...
-
-    def may_harm(self) -> bool:
-        """It renewed the lease less than 10 s of CLOCK_BOOTTIME ago."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +110,7 @@ class Gateway:
         self,
         api: Api,
         clock: Clock,
-        leadership: Leadership,
+        elector: Elector,
         metrics: Metrics,
         *,
         mode: Callable[[], Mode],
@@ -144,7 +120,7 @@ class Gateway:
         """`watched` is a node as its watch shows it now; None where nothing watches it."""
         self._api = api
         self._clock = clock
-        self._leadership = leadership
+        self._elector = elector
         self._metrics = metrics
         self._mode = mode
         self._recheck = recheck
@@ -282,7 +258,7 @@ class Gateway:
     def _forbidden(self, write: d.Write) -> str:
         if self._mode() is Mode.SHADOW and (isinstance(write, _ON_NODES_OR_PODS) or _harms(write)):
             return "mode is Shadow"
-        if not self._leadership.may_write():
+        if not self._elector.may_write():
             return "another replica leads"
         return ""
 
@@ -305,7 +281,7 @@ class Gateway:
 
         def check() -> None:
             why = self._forbidden(write)
-            if not why and not self._leadership.may_harm():
+            if not why and not self._elector.may_harm():
                 why = "the lease was not renewed within 10 s"
             why = why or self._changed(write)
             if not why and about is not None:
@@ -344,7 +320,7 @@ class Gateway:
 
 
 def _lane(write: d.Write) -> PaceLane:
-    return _LANES.get(type(write), PaceLane.STATUS)
+    return _LANES.get(type(write), PaceLane.RECORD)
 
 
 def _harms(write: d.Write) -> bool:

@@ -27,18 +27,12 @@ _PAGE = 500
 _PAGES = 20
 """A longer list is read as far as that; whoever must find one object in it then finds none."""
 _MAX_BYTES = 512 * 1024
-_REMEDIATOR: Final = ("the remediator", "install the component of its adapter")
 
 
 class RepairObjects:
-    """Reads them for one process; `forbidden` is who may not read one where RBAC says no, and what
-    to do about it.
-    """
+    """Reads them for one process."""
 
-    def __init__(
-        self, api: Api, groups: ApiGroups, clock: Clock, forbidden: tuple[str, str] = _REMEDIATOR
-    ) -> None:
-        self._forbidden = forbidden
+    def __init__(self, api: Api, groups: ApiGroups, clock: Clock) -> None:
         self._api = api
         self._groups = groups
         self._clock = clock
@@ -101,9 +95,8 @@ class RepairObjects:
             return self._no(Sight.NOT_SERVED, f"nobody serves {address.words}")
         said = answer.sentence()
         if answer.code == 403:
-            who, remedy = self._forbidden
-            why = f"{who} may not read {address.words} ({said})"
-            return self._no(Sight.FORBIDDEN, f"{why}, {remedy}")
+            why = f"the remediator may not read {address.words} ({said})"
+            return self._no(Sight.FORBIDDEN, f"{why}, install the component of its adapter")
         return self._no(Sight.UNREAD, f"{address.words} cannot be read: {said}")
 
     def _decoded(self, address: ObjectAddress, answer: Answer) -> ObjectSeen:

@@ -38,8 +38,7 @@ from remediator.kube.watch_events import (
 )
 from rules.api.timestamps import WATCH_SILENCE_S, backoff_s
 from rules.session.observation import too_old
-from rules.text.sharing import Sharing
-from rules.text.tolerant import UNREADABLE
+from rules.text.tolerant import UNREADABLE, Sharing
 
 _LOG = structlog.get_logger()
 

@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 import structlog
 
-from remediator.kube.answer import NO_ANSWER, Answer, name_of
+from remediator.kube.answer import Answer, name_of
 from rules.api.metadata import ObjectMeta
 from rules.text.tolerant import UNREADABLE, Understood, understand
 
@@ -126,25 +126,15 @@ class Resource:
 
 def explained(resource: Resource, answer: Answer) -> str:
     """Why a list failed, one sentence with the remedy."""
-    name = resource.name
     if answer.code == 404 and resource.crd:
         return (
             f"CustomResourceDefinition {resource.crd} is missing; install it with "
             "`kubectl apply -k daemonset/crds`."
         )
-    if answer.code == 401:
-        return (
-            f"Listing {name}: the API server does not know the remediator any more "
-            f"({answer.sentence()}); trying again, check its service account and token."
-        )
-    if answer.code == 403:
-        return (
-            f"Listing {name} is refused ({answer.sentence()}); check the remediator's "
-            "ClusterRole and its binding."
-        )
-    if answer.code == NO_ANSWER:
-        return f"Listing {name}: {answer.sentence()}; trying again."
-    return f"Listing {name} failed: {answer.sentence()}; trying again."
+    refused = answer.code in {401, 403}
+    remedy = "check the remediator's service account, its ClusterRole and their binding"
+    then = remedy if refused else "trying again"
+    return f"Listing {resource.name}: {answer.sentence()}; {then}."
 
 
 def understood(raw: msgspec.Raw, kind: type[T], resource: Resource) -> Understood[T]:

@@ -16,8 +16,7 @@ from urllib.parse import parse_qsl
 from remediator.kube.access import Access
 from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import CALL_TIMEOUT_S, JSON, MERGE_PATCH, Api
-from remediator.kube.clock import Pace, PaceLane, SystemClock
-from remediator.kube.other_apis import ApiGroups, RepairObjects
+from remediator.kube.clock import Clock, Pace, PaceLane
 from remediator.kube.resources import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
 from remediator.kubectl.command import OPERATOR, CommandError
 from rules.api.evidence import EvidenceView
@@ -38,7 +37,6 @@ if TYPE_CHECKING:  # what one command does not read it does not wait for
 T = TypeVar("T")
 
 GROUP_PATH = f"/apis/{API_VERSION}"
-PAGE = 500
 POLICY_MAP = "gpuward-policy"
 NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 """Of pods: what was evicted or has completed is an object alone, and runs no more."""
@@ -58,7 +56,7 @@ async def connect(
     acting = None
     if options.acting:
         acting = Acting(user=options.acting, groups=tuple(options.acting_groups or ()))
-    clock = SystemClock(first_agreeing=1)
+    clock = Clock(first_agreeing=1)
     access = Access(options.kubeconfig, options.context, acting)
     try:
         await access.load()
@@ -81,7 +79,7 @@ class Cluster:
     """One API server on behalf of one person."""
 
     def __init__(
-        self, api: Api, clock: SystemClock, say: Callable[[str], None], *,
+        self, api: Api, clock: Clock, say: Callable[[str], None], *,
         role: str = OPERATOR, dry_run: bool = False,
     ) -> None:  # fmt: skip
         self._api = api
@@ -182,11 +180,6 @@ class Cluster:
         if node:
             query["fieldSelector"] = field_selector("spec.nodeName", node)
         return [pod.as_agent() for pod in await self._list("/api/v1/pods", AgentPodObject, query)]
-
-    def repair_objects(self) -> RepairObjects:
-        """What reads objects of repair providers, for decisions of the rules."""
-        may_not = ("you", "ask for that right")
-        return RepairObjects(self._api, ApiGroups(self._api, self._clock), self._clock, may_not)
 
     async def may(
         self, user: str, group: str, resource: str, verb: str, namespace: str, name: str = ""
@@ -314,37 +307,26 @@ class Cluster:
         return decoded(self.checked(answer), kind)
 
     async def _list(self, path: str, kind: type[T], query: dict[str, str]) -> list[T]:
-        found: list[T] = []
-        unread: list[str] = []
-        token = ""
-        while True:
-            page_query = {**query, "limit": str(PAGE), **({"continue": token} if token else {})}
-            answer = self.checked(await self._call(PaceLane.READ, "GET", path, query=page_query))
-            try:
-                page = answer.page(kind)
-            except ApiError as error:
-                raise CommandError(unreadable(error)) from error
-            if page.unread and not page.items:
-                raise CommandError(unreadable(f"nothing of {path} is understood"))
-            found += page.items
-            unread += page.unread
-            token = page.metadata.continue_
-            if not token:
-                self._admit(path.rpartition("/")[2], unread)
-                return found
-
-    def _admit(self, plural: str, unread: list[str]) -> None:
-        """Say once what the answer leaves out: a list that looks whole would mislead."""
-        if not unread:
-            return
-        named = some(name or "one without a name" for name in unread)
-        line = (
-            f"{len(unread)} of {plural} left out, nothing of them is understood: {named}; are "
-            "they of a newer version? look with kubectl get -o yaml"
-        )
-        if line not in self._left_out:
-            self._left_out.add(line)
-            self.say(line)
+        """Every item that is understood; of the others is said once that they are left out: a
+        list that looks whole would mislead.
+        """
+        try:
+            listed = await self._api.items(path, kind, query=query)
+        except ApiError as error:
+            self.checked(error.answer)
+            raise CommandError(unreadable(error)) from error
+        if listed.unread and not listed.found:
+            raise CommandError(unreadable(f"nothing of {path} is understood"))
+        if listed.unread:
+            named = some(name or "one without a name" for name in listed.unread)
+            line = (
+                f"{len(listed.unread)} of {path.rpartition('/')[2]} left out, nothing of them is "
+                f"understood: {named}; are they of a newer version? look with kubectl get -o yaml"
+            )
+            if line not in self._left_out:
+                self._left_out.add(line)
+                self.say(line)
+        return list(listed.found)
 
 
 def decoded(answer: Answer, kind: type[T]) -> T:

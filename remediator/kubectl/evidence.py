@@ -16,11 +16,11 @@ import msgspec
 
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError, Terminal
-from remediator.kubectl.node_look import near_name, open_session
+from remediator.kubectl.node_look import existing_node, open_session
 from rules.api.evidence import EvidenceGpu, EvidenceSpec, EvidenceView
 from rules.api.health import IncidentStatus
 from rules.api.nodes import QuarantineView
-from rules.api.quarantine import Mode, Phase
+from rules.api.quarantine import Phase
 from rules.api.timestamps import utc_of
 from rules.session.repair.evidence import recorded
 from rules.text.printable import count, printable
@@ -57,43 +57,24 @@ async def _found(cluster: Cluster, wanted: str) -> EvidenceView:
     named = await cluster.evidence(wanted)
     if named is not None:
         return named
-    of_node = await cluster.evidences(wanted)
-    if of_node:
+    if of_node := await cluster.evidences(wanted):
         return max(of_node, key=lambda each: (each.says("takenAt"), each.metadata.name))
     session = await cluster.session(wanted)
     sessions = [session] if session is not None else await cluster.sessions(wanted)
+    why = "an agent keeps it when a session takes its node, never in Shadow"
     if sessions:
-        last = open_session(sessions) or sessions[-1]
-        raise CommandError(f"there is no evidence of {wanted}: {_why_none(last)}")
-    if await cluster.readable(cluster.node(wanted)) is None:
-        # Of a node that is there, what another of a like name kept is not what was meant.
-        known = {
-            name
-            for one in await cluster.evidences()
-            for name in (one.metadata.name, one.says("nodeName"))
-        }
-        if near := near_name(wanted, known - {""}):
-            raise CommandError(f"there is no evidence of {wanted}{near}")
-    raise CommandError(
-        f"there is no evidence of {wanted}: an agent keeps it when a session takes its node, "
-        "never in Shadow; kubectl get gev lists what there is"
-    )
+        why = _why_none(open_session(sessions) or sessions[-1])
+    else:
+        await existing_node(cluster, wanted)
+    raise CommandError(f"there is no evidence of {wanted}: {why}; kubectl get gev lists all")
 
 
 def _why_none(session: QuarantineView) -> str:
     """Why nothing is kept for the session."""
-    status, name = session.status, session.name
-    if status.mode == Mode.SHADOW:
-        return (
-            "in Shadow none is kept; what the session saw is in its status.evidence: "
-            f"kubectl get gpuquarantine {name} -o yaml"
-        )
-    if sha256 := recorded(status):
-        return f"what was kept for session {name} (SHA-256 {sha256}) was deleted since"
     return (
-        f"none was kept for session {name} ({status.phase or Phase.PENDING}); its agent keeps it "
-        "within seconds of the taint, and the log of the agent's pod on "
-        f"{session.spec.node_name} says why not"
+        f"none was kept for session {session.name} ({session.status.phase or Phase.PENDING}); its "
+        "agent keeps it within seconds of the taint, never in Shadow, and the log of the agent's "
+        f"pod on {session.spec.node_name} says why not"
     )
 
 

@@ -35,7 +35,7 @@ _SEVERITY: Final = {"Unhealthy": 0, "Unknown": 1, "Degraded": 2, "Healthy": 3}
 
 
 class NodeSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One GPU node, as `-o json` has it; who may not read nodes sees what its verdict says."""
+    """One GPU node, as `-o json` has it."""
 
     api_version: str = API_VERSION
     kind: str = "GPUNodeSummary"
@@ -73,10 +73,7 @@ def _reason(
 async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> Answer:
     """One line of totals, then the nodes to look at; with -o wide every node."""
     wanted = f"{LABEL_GPUS},{options.selector}" if options.selector else LABEL_GPUS
-    # Labels that may not be read cannot be compared, which is an error.
-    nodes = await (
-        cluster.nodes(wanted) if options.selector else cluster.readable(cluster.nodes(wanted))
-    )
+    nodes = {node.name: node for node in await cluster.nodes(wanted)}
     healths = {health.metadata.name: health for health in await cluster.healths()}
     listed = [s for s in await cluster.sessions() if is_open(s) or mark_stays(s)]
     sessions = {s.spec.node_name: s for s in sorted(listed, key=is_open)}
@@ -86,13 +83,12 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> A
     listed_agents = await cluster.readable(cluster.agents())
     agents = None if listed_agents is None else {pod.uid: pod for pod in listed_agents}
     now = cluster.now()
-    by_name = {node.name: node for node in nodes or ()}
     rows = []
-    for name in by_name if nodes is not None else healths:
-        node, health, session = by_name.get(name), healths.get(name), sessions.get(name)
+    for name, node in nodes.items():
+        health, session = healths.get(name), sessions.get(name)
         state = health_now(node, health, agents, now)
         people = part_of_people(node, session, pauses, now, None if state.why else health)
-        cordoned = node is not None and node.spec.unschedulable
+        cordoned = node.spec.unschedulable
         rows.append(
             NodeSummary(
                 metadata={"name": name},
@@ -116,18 +112,15 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> A
             else f"no node carries the label {LABEL_GPUS}: no agent has found a GPU yet; see "
             "kubectl get pods -A -l app.kubernetes.io/name=gpuward"
         )
-    if nodes is None:
-        lines.append("you may not list nodes: cordons and holds are not shown")
     if agents is None:
         lines.append("you may not list pods: that an agent is silent is known minutes later")
     elif silent := silent_together(agents.values()):
         lines.append(silent)
-    named = {row.metadata["name"] for row in rows}
-    held = {on: its for on, its in sessions.items() if on in named or not options.selector}
+    held = {on: its for on, its in sessions.items() if on in nodes or not options.selector}
     shown_sessions = [*held.values()]
-    if nodes is not None and (elsewhere := sorted({*held} - {*by_name})):
+    if elsewhere := sorted({*held} - {*nodes}):
         lines.append(f"open sessions of what is no GPU node, or gone: {some(elsewhere)}")
-    lines = [_totals(rows, shown_sessions), *of_policy(policy.policy, by_name.values()), *lines]
+    lines = [_totals(rows, shown_sessions), *of_policy(policy.policy, nodes.values()), *lines]
     lines += [*_breaker_lines(shown_sessions), *pause_lines(pauses, now)]
     wide = options.output == "wide"
     shown = [row for row in rows if wide or row.notable]

@@ -5,7 +5,7 @@ What the person's permissions do not show stays unknown and is named; the rest i
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -232,24 +232,18 @@ async def existing_node(cluster: Cluster, name: str) -> FreshNode:
 
 
 async def nearest(cluster: Cluster, name: str) -> str:
-    """`; did you mean NAME?`, or where to look for names."""
-    try:
-        names = [node.name for node in await cluster.nodes()]
-    except CommandError:
-        names = []
-    return near_name(name, names) or "; kubectl get nodes lists them"
-
-
-def near_name(wanted: str, names: Iterable[str]) -> str:
-    """`; did you mean NAME?` of names that begin so or are spelled alike; "" where none is."""
+    """`; did you mean NAME?` of nodes that begin so or are spelled alike, or where to look."""
     import difflib
 
-    # Nothing in Kubernetes is told apart by capitals alone.
-    known = {name.lower(): name for name in sorted(names)}
-    begun = wanted.lower()
-    longer = [name for name in known if name.startswith(begun)]
+    try:
+        # Nothing in Kubernetes is told apart by capitals alone.
+        known = {node.name.lower(): node.name for node in await cluster.nodes()}
+    except CommandError:
+        known = {}
+    begun = name.lower()
+    longer = sorted(one for one in known if one.startswith(begun))
     near = longer or difflib.get_close_matches(begun, known, n=1, cutoff=0.75)
-    return f"; did you mean {known[near[0]]}?" if near else ""
+    return f"; did you mean {known[near[0]]}?" if near else "; kubectl get nodes lists them"
 
 
 def phase_words(session: QuarantineView) -> str:

@@ -2,7 +2,7 @@
 
 A remediator that leads ends its own sessions: only it takes back what it asked of others, ends its
 tests and puts labels back. `kubectl delete -k` comes afterwards, since it removes the definitions
-first. Each step can be repeated; what people wrote and what others own stays and is named.
+first. Each step can be repeated; what people wrote and what others own stays.
 """
 
 from __future__ import annotations
@@ -19,26 +19,23 @@ from remediator.kubectl.in_force import read_leadership
 from remediator.view.people import mark_stays
 from rules.api import names
 from rules.api.mark import cordon_stays, marked, unmark_patch
-from rules.api.names import COMPONENT_AGENT, COMPONENT_REMEDIATOR
 from rules.api.nodes import FreshNode, NodeView
 from rules.api.object_name import segment
-from rules.api.pods import LABEL_COMPONENT, LABEL_NAME
+from rules.api.pods import LABEL_NAME
 from rules.api.repair_writes import DeleteTestJob
 from rules.api.requests import MERGE_PATCH, STRATEGIC_PATCH, Request, request
 from rules.api.sentences import some
 from rules.api.timestamps import format_time
-from rules.repair.adapter import REPAIR_CONDITIONS, ConditionIs
-from rules.repair.objects import annotation, at, holds, uid_of
+from rules.repair.adapter import REPAIR_CONDITIONS
 from rules.session.observation import is_open
 from rules.session.repair.withdrawal import is_our_request
-from rules.session.validation.jobs import ANNOTATION_NODE, ANNOTATION_OF
 from rules.text.printable import count
 
-GIVEN_BACK_WITHIN_S: Final = 900.0
+RELEASED_WITHIN_S: Final = 900.0
 """A remediator waits up to ten minutes for a request that may not be taken back."""
 PODS_GONE_WITHIN_S: Final = 360.0
 """A GPU reset that has begun is finished: the grace of its pod is 300 s."""
-LOOK_EVERY_S: Final = 1.0
+POLL_S: Final = 1.0
 TOLD_EVERY_S: Final = 30.0
 RENEWED_WITHIN_S: Final = 5.0
 """A living leader renews its Lease every 2 s."""
@@ -47,47 +44,37 @@ AT_ONCE: Final = 50
 TRIES: Final = 5
 LABELS: Final = (*names.AGENT_LABELS, names.LABEL_QUARANTINE)
 CONDITIONS: Final = (names.CONDITION_HEALTHY, names.CONDITION_DEGRADED, names.CONDITION_VALIDATED)
-_OF_JOBS: Final = (
-    names.COMPONENT_VALIDATE,
-    names.COMPONENT_RESET_GPU,
-    names.COMPONENT_RESTART_NODE,
-)
-_OVER: Final = (ConditionIs(type="Complete"), ConditionIs(type="Failed"))
-_THEN: Final = (
-    "kubectl delete --ignore-not-found -k YOUR-OVERLAY (or helm uninstall gpuward -n {})"
-)
-"""Our workloads are gone by then: without the flag kubectl would end as if it had failed."""
+_OURS: Final = {"labelSelector": f"{LABEL_NAME}=gpuward"}
 
 
 async def uninstall(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
-    """Release, stop, clean, report; CommandError when something of ours is left."""
+    """Release, stop, clean; CommandError when something of ours is left."""
     namespace = options.namespace
     terminal.ask(f"This ends gpuward in namespace {namespace} and gives every node it holds back.")
     if cluster.dry_run:
         terminal.say("dry run: each line says what would be done, and nothing is changed")
-    # Who may not see what has to end learns it before anything is stopped.
-    await _jobs(cluster, namespace)
-    await _check_place(cluster, namespace)
-    await _give_back(cluster, namespace, terminal)
+    await _jobs(cluster, namespace)  # who may not see them learns it before anything is stopped
+    leader = await read_leadership(cluster, namespace)
+    if leader.spaces and namespace not in leader.spaces:
+        raise CommandError(f"nothing was done: {leader.never_said}")
+    await _release(cluster, namespace, terminal)
     await _stop(cluster, namespace, terminal)
     found = sorted(node.name for node in await cluster.nodes() if _touched(node))
     turns = asyncio.Semaphore(AT_ONCE)
     answers = await asyncio.gather(*(_clean(cluster, name, turns) for name in found))
-    failed = [name for name, (_, error) in zip(found, answers, strict=True) if error]
     for name, (done, error) in zip(found, answers, strict=True):
         if done or error:
             terminal.say(f"{name}: {error or done}")
-    if failed:
+    if failed := [name for name, (_, error) in zip(found, answers, strict=True) if error]:
         raise CommandError(
             f"{count(len(failed), 'node')} could not be cleaned: {some(failed)}; "
             "the lines above say why, run this again"
         )
-    cleaned = sum(bool(done) for done, _ in answers)
-    lines = [f"{count(cleaned, 'node')} cleaned; now: {_THEN.format(namespace)}"]
-    if not cluster.dry_run:
-        for node in sorted(await cluster.nodes(), key=lambda each: each.name):
-            lines += _left(node)
-    return "\n".join(lines)
+    # Our workloads are gone: without the flag kubectl would end as if it had failed.
+    return (
+        f"{count(sum(bool(done) for done, _ in answers), 'node')} cleaned; now: kubectl delete "
+        f"--ignore-not-found -k YOUR-OVERLAY (or helm uninstall gpuward -n {namespace})"
+    )
 
 
 async def _wait(
@@ -104,12 +91,12 @@ async def _wait(
             raise CommandError(f"{some(left)}: {stuck}")
         if waited % TOLD_EVERY_S == 0:
             terminal.say(f"waiting for {what} {some(left)}")
-        await asyncio.sleep(LOOK_EVERY_S)
-        waited += LOOK_EVERY_S
+        await asyncio.sleep(POLL_S)
+        waited += POLL_S
 
 
-async def _give_back(cluster: Cluster, namespace: str, terminal: Terminal) -> None:
-    """Ask for the release of every session and wait for the end of all. Without a leader the mark
+async def _release(cluster: Cluster, namespace: str, terminal: Terminal) -> None:
+    """Ask for the release of every session and wait for the end of all. Without a leader the taint
     comes off with the labels, but for nodes that something was asked for.
     """
     by = await cluster.who()
@@ -139,40 +126,28 @@ async def _give_back(cluster: Cluster, namespace: str, terminal: Terminal) -> No
                 await cluster.patch(path, {"spec": {"release": asking}})
         return [] if cluster.dry_run else [one.spec.node_name for one in sessions]
 
-    stop = f"kubectl -n {namespace} delete deployment {COMPONENT_REMEDIATOR}"
+    stop = f"kubectl -n {namespace} delete deployment {names.COMPONENT_REMEDIATOR}"
     await _wait(
-        held, GIVEN_BACK_WITHIN_S, terminal, "the remediator to release",
+        held, RELEASED_WITHIN_S, terminal, "the remediator to release",
         "the remediator does not release it; kubectl gpuward why NODE says why; where it never "
         f"will, stop it ({stop}) and run this again",
     )  # fmt: skip
 
 
-async def _check_place(cluster: Cluster, namespace: str) -> None:
-    """Refuse at once where our pods run and nothing that is deleted here is theirs."""
-    spaces = sorted({pod.partition("/")[0] for pod in await _pods(cluster, set())})
-    if spaces and namespace not in spaces:
-        raise CommandError(
-            f"gpuward is not installed in namespace {namespace}, its pods run in "
-            f"{', '.join(spaces)}; nothing was done, name it with -n {spaces[0]}"
-        )
-
-
 async def _stop(cluster: Cluster, namespace: str, terminal: Terminal) -> None:
     """Delete our workloads and Jobs, wait for their pods, and make sure that nobody leads."""
     base = f"/apis/apps/v1/namespaces/{namespace}"
-    await cluster.delete(f"{base}/deployments/{COMPONENT_REMEDIATOR}")
-    await cluster.delete(f"{base}/daemonsets/{COMPONENT_AGENT}")
-    jobs = await _jobs(cluster, namespace)
-    for job in jobs:
+    await cluster.delete(f"{base}/deployments/{names.COMPONENT_REMEDIATOR}")
+    await cluster.delete(f"{base}/daemonsets/{names.COMPONENT_AGENT}")
+    for job in await _jobs(cluster, namespace):
         answer = await cluster.send(request(job))
         if answer.code != 404:
             cluster.checked(answer)
-        terminal.say(f"{job.node}: Job {job.name} ended")
+        terminal.say(f"Job {job.name} ended")
     if cluster.dry_run:
         return  # nothing ends, so there is no end to wait for
-    uids = {job.uid for job in jobs}
     await _wait(
-        partial(_pods, cluster, uids), PODS_GONE_WITHIN_S, terminal, "the end of pods",
+        partial(_pods, cluster), PODS_GONE_WITHIN_S, terminal, "the end of pods",
         "still there; kubectl get pods -A -l app.kubernetes.io/name=gpuward shows them (another "
         "namespace is named with -n); run this again once they are gone",
     )  # fmt: skip
@@ -189,34 +164,21 @@ async def _stop(cluster: Cluster, namespace: str, terminal: Terminal) -> None:
 
 
 async def _jobs(cluster: Cluster, namespace: str) -> list[DeleteTestJob]:
-    """The ends of Jobs that the remediator made: a test would load, and a reset would take, the
-    GPUs of the pods that come next. One that a person made by our examples says for nobody.
+    """The ends of our Jobs: a test would load, and a reset would take, the GPUs of the pods that
+    come next.
     """
     path = f"/apis/batch/v1/namespaces/{segment(namespace)}/jobs"
-    found = await cluster.everything(path, {"labelSelector": f"{LABEL_NAME}=gpuward"})
+    found = [job["metadata"] for job in await cluster.everything(path, _OURS)]
     return [
-        DeleteTestJob(
-            node=str(at(job, "spec.template.spec.nodeName") or annotation(job, ANNOTATION_NODE)),
-            namespace=namespace,
-            name=str(at(job, "metadata.name")),
-            uid=uid_of(job),
-        )
-        for job in found
-        if annotation(job, ANNOTATION_OF) or annotation(job, names.ANNOTATION_REPAIR)
-        if not any(holds(each, job) for each in _OVER)
+        DeleteTestJob(node="", namespace=namespace, name=meta["name"], uid=meta["uid"])
+        for meta in found
     ]
 
 
-async def _pods(cluster: Cluster, jobs: set[str]) -> list[str]:
-    """namespace/name of every pod of our programs, in any namespace, and of Jobs that end."""
-    query = {"labelSelector": f"{LABEL_NAME}=gpuward", "fieldSelector": NOT_ENDED}
-    found = []
-    for pod in await cluster.everything("/api/v1/pods", query):
-        of_job = (at(pod, "metadata.labels") or {}).get(LABEL_COMPONENT) in _OF_JOBS
-        owners = {str(owner.get("uid")) for owner in at(pod, "metadata.ownerReferences") or ()}
-        if not of_job or at(pod, "metadata.deletionTimestamp") or owners & jobs:
-            found.append(f"{at(pod, 'metadata.namespace')}/{at(pod, 'metadata.name')}")
-    return sorted(found)
+async def _pods(cluster: Cluster) -> list[str]:
+    """namespace/name of every pod of our programs and Jobs, in any namespace."""
+    found = await cluster.everything("/api/v1/pods", {**_OURS, "fieldSelector": NOT_ENDED})
+    return [f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in found]
 
 
 def _touched(node: NodeView) -> bool:
@@ -273,11 +235,3 @@ async def _cleaned(cluster: Cluster, node: FreshNode) -> str | None:
             cluster.checked(answer)
         done = done or "conditions taken off"
     return done
-
-
-def _left(node: NodeView) -> list[str]:
-    """What stays on a cleaned node because people or others put it there."""
-    found = sorted(key for key in node.annotations if key.startswith(f"{names.PREFIX}/"))
-    found += [names.LABEL_OPT_OUT] if names.LABEL_OPT_OUT in node.labels else []
-    found += ["its cordon"] if node.spec.unschedulable else []
-    return [f"{node.name}: left as others set it: {', '.join(found)}"] if found else []

@@ -19,17 +19,14 @@ from typing import Final
 
 import msgspec
 
-from rules.api.metadata import ManagedField
-from rules.api.names import COMPONENT_REMEDIATOR, PREFIX
+from rules.api.names import COMPONENT_REMEDIATOR
 from rules.api.nodes import FreshNode, NodeView
 from rules.api.timestamps import parse_time
 from rules.catalog.data_file import data_file
 
 MERGED: Final = "ancient-changes"
 """What the API server calls the oldest of more than ten updating managers, put into one entry."""
-TAINTS: Final = ("f:spec", "f:taints")
 CORDON: Final = ("f:spec", "f:unschedulable")
-_OUR_ANNOTATIONS: Final = f"f:{PREFIX}/"
 _NAME_LENGTH: Final = 100
 _RESOLUTION_S: Final = 1.0
 """`managedFields` keeps whole seconds, cut off."""
@@ -52,19 +49,12 @@ class ManagerKind(StrEnum):
 class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
     """One manager's latest write to a Node."""
 
-    manager: str
-    """As the client calls itself, at most 100 characters."""
     program: str
-    """The program's name for people; the manager's name where it is not in the table."""
+    """The program's name for people; where it is not in the table, what the client calls itself,
+    at most 100 characters."""
     kind: ManagerKind
-    operation: str
-    """`Update` or `Apply`."""
     at: float
     """Seconds since the epoch by the API server's clock, cut to whole seconds."""
-    fields: frozenset[str]
-    """Which of "taints", "cordon" and "annotations" (ours) the manager owns now. A field that the
-    write removed is owned by nobody.
-    """
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -91,7 +81,7 @@ def changes_since(node: NodeView, since: float) -> tuple[NodeChange, ...]:
     if not isinstance(node, FreshNode):
         return ()
     found = [
-        _change(entry, at)
+        _change(entry.manager[:_NAME_LENGTH], at)
         for entry in node.metadata.managed_fields
         if not entry.subresource
         and entry.manager != MERGED
@@ -113,23 +103,10 @@ def _row(manager: str) -> _Row | None:
     return next((row for row in KNOWN_MANAGERS if fnmatchcase(manager, row.manager)), None)
 
 
-def _change(entry: ManagedField, at: float) -> NodeChange:
-    name = entry.manager[:_NAME_LENGTH]
-    row = _row(name)
-    metadata = entry.fields_v1.get("f:metadata")
-    annotations = metadata.get("f:annotations") if isinstance(metadata, dict) else None
-    owned = {"taints": entry.claims(TAINTS), "cordon": entry.claims(CORDON)}
-    owned["annotations"] = isinstance(annotations, dict) and any(
-        key.startswith(_OUR_ANNOTATIONS) for key in annotations
-    )
-    return NodeChange(
-        manager=name,
-        program=row.program if row is not None else name or "another manager",
-        kind=kind_of(name),
-        operation=entry.operation,
-        at=at,
-        fields=frozenset(field for field, mine in owned.items() if mine),
-    )
+def _change(manager: str, at: float) -> NodeChange:
+    row = _row(manager)
+    program = row.program if row is not None else manager or "another manager"
+    return NodeChange(program=program, kind=kind_of(manager), at=at)
 
 
 def claimed_by_another(node: NodeView, path: Sequence[str], since: float) -> str:

@@ -278,11 +278,6 @@ class OwnerView(View, frozen=True, kw_only=True):
     kind: str = ""
     metadata: ObjectMeta
 
-    @property
-    def ref(self) -> str:
-        """`Kind namespace/name`: how sentences name an owner."""
-        return f"{self.kind} {self.metadata.namespace}/{self.metadata.name}"
-
 
 class PodTemplateSpec(View, frozen=True, kw_only=True):
     """Where the pods of a DaemonSet may run."""

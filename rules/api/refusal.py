@@ -38,7 +38,6 @@ class StatusDetails(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     name: str = ""
     kind: str = ""
     causes: tuple[StatusCause, ...] = ()
-    retry_after_seconds: int = 0
 
 
 class KubeStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,72 +190,47 @@ def refusal_of(write: NodeWrite, code: int, message: str) -> Refusal | None:
     said = " ".join(message.split())[:_SHOWN]
     # A label that lags keeps neither a drain nor a release up: nobody has to come for it.
     lasting = write is not NodeWrite.LABEL
+    not_let = f"the API server does not let the remediator {write} ({said})"
     if code == 429:
-        return Refusal(
-            reason=WhyNot.API_BUSY,
-            why=f"the API server is too busy to let the remediator {write} ({said}), it is "
-            "tried again",
-        )
+        why = f"the API server is too busy to let the remediator {write} ({said})"
+        return Refusal(reason=WhyNot.API_BUSY, why=f"{why}, it is tried again")
     if code == 401:
-        return Refusal(
-            reason=WhyNot.MISSING_PERMISSION,
-            permanent=lasting,
-            why=f"the API server does not know the remediator any more, so it cannot {write} "
-            f"({said}), check its service account and token",
+        why = (
+            f"the API server does not know the remediator any more, so it cannot {write} "
+            f"({said}), check its service account and token"
         )
+        return Refusal(reason=WhyNot.MISSING_PERMISSION, permanent=lasting, why=why)
     if lacks_right(code, said):
-        return Refusal(
-            reason=WhyNot.MISSING_PERMISSION,
-            permanent=lasting,
-            why=f"the remediator may not {write} ({said}), "
-            + (
-                "install the component of its adapter"
-                if write in _REPAIRS
-                else f"grant it {_RIGHTS.get(write, 'patch on nodes')}"
-            ),
-        )
-    if write in _REPAIRS and 400 <= code < 500 and code not in _PASSES - {404}:
+        remedy = f"grant it {_RIGHTS.get(write, 'patch on nodes')}"
+        remedy = "install the component of its adapter" if write in _REPAIRS else remedy
+        why = f"the remediator may not {write} ({said}), {remedy}"
+        return Refusal(reason=WhyNot.MISSING_PERMISSION, permanent=lasting, why=why)
+    refused = 400 <= code < 500
+    if refused and write in _REPAIRS and code not in _PASSES - {404}:
         if code == 404 and write is NodeWrite.UNREPAIR:
             return None
-        ours = _OWN_POLICY in said
         remedy = (
             "install the component of its adapter, kubectl gpuward preflight says what is missing"
-            if ours
+            if _OWN_POLICY in said
             else "look at the adapter in the policy, at what it writes to, and at admission "
             "policies and webhooks"
         )
-        return Refusal(
-            reason=WhyNot.REPAIR_REFUSED,
-            permanent=True,
-            why=f"the API server does not let the remediator {write} ({said}), {remedy}",
-        )
-    if 400 <= code < 500 and code not in _PASSES and write in ON_SESSIONS:
-        return Refusal(
-            reason=WhyNot.SESSION_REFUSED,
-            permanent=True,
-            why=f"the API server does not let the remediator {write} ({said}), ask who runs "
-            "the admission policy or webhook, or update the definitions of gpuward",
-        )
+        return Refusal(reason=WhyNot.REPAIR_REFUSED, permanent=True, why=f"{not_let}, {remedy}")
+    if refused and code not in _PASSES:
+        ask, reason = "ask who runs the admission policy or webhook", WhyNot.MARK_REFUSED
+        if write in ON_SESSIONS:
+            ask += ", or update the definitions of gpuward"
+            reason = WhyNot.SESSION_REFUSED
+        return Refusal(reason=reason, permanent=lasting, why=f"{not_let}, {ask}")
     if code == 500 and Told.WEBHOOK_AWAY in told(said):
-        return Refusal(
-            reason=WhyNot.MARK_REFUSED,
-            permanent=lasting,
-            why=f"an admission webhook that does not answer keeps the remediator from being "
-            f"able to {write} ({said}), ask who runs the webhook",
+        why = (
+            "an admission webhook that does not answer keeps the remediator from being able to "
+            f"{write} ({said}), ask who runs the webhook"
         )
+        return Refusal(reason=WhyNot.MARK_REFUSED, permanent=lasting, why=why)
     if write is NodeWrite.UNREPAIR and code >= 500:
-        return Refusal(
-            reason=WhyNot.REPAIR_REFUSED,
-            why=f"the API server fails when the remediator is to {write} ({said}), it is tried "
-            "again",
-        )
-    if 400 <= code < 500 and code not in _PASSES:
-        return Refusal(
-            reason=WhyNot.MARK_REFUSED,
-            permanent=lasting,
-            why=f"the API server does not let the remediator {write} ({said}), ask who runs "
-            "the admission policy or webhook",
-        )
+        why = f"the API server fails when the remediator is to {write} ({said})"
+        return Refusal(reason=WhyNot.REPAIR_REFUSED, why=f"{why}, it is tried again")
     return None
 
 

@@ -33,10 +33,11 @@ from rules.text.printable import within_bytes
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 JSON = "application/json"
-QUARANTINES = f"/apis/{names.GROUP}/{names.VERSION}/gpuquarantines"
-RECORDS = f"/apis/{names.GROUP}/{names.VERSION}/gpurecords"
-HEALTHS = f"/apis/{names.GROUP}/{names.VERSION}/gpunodehealths"
-EVIDENCES = f"/apis/{names.GROUP}/{names.VERSION}/gpuevidences"
+_OURS = f"/apis/{names.API_VERSION}"
+QUARANTINES = f"{_OURS}/gpuquarantines"
+RECORDS = f"{_OURS}/gpurecords"
+HEALTHS = f"{_OURS}/gpunodehealths"
+EVIDENCES = f"{_OURS}/gpuevidences"
 DEPLOYMENT = "gpuward-remediator"
 _EVENT_BYTES = 1024
 """An Event with a longer message is refused."""
@@ -84,8 +85,8 @@ def request(write: d.Write) -> Request:
             return _told(write, write.kind, _word(write.asks), reason, {"uid": write.node_uid})
         case WriteRepairObject():
             return _repair_object(write)
-        case d.DeleteEvidence():
-            return _delete(f"{EVIDENCES}/{segment(write.name)}", write.uid)
+        case d.DeleteObject():
+            return _delete(f"{_OURS}/{write.plural}/{segment(write.name)}", write.uid)
         case CreateTestJob():
             return Request(method="POST", path=_jobs(write.namespace), body=dict(write.body))
         case DeleteTestJob():
@@ -103,8 +104,6 @@ def request(write: d.Write) -> Request:
         case d.WriteRecord():
             path = f"{RECORDS}/{segment(write.name)}"
             return _status(path, write.resource_version, dict(write.status))
-        case d.DeleteRecord():
-            return _delete(f"{RECORDS}/{segment(write.name)}", write.uid)
         case d.CreateSession():
             return _create(QUARANTINES, "GPUQuarantine", write.name, spec=plain(write.spec))
         case d.PatchSessionSpec():
@@ -118,8 +117,6 @@ def request(write: d.Write) -> Request:
         case d.WriteSessionStatus():
             path = f"{QUARANTINES}/{segment(write.name)}"
             return _status(path, write.resource_version, status_patch(write.status))
-        case d.DeleteSession():
-            return _delete(f"{QUARANTINES}/{segment(write.name)}", write.uid)
 
 
 def _jobs(namespace: str) -> str:

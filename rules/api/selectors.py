@@ -72,29 +72,6 @@ def _spelled(expression: Mapping[str, Any]) -> str:
     return f"!{key}" if operator == "DoesNotExist" else str(key)
 
 
-def opposite(text: str) -> str:
-    """The selector of all that `text` does not select; "" where no selector says that: of several
-    requirements one is enough, and of none nothing is left.
-    """
-    parts = [part.strip() for part in _split(text) if part.strip()]
-    if len(parts) != 1:
-        return ""
-    key, operator, values = _parts(parts[0])
-    match operator:
-        case "Exists":
-            return f"!{key}"
-        case "DoesNotExist":
-            return key
-        case "In" if len(values) == 1:
-            return f"{key}!={values[0]}"
-        case "NotIn" if len(values) == 1:
-            return f"{key}={values[0]}"
-        case "In":
-            return f"{key} notin ({','.join(values)})"
-        case _:
-            return f"{key} in ({','.join(values)})"
-
-
 def _split(text: str) -> list[str]:
     return re.split(r",(?![^()]*\))", text)
 

@@ -11,8 +11,6 @@ whatever group they were admitted with. Pure.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -76,8 +74,6 @@ class DeviceResult(View, frozen=True, kw_only=True):
     """One device of an allocation."""
 
     driver: str = ""
-    pool: str = ""
-    device: str = ""
     admin_access: bool | None = None
 
     @property
@@ -118,35 +114,6 @@ class ResourceClaimView(View, frozen=True, kw_only=True):
         return tuple(result for result in results if result.is_gpu)
 
 
-class SliceDevice(View, frozen=True, kw_only=True):
-    """One device that a driver offers."""
-
-    name: str = ""
-
-
-class SlicePool(View, frozen=True, kw_only=True):
-    """The pool a slice is a part of."""
-
-    name: str = ""
-    generation: int = 0
-
-
-class SliceSpec(View, frozen=True, kw_only=True):
-    """What a driver offers on a node."""
-
-    driver: str = ""
-    node_name: str = ""
-    pool: SlicePool = SlicePool()
-    devices: tuple[SliceDevice, ...] = ()
-
-
-class ResourceSliceView(View, frozen=True, kw_only=True):
-    """A ResourceSlice."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: SliceSpec = SliceSpec()
-
-
 def claim_names(pod: PodView) -> tuple[str, ...]:
     """Names of the pod's claims, as far as they were made; a pod without GPUs in its containers
     may have got them by a claim that the scheduler made for it.
@@ -161,32 +128,6 @@ def claim_names(pod: PodView) -> tuple[str, ...]:
     if extended is not None and not pod.gpus:
         named.append(extended.resource_claim_name)
     return tuple(sorted({name for name in named if name}))
-
-
-def free_devices(
-    slices: Iterable[ResourceSliceView], claims: Iterable[ResourceClaimView]
-) -> Mapping[str, int]:
-    """GPUs that drivers offer and no claim holds, by node name.
-
-    A partitionable GPU is offered whole and in parts, so that this is the most there can be.
-    """
-    offered = [s.spec for s in slices if s.spec.driver in GPU_DRIVERS and s.spec.node_name]
-    newest: dict[tuple[str, str], int] = {}
-    for spec in offered:
-        key = (spec.driver, spec.pool.name)
-        newest[key] = max(spec.pool.generation, newest.get(key, 0))
-    count: Counter[str] = Counter()
-    node_of: dict[tuple[str, str], str] = {}
-    for spec in offered:
-        key = (spec.driver, spec.pool.name)
-        if spec.pool.generation == newest[key]:
-            count[spec.node_name] += len(spec.devices)
-            node_of[key] = spec.node_name
-    for claim in claims:
-        for gpu in claim.gpus:
-            if (node := node_of.get((gpu.driver, gpu.pool))) is not None:
-                count[node] -= 1
-    return {node: max(0, left) for node, left in count.items()}
 
 
 LABEL: Final = "label"

@@ -74,13 +74,18 @@ class WriteSessionStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteSession:
-    """Remove an ended session that the history policy no longer keeps; guarded by its UID."""
+class DeleteObject:
+    """Remove an object of ours that is not kept any more; guarded by its UID.
+
+    An ended session, a record whose last event is long past, evidence of a session that is gone.
+    """
 
     harmful: ClassVar[bool] = False
+    plural: str
+    """gpuquarantines, gpurecords or gpuevidences."""
     name: str
-    node: str
     uid: str
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,26 +108,6 @@ class WriteRecord:
     node: str
     resource_version: str
     status: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteRecord:
-    """Forget a GPURecord whose last event is long past; guarded by its UID."""
-
-    harmful: ClassVar[bool] = False
-    name: str
-    node: str
-    uid: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteEvidence:
-    """Remove evidence of a session that is gone, when history ends; guarded by its UID."""
-
-    harmful: ClassVar[bool] = False
-    name: str
-    uid: str
-    node: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,11 +265,9 @@ Write = (
     CreateSession
     | PatchSessionSpec
     | WriteSessionStatus
-    | DeleteSession
+    | DeleteObject
     | CreateRecord
     | WriteRecord
-    | DeleteRecord
-    | DeleteEvidence
     | MarkNode
     | UnmarkNode
     | RelabelNode

@@ -32,7 +32,7 @@ from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase, RepairState
 from rules.api.sentences import shortened
 from rules.api.timestamps import format_time, parse_time
-from rules.api.writes import CreateRecord, DeleteRecord, WriteRecord
+from rules.api.writes import CreateRecord, DeleteObject, WriteRecord
 from rules.catalog.reason import Severity, severity_rank
 from rules.fleet.record_update import RecordIdentity, outlived_record, told, updated
 from rules.session.causes import ended_by_person, kept_inventory
@@ -94,16 +94,15 @@ def record_changes(
     return tuple(changes)
 
 
-def aged(records: Iterable[RecordView], now: float) -> tuple[RecordChange | DeleteRecord, ...]:
+def aged(records: Iterable[RecordView], now: float) -> tuple[RecordChange | DeleteObject, ...]:
     """What time alone does to records: faults leave the window, and old records end."""
-    due: list[RecordChange | DeleteRecord] = []
+    due: list[RecordChange | DeleteObject] = []
     for record in records:
         if record.doubt:
             continue
         if outlived_record(record, now):
-            due.append(
-                DeleteRecord(name=record.name, node=record.status.node, uid=record.metadata.uid)
-            )
+            node, uid = record.status.node, record.metadata.uid
+            due.append(DeleteObject(plural="gpurecords", name=record.name, uid=uid, node=node))
             continue
         after = told(record.status, now)
         if after != record.status:

@@ -224,8 +224,6 @@ class ShadowWords:
     """Beside the word Shadow: that nobody chose it; "" where somebody did."""
     enforced: str
     """What ends it and has nodes judged afresh, a noun."""
-    again: str
-    """When sessions that stand still go on."""
 
 
 _CHOSEN: Final = ShadowWords(
@@ -234,7 +232,6 @@ _CHOSEN: Final = ShadowWords(
     halts="the policy was switched to Shadow, so nothing more is done to the node",
     nobody="",
     enforced="mode Enforce in the policy",
-    again="when the policy enforces again",
 )
 _UNREAD: Final = ShadowWords(
     reason=WhyNot.POLICY_UNREAD,
@@ -244,10 +241,7 @@ _UNREAD: Final = ShadowWords(
     "is done to the node",
     nobody="which nobody chose: no policy could be read since the remediator started",
     enforced="a policy that can be read",
-    again="once the policy can be read again",
 )
-GOES_ON: Final = {words.reason: words.again for words in (_CHOSEN, _UNREAD)}
-"""When a session goes on that says why it stands still."""
 
 
 def shadow_of(policy: Policy | None) -> ShadowWords | None:

@@ -16,7 +16,7 @@ from rules.api.health import IncidentStatus
 from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.timestamps import parse_time
-from rules.api.writes import DeleteSession
+from rules.api.writes import DeleteObject
 from rules.catalog.reason import Level
 from rules.catalog.why_not import WhyNot
 from rules.policy.policy import Policy, session_mode
@@ -87,12 +87,12 @@ def counts_until(session: QuarantineView, policy: Policy) -> float:
 
 def outlived(
     sessions: Iterable[QuarantineView], policy: Policy, now: float
-) -> tuple[DeleteSession, ...]:
+) -> tuple[DeleteObject, ...]:
     """Ended sessions that history no longer keeps: too old, or too many of one node.
 
     What still has an effect stays longer (`remembered_s`).
     """
-    deletions: list[DeleteSession] = []
+    deletions: list[DeleteObject] = []
     by_node = sessions_by_node({session.name: session for session in sessions})
     for node, all_sessions in sorted(by_node.items()):
         ended = sorted(
@@ -105,8 +105,9 @@ def outlived(
             protected_s = remembered_s(session, policy)
             surplus = position >= MAX_PER_NODE and age_s > protected_s
             if age_s > max(KEEP_S, protected_s) or surplus:
+                uid = session.metadata.uid
                 deletions.append(
-                    DeleteSession(name=session.name, node=node, uid=session.metadata.uid)
+                    DeleteObject(plural="gpuquarantines", name=session.name, uid=uid, node=node)
                 )
     return tuple(deletions)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Final
 
@@ -139,63 +138,35 @@ def listen_address(text: str) -> tuple[str, int]:
     return (host[1:-1] if bracketed else host), number
 
 
-_MAX_FOUND: Final = 20
 _KEY_SHOWN: Final = 80
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DuplicateKey:
-    """One key that its mapping has more than once; lines count from 1."""
-
-    path: str
-    lines: tuple[int, int]
-
-    @property
-    def sentence(self) -> str:
-        """`budget.minimum is given twice, in lines 3 and 7; keep one of them`."""
-        first, second = self.lines
-        where = f"lines {first} and {second}" if first != second else f"line {first}"
-        return f"{self.path} is given twice, in {where}; keep one of them"
-
-
-def duplicate_keys(root: Any) -> tuple[DuplicateKey, ...]:
-    """Every duplicate below a composed YAML node (None for an empty file), in file order.
+def duplicate_key(root: Any) -> str:
+    """`budget.minimum is given twice, in lines 3 and 7; keep one of them`, of the first key that a
+    mapping below a composed YAML node (None for an empty file) has twice; "" where none has.
 
     Each node is looked at once, however many aliases name it, and nothing recurses.
     """
-    found: list[DuplicateKey] = []
     seen: set[int] = set()
     waiting: list[tuple[Any, str]] = [(root, "")]
-    while waiting and len(found) < _MAX_FOUND:
+    while waiting:
         node, path = waiting.pop()
-        if node is None or id(node) in seen:
+        if node is None or node.id == "scalar" or id(node) in seen:
             continue
         seen.add(id(node))
-        if node.id == "mapping":
-            found += _within(node.value, path)
-            inner = [(value, _join(path, key)) for key, value in node.value]
-        elif node.id == "sequence":
-            inner = [(value, f"{path}[{index}]") for index, value in enumerate(node.value)]
-        else:
-            inner = []
-        waiting.extend(reversed(inner))
-    return tuple(found)
-
-
-def _within(pairs: list[tuple[Any, Any]], path: str) -> list[DuplicateKey]:
-    first: dict[tuple[str, str], int] = {}
-    found = []
-    for key, _ in pairs:
-        if key.id != "scalar":
+        if node.id == "sequence":
+            waiting += reversed([(item, f"{path}[{i}]") for i, item in enumerate(node.value)])
             continue
-        line = key.start_mark.line + 1
-        name = (key.tag, key.value)
-        if name in first:
-            found.append(DuplicateKey(path=_join(path, key), lines=(first[name], line)))
-        first.setdefault(name, line)
-    return found
-
-
-def _join(path: str, key: Any) -> str:
-    name = str(key.value)[:_KEY_SHOWN] if key.id == "scalar" else "?"
-    return f"{path}.{name}" if path else name
+        lines: dict[tuple[str, str], int] = {}
+        inner = []
+        for key, value in node.value:
+            scalar, line = key.id == "scalar", key.start_mark.line + 1
+            place = f"{path}.{str(key.value)[:_KEY_SHOWN] if scalar else '?'}".removeprefix(".")
+            if scalar and (first := lines.get((key.tag, key.value))) is not None:
+                where = f"lines {first} and {line}" if first != line else f"line {line}"
+                return f"{place} is given twice, in {where}; keep one of them"
+            if scalar:
+                lines[key.tag, key.value] = line
+            inner.append((value, place))
+        waiting += reversed(inner)
+    return ""

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from hack.sim.driver.node import Gpu, Node, parse
 from rules.judge.observation import HostSeen, NetworkPort, PciFunction, Service
 from rules.text.pci_address import full_address
-from rules.text.user_input import duplicate_keys
+from rules.text.user_input import duplicate_key
 
 # Of libyaml where PyYAML was built with it: several times as fast, the same data.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -73,9 +73,8 @@ def load(path: str | Path) -> Any:
         root = loader.get_single_node()
         if root is None:
             return None
-        twice = duplicate_keys(root)
-        if twice:
-            raise ValueError(twice[0].sentence)
+        if twice := duplicate_key(root):
+            raise ValueError(twice)
         return loader.construct_document(root)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error

@@ -22,7 +22,7 @@ from rules.api.quarantine import (
     RepairGpu,
 )
 from rules.api.timestamps import parse_time
-from rules.api.writes import DeleteEvidence
+from rules.api.writes import DeleteObject
 from rules.repair.ladder import ENDS_BOOT, Seen, Step
 from rules.session import status as st
 from rules.session.case import Case, touched
@@ -133,11 +133,11 @@ def _at(status: QuarantineStatus, step: str) -> float | None:
 
 def outlived_evidence(
     kept: Iterable[ObjectMeta], sessions: Iterable[str], now: float
-) -> tuple[DeleteEvidence, ...]:
+) -> tuple[DeleteObject, ...]:
     """Evidence that history no longer keeps: of a session that is gone, and older than `keep`."""
     there = set(sessions)
     return tuple(
-        DeleteEvidence(name=meta.name, uid=meta.uid)
+        DeleteObject(plural="gpuevidences", name=meta.name, uid=meta.uid)
         for meta in kept
         if meta.name not in there and now - meta.created_at > KEEP_S
     )

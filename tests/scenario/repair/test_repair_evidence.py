@@ -136,7 +136,7 @@ def test_evidence_goes_with_history_and_never_before_its_session() -> None:
 
     found = [kept("young", 1), kept("open", 90), kept("old", 29)]
     deletions = outlived_evidence(found, ["open"], now)
-    assert deletions == (d.DeleteEvidence(name="old", uid="uid-old"),)
+    assert deletions == (d.DeleteObject(plural="gpuevidences", name="old", uid="uid-old"),)
 
 
 def test_a_report_that_runs_on_the_node_comes_before_the_step() -> None:

@@ -14,14 +14,14 @@ from hack.sim.cluster.server import SimulatedApiServer
 from hack.sim.manifests import read_manifests
 from remediator.kube.access import Access
 from remediator.kube.api import Api
-from remediator.kube.clock import Pace, SkewEstimate, SystemClock
+from remediator.kube.clock import Clock, Pace, SkewEstimate
 from remediator.metrics import Metrics
 
 ROOT = Path(__file__).parents[3]
 QUARANTINES = Resource("gpuward.io", "v1alpha1", "gpuquarantines", False, "GPUQuarantine")
 
 
-class SteppedClock(SystemClock):
+class SteppedClock(Clock):
     """The machine's clock, moved on by a test."""
 
     def __init__(self) -> None:

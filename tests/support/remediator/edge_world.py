@@ -10,10 +10,11 @@ from typing import Any
 from remediator.controller.node_cycle import CycleSenses, NodeCycle
 from remediator.controller.node_reads import NodeReads
 from remediator.kube.caches import Caches, Listeners, PublisherPods
-from remediator.kube.events import Telling
+from remediator.kube.elector import Elector
 from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
 from remediator.kube.other_apis import ApiGroups, RepairObjects
+from remediator.kube.refusals import Telling
 from remediator.world import Edge, World
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode
@@ -30,14 +31,17 @@ def some_edge(clock: Any, **parts: Any) -> Edge:
     return Edge(**{**nothing, **given, "clock": clock})
 
 
-class Leader:
-    """A replica that always leads."""
+class Leader(Elector):
+    """A replica that leads as a test says."""
+
+    def __init__(self, *, write=True, harm=True):
+        self.write, self.harm = write, harm
 
     def may_write(self):
-        return True
+        return self.write
 
     def may_harm(self):
-        return True
+        return self.harm
 
 
 class EdgeWorld:

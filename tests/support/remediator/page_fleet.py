@@ -11,7 +11,7 @@ from remediator.page.rendering import render_page
 from remediator.view.fleet_view import fleet_page, history_page
 from remediator.view.node_view import node_page
 from remediator.view.shapes import FleetFilter, NodePage, ReplicaShown
-from remediator.view.state import PageState, sessions_by_node
+from remediator.view.state import LiveSource, PageState, sessions_by_node
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus, PublisherPod, SourceStatus
 from rules.api.metadata import ObjectMeta, TimedMeta
 from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
@@ -194,7 +194,7 @@ def state(
     )
 
 
-class FixedSource:
+class FixedSource(LiveSource):
     """A source that never changes and keeps what was asked of it."""
 
     def __init__(self, of: PageState) -> None:

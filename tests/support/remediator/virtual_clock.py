@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+from remediator.kube.clock import Clock
 
-class VirtualClock:
-    """A Clock whose sleepers run in order, at once."""
+
+class VirtualClock(Clock):
+    """Its sleepers run in order, at once."""
 
     def __init__(self, at: float = 1_000.0) -> None:
         self.at = at
+        super().__init__()
 
     def now(self) -> float:
         return 1_700_000_000.0 + self.at

@@ -16,7 +16,7 @@ from itertools import count
 from math import inf
 from typing import Any, TypeVarTuple
 
-from remediator.kube.clock import SystemClock
+from remediator.kube.clock import Clock
 
 Ts = TypeVarTuple("Ts")
 
@@ -147,7 +147,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.surprises.append(error or RuntimeError(context["message"]))
 
 
-class LoopClock(SystemClock):
+class LoopClock(Clock):
     """The clock of a process on such a loop; the API server's clock is the same."""
 
     def __init__(self, loop: VirtualLoop, began_at: float) -> None:

@@ -57,11 +57,11 @@ ORDINARY: list[d.Write] = [
     d.CreateSession(name="s", spec=QuarantineSpec(node_name="n")),
     d.PatchSessionSpec(node="n", name="s", resource_version="1"),
     d.WriteSessionStatus(node="n", name="s", resource_version="1", status=QuarantineStatus()),
-    d.DeleteSession(node="n", name="s", uid="u"),
+    d.DeleteObject(plural="gpuquarantines", name="s", uid="u"),
     d.CreateRecord(node="n", name="r"),
     d.WriteRecord(node="n", name="r", resource_version="1", status={}),
-    d.DeleteRecord(node="n", name="r", uid="u"),
-    d.DeleteEvidence(name="s", uid="u"),
+    d.DeleteObject(plural="gpurecords", name="r", uid="u"),
+    d.DeleteObject(plural="gpuevidences", name="s", uid="u"),
     d.EvictPod(node="n", namespace="x", name="p", uid="u"),
     WriteRepairObject(
         node="n",
@@ -98,8 +98,6 @@ READS = {
         "get",
         "resource.k8s.io/resourceclaims",
     ): "device_claims: GPUs of a pod, where it names claims",
-    ("list", "resource.k8s.io/resourceclaims"): "device_claims: which GPUs are held elsewhere",
-    ("list", "resource.k8s.io/resourceslices"): "device_claims: which GPUs there are elsewhere",
     ("list", "kueue.x-k8s.io/workloads"): "kueue, where it is installed",
     ("list", "coordination.k8s.io/leases"): "maintenance, where medik8s is installed",
 }

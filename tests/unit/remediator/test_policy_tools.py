@@ -30,7 +30,7 @@ def test_a_config_map_of_something_else_is_said(tmp_path, capsys):
     path = tmp_path / "map.yaml"
     path.write_text("apiVersion: v1\nkind: ConfigMap\ndata: {x: y}\n")
     assert main(["policy", "check", str(path)]) == 64
-    assert "is a ConfigMap without data.policy.yaml" in capsys.readouterr().err
+    assert "no ConfigMap with policy.yaml, but ConfigMap" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("text", "code"), [(GOOD, 0), ("mode: Enforce\nmod: x\nmark: 7\n", 64)])

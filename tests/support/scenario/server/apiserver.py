@@ -259,8 +259,9 @@ class ApiServer(ProviderObjects):
                     return 409
                 self._terminate(pod, write.grace_s)
                 return 200
-            case d.DeleteSession():
-                self.quarantines.pop(write.name)
+            case d.DeleteObject():
+                kept = {"gpuquarantines": self.quarantines, "gpurecords": self.records}
+                kept[write.plural].pop(write.name)
                 return 200
             case d.CreateRecord():
                 if write.name in self.records:
@@ -269,9 +270,6 @@ class ApiServer(ProviderObjects):
                 return 201
             case d.WriteRecord():
                 return self._patch(self.records, write.name, wire)
-            case d.DeleteRecord():
-                self.records.pop(write.name)
-                return 200
             case _:
                 raise AssertionError(f"unexpected {write}")
 

@@ -8,7 +8,7 @@ import pytest
 
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
-from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NODES, Resource
+from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from remediator.controller.records import RecordKeeping, session_nodes
 from rules.api.gpu_record import RecordEvent, RecordStatus, RecordView
 from rules.api.metadata import ObjectMeta
@@ -85,29 +85,6 @@ async def test_a_record_that_another_leader_made_meanwhile_is_taken_over(cluster
         await keeper.sweep()
         found = await cluster.client.get(RECORDS, GPU.lower())
         assert found["status"]["events"]
-
-
-async def test_a_persons_word_on_the_node_is_told_though_the_verdict_stays(cluster):
-    await sick(cluster, active=False)
-    async with edge_world(cluster, Policy()) as setting:
-        await until(lambda: setting.world.healths)
-        keeper = keeping(setting)
-        keeper.took_over()
-        await keeper.sweep()
-        cluster.clock.ahead_s += 120
-        before = setting.caches.nodes.items["n1"]
-        keeper.node_said(before, before)
-        told = len(cluster.writes())
-        await keeper.sweep()
-        assert len(cluster.writes()) == told, "nobody said anything"
-        said = f"{format_time(cluster.clock.now())} board looks fine"
-        metadata = {"annotations": {"gpuward.io/repaired": said}}
-        await cluster.client.patch(NODES, "n1", {"metadata": metadata})
-        await until(lambda: setting.caches.nodes.items["n1"].annotations)
-        keeper.node_said(before, setting.caches.nodes.items["n1"])
-        await keeper.sweep()
-        found = await cluster.client.get(RECORDS, GPU.lower())
-        assert [one["reason"] for one in found["status"]["said"]] == ["board looks fine"]
 
 
 async def test_without_the_definition_everything_else_is_ready(cluster):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hack.sim.cluster.errors import ApiError
-from hack.sim.cluster.resource import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from hack.sim.cluster.resource import PODS, RESOURCE_CLAIMS
 from remediator.controller.drain_reads import DrainLook
-from remediator.controller.gpus import DeviceClaims, FreeGpus
+from remediator.controller.gpus import FreeGpus
 from rules.api.quarantine import Mode
 from rules.drain.gangs import gangs_of
 from rules.policy.policy import Policy
@@ -42,21 +42,6 @@ async def add_claim(cluster, name, *, pool, count=1, driver=DRIVER):
     await cluster.client.update_status(RESOURCE_CLAIMS, claim, "default")
 
 
-async def add_slice(cluster, node, count):
-    body = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": f"{node}-gpus"},
-        "spec": {
-            "driver": DRIVER,
-            "nodeName": node,
-            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": f"gpu-{number}"} for number in range(count)],
-        },
-    }
-    await cluster.client.create(RESOURCE_SLICES, body)
-
-
 async def add_pod(cluster, name, node, claim):
     body = {
         "apiVersion": "v1",
@@ -88,22 +73,7 @@ async def test_it_is_a_gpu_pod_and_its_gang_is_seen(cluster):
         assert gangs_of((pod,), owners) == ()
 
 
-@pytest.mark.parametrize(("elsewhere", "held", "fits"), [(4, 2, True), (4, 3, False)])
-async def test_its_room_is_what_no_claim_holds(cluster, elsewhere, held, fits):
-    await add_slice(cluster, "sick", 8)
-    await add_slice(cluster, "other", elsewhere)
-    await add_claim(cluster, "two", pool="sick", count=2)
-    await add_claim(cluster, "theirs", pool="other", count=held)
-    await add_pod(cluster, "trains", "sick", "two")
-    async with edge_world(cluster, POLICY) as setting:
-        look = DrainLook(cluster.api, cluster.clock, setting.caches)
-        pods = await look.pods_on("sick")
-        devices = DeviceClaims(cluster.api, cluster.clock)
-        free = FreeGpus(cluster.api, cluster.clock, setting.caches, devices)
-        assert (await free.without_room("sick", pods) == frozenset()) == fits
-
-
-async def test_claims_that_may_not_be_read_are_taken_for_gpus_and_have_room(cluster):
+async def test_claims_that_may_not_be_read_are_taken_for_gpus_and_keep_no_pod(cluster):
     await add_claim(cluster, "two", pool="sick", count=2)
     await add_pod(cluster, "trains", "sick", "two")
 
@@ -113,6 +83,5 @@ async def test_claims_that_may_not_be_read_are_taken_for_gpus_and_have_room(clus
         look = DrainLook(cluster.api, cluster.clock, setting.caches)
         pods = await look.pods_on("sick")
         assert pods[0].gpus == 1
-        devices = DeviceClaims(cluster.api, cluster.clock)
-        free = FreeGpus(cluster.api, cluster.clock, setting.caches, devices)
+        free = FreeGpus(cluster.api, cluster.clock, setting.caches)
         assert await free.without_room("sick", pods) == frozenset()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 import pytest
 
@@ -37,38 +35,6 @@ async def test_nobody_is_asked_before_it_is_on_record(cluster):
         setting.world.learn_session(msgspec.structs.replace(session, status=status))
         setting.drains.steer("n1", Evicting.GO)
         await until(lambda: setting.evictions() == 1)
-
-
-async def test_s16_one_eviction_at_a_time_asks_a_full_budget_and_its_watch_opens_it(cluster):
-    async with draining(cluster) as setting:
-        await setting.add_budget("web", 0, minAvailable=2)
-        await until(lambda: "default/web" in setting.world.caches.pdbs.items)
-        for node in ("n1", "n2"):
-            await setting.add_session(node)
-            for number in range(2):
-                await setting.add_pod(f"web-{node}-{number}", node, app="web")
-        for node in ("n1", "n2"):
-            setting.drains.steer(node, Evicting.GO)
-        await until(lambda: setting.evictions(code=429) >= 1)
-        tried = setting.evictions()
-        assert tried <= 2, "four pods behind one full budget are one question"
-        await setting.allow("web", 2)
-        done = lambda: sum(setting.memory(n).evicted for n in ("n1", "n2"))  # noqa: E731
-        await until(lambda: done() == 2)
-        assert {setting.memory(node).evicted for node in ("n1", "n2")} == {1}
-
-
-async def test_a_dry_run_asks_once_per_pod_and_ends_nothing(cluster):
-    async with draining(cluster) as setting:
-        await setting.add_session("n1")
-        for number in range(3):
-            await setting.add_pod(f"p{number}", "n1")
-        setting.drains.steer("n1", Evicting.PROBE)
-        await until(lambda: setting.drains.plan("n1") and setting.drains.plan("n1").probed)
-        assert setting.evictions() == 3
-        assert cluster.server.requests.count(subresource="eviction", dry_run=True) == 3
-        pods, _ = await setting.client.list(PODS)
-        assert not any("deletionTimestamp" in pod["metadata"] for pod in pods)
 
 
 async def test_a_drained_node_is_watched_and_nothing_on_it_is_asked_to_go(cluster):
@@ -123,24 +89,6 @@ async def test_the_end_of_what_was_in_the_way_of_a_repair_wakes_the_node(cluster
         await setting.client.update_status(PODS, pod, "default")
         await until(lambda: not setting.drains.plan("n1").using_gpus)
         await until(lambda: setting.woken == ["n1"])
-
-
-async def test_stopping_ends_the_asking(cluster):
-    async with draining(cluster) as setting:
-        await setting.add_session("n1")
-        await setting.add_budget("web", 0, minAvailable=2)
-        await until(lambda: "default/web" in setting.world.caches.pdbs.items)
-        await setting.add_pod("web", "n1")
-        setting.drains.steer("n1", Evicting.GO)
-        await until(lambda: setting.evictions(code=429) >= 1)
-        setting.drains.steer("n1", Evicting.NO)
-        assert setting.drains.plan("n1") is None
-        await setting.allow("web", 1)
-        await until(
-            lambda: setting.world.caches.pdbs.items["default/web"].status.disruptions_allowed
-        )
-        await asyncio.sleep(0.5)
-        assert setting.evictions(code=201) == 0
 
 
 async def test_an_answer_that_got_lost_is_asked_for_again_and_counted_once(cluster):

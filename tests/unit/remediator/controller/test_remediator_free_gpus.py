@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from hack.sim.cluster.resource import NODES, PODS
-from remediator.controller.gpus import DeviceClaims, FreeGpus
+from remediator.controller.gpus import FreeGpus
 from rules.api.pods import PodView
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
@@ -18,8 +18,7 @@ POLICY = Policy(mode=Mode.ENFORCE)
 
 
 def free_gpus(cluster, setting):
-    devices = DeviceClaims(cluster.api, cluster.clock)
-    return FreeGpus(cluster.api, cluster.clock, setting.caches, devices)
+    return FreeGpus(cluster.api, cluster.clock, setting.caches)
 
 
 @pytest.fixture

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
+from typing import cast
 
 from remediator.controller.loop import ControlLoop, WorkQueue
-from remediator.controller.node_cycle import Looked
+from remediator.controller.node_cycle import Looked, NodeCycle
 from tests.support.remediator.edge_world import some_edge
 from tests.support.remediator.virtual_clock import VirtualClock
 
@@ -31,7 +32,7 @@ class Setting:
                 world=world,
                 may_act=lambda: self.acts,
             ),
-            self,
+            cast("NodeCycle", self),
             self.queue,
             steer=lambda name, evicting: None,
             hand_over=lambda: None,

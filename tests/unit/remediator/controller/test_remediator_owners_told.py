@@ -8,10 +8,10 @@ import pytest
 import structlog
 
 from hack.sim.cluster.errors import ApiError
-from hack.sim.cluster.resource import EVENTS, PODS
+from hack.sim.cluster.resource import EVENTS
 from hack.sim.proxy.faults import Fault
 from rules.api.writes import Evicting
-from tests.support.remediator.draining import FORCED, LONG_AGO, draining
+from tests.support.remediator.draining import draining
 from tests.support.remediator.edge import edge
 from tests.support.remediator.scripted_server import until
 
@@ -32,51 +32,6 @@ async def events(setting, count):
             return found
         await asyncio.sleep(0.01)
     raise AssertionError(f"{len(found)} Events, {count} wanted")
-
-
-async def test_each_evicted_pod_has_one_event_in_its_namespace(cluster):
-    async with draining(cluster) as setting:
-        await setting.add_session("n1")
-        uids = {(await setting.add_pod(f"p{n}", "n1"))["metadata"]["uid"] for n in range(3)}
-        setting.drains.steer("n1", Evicting.GO)
-        await until(lambda: setting.memory("n1") and setting.memory("n1").evicted == 3)
-        found = await events(setting, 3)
-        assert {one["involvedObject"]["uid"] for one in found} == uids
-        assert len(found) == 3
-        assert {one["metadata"]["namespace"] for one in found} == {"default"}
-        assert {one["reason"] for one in found} == {"QuarantineEvicted"}
-        assert all("Xid79 (Fatal), GPUQuarantine s-n1; more:" in one["message"] for one in found)
-
-
-async def test_a_dry_run_and_a_refused_eviction_are_no_event(cluster):
-    async with draining(cluster) as setting:
-        await setting.add_session("n1")
-        await setting.add_pod("p", "n1")
-        setting.drains.steer("n1", Evicting.PROBE)
-        await until(lambda: setting.drains.plan("n1") and setting.drains.plan("n1").probed)
-        setting.drains.steer("n1", Evicting.NO)
-        await setting.add_budget("web", 0, minAvailable=2)
-        await until(lambda: "default/web" in setting.world.caches.pdbs.items)
-        await setting.add_pod("web", "n1")
-        await setting.client.delete(PODS, "p", "default", grace=0)
-        setting.drains.steer("n1", Evicting.GO)
-        await until(lambda: setting.evictions(code=429) >= 1)
-        assert await events(setting, 0) == []
-        assert cluster.server.requests.count(resource="events") <= 1, "the test's own list"
-
-
-async def test_a_pod_deleted_by_force_has_a_warning(cluster):
-    async with draining(cluster) as setting:
-        setting.policy = FORCED
-        await setting.add_budget("web", 0, minAvailable=2)
-        await until(lambda: "default/web" in setting.world.caches.pdbs.items)
-        await setting.add_pod("web", "n1", started_at=LONG_AGO)
-        await setting.add_session("n1", started_at=LONG_AGO)
-        setting.drains.steer("n1", Evicting.GO)
-        await until(lambda: setting.memory("n1") and setting.memory("n1").forced)
-        (told,) = await events(setting, 1)
-        assert (told["type"], told["reason"]) == ("Warning", "QuarantineDeleted")
-        assert told["message"].startswith("Deleted by force (drain.onTimeout: Force) from node n1")
 
 
 @pytest.mark.parametrize(

@@ -17,19 +17,7 @@ from rules.api.mark import mark_patch, unmark_patch
 from rules.api.nodes import NodeView
 from rules.api.quarantine import Cause, Mode, QuarantineSpec, QuarantineStatus
 from tests.support.remediator.edge import QUARANTINES, edge
-
-
-class Lead:
-    """Leadership as a test says."""
-
-    def __init__(self, *, write=True, harm=True):
-        self.write, self.harm = write, harm
-
-    def may_write(self):
-        return self.write
-
-    def may_harm(self):
-        return self.harm
+from tests.support.remediator.edge_world import Leader
 
 
 @pytest.fixture
@@ -43,7 +31,7 @@ def gateway(cluster, *, lead=None, mode=Mode.ENFORCE, recheck=lambda write, node
     return Gateway(
         cluster.api,
         cluster.clock,
-        lead or Lead(),
+        lead or Leader(),
         cluster.metrics,
         mode=lambda: mode,
         recheck=recheck,
@@ -71,8 +59,8 @@ async def test_a_mark_is_sent_on_a_fresh_node(cluster):
     ("options", "why"),
     [
         pytest.param({"mode": Mode.SHADOW}, "mode is Shadow", id="Shadow"),
-        pytest.param({"lead": Lead(write=False)}, "another replica leads", id="not leading"),
-        pytest.param({"lead": Lead(harm=False)}, "not renewed within 10 s", id="stale lease"),
+        pytest.param({"lead": Leader(write=False)}, "another replica leads", id="not leading"),
+        pytest.param({"lead": Leader(harm=False)}, "not renewed within 10 s", id="stale lease"),
         pytest.param(
             {"recheck": lambda write, node: "paused by alice"}, "paused by alice", id="recheck"
         ),
@@ -97,7 +85,7 @@ async def test_a_pause_between_the_check_and_the_connection_still_stops_it(clust
 async def test_a_leader_deposed_while_it_waits_for_a_connection_writes_nothing(cluster):
     """Nothing at all: a session, a record and an event do no harm, and are another's to write."""
 
-    class Deposed(Lead):
+    class Deposed(Leader):
         def __init__(self):
             super().__init__()
             self.asked = 0
@@ -180,7 +168,7 @@ async def test_an_older_read_never_replaces_one_asked_later(cluster, monkeypatch
 
 
 async def test_records_go_out_in_shadow_and_without_a_fresh_lease(cluster):
-    gate = gateway(cluster, mode=Mode.SHADOW, lead=Lead(harm=False))
+    gate = gateway(cluster, mode=Mode.SHADOW, lead=Leader(harm=False))
     assert (await gate.send(CREATE)).done
     assert cluster.writes() == [("create", "gpuquarantines")]
 
@@ -318,7 +306,7 @@ def watching(cluster, node, **options):
     return Gateway(
         cluster.api,
         cluster.clock,
-        Lead(),
+        Leader(),
         cluster.metrics,
         mode=lambda: Mode.ENFORCE,
         watched=lambda name: node,

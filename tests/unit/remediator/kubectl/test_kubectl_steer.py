@@ -58,20 +58,6 @@ def test_it_asks_before_it_takes_capacity(tmp_path, monkeypatch, line, code):
     assert len(causes) == (1 if code else 2)
 
 
-def test_ctrl_c_at_the_question_is_130_and_nothing_is_done(tmp_path, monkeypatch):
-    class Impatient(Typed):
-        def readline(self) -> str:
-            raise KeyboardInterrupt
-
-    with cluster(tmp_path, load_fleet) as kubectl:
-        monkeypatch.setattr(sys, "stdin", Impatient(""))
-        code, out, err = kubectl("quarantine", BLOCKED, "--reason", "x")
-        causes = kubectl.get(QUARANTINES, f"{BLOCKED}-0badcafe")["spec"]["causes"]
-    assert (code, out) == (130, "")
-    assert err.endswith("interrupted\n")
-    assert len(causes) == 1
-
-
 JOINED = "gpu-7-0a1b2c3d"
 PATH = f"{GROUP_PATH}/gpuquarantines/{JOINED}"
 ANN = Cause(source="Human", reason="Requested", message="noise", by="ann")

@@ -11,9 +11,7 @@ from rules.api.nodes import NodeView
 from rules.api.pods import PodView
 from rules.api.workloads import (
     ResourceClaimView,
-    ResourceSliceView,
     claim_names,
-    free_devices,
 )
 from rules.drain.node_room import free_gpus
 
@@ -100,16 +98,6 @@ def claim(*devices: tuple[str, str], **more: Any) -> ResourceClaimView:
     return msgspec.convert({"metadata": {"name": "c"}, "status": status}, ResourceClaimView)
 
 
-def offered(node: str, count: int, *, generation: int = 1, pool: str = "") -> ResourceSliceView:
-    spec = {
-        "driver": "gpu.nvidia.com",
-        "nodeName": node,
-        "pool": {"name": pool or node, "generation": generation},
-        "devices": [{"name": f"gpu-{index}"} for index in range(count)],
-    }
-    return msgspec.convert({"metadata": {"name": node}, "spec": spec}, ResourceSliceView)
-
-
 @pytest.mark.parametrize(
     ("held", "gpus"),
     [
@@ -162,13 +150,3 @@ def test_what_a_claim_holds(held: ResourceClaimView, gpus: int) -> None:
 )
 def test_which_claims_a_pod_has(target: PodView, names: tuple[str, ...]) -> None:
     assert claim_names(target) == names
-
-
-def test_what_no_claim_holds_is_free() -> None:
-    slices = [
-        offered("n0", 4, generation=1),
-        offered("n0", 2, generation=2),
-        offered("n1", 4),
-    ]
-    claims = [claim(("gpu.nvidia.com", "n0")), claim(("gpu.nvidia.com", "gone"))]
-    assert free_devices(slices, claims) == {"n0": 1, "n1": 4}

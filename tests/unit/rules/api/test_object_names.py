@@ -9,7 +9,7 @@ import pytest
 
 from rules.api.metadata import LabelSelector
 from rules.api.object_name import RefusedLabel, checked_labels, is_label_value, product_label
-from rules.api.selectors import as_object, matcher, opposite, parse_selector, spelled
+from rules.api.selectors import as_object, matcher, parse_selector, spelled
 from rules.catalog.reasons import REASONS, RECOVERY_REASONS
 from rules.catalog.xid import catalog, reason_for_xid
 
@@ -91,22 +91,3 @@ def test_both_forms_of_a_selector_mean_the_same(text: str) -> None:
 def test_what_is_no_selector_becomes_no_object(text: str) -> None:
     with pytest.raises(ValueError, match="is no label selector"):
         as_object(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "rack", "!rack", "rack=a", "rack==a", "rack=", "rack!=", "rack!=a", "rack in (a)",
-        "rack in (a, b)", "rack notin (a,b)", " rack=a ",
-    ],
-)  # fmt: skip
-def test_the_opposite_selects_just_what_a_selector_leaves(text: str) -> None:
-    for labels in LABELS:
-        assert parse_selector(opposite(text))(labels) is not parse_selector(text)(labels)
-
-
-@pytest.mark.parametrize("text", ["", "rack,pool", "rack=a,!pool"])
-def test_of_none_and_of_several_requirements_no_selector_is_the_opposite(
-    text: str,
-) -> None:
-    assert opposite(text) == ""

@@ -45,13 +45,13 @@ WRITES: list[Any] = [
         id="fill-in",
     ),
     pytest.param(
-        d.DeleteSession(name="s1", node="n0", uid="u9"),
+        d.DeleteObject(plural="gpuquarantines", name="s1", uid="u9"),
         "DELETE /apis/gpuward.io/v1alpha1/gpuquarantines/s1",
         {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "u9"}},
         id="delete-session",
     ),
     pytest.param(
-        d.DeleteEvidence(name="s1", uid="u9"),
+        d.DeleteObject(plural="gpuevidences", name="s1", uid="u9"),
         "DELETE /apis/gpuward.io/v1alpha1/gpuevidences/s1",
         {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "u9"}},
         id="delete-evidence",
@@ -170,7 +170,7 @@ def test_a_status_patch_removes_what_became_empty() -> None:
 
 
 def test_names_are_escaped_in_paths() -> None:
-    wire = request(d.DeleteSession(name="../nodes/n0?x", node="n0", uid="u"))
+    wire = request(d.DeleteObject(plural="gpuquarantines", name="../nodes/n0?x", uid="u"))
     assert wire.path.endswith("/gpuquarantines/..%2Fnodes%2Fn0%3Fx")
 
 

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.policy.policy import Policy, effective_view
-from rules.policy.reader import load_policy
-from rules.policy.schema import policy_schema
+from rules.policy.reader import load_policy, policy_schema
 from rules.policy.section import format_duration, parse_duration
 
 REPOSITORY = Path(__file__).parents[4]

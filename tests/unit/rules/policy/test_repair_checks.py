@@ -14,8 +14,7 @@ import yaml
 
 from rules.policy.components import repair_needs
 from rules.policy.policy import Policy, effective_view
-from rules.policy.reader import load_policy
-from rules.policy.schema import policy_schema
+from rules.policy.reader import load_policy, policy_schema
 from rules.repair.adapter import ADAPTERS
 from rules.repair.component import actions_of, folder_of, needs_component
 

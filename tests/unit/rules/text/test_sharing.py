@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import NodeCondition, NodeStatus, NodeView, QuarantineView
 from rules.api.quarantine import Condition, QuarantineSpec, QuarantineStatus
-from rules.text import sharing
-from rules.text.sharing import Sharing
-from rules.text.tolerant import understand
+from rules.text import tolerant
+from rules.text.tolerant import Sharing, understand
 
 
 def node(name: str) -> NodeView:
@@ -60,7 +59,7 @@ def test_what_is_shared_says_what_it_said(sessions: list[QuarantineView]) -> Non
 
 
 def test_it_begins_anew_when_it_remembers_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "_MOST_CHARS", 100)
+    monkeypatch.setattr(tolerant, "_MOST_CHARS", 100)
     shared = Sharing()
     first = shared.share(("word",))
     assert shared.share(("wo" + "rd",)) is first
