@@ -35,8 +35,6 @@ from rules.session.status import is_true
 
 # From one push through the watch (tens of milliseconds) to a fleet-wide storm or an outage.
 _FAULT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 300, 3600)
-# From a reset to a machine that is exchanged.
-_REPAIR_BUCKETS = (30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 86400)
 _LOST_KINDS = ("GPUQuarantine", "GPUWardPause", "GPUEvidence")
 _CALL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
@@ -88,12 +86,6 @@ class Metrics:
             "gpuward_open_session_repair",
             "1 for each repair step of a node's open session, by adapter and state.",
             "node step adapter state",
-        )
-        self.repair_duration = self._histogram(
-            "gpuward_repair_step_seconds",
-            "From the record of a repair step to its end, by adapter and state.",
-            _REPAIR_BUCKETS,
-            "step adapter state",
         )
         self.fault_to_unschedulable = self._histogram(
             "gpuward_fault_to_unschedulable_seconds",

@@ -153,7 +153,6 @@ class Writes(EdgePart):
                     session = sent.answer.decode(QuarantineView)
                     if isinstance(write, d.WriteSessionStatus):
                         self._note_stored(write, session)
-                        self._note_repair(session)
                     self._world.learn_session(session)
                     self._fleet_changed()
                 case (
@@ -173,16 +172,6 @@ class Writes(EdgePart):
                     return
         except ApiError as error:
             _LOG.warning("answer not understood", node=write.node, why=str(error))
-
-    def _note_repair(self, session: QuarantineView) -> None:
-        """Count how long the repair steps took that ended with this write."""
-        known = self._world.caches.quarantines.items.get(session.name)
-        ended = {a.object for a in known.status.repair if a.ended_at} if known else set()
-        for attempt in session.status.repair:
-            began, end = parse_time(attempt.started_at), parse_time(attempt.ended_at)
-            if began is not None and end is not None and attempt.object not in ended:
-                words = attempt.step, attempt.adapter, attempt.state
-                self._metrics.repair_duration.labels(*words).observe(max(0.0, end - began))
 
     def _note_stored(self, write: d.WriteSessionStatus, session: QuarantineView) -> None:
         if session.status == write.status:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from remediator.kube.answer import Answer
+from remediator.kube.api import Api
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.plan import planned as plan_by
 from rules.api import writes as d
@@ -19,6 +20,7 @@ class _AskedApi:
     """GETs, and dry runs of evictions; whatever else is asked is a mistake."""
 
     host = "https://cluster.test"
+    items: Any = Api.items
 
     def __init__(self, world: World) -> None:
         self._world = world

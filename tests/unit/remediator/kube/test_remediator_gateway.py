@@ -183,12 +183,6 @@ async def test_in_shadow_a_mark_that_is_on_a_node_may_come_off(cluster):
     assert "taints" not in after["spec"]
 
 
-async def test_a_dry_run_eviction_is_no_harm(cluster):
-    eviction = d.EvictPod(node="n1", namespace="default", name="p", uid="u", dry_run=True)
-    sent = await gateway(cluster, mode=Mode.SHADOW).send(eviction)
-    assert sent.result is Result.GONE
-
-
 async def test_nothing_that_shadow_logs_or_counts_reads_as_done_to_a_pod_or_node(cluster):
     gate = gateway(cluster, mode=Mode.SHADOW)
     assert (await gate.send(CREATE)).done
@@ -211,34 +205,6 @@ async def test_nothing_that_shadow_logs_or_counts_reads_as_done_to_a_pod_or_node
     page = cluster.metrics.page().decode()
     assert 'gpuward_writes_total{kind="DryRunEviction",result="gone"} 1.0' in page
     assert "EvictPod" not in page
-
-
-async def test_a_stale_mark_is_a_conflict_and_changes_nothing(cluster):
-    gate = gateway(cluster)
-    write = await mark(gate)
-    assert (await gate.send(write)).done
-    assert (await gate.send(write)).result is Result.CONFLICT
-
-
-async def test_many_marks_at_once_are_each_sent_on_their_own_fresh_read(cluster):
-    names = [f"m{number}" for number in range(30)]
-    for name in names:
-        await cluster.add_node(name)
-    gate = gateway(cluster)
-
-    async def one(name):
-        # On a machine that stalls for a second the read is rightly refused: the loop asks again.
-        for _ in range(20):
-            node = await gate.fresh_node(name)
-            patch = mark_patch(
-                node, session="s", reason="R", phase="Marked", mark="Taint", now=0.0
-            )
-            mark = d.MarkNode(node=name, node_uid=node.uid, session="s", patch=patch)
-            if (sent := await gate.send(mark)).result is not Result.HELD:
-                break
-        return sent
-
-    assert {sent.result for sent in await asyncio.gather(*map(one, names))} == {Result.DONE}
 
 
 @pytest.mark.parametrize(

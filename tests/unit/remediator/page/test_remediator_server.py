@@ -181,7 +181,6 @@ def example() -> str:
     ).set(1)
     metrics.open_session_condition.labels("gpu-7", "NeedsHuman", "BudgetNeverAllows").set(1)
     metrics.open_session_repair.labels("gpu-8", "RestartNode", "NodeConditions", "Asked").set(1)
-    metrics.repair_duration.labels("RestartNode", "NodeConditions", "Proven").observe(240)
     metrics.budget_size.labels("all").set(10)
     metrics.budget_used.labels("all").set(1)
     metrics.correlated_cause.labels("Xid79GPUFallenOffBus", "driver=580.65.06").set(4)
