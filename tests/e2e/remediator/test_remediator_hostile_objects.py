@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from hack.sim.cluster.clients.client import ApiError
+from hack.sim.cluster.clients.client import ApiError, Object
 from hack.sim.cluster.clients.http_client import kubeconfig_text
 from hack.sim.cluster.fleet.fleet import Budget, Pool, Serving
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS, XID_79
@@ -33,6 +33,7 @@ from hack.sim.control_plane import ADMIN
 from hack.sim.proxy.server import proxy_before
 from remediator.kube.resources import AGENT_SELECTOR
 from tests.support.cluster.hostile_objects import HOSTILE, Mutator
+from tests.support.cluster.made import made
 from tests.support.remediator.remediator_process import (
     PAUSES,
     QUARANTINES,
@@ -81,16 +82,10 @@ def concerns_hostile(plural, obj):
 async def add_hostile(cluster):
     """One object of each kind, about the hostile node."""
     await cluster.add_namespace("hostile")
-    agent = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "hostile-agent", "labels": AGENT_LABELS},
-        "spec": {
-            "nodeName": HOSTILE_NODE,
-            "containers": [{"name": "agent", "image": "registry.example/agent:1"}],
-        },
-    }
-    await cluster.client.create(PODS, agent, "gpuward")
+    container = {"name": "agent", "image": "registry.example/agent:1"}
+    spec: Object = {"nodeName": HOSTILE_NODE, "containers": [container]}
+    meta = {"labels": AGENT_LABELS}
+    await made(cluster.client, PODS, "hostile-agent", "gpuward", meta=meta, spec=spec)
     await cluster.add_budget("hostile-0", "hostile", minAvailable=100)
     template = {
         "metadata": {"labels": {"app": "hostile-ds"}},
@@ -100,33 +95,22 @@ async def add_hostile(cluster):
         },
     }
     spec = {"selector": {"matchLabels": {"app": "hostile-ds"}}, "template": template}
-    body = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "hostile-ds"}}
-    await cluster.client.create(DAEMON_SETS, {**body, "spec": spec}, "hostile")
+    await made(cluster.client, DAEMON_SETS, "hostile-ds", "hostile", spec=spec)
 
 
 async def add_owner(cluster, number):
     """A new owner, whose selector has a legal, odd key: what is known of one is not read again."""
-    owner = {
-        "apiVersion": "v1",
-        "kind": "ReplicationController",
-        "metadata": {"name": f"hostile-rc-{number}"},
-        "spec": {
-            "replicas": 0,
-            "selector": {"matchLabels": "x"},
-            "template": {
-                "metadata": {"labels": {"matchLabels": "x"}},
-                "spec": {"containers": [{"name": "c", "image": "registry.example/x:1"}]},
-            },
-        },
+    template = {
+        "metadata": {"labels": {"matchLabels": "x"}},
+        "spec": {"containers": [{"name": "c", "image": "registry.example/x:1"}]},
     }
-    made = await cluster.client.create(REPLICATION_CONTROLLERS, owner, "hostile")
+    spec = {"replicas": 0, "selector": {"matchLabels": "x"}, "template": template}
+    kind, name = REPLICATION_CONTROLLERS, f"hostile-rc-{number}"
+    owner = await made(cluster.client, kind, name, "hostile", spec=spec)
     return {
-        "apiVersion": "v1",
-        "kind": "ReplicationController",
-        "name": made["metadata"]["name"],
-        "uid": made["metadata"]["uid"],
+        "apiVersion": "v1", "kind": kind.kind, "name": name, "uid": owner["metadata"]["uid"],
         "controller": True,
-    }
+    }  # fmt: skip
 
 
 async def add_pods(cluster, reference):
@@ -140,16 +124,15 @@ async def add_pods(cluster, reference):
     }
     for number in range(HOSTILE_PODS):
         labels = {"app": f"hostile-{number % 2}"}
-        metadata = {"name": f"hostile-{number}", "labels": labels, "ownerReferences": [reference]}
+        meta = {"labels": labels, "ownerReferences": [reference]}
         spec = {
             "nodeName": HOSTILE_NODE,
             "terminationGracePeriodSeconds": 0,
             "volumes": [{"name": "v", "emptyDir": {}}],
             "containers": [container],
         }
-        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         with suppress(ApiError):
-            await cluster.client.create(PODS, body, "hostile")
+            await made(cluster.client, PODS, f"hostile-{number}", "hostile", meta=meta, spec=spec)
 
 
 def hostile_of(kinds: set[str], plural: str, obj: Any) -> bool:
@@ -204,14 +187,9 @@ async def stir(cluster, luck):
 async def pause_for(cluster, mutator, seconds):
     """A pause that is served mutated may cover everything: it is there for a while, then gone."""
     scope = {"nodes": [HOSTILE_NODE]}
-    body = {
-        "apiVersion": "gpuward.io/v1alpha1",
-        "kind": "GPUWardPause",
-        "metadata": {"name": "hostile-pause"},
-        "spec": {"scope": scope, "reason": "hostile", "until": "2099-01-01T00:00:00Z"},
-    }
+    spec = {"scope": scope, "reason": "hostile", "until": "2099-01-01T00:00:00Z"}
     mutator.chosen = lambda plural, obj: plural == "gpuwardpauses"
-    await cluster.client.create(PAUSES, body)
+    await made(cluster.client, PAUSES, "hostile-pause", spec=spec)
     await asyncio.sleep(seconds)
     await cluster.client.delete(PAUSES, "hostile-pause")
 

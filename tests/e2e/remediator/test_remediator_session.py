@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from hack.sim.cluster.controllers.pods import node_of
 from hack.sim.cluster.fleet.fleet import Budget, Serving
-from hack.sim.cluster.fleet.fleet_health import XID_79
+from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS, XID_79
 from hack.sim.cluster.resource import EVENTS
+from rules.api.timestamps import format_time
+from tests.support.cluster.made import made
 from tests.support.remediator.remediator_process import (
     UNMARKED,
     RemediatorProcess,
-    condition_of,
     leads,
     marks_of,
     phase,
+    prepare,
     running,
     sessions,
     steps,
@@ -113,28 +116,31 @@ async def test_shadow_says_what_it_would_do_and_touches_no_node_and_no_pod(fleet
     assert all(e.dry_run and e.subresource == "eviction" for e in written if e.resource == "pods")
 
 
-async def test_a_permanently_blocking_pdb_is_named_on_the_first_pass_and_kept(fleet, tmp_path):
-    alone = Serving(name="solo", replicas=1, pool="gpu", gpus=8, budget=Budget(min_available=1))
-    await fleet.add(alone)
-    pod = (await fleet.ready_pods("solo", 1))[0]
-    node = node_of(pod)
-    with running(remediator(fleet, tmp_path)):
-        await leads(fleet, "one")
-        await fleet.health.fail(node, XID_79)
-        await phase(fleet, node, "Draining")
+async def say_unhealthy(cluster, name, pod_uid):
+    """A Fatal verdict of the pod that has this UID."""
+    incident = {
+        "id": "one", "reason": "SomethingNobodyKnows", "severity": "Fatal", "level": "Drain",
+        "active": True, "firstSeen": format_time(time.time()),
+    }  # fmt: skip
+    status = {
+        "publisher": {"pod": "default/watcher", "podUID": pod_uid},
+        "bootID": (await cluster.node(name))["status"]["nodeInfo"]["bootID"],
+        "health": "Unhealthy",
+        "incidents": [incident],
+    }
+    await made(cluster.client, GPU_NODE_HEALTHS, name, status=status)
 
-        async def blocked():
-            session = (await sessions(fleet, node))[-1]
-            return session if condition_of(session, "Blocked").get("status") == "True" else None
 
-        session = await fleet.until(blocked, "condition Blocked")
-        found = session["status"]["drain"]["blocked"][0]
-        assert found["pdb"] == "serving/solo"
-        assert found["permanent"] is True
-        assert [one["name"] for one in found["pods"]["named"]] == [
-            f"serving/{pod['metadata']['name']}"
-        ]
-        assert "Deployment" in found["owner"]
-        assert "solo" in found["owner"]
-        assert condition_of(session, "NeedsHuman")["status"] == "True"
-        assert (await fleet.ready_pods("solo", 1))[0]["metadata"]["uid"] == pod["metadata"]["uid"]
+async def test_a_verdict_counts_while_the_pod_it_names_is_ready_wherever_that_is(
+    cluster, tmp_path
+):
+    await prepare(cluster)
+    await cluster.add_nodes("gpu-1", "gpu-2", "gpu-3", **{"gpuward.io/gpus": "8"})
+    pod = await cluster.add_pod("watcher", "gpu-1")
+    await cluster.ready_pods("watcher", 1)
+    await say_unhealthy(cluster, "gpu-1", pod["metadata"]["uid"])
+    await say_unhealthy(cluster, "gpu-2", "of-an-earlier-pod")
+    with running(remediator(cluster, tmp_path)):
+        await phase(cluster, "gpu-1", "Quarantined")
+    assert await sessions(cluster, "gpu-2") == [], "its verdict is of a pod that is gone"
+    assert marks_of(await cluster.node("gpu-2")) == UNMARKED

@@ -22,6 +22,7 @@ from rules.policy.components import repair_needs
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
 from tests.support.cluster.either_cluster import Cluster
+from tests.support.cluster.made import made
 from tests.support.cluster.manifest_builds import build, one
 from tests.support.cluster.provider_definitions import DEFINITIONS
 from tests.support.remediator.remediator_process import (
@@ -98,16 +99,8 @@ async def standing(cluster: Cluster) -> RemediatorProcess:
     await define(cluster, CLAIMS.group)
     await cluster.add(pool=Pool(name="gpu", nodes=3))
     await cluster.health.all_healthy([f"gpu-000{n}" for n in range(3)])
-    claim = {
-        "apiVersion": "karpenter.sh/v1",
-        "kind": "NodeClaim",
-        "metadata": {"name": "claim-0", "finalizers": ["karpenter.sh/termination"]},
-        "spec": {},
-    }
-    await cluster.client.create(CLAIMS, claim)
-    await cluster.client.patch(
-        CLAIMS, "claim-0", {"status": {"nodeName": NODE}}, subresource="status"
-    )
+    meta, status = {"finalizers": ["karpenter.sh/termination"]}, {"nodeName": NODE}
+    await made(cluster.client, CLAIMS, "claim-0", meta=meta, spec={}, status=status)
     kubeconfig = await cluster.plane.service_account_kubeconfig("gpuward", "gpuward-remediator")
     return RemediatorProcess(cluster.plane.folder / "one", kubeconfig, policy=QUICK + ladder())
 

@@ -17,6 +17,7 @@ from rules.api.names import ANNOTATION_RELEASE_GPU, PAUSED_BY_US, PREFIX_GPU_DEP
 from rules.catalog.reason import Action
 from tests.e2e.repair.test_repair_by_objects import KEPT_OUT
 from tests.support.cluster.either_cluster import Cluster
+from tests.support.cluster.made import made
 from tests.support.cluster.manifest_builds import build, one
 from tests.support.remediator.remediator_process import (
     QUICK,
@@ -53,9 +54,7 @@ async def standing(cluster: Cluster, *, reset_ends: int, more: str = "") -> Reme
         "sim.gpuward.io/finish-after": "0.3",
         "sim.gpuward.io/message": says("pass"),
     }
-    runtime = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}
-    head = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass"}
-    await cluster.client.create(RUNTIME_CLASSES, {**head, **runtime})
+    await made(cluster.client, RUNTIME_CLASSES, "nvidia", handler="nvidia")
     await post_manifests(cluster.client, objects, namespace="gpuward")
     await cluster.add(pool=Pool(name="gpu", nodes=3))
     await cluster.health.all_healthy([f"gpu-000{n}" for n in range(3)])

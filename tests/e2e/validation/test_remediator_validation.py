@@ -10,6 +10,7 @@ from hack.sim.cluster.clients.client import Object
 from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.fleet.fleet_health import XID_79
 from hack.sim.cluster.resource import JOBS, POD_TEMPLATES, PODS
+from tests.support.cluster.made import made
 from tests.support.remediator.remediator_process import (
     QUICK,
     RemediatorProcess,
@@ -40,13 +41,7 @@ async def ends_with(cluster: Any, exit_code: int, message: str, *, by_itself: bo
             "containers": [{"name": "validate", "image": "registry.example/gpuward:1"}],
         },
     }
-    body = {
-        "apiVersion": "v1",
-        "kind": "PodTemplate",
-        "metadata": {"name": "gpuward-validate"},
-        "template": template,
-    }
-    await cluster.client.create(POD_TEMPLATES, body, "gpuward")
+    await made(cluster.client, POD_TEMPLATES, "gpuward-validate", "gpuward", template=template)
 
 
 async def three_nodes(cluster: Any) -> None:

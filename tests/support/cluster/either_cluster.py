@@ -26,6 +26,7 @@ from hack.sim.cluster.fleet.fleet import Fleet, Pool, Workload, apply_fleet, cre
 from hack.sim.cluster.fleet.fleet_health import FleetHealth
 from hack.sim.cluster.resource import NAMESPACES, NODES, POD_DISRUPTION_BUDGETS, PODS, Resource
 from hack.sim.control_plane import ControlPlane, Setup, control_plane
+from tests.support.cluster.made import made
 
 REPOSITORY = Path(__file__).parents[3]
 DEFINITIONS = REPOSITORY / "daemonset" / "crds"
@@ -68,32 +69,17 @@ class Cluster:
         self, name: str, node: str, namespace: str = "default", **spec: Any
     ) -> Object:
         """A pod without a controller, put on a node."""
-        body = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, "labels": {"app": name}},
-            "spec": {
-                "nodeName": node,
-                "containers": [{"name": "main", "image": "registry.example/workload:1"}],
-                **spec,
-            },
-        }
-        created: Object = await self.client.create(PODS, body, namespace)
-        return created
+        containers = [{"name": "main", "image": "registry.example/workload:1"}]
+        spec = {"nodeName": node, "containers": containers, **spec}
+        meta = {"labels": {"app": name}}
+        return await made(self.client, PODS, name, namespace, meta=meta, spec=spec)
 
     async def add_budget(self, name: str, namespace: str = "default", **limits: Any) -> None:
         spec = {"selector": {"matchLabels": {"app": name}}, **limits}
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "PodDisruptionBudget",
-            "metadata": {"name": name},
-            "spec": spec,
-        }
-        await self.client.create(POD_DISRUPTION_BUDGETS, body, namespace)
+        await made(self.client, POD_DISRUPTION_BUDGETS, name, namespace, spec=spec)
 
     async def add_namespace(self, name: str) -> None:
-        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-        await self.client.create(NAMESPACES, body)
+        await made(self.client, NAMESPACES, name)
 
     async def programs_end(self, namespace: str, job: str) -> None:
         """The programs in the pods of a Job end now, as the annotations of the pods say."""

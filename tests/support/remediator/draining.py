@@ -16,6 +16,7 @@ from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode
 from rules.policy.policy import Drain, Limits, Policy
 from rules.policy.section import Seconds
+from tests.support.cluster.made import made
 from tests.support.remediator.edge import QUARANTINES
 from tests.support.remediator.edge_world import EdgeWorld
 from tests.support.remediator.scripted_server import until
@@ -54,49 +55,29 @@ class Setting(EdgeWorld):
 
     async def add_session(self, node, started_at="", *, on_record=True):
         cause = {"source": "Detector", "reason": "Xid79", "severity": "Fatal", "incident": node}
-        body = {
-            "apiVersion": "gpuward.io/v1alpha1",
-            "kind": "GPUQuarantine",
-            "metadata": {"name": f"s-{node}"},
-            "spec": {"nodeName": node, "causes": [cause]},
-        }
-        session = await self.client.create(QUARANTINES, body)
         # The look at the node writes down that somebody is to go.
         drain = {"startedAt": started_at, "waiting": {"more": 1} if on_record else {}}
-        session["status"] = {"mode": "Enforce", "phase": "Draining", "drain": drain}
-        await self.client.update_status(QUARANTINES, session)
+        spec = {"nodeName": node, "causes": [cause]}
+        status = {"mode": "Enforce", "phase": "Draining", "drain": drain}
+        await made(self.client, QUARANTINES, f"s-{node}", spec=spec, status=status)
         view = await self.cluster.api.get(
             f"/apis/gpuward.io/v1alpha1/gpuquarantines/s-{node}", QuarantineView
         )
         self.world.learn_session(view)
 
     async def add_pod(self, name, node, *, ready=True, started_at=None, **labels):
-        pod = await self.client.create(
-            PODS,
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": name, "labels": labels or {"app": name}},
-                "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]},
-            },
-            "default",
-        )
-        pod["status"] = {
+        meta = {"labels": labels or {"app": name}}
+        spec = {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}
+        status = {
             "phase": "Running",
             "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
             **({"startTime": started_at} if started_at else {}),
         }
-        return await self.client.update_status(PODS, pod, "default")
+        return await made(self.client, PODS, name, "default", meta=meta, spec=spec, status=status)
 
     async def add_budget(self, name, allowed, **spec):
-        selector = {"matchLabels": {"app": name}}
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "PodDisruptionBudget",
-            "metadata": {"name": name},
-            "spec": {"selector": selector, **spec},
-        }
-        budget = await self.client.create(POD_DISRUPTION_BUDGETS, body, "default")
+        spec = {"selector": {"matchLabels": {"app": name}}, **spec}
+        budget = await made(self.client, POD_DISRUPTION_BUDGETS, name, "default", spec=spec)
         await self.allow(name, allowed)
         return budget
 

@@ -16,6 +16,7 @@ from remediator.kube.access import Access
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock, Pace, SkewEstimate
 from remediator.metrics import Metrics
+from tests.support.cluster.made import made
 
 ROOT = Path(__file__).parents[3]
 QUARANTINES = Resource("gpuward.io", "v1alpha1", "gpuquarantines", False, "GPUQuarantine")
@@ -53,13 +54,9 @@ class Edge:
         return self.server.client
 
     async def add_node(self, name: str, **spec: Any) -> dict:
-        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec}
-        node = await self.client.create(NODES, body)
-        node["status"] = {
-            "conditions": [{"type": "Ready", "status": "True"}],
-            "nodeInfo": {"bootID": "boot-1"},
-        }
-        return await self.client.update_status(NODES, node)
+        ready = {"type": "Ready", "status": "True"}
+        status = {"conditions": [ready], "nodeInfo": {"bootID": "boot-1"}}
+        return await made(self.client, NODES, name, spec=spec, status=status)
 
     def writes(self) -> list[tuple[str, str]]:
         """What the remediator changed so far: verb and resource."""
@@ -81,8 +78,7 @@ async def edge(folder: Path):
     async with SimulatedApiServer() as server:
         for body in _definitions():
             await server.client.create(CUSTOM_RESOURCE_DEFINITIONS, body)
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpuward"}}
-        await server.client.create(NAMESPACES, namespace)
+        await made(server.client, NAMESPACES, "gpuward")
         clock, metrics = SteppedClock(), Metrics()
         access = Access(str(server.write_kubeconfig(folder / "kubeconfig")))
         await access.load()

@@ -20,6 +20,7 @@ from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
 from rules.session.observation import Permit
+from tests.support.cluster.made import made
 from tests.support.remediator.edge import QUARANTINES
 from tests.support.remediator.scripted_server import until
 
@@ -50,15 +51,10 @@ class EdgeWorld:
     def __init__(self, cluster, policy: Policy, pdb=lambda key: None):
         """`pdb` hears of changed PodDisruptionBudgets."""
         self.cluster, self.client, self.policy = cluster, cluster.client, policy
-        nothing = lambda *_: None  # noqa: E731 - listeners that need not listen
         listeners = Listeners(
-            node=nothing,
-            marked=nothing,
             health=lambda name, health: self.world.health_changed(name, health),
             session=self._session_changed,
-            pause=nothing,
             pdb=pdb,
-            agent=nothing,
         )
         self.caches = Caches(
             cluster.api, cluster.clock, node_selector="", namespace="gpuward", to=listeners
@@ -79,6 +75,11 @@ class EdgeWorld:
             recheck=lambda write, node: "",
         )
 
+    def _session_changed(
+        self, before: QuarantineView | None, after: QuarantineView | None
+    ) -> None:
+        self.world.session_changed(before, after)
+
     def edge(self, counted: Callable[[str], None] = lambda _: None) -> Edge:
         """What a part of this replica works at; `counted` takes surprises."""
         cluster = self.cluster
@@ -92,11 +93,6 @@ class EdgeWorld:
             policy=lambda: self.policy,
             isolation=Isolation(cluster.clock, counted),
         )
-
-    def _session_changed(
-        self, before: QuarantineView | None, after: QuarantineView | None
-    ) -> None:
-        self.world.session_changed(before, after)
 
 
 @asynccontextmanager
@@ -116,13 +112,8 @@ async def edge_world(cluster, policy: Policy):
 async def open_session(setting: EdgeWorld, node: str) -> None:
     """A person asks for a node; returns when the caches know."""
     cause = {"source": "Human", "reason": "Requested", "by": "ada"}
-    body = {
-        "apiVersion": "gpuward.io/v1alpha1",
-        "kind": "GPUQuarantine",
-        "metadata": {"name": f"s-{node}"},
-        "spec": {"nodeName": node, "causes": [cause]},
-    }
-    await setting.client.create(QUARANTINES, body)
+    spec = {"nodeName": node, "causes": [cause]}
+    await made(setting.client, QUARANTINES, f"s-{node}", spec=spec)
     await until(lambda: setting.world.open_sessions(node))
 
 

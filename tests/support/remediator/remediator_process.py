@@ -23,6 +23,7 @@ from hack.sim.cluster.resource import (
     SERVICE_ACCOUNTS,
     Resource,
 )
+from tests.support.cluster.made import made
 from tests.support.run.warm_start import WarmProcess
 
 REPOSITORY = Path(__file__).parents[3]
@@ -170,30 +171,19 @@ def running(*processes: RemediatorProcess) -> Iterator[None]:
 
 async def prepare(cluster: Any) -> None:
     """The namespace of the lease."""
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpuward"}}
-    await cluster.client.create(NAMESPACES, namespace)
+    await made(cluster.client, NAMESPACES, "gpuward")
 
 
 async def may_do_everything(cluster: Any, *accounts: str) -> None:
     """Service accounts in our namespace that are administrators, so that calls have names."""
     subjects = [{"kind": "ServiceAccount", "namespace": "gpuward", "name": n} for n in accounts]
     for name in accounts:
-        body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
-        await cluster.client.create(SERVICE_ACCOUNTS, body, "gpuward")
+        await made(cluster.client, SERVICE_ACCOUNTS, name, "gpuward")
     api = "rbac.authorization.k8s.io"
     every = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
-    role = {"apiVersion": f"{api}/v1", "kind": "ClusterRole", "metadata": {"name": "everything"}}
-    await cluster.client.create(CLUSTER_ROLES, {**role, "rules": [every]})
-    await cluster.client.create(
-        CLUSTER_ROLE_BINDINGS,
-        {
-            "apiVersion": f"{api}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "replicas"},
-            "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": "everything"},
-            "subjects": subjects,
-        },
-    )
+    await made(cluster.client, CLUSTER_ROLES, "everything", rules=[every])
+    role = {"apiGroup": api, "kind": "ClusterRole", "name": "everything"}
+    await made(cluster.client, CLUSTER_ROLE_BINDINGS, "replicas", roleRef=role, subjects=subjects)
 
 
 async def leads(cluster: Any, name: str) -> None:

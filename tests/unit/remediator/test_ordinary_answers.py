@@ -15,6 +15,7 @@ from hack.sim.proxy.faults import Fault
 from remediator.kube.access import Access
 from remediator.replica import Border, Replica
 from remediator.settings import make_parser, run_settings
+from tests.support.cluster.made import made, with_gpus
 from tests.support.remediator.edge import QUARANTINES, NoSkew, SteppedClock, edge
 from tests.support.remediator.scripted_server import until
 
@@ -37,32 +38,12 @@ ASKED = {
 """What the parts of a replica ask for meanwhile."""
 POLICY = "mode: Enforce\nvalidate: {newNodes: true, provider: Job, template: gpu-test}\n"
 SESSION = {
-    "apiVersion": "gpuward.io/v1alpha1",
-    "kind": "GPUQuarantine",
-    "metadata": {"name": "s-n1"},
-    "spec": {
-        "nodeName": "n1",
-        "level": "Drain",
-        "causes": [{"source": "Human", "reason": "Requested", "by": "ada"}],
-    },
+    "nodeName": "n1",
+    "level": "Drain",
+    "causes": [{"source": "Human", "reason": "Requested", "by": "ada"}],
 }
-POD = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "w0", "labels": {"app": "w"}},
-    "spec": {
-        "nodeName": "n1",
-        "containers": [
-            {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
-        ],
-    },
-}
-BUDGET = {
-    "apiVersion": "policy/v1",
-    "kind": "PodDisruptionBudget",
-    "metadata": {"name": "w"},
-    "spec": {"selector": {"matchLabels": {"app": "w"}}, "minAvailable": 1},
-}
+LABELS = {"app": "w"}
+BUDGET = {"selector": {"matchLabels": LABELS}, "minAvailable": 1}
 
 
 class FastClock(SteppedClock):
@@ -107,15 +88,11 @@ async def busy_cluster(folder):
     async with edge(folder) as found:
         for name in ("n1", "n2"):
             await found.add_node(name)
-            body = {
-                "apiVersion": "gpuward.io/v1alpha1",
-                "kind": "GPUNodeHealth",
-                "metadata": {"name": name},
-            }
-            await found.client.create(GPU_NODE_HEALTHS, body)
-        await found.client.create(PODS, POD, "default")
-        await found.client.create(POD_DISRUPTION_BUDGETS, BUDGET, "default")
-        await found.client.create(QUARANTINES, SESSION)
+            await made(found.client, GPU_NODE_HEALTHS, name)
+        meta, spec = {"labels": LABELS}, with_gpus("n1")
+        await made(found.client, PODS, "w0", "default", meta=meta, spec=spec)
+        await made(found.client, POD_DISRUPTION_BUDGETS, "w", "default", spec=BUDGET)
+        await made(found.client, QUARANTINES, "s-n1", spec=SESSION)
         yield found
 
 

@@ -14,30 +14,13 @@ from remediator.kube.answer import Rejection
 from remediator.kube.clock import PaceLane
 from remediator.replica import Replica
 from remediator.settings import make_parser, run_settings
+from tests.support.cluster.made import made, with_gpus
 from tests.support.remediator.edge import QUARANTINES, edge
 from tests.support.remediator.scripted_server import until
 
-WORKER = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "w0", "labels": {"jobset.sigs.k8s.io/jobset-name": "llm"}},
-    "spec": {
-        "nodeName": "n1",
-        "containers": [
-            {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
-        ],
-    },
-}
-SESSION = {
-    "apiVersion": "gpuward.io/v1alpha1",
-    "kind": "GPUQuarantine",
-    "metadata": {"name": "s-n1"},
-    "spec": {
-        "nodeName": "n1",
-        "level": "Drain",
-        "causes": [{"source": "Human", "message": "drill"}],
-    },
-}
+WORKER = {"labels": {"jobset.sigs.k8s.io/jobset-name": "llm"}}
+CAUSES = [{"source": "Human", "message": "drill"}]
+SESSION = {"nodeName": "n1", "level": "Drain", "causes": CAUSES}
 
 
 @pytest.fixture
@@ -67,8 +50,8 @@ async def standby(tmp_path):
 
 
 async def test_a_replica_that_does_not_lead_knows_the_gangs_too(cluster, tmp_path):
-    await cluster.client.create(PODS, WORKER, "default")
-    await cluster.client.create(QUARANTINES, SESSION)
+    await made(cluster.client, PODS, "w0", "default", meta=WORKER, spec=with_gpus("n1"))
+    await made(cluster.client, QUARANTINES, "s-n1", spec=SESSION)
     async with standby(tmp_path) as replica:
         await until(lambda: replica.world.gangs.get("n1"))
         assert [gang.key for gang in replica.world.gangs["n1"]] == ["JobSet default/llm"]

@@ -13,6 +13,7 @@ from hack.sim.proxy.faults import Fault
 from remediator.controller import drains
 from remediator.controller.drain_reads import DrainLook
 from rules.api.writes import Evicting
+from tests.support.cluster.made import made, with_gpus
 from tests.support.remediator.draining import draining
 from tests.support.remediator.edge import edge
 from tests.support.remediator.scripted_server import until
@@ -80,32 +81,20 @@ async def test_pods_that_cannot_be_listed_are_said_and_their_time_runs(
 
 async def owned(cluster, name, uid, kind="ReplicationController", api_version="v1"):
     reference = {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid}
-    metadata = {"name": "p", "ownerReferences": [{**reference, "controller": True}]}
-    limits = {"nvidia.com/gpu": "1"}
-    container = {"name": "c", "image": "i", "resources": {"limits": limits}}
-    body = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {"nodeName": "n1", "containers": [container]},
-    }
-    await cluster.client.create(PODS, body, "default")
+    meta = {"ownerReferences": [{**reference, "controller": True}]}
+    await made(cluster.client, PODS, "p", "default", meta=meta, spec=with_gpus("n1", 1))
 
 
 async def test_an_owner_with_an_odd_selector_ends_nothing(cluster):
-    body = {
-        "apiVersion": "v1",
-        "kind": "ReplicationController",
-        "metadata": {"name": "rc"},
-        "spec": {"replicas": 1, "selector": {"matchLabels": "x"}},
-    }
-    made = await cluster.client.create(REPLICATION_CONTROLLERS, body, "default")
-    await owned(cluster, "rc", made["metadata"]["uid"])
+    spec = {"replicas": 1, "selector": {"matchLabels": "x"}}
+    owner = await made(cluster.client, REPLICATION_CONTROLLERS, "rc", "default", spec=spec)
+    uid = owner["metadata"]["uid"]
+    await owned(cluster, "rc", uid)
     async with draining(cluster) as setting:
         look = DrainLook(setting.cluster.api, setting.cluster.clock, setting.caches)
         pods, owners = await look.pods_and_owners("n1")
         assert [p.metadata.name for p in pods] == ["p"]
-        assert owners[made["metadata"]["uid"]].metadata.name == "rc"
+        assert owners[uid].metadata.name == "rc"
 
 
 @pytest.mark.parametrize(

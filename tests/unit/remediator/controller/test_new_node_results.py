@@ -12,6 +12,7 @@ from rules.api.nodes import NodeView
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
 from rules.session.validation.jobs import LABEL_JOB
+from tests.support.cluster.made import made
 from tests.support.remediator.edge import edge
 from tests.support.remediator.edge_world import EdgeWorld
 
@@ -28,10 +29,8 @@ async def cluster(tmp_path):
         node = await found.client.update(NODES, node)
         node["status"]["allocatable"] = {"nvidia.com/gpu": "8"}
         await found.client.update_status(NODES, node)
-        meta = {"name": "gpuward-validate", "namespace": "gpuward"}
         template = {"spec": {"containers": [CONTAINER]}}
-        body = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": meta, "template": template}
-        await found.client.create(POD_TEMPLATES, body, "gpuward")
+        await made(found.client, POD_TEMPLATES, "gpuward-validate", "gpuward", template=template)
         yield found
 
 
@@ -40,14 +39,11 @@ async def passes(cluster, job):
     name = job["metadata"]["name"]
     spec = {"nodeName": "n1", "containers": [CONTAINER], "restartPolicy": "Never"}
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": job["metadata"]["uid"]}
-    meta = {"name": name, "labels": {LABEL_JOB: name}}
-    meta["ownerReferences"] = [{**owner, "controller": True}]
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
-    pod = await cluster.client.create(PODS, body, "gpuward")
+    meta = {"labels": {LABEL_JOB: name}, "ownerReferences": [{**owner, "controller": True}]}
     ended = {"exitCode": 0, "reason": "Completed", "message": PASS}
     state = {"name": "validate", "state": {"terminated": ended}}
-    pod["status"] = {"phase": "Succeeded", "containerStatuses": [state]}
-    await cluster.client.update_status(PODS, pod, "gpuward")
+    status = {"phase": "Succeeded", "containerStatuses": [state]}
+    await made(cluster.client, PODS, name, "gpuward", meta=meta, spec=spec, status=status)
     job["status"] = {"conditions": [{"type": "Complete", "status": "True", "reason": "x"}]}
     await cluster.client.update_status(JOBS, job, "gpuward")
 

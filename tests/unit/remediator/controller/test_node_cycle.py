@@ -18,6 +18,7 @@ from rules.api.quarantine import Mode, QuarantineSpec, QuarantineStatus, RepairA
 from rules.policy.policy import Policy
 from rules.session.repair.evidence import recorded
 from rules.session.status import lost_fields
+from tests.support.cluster.made import made
 from tests.support.remediator.edge import QUARANTINES, edge
 from tests.support.remediator.edge_world import cycle_of, edge_world, open_session
 from tests.support.remediator.scripted_server import until
@@ -201,11 +202,8 @@ async def test_evidence_is_noted_seconds_after_it_is_kept(setting) -> None:
     assert looked.again_in_s <= 5.0
     node = setting.caches.nodes.items["n1"]
     spec = {"session": "s-n1", "nodeName": "n1", "nodeUID": node.uid, "kernelLog": "x"}
-    body = {
-        "apiVersion": "gpuward.io/v1alpha1", "kind": "GPUEvidence",
-        "metadata": {"name": "s-n1"}, "spec": {**spec, "sha256": digest(spec)},
-    }  # fmt: skip
-    await setting.client.create(GPU_EVIDENCES, body)
+    spec["sha256"] = digest(spec)
+    await made(setting.client, GPU_EVIDENCES, "s-n1", spec=spec)
     setting.cluster.clock.ahead_s += 5.0
     await cycle.look("n1")
 

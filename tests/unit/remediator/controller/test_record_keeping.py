@@ -16,6 +16,7 @@ from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, QuarantineSpec, QuarantineStatus
 from rules.api.timestamps import format_time
 from rules.policy.policy import Policy
+from tests.support.cluster.made import made
 from tests.support.remediator.edge import edge
 from tests.support.remediator.edge_world import edge_world
 from tests.support.remediator.scripted_server import until
@@ -33,18 +34,15 @@ async def cluster(tmp_path):
 
 async def sick(cluster, *, active=True, gpu=GPU, node="n1"):
     now = format_time(cluster.clock.now())
-    body = {"apiVersion": "gpuward.io/v1alpha1", "kind": "GPUNodeHealth",
-            "metadata": {"name": node}}  # fmt: skip
-    health = await cluster.client.create(GPU_NODE_HEALTHS, body)
     incident = {
         "id": "i1", "reason": "Xid79GPUFallenOffBus", "severity": "Fatal", "level": "Drain",
         "active": active, "firstSeen": now, "gpus": [gpu],
     }  # fmt: skip
-    health["status"] = {
+    status = {
         "health": "Unhealthy", "observedAt": now, "driverVersion": "580.82",
         "gpus": [{"uuid": gpu, "serial": "42", "pci": "0000:3b:00.0"}], "incidents": [incident],
     }  # fmt: skip
-    await cluster.client.update_status(GPU_NODE_HEALTHS, health)
+    await made(cluster.client, GPU_NODE_HEALTHS, node, status=status)
 
 
 def keeping(setting):

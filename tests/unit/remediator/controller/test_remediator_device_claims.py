@@ -11,6 +11,7 @@ from remediator.controller.gpus import FreeGpus
 from rules.api.quarantine import Mode
 from rules.drain.gangs import gangs_of
 from rules.policy.policy import Policy
+from tests.support.cluster.made import made
 from tests.support.remediator.edge import edge
 from tests.support.remediator.edge_world import edge_world
 
@@ -27,35 +28,25 @@ async def cluster(tmp_path):
 
 
 async def add_claim(cluster, name, *, pool, count=1, driver=DRIVER):
-    body = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name},
-        "spec": {"devices": {"requests": [{"name": "gpu"}]}},
-    }
-    claim = await cluster.client.create(RESOURCE_CLAIMS, body, "default")
     results = [
         {"request": "gpu", "driver": driver, "pool": pool, "device": f"gpu-{number}"}
         for number in range(count)
     ]
-    claim["status"] = {"allocation": {"devices": {"results": results}}}
-    await cluster.client.update_status(RESOURCE_CLAIMS, claim, "default")
+    status = {"allocation": {"devices": {"results": results}}}
+    spec = {"devices": {"requests": [{"name": "gpu"}]}}
+    await made(cluster.client, RESOURCE_CLAIMS, name, "default", spec=spec, status=status)
 
 
 async def add_pod(cluster, name, node, claim):
-    body = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {"jobset.sigs.k8s.io/jobset-name": "llm"}},
-        "spec": {
-            "nodeName": node,
-            "containers": [{"name": "c", "image": "i"}],
+    await made(
+        cluster.client, PODS, name, "default",
+        meta={"labels": {"jobset.sigs.k8s.io/jobset-name": "llm"}},
+        spec={
+            "nodeName": node, "containers": [{"name": "c", "image": "i"}],
             "resourceClaims": [{"name": "gpu", "resourceClaimName": claim}],
         },
-    }
-    pod = await cluster.client.create(PODS, body, "default")
-    pod["status"] = {"phase": "Running"}
-    await cluster.client.update_status(PODS, pod, "default")
+        status={"phase": "Running"},
+    )  # fmt: skip
 
 
 async def test_it_is_a_gpu_pod_and_its_gang_is_seen(cluster):

@@ -9,6 +9,7 @@ from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import NODES, PODS
 from rules.api.writes import Evicting
 from rules.drain.eviction import EvictionKind
+from tests.support.cluster.made import made, with_gpus
 from tests.support.remediator.draining import FORCED, LONG_AGO, draining
 from tests.support.remediator.edge import edge
 from tests.support.remediator.scripted_server import until
@@ -64,23 +65,8 @@ async def test_the_end_of_what_was_in_the_way_of_a_repair_wakes_the_node(cluster
     monkeypatch.setattr("remediator.controller.drains.listed_again_s", lambda plan: (0.02, 0.05))
     async with draining(cluster) as setting:
         await setting.add_session("n1")
-        body = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "helps-itself"},
-            "spec": {
-                "nodeName": "n1",
-                "tolerations": [{"operator": "Exists"}],
-                "containers": [
-                    {
-                        "name": "c",
-                        "image": "i",
-                        "resources": {"limits": {"nvidia.com/gpu": "1"}},
-                    }
-                ],
-            },
-        }
-        pod = await setting.client.create(PODS, body, "default")
+        spec = with_gpus("n1", 1) | {"tolerations": [{"operator": "Exists"}]}
+        pod = await made(setting.client, PODS, "helps-itself", "default", spec=spec)
         setting.drains.steer("n1", Evicting.WATCH)
         await until(lambda: setting.drains.plan("n1") and setting.drains.plan("n1").using_gpus)
         await until(lambda: setting.woken)

@@ -11,6 +11,7 @@ from remediator.controller.gpus import FreeGpus
 from rules.api.pods import PodView
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
+from tests.support.cluster.made import made, with_gpus
 from tests.support.remediator.edge import edge
 from tests.support.remediator.edge_world import edge_world
 
@@ -33,27 +34,8 @@ async def cluster(tmp_path):
 
 
 async def add_pod(cluster, name, node, gpus, phase="Running"):
-    pod = await cluster.client.create(
-        PODS,
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name},
-            "spec": {
-                "nodeName": node,
-                "containers": [
-                    {
-                        "name": "c",
-                        "image": "i",
-                        "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
-                    }
-                ],
-            },
-        },
-        "default",
-    )
-    pod["status"] = {"phase": phase}
-    await cluster.client.update_status(PODS, pod, "default")
+    spec = with_gpus(node, gpus)
+    await made(cluster.client, PODS, name, "default", spec=spec, status={"phase": phase})
     return await cluster.api.get(f"/api/v1/namespaces/default/pods/{name}", PodView)
 
 

@@ -12,6 +12,7 @@ from remediator.controller.drain_reads import DrainLook
 from remediator.controller.gangs import GangScout, KueueWorkloads
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
+from tests.support.cluster.made import made, with_gpus
 from tests.support.remediator.edge import QUARANTINES, edge
 from tests.support.remediator.edge_world import edge_world
 from tests.support.remediator.scripted_server import until
@@ -41,45 +42,17 @@ async def cluster(tmp_path):
 
 
 async def add_worker(cluster, name, node, gpus=8):
-    await cluster.client.create(
-        PODS,
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": name,
-                "labels": {"jobset.sigs.k8s.io/jobset-name": "llm"},
-                "annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"},
-            },
-            "spec": {
-                "nodeName": node,
-                "containers": [
-                    {
-                        "name": "c",
-                        "image": "i",
-                        "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
-                    }
-                ],
-            },
-        },
-        "default",
-    )
+    meta = {
+        "labels": {"jobset.sigs.k8s.io/jobset-name": "llm"},
+        "annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"},
+    }
+    await made(cluster.client, PODS, name, "default", meta=meta, spec=with_gpus(node, gpus))
 
 
 async def open_session(setting, node, phase="Marked", causes=DRILL):
-    body = {
-        "apiVersion": "gpuward.io/v1alpha1",
-        "kind": "GPUQuarantine",
-        "metadata": {"name": f"s-{node}"},
-        "spec": {
-            "nodeName": node,
-            "level": "Drain",
-            "causes": causes,
-        },
-    }
-    session = await setting.client.create(QUARANTINES, body)
-    session["status"] = {"mode": "Enforce", "phase": phase}
-    await setting.client.update_status(QUARANTINES, session)
+    spec = {"nodeName": node, "level": "Drain", "causes": causes}
+    status = {"mode": "Enforce", "phase": phase}
+    await made(setting.client, QUARANTINES, f"s-{node}", spec=spec, status=status)
     await until(lambda: any(s.status.phase == phase for s in setting.world.sessions.get(node, ())))
 
 

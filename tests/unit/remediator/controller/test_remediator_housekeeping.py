@@ -14,6 +14,7 @@ from rules.api.quarantine import Mode
 from rules.api.timestamps import format_time
 from rules.policy.policy import Policy
 from rules.session.history import MAX_PER_NODE
+from tests.support.cluster.made import made
 from tests.support.remediator.edge import QUARANTINES, NoSkew, edge
 from tests.support.remediator.edge_world import edge_world
 from tests.support.remediator.scripted_server import until
@@ -38,21 +39,14 @@ def housekeeping(setting):
 
 async def publish(cluster, publisher):
     node = await cluster.client.get(NODES, "n1")
-    body = {
-        "apiVersion": "gpuward.io/v1alpha1",
-        "kind": "GPUNodeHealth",
-        "metadata": {"name": "n1"},
-    }
-    health = await cluster.client.create(GPU_NODE_HEALTHS, body)
-    now = format_time(cluster.clock.now())
-    health["status"] = {
+    status = {
         "publisher": publisher,
         "nodeUID": node["metadata"]["uid"],
         "bootID": "boot-1",
-        "observedAt": now,
+        "observedAt": format_time(cluster.clock.now()),
         "health": "Healthy",
     }
-    await cluster.client.update_status(GPU_NODE_HEALTHS, health)
+    await made(cluster.client, GPU_NODE_HEALTHS, "n1", status=status)
 
 
 async def written_an_hour_ago(cluster):
@@ -62,29 +56,14 @@ async def written_an_hour_ago(cluster):
 
 
 async def agent_pod(cluster, *, ready):
-    pod = await cluster.client.create(
-        PODS,
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": "agent-n1",
-                "labels": {
-                    "app.kubernetes.io/name": "gpuward",
-                    "app.kubernetes.io/component": "agent",
-                },
-            },
-            "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]},
-        },
-        "gpuward",
-    )
-    status = "True" if ready else "False"
+    labels = {"app.kubernetes.io/name": "gpuward", "app.kubernetes.io/component": "agent"}
     now = format_time(cluster.clock.now())
-    pod["status"] = {
-        "phase": "Running",
-        "conditions": [{"type": "Ready", "status": status, "lastTransitionTime": now}],
-    }
-    return await cluster.client.update_status(PODS, pod, "gpuward")
+    said = {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": now}
+    return await made(
+        cluster.client, PODS, "agent-n1", "gpuward", meta={"labels": labels},
+        spec={"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]},
+        status={"phase": "Running", "conditions": [said]},
+    )  # fmt: skip
 
 
 async def said(cluster):
@@ -137,20 +116,13 @@ async def test_a_ready_agent_is_left_alone_for_ever(cluster):
         assert reads == 0, "a Ready pod needs no look"
 
 
+SPEC = {"nodeName": "n1", "causes": [{"source": "Human", "message": "drill"}]}
+
+
 async def ended_session(cluster, name, *, age_s):
-    body = {
-        "apiVersion": "gpuward.io/v1alpha1",
-        "kind": "GPUQuarantine",
-        "metadata": {"name": name},
-        "spec": {"nodeName": "n1", "causes": [{"source": "Human", "message": "drill"}]},
-    }
-    session = await cluster.client.create(QUARANTINES, body)
-    session["status"] = {
-        "mode": "Enforce",
-        "phase": "Released",
-        "phaseSince": format_time(cluster.clock.now() - age_s),
-    }
-    await cluster.client.update_status(QUARANTINES, session)
+    since = format_time(cluster.clock.now() - age_s)
+    status = {"mode": "Enforce", "phase": "Released", "phaseSince": since}
+    await made(cluster.client, QUARANTINES, name, spec=SPEC, status=status)
 
 
 async def test_history_is_kept_by_age_and_number_and_open_sessions_always(cluster):
@@ -159,15 +131,7 @@ async def test_history_is_kept_by_age_and_number_and_open_sessions_always(cluste
     old = [("two-days", 2 * day), ("three-days", 3 * day), ("ancient", 40 * day)]
     for name, age_s in (*young, *old):
         await ended_session(cluster, name, age_s=age_s)
-    await cluster.client.create(
-        QUARANTINES,
-        {
-            "apiVersion": "gpuward.io/v1alpha1",
-            "kind": "GPUQuarantine",
-            "metadata": {"name": "open"},
-            "spec": {"nodeName": "n1", "causes": [{"source": "Human", "message": "drill"}]},
-        },
-    )
+    await made(cluster.client, QUARANTINES, "open", spec=SPEC)
     async with edge_world(cluster, POLICY) as setting:
         await housekeeping(setting).sweep()
         kept, _ = await cluster.client.list(QUARANTINES)

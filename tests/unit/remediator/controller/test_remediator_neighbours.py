@@ -11,6 +11,7 @@ from remediator.controller.gangs import KueueWorkloads
 from remediator.kube.other_apis import ApiGroups
 from rules.drain.gangs import Gang
 from rules.session.exclusions import MAINTENANCE_NAMESPACE as NAMESPACE
+from tests.support.cluster.made import made
 from tests.support.remediator.edge import edge
 from tests.support.remediator.edge_world import some_edge
 
@@ -24,37 +25,18 @@ async def cluster(tmp_path):
         yield found
 
 
-async def define(cluster, group, version, kind, plural, scope="Namespaced"):
+async def define(cluster, group, version, kind, plural):
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    await cluster.client.create(
-        CUSTOM_RESOURCE_DEFINITIONS,
-        {
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {
-                "name": f"{plural}.{group}",
-                "annotations": {"api-approved.kubernetes.io": "https://example.invalid"},
-            },
-            "spec": {
-                "group": group,
-                "scope": scope,
-                "names": {"plural": plural, "singular": kind.lower(), "kind": kind},
-                "versions": [
-                    {
-                        "name": version,
-                        "served": True,
-                        "storage": True,
-                        "schema": {"openAPIV3Schema": schema},
-                    }
-                ],
-            },
-        },
-    )
-
-
-async def namespace(cluster, name):
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-    await cluster.client.create(NAMESPACES, body)
+    served = {
+        "name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema},
+    }  # fmt: skip
+    names = {"plural": plural, "singular": kind.lower(), "kind": kind}
+    approved = {"api-approved.kubernetes.io": "https://example.invalid"}
+    await made(
+        cluster.client, CUSTOM_RESOURCE_DEFINITIONS, f"{plural}.{group}",
+        meta={"annotations": approved},
+        spec={"group": group, "scope": "Namespaced", "names": names, "versions": [served]},
+    )  # fmt: skip
 
 
 class TestMaintenance:
@@ -63,21 +45,13 @@ class TestMaintenance:
         await define(
             cluster, "nodemaintenance.medik8s.io", "v1beta1", "NodeMaintenance", "nodemaintenances"
         )
-        await namespace(cluster, NAMESPACE)
-        lease = {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {"name": "node-n1"},
-            "spec": {
-                "holderIdentity": "node-maintenance",
-                "leaseDurationSeconds": 3600,
-                "renewTime": "2026-01-01T00:00:00.000000Z",
-            },
-        }
-        await cluster.client.create(LEASES, lease, NAMESPACE)
-        await cluster.client.create(
-            LEASES, {**lease, "metadata": {"name": "something-else"}}, NAMESPACE
-        )
+        await made(cluster.client, NAMESPACES, NAMESPACE)
+        spec = {
+            "holderIdentity": "node-maintenance", "leaseDurationSeconds": 3600,
+            "renewTime": "2026-01-01T00:00:00.000000Z",
+        }  # fmt: skip
+        for name in ("node-n1", "something-else"):
+            await made(cluster.client, LEASES, name, NAMESPACE, spec=spec)
         return cluster
 
     def keeper(self, cluster, told):
@@ -151,23 +125,16 @@ class TestKueue:
     @pytest.fixture
     async def queued(self, cluster):
         await define(cluster, "kueue.x-k8s.io", "v1beta1", "Workload", "workloads")
-        await namespace(cluster, "team-a")
+        await made(cluster.client, NAMESPACES, "team-a")
         for name, owner, nodes in (
             ("jobset-llm-1", "llm", ["n7", "n3"]),
             ("jobset-other-2", "other", ["n9"]),
             ("job-calm-3", "calm", []),
         ):
             reference = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
-            body = {
-                "apiVersion": "kueue.x-k8s.io/v1beta1",
-                "kind": "Workload",
-                "metadata": {
-                    "name": name,
-                    "ownerReferences": [{**reference, "name": owner, "uid": f"uid-{owner}"}],
-                },
-                "status": {"unhealthyNodes": [{"name": node} for node in nodes]},
-            }
-            await cluster.client.create(WORKLOADS, body, "team-a")
+            meta = {"ownerReferences": [{**reference, "name": owner, "uid": f"uid-{owner}"}]}
+            status = {"unhealthyNodes": [{"name": node} for node in nodes]}
+            await made(cluster.client, WORKLOADS, name, "team-a", meta=meta, status=status)
         return cluster
 
     def reader(self, cluster):

@@ -15,6 +15,7 @@ from remediator.kube.api import Api
 from remediator.kube.other_apis import ApiGroups, RepairObjects
 from rules.api.repair_writes import ObjectAddress
 from rules.repair.objects import ObjectSeen, Sight
+from tests.support.cluster.made import made
 from tests.support.cluster.provider_definitions import DEFINITIONS
 from tests.support.remediator.edge import Edge, edge
 
@@ -29,8 +30,7 @@ def machine(name: str = "m-1", version: str = "cluster.x-k8s.io/*") -> ObjectAdd
 async def installed(found: Edge) -> None:
     for definition in DEFINITIONS:
         await found.client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "capi"}}
-    await found.client.create(NAMESPACES, body)
+    await made(found.client, NAMESPACES, "capi")
 
 
 def reader(found: Edge) -> RepairObjects:
@@ -56,11 +56,7 @@ async def test_what_is_there_is_handed_over_with_the_version_that_is_served(
         objects = reader(found)
         absent = await seen(objects, machine())
         assert (absent.sight, absent.api_version) == (Sight.ABSENT, "cluster.x-k8s.io/v1beta2")
-        body = {
-            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
-            "metadata": {"name": "m-1"}, "spec": {"clusterName": "c"},
-        }  # fmt: skip
-        await found.client.create(MACHINES, body, "capi")
+        await made(found.client, MACHINES, "m-1", "capi", spec={"clusterName": "c"})
         there = await seen(objects, machine())
         assert there.sight is Sight.FOUND
         assert there.found[0]["spec"] == {"clusterName": "c"}
@@ -75,9 +71,7 @@ async def test_a_list_comes_whole_and_a_kind_that_nobody_serves_is_no_absence(
     async with edge(tmp_path) as found:
         await installed(found)
         for index in range(3):
-            body = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
-                    "metadata": {"name": f"c-{index}"}, "spec": {}}  # fmt: skip
-            await found.client.create(CLAIMS, body)
+            await made(found.client, CLAIMS, f"c-{index}", spec={})
         objects = reader(found)
         claims = ObjectAddress(api_version="karpenter.sh/v1", resource="nodeclaims")
         listed = await seen(objects, claims)

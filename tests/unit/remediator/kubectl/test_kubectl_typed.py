@@ -117,9 +117,6 @@ def test_a_dry_run_changes_nothing(fleet, words):
     assert "pause-0badcafe" in fleet("fleet")[1]
 
 
-"""The cluster, the options and the terminal of a look that asks none of them."""
-
-
 def test_ctrl_c_ends_in_one_word_and_130(tmp_path):
     """While an API server does not answer: what a person does then."""
     silent = (
