@@ -29,8 +29,7 @@ from rules.api.quarantine import Mode, Phase, gravest_reason
 from rules.session.causes import worst
 from rules.session.exclusions import pause_over
 from rules.session.history import left_alone
-from rules.session.observation import is_open
-from rules.session.snapshot import FleetSnapshot
+from rules.session.observation import FleetSnapshot, is_open
 from rules.session.status import is_true
 
 # From one push through the watch (tens of milliseconds) to a fleet-wide storm or an outage.

@@ -154,7 +154,6 @@ async def test_uninstall_leaves_every_node_as_it_was_before_the_first_agent(clus
 
     assert code == 0, err
     assert "2 nodes cleaned" in out
-    assert "gpu-0000: left as others set it: gpuward.io/expected-gpus, its cordon" in out
     assert await pictures(cluster) == before
     code, out, err = await gpuward(kubeconfig, "uninstall", "--yes")
     assert (code, err) == (0, "")

@@ -26,7 +26,7 @@ from rules.api.quarantine import (
 from rules.api.timestamps import parse_time
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
-from rules.session.snapshot import FleetSnapshot
+from rules.session.observation import FleetSnapshot
 
 
 def session(node: str, phase: str, **status: Any) -> QuarantineView:
