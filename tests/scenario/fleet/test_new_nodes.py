@@ -20,7 +20,7 @@ SWEEP_S = 30.0
 
 
 class NewNodeWorld(World):
-    """The sweep of `remediator.controller.jobs`, and a scheduler and kubelet for its Jobs."""
+    """The sweep of `remediator.controller.housekeeping`, a scheduler, and a kubelet for Jobs."""
 
     def __init__(self, nodes: int) -> None:
         validate = {"provider": "Job", "newNodes": True}
