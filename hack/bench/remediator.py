@@ -29,6 +29,7 @@ from hack.bench.remediator_floor import floor_of
 from hack.bench.remediator_replica import LIFTED, PROFILE, Replica, bench_cluster, verdicts_of
 from hack.sim.cluster.controllers.pods import is_ready, is_terminating, node_of
 from hack.sim.cluster.fleet.fleet import Budget, Fleet, Pool, Serving
+from hack.sim.cluster.fleet.fleet_health import XID_79
 from hack.sim.cluster.resource import PODS
 from hack.sim.control_plane import ControlPlane
 
@@ -56,7 +57,7 @@ async def evictions(budgets: int = 12, nodes: int = 8, pods: int = 20) -> Figure
         with Replica(plane) as replica:
             await replica.leads(plane)
             wanted = [pod for pod in await _pods(plane) if node_of(pod) in names]
-            await verdicts.sicken()
+            await verdicts.all_fail(names, XID_79)
             cpu = replica.cpu_s()
             times = await _evicted(plane, {pod["metadata"]["uid"] for pod in wanted})
             span = max(0.001, times[-1] - times[0])

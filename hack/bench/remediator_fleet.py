@@ -17,10 +17,11 @@ from typing import Any
 
 from hack.bench.browser import CHROMIUM, Browser
 from hack.bench.remediator_floor import floor_of
-from hack.bench.remediator_replica import Replica, Verdicts, bench_cluster, verdicts_of
+from hack.bench.remediator_replica import Replica, bench_cluster, verdicts_of
 from hack.sim.cluster.controllers.pods import stamp
 from hack.sim.cluster.controllers.suite import utc_now
 from hack.sim.cluster.fleet.fleet import Fleet, Pool
+from hack.sim.cluster.fleet.fleet_health import XID_79
 from hack.sim.cluster.resource import NODES, PODS, Resource
 from hack.sim.control_plane import ControlPlane
 from rules.api.health import PublisherPod
@@ -40,7 +41,7 @@ async def storm(nodes: int = 1500, sick: int = 750) -> Figures:
         with Replica(plane) as replica:
             await replica.leads(plane)
             cpu, began = replica.cpu_s(), time.time()
-            await verdicts.sicken()
+            await verdicts.all_fail(names, XID_79)
             published_s = time.time() - began
             async with asyncio.timeout(300):
                 marked = await watcher
@@ -138,9 +139,8 @@ async def ten_thousand(nodes: int = 10_000, seconds: float = 60.0) -> Figures:
     """The same with agents; page and command; then a tenth of the nodes fall sick."""
     fleet = Fleet(pools=(Pool(name="gpu", nodes=nodes, labels=NODE_LABELS),))
     async with bench_cluster(fleet, living=False) as plane:
-        names, verdicts = fleet.node_names(), Verdicts(plane)
-        verdicts.publishers = await agent_pods(plane, names)
-        await verdicts.begin(names)
+        names = fleet.node_names()
+        verdicts = await verdicts_of(plane, names, await agent_pods(plane, names))
         began = time.time()
         with Replica(plane) as replica:
             figures = {"nodes": nodes, **await _quiet(plane, replica, began, seconds)}
@@ -149,7 +149,7 @@ async def ten_thousand(nodes: int = 10_000, seconds: float = 60.0) -> Figures:
             sick = names[: nodes // 10]
             marks = asyncio.create_task(marks_of(plane, set(sick)))
             cpu, began = replica.cpu_s(), time.time()
-            await verdicts.sicken(sick)
+            await verdicts.all_fail(sick, XID_79)
             figures["sick"] = len(sick)
             figures["verdicts published after s"] = time.time() - began
             async with asyncio.timeout(300):

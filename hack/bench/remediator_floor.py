@@ -18,8 +18,8 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from hack.sim.cluster.clients.client import ApiError, Client
-from hack.sim.cluster.clients.http_client import HttpClient
+from hack.sim.cluster.client import Client, HttpClient
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import NODES
 from remediator.kube.api import IN_FLIGHT
 from remediator.kube.clock import PaceLane

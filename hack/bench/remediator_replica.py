@@ -12,29 +12,19 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from hack.bench.agent_processes import cpu_ns, memory
-from hack.sim.cluster.clients.client import Object
-from hack.sim.cluster.controllers.suite import Parts
+from hack.sim.cluster.controllers.suite import Parts, utc_now
 from hack.sim.cluster.fleet.fleet import Fleet, apply_fleet
-from hack.sim.cluster.fleet.fleet_health import (
-    GPU_NODE_HEALTHS,
-    XID_79,
-    NodeFacts,
-    facts_of,
-    health_object,
-    health_status,
-    incident_of,
-)
-from hack.sim.cluster.resource import LEASES, NAMESPACES, NODES
+from hack.sim.cluster.fleet.fleet_health import FleetHealth
+from hack.sim.cluster.resource import LEASES, NAMESPACES
 from hack.sim.control_plane import ControlPlane, Setup, control_plane
-from rules.api.health import PublisherPod, plain
+from rules.api.health import PublisherPod
 
 ROOT = Path(__file__).resolve().parents[2]
 LIFTED = """
@@ -48,8 +38,6 @@ drain: {settle: 1s, gangWindow: 1s}
 PROFILE = "GPUWARD_BENCH_PROFILE"
 """Environment variable: the file that the remediator's profile goes to (`pstats`)."""
 _GOODBYE_S = 30.0
-_PUBLISHERS = 64
-"""Verdicts on their way at once: a real server answers each only after its store has synced."""
 
 
 @asynccontextmanager
@@ -60,7 +48,7 @@ async def bench_cluster(fleet: Fleet, *, living: bool = True) -> AsyncIterator[C
     async with control_plane(Setup(parts=parts, manifests=definitions)) as plane:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpuward"}}
         await plane.client.create(NAMESPACES, namespace)
-        await apply_fleet(plane.client, fleet, datetime.now(UTC))
+        await apply_fleet(plane.client, fleet, utc_now())
         gc.freeze()  # the fleet lives as long as the plane: no collection need look at it
         try:
             yield plane
@@ -68,59 +56,13 @@ async def bench_cluster(fleet: Fleet, *, living: bool = True) -> AsyncIterator[C
             gc.unfreeze()
 
 
-class Verdicts:
-    """What the agents of some nodes say, all at once."""
-
-    def __init__(self, plane: ControlPlane) -> None:
-        self._client = plane.client
-        self._told: dict[str, tuple[NodeFacts, Object]] = {}
-        self._round = 0
-        self.publishers: dict[str, PublisherPod] = {}
-        """The agents' pods, by node; a verdict of any other node carries a heartbeat."""
-        self._at_once = asyncio.Semaphore(_PUBLISHERS)
-
-    async def begin(self, names: list[str]) -> None:
-        """Publish a first healthy verdict of each node."""
-        await asyncio.gather(*map(self._begin_one, names))
-        await self.heal()
-
-    async def _begin_one(self, name: str) -> None:
-        async with self._at_once:
-            facts = facts_of(await self._client.get(NODES, name))
-            stored = await self._client.create(GPU_NODE_HEALTHS, health_object(facts))
-            self._told[name] = facts, stored
-            await asyncio.sleep(0)
-
-    async def sicken(self, names: Collection[str] = ()) -> None:
-        """Those nodes, or all of them, have a new fault now."""
-        self._round += 1
-        await self._say(names or self._told, sick=True)
-
-    async def heal(self) -> None:
-        """Every node is healthy."""
-        await self._say(self._told, sick=False)
-
-    async def _say(self, names: Collection[str], *, sick: bool) -> None:
-        await asyncio.gather(*(self._say_one(name, sick=sick) for name in names))
-
-    async def _say_one(self, name: str, *, sick: bool) -> None:
-        async with self._at_once:
-            now = datetime.now(UTC)
-            facts, stored = self._told[name]
-            incidents = [incident_of(XID_79, facts, now, self._round)] if sick else []
-            pod = self.publishers.get(name)
-            status = health_status(facts, incidents, now, blind=False, publisher=pod)
-            stored["status"] = plain(status)
-            updated = await self._client.update_status(GPU_NODE_HEALTHS, stored)
-            self._told[name] = facts, updated
-            # A fleet's agents are many programs; the server answers others in between.
-            await asyncio.sleep(0)
-
-
-async def verdicts_of(plane: ControlPlane, names: list[str]) -> Verdicts:
-    """Healthy verdicts of those nodes, published."""
-    found = Verdicts(plane)
-    await found.begin(names)
+async def verdicts_of(
+    plane: ControlPlane, names: list[str], publishers: dict[str, PublisherPod] | None = None
+) -> FleetHealth:
+    """Healthy verdicts of those nodes, published; nothing is shown on the Node objects."""
+    found = FleetHealth(plane.client, utc_now, shown=False)
+    found.publishers = publishers or {}
+    await found.all_healthy(names)
     return found
 
 

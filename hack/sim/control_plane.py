@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hack.sim.cluster.clients.client import ApiError, Client
-from hack.sim.cluster.clients.http_client import HttpClient, kubeconfig_text
+from hack.sim.cluster.client import Client, HttpClient, kubeconfig_text
 from hack.sim.cluster.controllers.suite import ClusterControllers, Parts
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import NAMESPACES, SERVICE_ACCOUNTS, Caller
 from hack.sim.cluster.server import Hosted, SimulatedApiServer, in_thread
 from hack.sim.manifests import post_manifests, read_manifests

@@ -16,7 +16,8 @@ from typing import Any
 import yaml
 
 from hack.sim.cluster import resource as builtin
-from hack.sim.cluster.clients.client import ApiError, Client, Object
+from hack.sim.cluster.client import Client, Object
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import (
     CUSTOM_RESOURCE_DEFINITIONS,
     NAMESPACES,

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from hack.sim.cluster.clients.client import Object
+from hack.sim.cluster.client import Object
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from rules.api.requests import request
 from rules.api.timestamps import format_time

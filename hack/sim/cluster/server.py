@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar
 
-from hack.sim.cluster.clients.http_client import kubeconfig_text
+from hack.sim.cluster.client import kubeconfig_text
 from hack.sim.cluster.http.access import Authenticator, Authorizer
 from hack.sim.cluster.http.layer import BODY_LIMIT, HttpLayer
 from hack.sim.cluster.http.resource_calls import InProcessClient

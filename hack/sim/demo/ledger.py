@@ -1,6 +1,6 @@
 """What the cluster says, kept while the demo runs: the newest objects and when things happened.
 
-Fed by watches on the API server, like any other observer: nothing here knows what the programs
+Fed by watches of the API server, like any other observer: nothing here knows what the programs
 intend, only what they wrote.
 """
 
@@ -10,9 +10,12 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
-from hack.sim.cluster.clients.client import ApiError, Client, Object
+from hack.sim.cluster.client import Object
+from hack.sim.cluster.controllers.caches import Caches, key_of
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.resource import NODES, PODS, Resource
 from rules.api.names import (
@@ -31,9 +34,7 @@ GPU_QUARANTINES = Resource(GROUP, VERSION, "gpuquarantines", False, "GPUQuaranti
 class Ledger:
     """The newest state of nodes, verdicts, sessions and pods, and first times by node."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._tasks: list[asyncio.Task[None]] = []
+    def __init__(self, caches: Caches) -> None:
         self.nodes: dict[str, Object] = {}
         self.healths: dict[str, Object] = {}
         self.sessions: dict[str, Object] = {}
@@ -41,74 +42,26 @@ class Ledger:
         self.unschedulable_at: dict[str, float] = {}
         self.phases: dict[str, list[str]] = {}
         """Phases every node's sessions went through, in order."""
+        for resource, objects in (
+            (NODES, self.nodes),
+            (GPU_NODE_HEALTHS, self.healths),
+            (GPU_QUARANTINES, self.sessions),
+            (PODS, self.pods),
+        ):
+            caches[resource].subscribe(partial(_keep, objects))
+        caches[NODES].subscribe(self._note_cordon)
+        caches[GPU_QUARANTINES].subscribe(self._note_phase)
 
-    async def start(self) -> None:
-        """Begin to watch; returns when the first lists are in."""
-        watched: list[tuple[Resource, Callable[[str, Object], None]]] = [
-            (NODES, self._node),
-            (GPU_NODE_HEALTHS, self._health),
-            (GPU_QUARANTINES, self._session),
-            (PODS, self._pod),
-        ]
-        for resource, take in watched:
-            items, version = await self._client.list(resource)
-            for item in items:
-                take("ADDED", item)
-            self._tasks.append(asyncio.create_task(self._follow(resource, version, take)))
+    def _note_cordon(self, _: Object | None, node: Object | None) -> None:
+        if node is not None and node["spec"].get("unschedulable"):
+            self.unschedulable_at.setdefault(node["metadata"]["name"], time.monotonic())
 
-    async def stop(self) -> None:
-        """End the watches."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _follow(
-        self, resource: Resource, version: str, take: Callable[[str, Object], None]
-    ) -> None:
-        while True:
-            try:
-                async for kind, item in self._client.watch(resource, resource_version=version):
-                    version = item["metadata"]["resourceVersion"]
-                    if kind != "BOOKMARK":
-                        take(kind, item)
-            except ApiError as error:
-                if error.code != 410:
-                    raise
-                _, version = await self._client.list(resource)
-
-    def _node(self, kind: str, node: Object) -> None:
-        name = node["metadata"]["name"]
-        if kind == "DELETED":
-            self.nodes.pop(name, None)
-            return
-        self.nodes[name] = node
-        if node["spec"].get("unschedulable"):
-            self.unschedulable_at.setdefault(name, time.monotonic())
-
-    def _health(self, kind: str, health: Object) -> None:
-        name = health["metadata"]["name"]
-        if kind == "DELETED":
-            self.healths.pop(name, None)
-        else:
-            self.healths[name] = health
-
-    def _session(self, kind: str, session: Object) -> None:
-        name = session["metadata"]["name"]
-        if kind == "DELETED":
-            self.sessions.pop(name, None)
-            return
-        self.sessions[name] = session
-        phase = session.get("status", {}).get("phase", "")
-        seen = self.phases.setdefault(session["spec"]["nodeName"], [])
-        if phase and (not seen or seen[-1] != phase):
-            seen.append(phase)
-
-    def _pod(self, kind: str, pod: Object) -> None:
-        key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
-        if kind == "DELETED":
-            self.pods.pop(key, None)
-        else:
-            self.pods[key] = pod
+    def _note_phase(self, _: Object | None, session: Object | None) -> None:
+        phase = (session or {}).get("status", {}).get("phase", "")
+        if session is not None and phase:
+            seen = self.phases.setdefault(session["spec"]["nodeName"], [])
+            if not seen or seen[-1] != phase:
+                seen.append(phase)
 
     def marked(self, node: str) -> bool:
         """The node carries our whole mark: taint, cordon and annotation."""
@@ -187,6 +140,18 @@ class Ledger:
             and "deletionTimestamp" not in pod["metadata"]
             and pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}
         )
+
+
+def _keep(objects: dict[Any, Object], old: Object | None, new: Object | None) -> None:
+    obj = new or old
+    if obj is None:
+        return
+    namespace, name = key_of(obj)
+    key = (namespace, name) if namespace else name
+    if new is None:
+        objects.pop(key, None)
+    else:
+        objects[key] = new
 
 
 async def until(

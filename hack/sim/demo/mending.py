@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from hack.sim.cluster.clients.client import ApiError, Client, Object
+from hack.sim.cluster.client import Client, Object
 from hack.sim.cluster.controllers.kubelet import PREFIX
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.fleet.fleet import Pool, create_node, pool_nodes
 from hack.sim.cluster.resource import NAMESPACES, NODES, POD_TEMPLATES, PODS, Resource
 from hack.sim.demo.ledger import Ledger

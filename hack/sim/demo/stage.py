@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import yaml
 
-from hack.sim.cluster.clients.client import Object
+from hack.sim.cluster.client import Object
 from hack.sim.cluster.controllers.pods import is_ready
 from hack.sim.cluster.controllers.suite import ClusterControllers
 from hack.sim.cluster.fleet.fleet import (
@@ -211,9 +211,7 @@ class Stage:
         await client.create(CONFIGMAPS, {"metadata": metadata, "data": policy}, NAMESPACE)
         self.controllers = await self._stack.enter_async_context(ClusterControllers(client))
         await apply_fleet(client, self._fleet, datetime.now(UTC))
-        self.ledger = Ledger(client)
-        await self.ledger.start()
-        self._stack.push_async_callback(self.ledger.stop)
+        self.ledger = Ledger(self.controllers.caches)
         if not await until(self._pods_ready, within_s=READY_WITHIN_S):
             raise RuntimeError(f"the fleet's pods did not start within {READY_WITHIN_S:.0f} s")
         on_solo = (

@@ -17,8 +17,8 @@ import msgspec
 import pytest
 
 from agent.publish.objects import Metadata, NodeObject, event_body
-from hack.sim.cluster.clients.client import ApiError, Object
-from hack.sim.cluster.clients.http_client import HttpClient
+from hack.sim.cluster.client import HttpClient, Object
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.fleet.fleet_health import GPU_EVIDENCES, GPU_NODE_HEALTHS
 from hack.sim.cluster.resource import EVENTS, NODES, Resource
 from hack.sim.control_plane import ASSETS

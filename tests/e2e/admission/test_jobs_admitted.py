@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from hack.sim.cluster.clients.client import ApiError, Object
-from hack.sim.cluster.clients.http_client import HttpClient
+from hack.sim.cluster.client import HttpClient, Object
 from hack.sim.cluster.controllers.nodes import node_object
 from hack.sim.cluster.controllers.suite import utc_now
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import (
     JOBS,
     POD_TEMPLATES,

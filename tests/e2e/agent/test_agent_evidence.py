@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from hack.sim.cluster.clients.client import ApiError
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import NODES, Resource
 from hack.sim.driver import NODES as DESCRIPTIONS
 from rules.api.evidence import digest

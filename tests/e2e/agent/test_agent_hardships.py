@@ -15,7 +15,7 @@ import pytest
 import urllib3
 
 from agent.sources.host import pci_functions
-from hack.sim.cluster.clients.client import ApiError
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.server import run_in_thread
 from hack.sim.driver import NODES as DESCRIPTIONS
 from hack.sim.driver import set_node

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from hack.sim.cluster.clients.client import MERGE_PATCH, ApiError
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
-from hack.sim.cluster.resource import NODES
+from hack.sim.cluster.resource import MERGE_PATCH, NODES
 from hack.sim.driver import NODES as DESCRIPTIONS
 from hack.sim.driver import set_gpu
 from tests.support.agent.agent_process import XID79, AgentAfresh, AgentProcess, running

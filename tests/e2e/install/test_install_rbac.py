@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from hack.sim.cluster.clients.client import ApiError, Object
+from hack.sim.cluster.client import Object
 from hack.sim.cluster.controllers.pods import is_ready, is_terminating, node_of
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.fleet.fleet import Budget, Pool, Serving
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.resource import PODS

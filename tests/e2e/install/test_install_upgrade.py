@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.sim.cluster.clients.client import Object
+from hack.sim.cluster.client import Object
 from hack.sim.cluster.controllers.pods import node_of
 from hack.sim.cluster.fleet.fleet import Budget, Pool, Serving
 from hack.sim.cluster.fleet.fleet_health import XID_79

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from hack.sim.cluster.clients.client import ApiError, Object
-from hack.sim.cluster.clients.http_client import kubeconfig_text
+from hack.sim.cluster.client import Object, kubeconfig_text
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.fleet.fleet import Budget, Pool, Serving
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS, XID_79
 from hack.sim.cluster.resource import (

@@ -6,7 +6,7 @@ import asyncio
 import urllib.error
 import urllib.request
 
-from hack.sim.cluster.clients.client import ApiError
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.fleet.fleet_health import XID_79
 from hack.sim.cluster.resource import LEASES
 from tests.support.remediator.kubectl_cluster import run_command

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from hack.sim.cluster.clients.client import Client
-from hack.sim.cluster.clients.http_client import HttpClient, kubeconfig_text
+from hack.sim.cluster.client import Client, HttpClient, kubeconfig_text
 from hack.sim.cluster.controllers.nodes import node_object
 from hack.sim.cluster.controllers.suite import utc_now
 from hack.sim.cluster.fleet.fleet import create_node

@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 import pytest
 
-from hack.sim.cluster.clients.client import ApiError, Object
+from hack.sim.cluster.client import Object
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.fleet.fleet_health import XID_79
 from hack.sim.cluster.resource import PODS

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from hack.sim.cluster.clients.client import Object
+from hack.sim.cluster.client import Object
 from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.fleet.fleet_health import XID_79, Fault
 from hack.sim.cluster.resource import JOBS, NODES, RUNTIME_CLASSES

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.sim.cluster.clients.client import Object
+from hack.sim.cluster.client import Object
 from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.fleet.fleet_health import Fault
 from hack.sim.cluster.resource import JOBS

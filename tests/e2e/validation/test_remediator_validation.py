@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hack.sim.cluster.clients.client import Object
+from hack.sim.cluster.client import Object
 from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.fleet.fleet_health import XID_79
 from hack.sim.cluster.resource import JOBS, POD_TEMPLATES, PODS

@@ -229,7 +229,7 @@ def deleted_reads(world: ProviderWorld, gone: QuarantineView) -> list[ObjectAddr
         for write in found.writes:
             assert isinstance(write, WriteRepairObject)
             assert not write.harmful
-            assert world.write_object(write, request(write)) < 300
+            assert world.receive(write, request(write)).code < 300
             objects.clear()
         if not found.writes:
             break

@@ -10,7 +10,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from agent.publish.client import Kube
-from hack.sim.cluster.clients.client import ApiError, Object
+from hack.sim.cluster.client import Object
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.resource import EVENTS, NODES
 from hack.sim.cluster.server import HostedServer, run_in_thread

@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 
-from hack.sim.cluster.clients.client import MERGE_PATCH
+from hack.sim.cluster.resource import MERGE_PATCH
 from hack.sim.cluster.server import SimulatedApiServer
 from hack.sim.proxy.server import RunningProxy, proxy_before
 

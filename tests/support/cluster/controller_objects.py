@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from hack.sim.cluster.controllers.pods import reference, stamp
-from hack.sim.cluster.controllers.running import Create, Delete, Outcome, Patch, UpdateStatus
+from hack.sim.cluster.controllers.running import Create, Outcome, Patch, UpdateStatus
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 _uids = count(1)
@@ -77,29 +77,8 @@ def pod(
     }
 
 
-def node(name: str = "n1", **spec: Any) -> dict[str, Any]:
-    own = meta(name, labels={"kubernetes.io/hostname": name})
-    del own["namespace"]
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": own,
-        "spec": spec,
-        "status": {
-            "allocatable": {"cpu": "64", "memory": "1Ti", "pods": "110", "nvidia.com/gpu": "8"},
-            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": ago(900)}],
-        },
-    }
-
-
 def created(outcome: Outcome) -> list[dict[str, Any]]:
     return [write.body for write in outcome.writes if isinstance(write, Create)]
-
-
-def deleted(outcome: Outcome) -> list[str]:
-    return [
-        write.target["metadata"]["name"] for write in outcome.writes if isinstance(write, Delete)
-    ]
 
 
 def patched(outcome: Outcome) -> list[tuple[str, dict[str, Any]]]:

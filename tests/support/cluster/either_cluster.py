@@ -17,11 +17,12 @@ from typing import Any
 
 import pytest
 
-from hack.sim.cluster.clients.client import ApiError, Object
+from hack.sim.cluster.client import Object
 from hack.sim.cluster.controllers.kubelet import PREFIX
 from hack.sim.cluster.controllers.nodes import node_object
 from hack.sim.cluster.controllers.pods import is_ready, is_terminating, node_of
 from hack.sim.cluster.controllers.suite import utc_now
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.fleet.fleet import Fleet, Pool, Workload, apply_fleet, create_node
 from hack.sim.cluster.fleet.fleet_health import FleetHealth
 from hack.sim.cluster.resource import NAMESPACES, NODES, POD_DISRUPTION_BUDGETS, PODS, Resource

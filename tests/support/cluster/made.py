@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hack.sim.cluster.clients.client import Object
+from hack.sim.cluster.client import Object
 from hack.sim.cluster.resource import Resource
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hack.sim.cluster.clients.client import Object
+from hack.sim.cluster.client import Object
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, Resource
 from hack.sim.cluster.server import SimulatedApiServer
 from hack.sim.manifests import read_manifests

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hack.sim.cluster.clients.client import Object
+from hack.sim.cluster.client import Object
 from hack.sim.cluster.resource import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,

@@ -15,8 +15,7 @@ from rules.api.timestamps import format_time
 from rules.repair.adapter import ADAPTERS, NewObject
 from rules.repair.ladder import Step
 from tests.support.scenario.repair_world import NODE, RepairWorld, repair_policy
-from tests.support.scenario.server.apiserver import OWN
-from tests.support.scenario.server.provider_objects import VERSIONS
+from tests.support.scenario.server.apiserver import OWN, VERSIONS
 
 JANITOR = "janitor.dgxc.nvidia.com/v1alpha1"
 OWN_ADAPTERS: dict[str, Any] = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import itertools
 import os
 import re
 import shutil
@@ -17,7 +15,6 @@ import pytest
 
 from hack.sim.demo import stage
 from hack.sim.demo.__main__ import _parser, main
-from hack.sim.demo.acts import ACTS, NEEDS
 from remediator.kubectl.preflight import ADMISSION_POLICIES
 from rules.repair.component import UNKNOWN_POLICY
 
@@ -107,16 +104,6 @@ def test_no_node_plays_in_two_acts(nodes):
     assert len(set(everybody)) == len(everybody)
     assert set(everybody) <= set(names)
     assert set(cast.with_agents) < set(single)
-
-
-def test_only_an_act_that_another_prepares_shares_its_node():
-    plays = {
-        act.name: set(re.findall(r"cast\.(\w+)", inspect.getsource(act.play))) for act in ACTS
-    }
-    assert all(len(parts) == 1 for parts in plays.values()), plays
-    for one, other in itertools.combinations(plays, 2):
-        together = other in NEEDS.get(one, ()) or one in NEEDS.get(other, ())
-        assert bool(plays[one] & plays[other]) == together, (one, other)
 
 
 def test_the_demo_installs_what_preflight_asks_for():

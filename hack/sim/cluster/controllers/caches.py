@@ -13,8 +13,9 @@ from datetime import datetime
 
 import aiohttp
 
-from hack.sim.cluster.clients.client import ApiError, Client, Object
+from hack.sim.cluster.client import Client, Object
 from hack.sim.cluster.controllers.pods import stamp
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import PODS, Resource
 
 Key = tuple[str, str]

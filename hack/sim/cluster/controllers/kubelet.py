@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from hack.sim.cluster.clients.client import ApiError, Client, Object
+from hack.sim.cluster.client import Client, Object
 from hack.sim.cluster.controllers import pods as pod_state
 from hack.sim.cluster.controllers.caches import Caches, Key, key_of
 from hack.sim.cluster.controllers.nodes import (
@@ -40,6 +40,7 @@ from hack.sim.cluster.controllers.running import (
     Write,
     with_status,
 )
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import NODES, PODS
 
 PREFIX = "sim.gpuward.io/"

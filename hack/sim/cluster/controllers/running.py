@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from hack.sim.cluster.clients.client import ApiError, Client, Object
+from hack.sim.cluster.client import Client, Object
 from hack.sim.cluster.controllers.caches import CONNECTION_TROUBLE, Caches, Handler, Key, key_of
 from hack.sim.cluster.controllers.pods import controller_of
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import PODS, Resource
 
 

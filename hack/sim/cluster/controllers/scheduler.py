@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from hack.sim.cluster.clients.client import ApiError, Client, Object
+from hack.sim.cluster.client import Client, Object
 from hack.sim.cluster.controllers import pods as pod_state
 from hack.sim.cluster.controllers.caches import CONNECTION_TROUBLE, Caches, Key, key_of
 from hack.sim.cluster.controllers.pods import (
@@ -32,6 +32,7 @@ from hack.sim.cluster.controllers.running import (
     send_and_remember,
     with_status,
 )
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import NODES, PODS
 from hack.sim.cluster.store.selectors import requirement_of
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
-from hack.sim.cluster.clients.client import Client, Object
+from hack.sim.cluster.client import Client, Object
 from hack.sim.cluster.controllers import disruption, job
 from hack.sim.cluster.controllers.caches import Caches
 from hack.sim.cluster.controllers.garbage_collector import GarbageCollector, namespace_controller

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from hack.sim.cluster.clients.client import Object
+from hack.sim.cluster.client import Object
 from hack.sim.cluster.controllers import pods as pod_state
 from hack.sim.cluster.controllers.caches import Caches, Key, key_of
 from hack.sim.cluster.controllers.pods import controlled_by, reference, stamp

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
 
-from hack.sim.cluster.clients.client import STRATEGIC_MERGE_PATCH, ApiError, Client, Object
+from hack.sim.cluster.client import Client, Object
 from hack.sim.cluster.controllers.nodes import node_object
 from hack.sim.cluster.controllers.pods import GPU
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import (
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -22,6 +23,7 @@ from hack.sim.cluster.resource import (
     NAMESPACES,
     NODES,
     POD_DISRUPTION_BUDGETS,
+    STRATEGIC_MERGE_PATCH,
     Resource,
 )
 

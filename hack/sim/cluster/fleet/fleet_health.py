@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from msgspec import structs
 
-from hack.sim.cluster.clients.client import STRATEGIC_MERGE_PATCH, ApiError, Client, Object
+from hack.sim.cluster.client import Client, Object
 from hack.sim.cluster.controllers.pods import GPU, stamp, stamp_micro
 from hack.sim.cluster.controllers.running import Clock
-from hack.sim.cluster.resource import NODES, Resource
+from hack.sim.cluster.errors import ApiError
+from hack.sim.cluster.resource import NODES, STRATEGIC_MERGE_PATCH, Resource
 from rules.api.evidence import digest, session_of
 from rules.api.health import (
     ExpectedGpus,
@@ -228,7 +229,8 @@ def node_status_patch(
 GPU_EVIDENCES = Resource(GROUP, VERSION, "gpuevidences", False, "GPUEvidence")
 GPU_NODE_HEALTHS = Resource(GROUP, VERSION, "gpunodehealths", False, "GPUNodeHealth")
 HEARTBEAT_S = 240.0
-PARALLEL = 32
+AT_ONCE = 64
+"""Verdicts on their way at once: a real server answers each only after its store has synced."""
 
 
 @dataclass(slots=True)
@@ -236,6 +238,8 @@ class _Story:
     """What has been said about one node so far."""
 
     facts: NodeFacts
+    stored: Object
+    """Its GPUNodeHealth as the server holds it."""
     incidents: list[IncidentStatus] = field(default_factory=list)
     blind: bool = False
     opened: int = 0
@@ -243,12 +247,16 @@ class _Story:
 
 
 class FleetHealth:
-    """The scripted health of many nodes."""
+    """The scripted health of many nodes; `shown` on the Node objects too, as by an agent."""
 
-    def __init__(self, client: Client, clock: Clock) -> None:
+    def __init__(self, client: Client, clock: Clock, *, shown: bool = True) -> None:
         self._client = client
         self._clock = clock
+        self._shown = shown
         self._stories: dict[str, _Story] = {}
+        self._gate = asyncio.Semaphore(AT_ONCE)
+        self.publishers: dict[str, PublisherPod] = {}
+        """The agents' pods, by node; a verdict of any other node carries a heartbeat."""
 
     async def healthy(self, node: str) -> None:
         """The node is fine: all incidents closed, verdict published."""
@@ -260,13 +268,17 @@ class FleetHealth:
 
     async def all_healthy(self, nodes: Iterable[str]) -> None:
         """`healthy` for many nodes at once."""
-        gate = asyncio.Semaphore(PARALLEL)
+        await asyncio.gather(*(self._in_turn(self.healthy(node)) for node in nodes))
 
-        async def one(node: str) -> None:
-            async with gate:
-                await self.healthy(node)
+    async def all_fail(self, nodes: Iterable[str], *faults: Fault) -> None:
+        """`fail` for many nodes at once."""
+        await asyncio.gather(*(self._in_turn(self.fail(node, *faults)) for node in nodes))
 
-        await asyncio.gather(*(one(node) for node in nodes))
+    async def _in_turn(self, work: Awaitable[None]) -> None:
+        async with self._gate:
+            await work
+            # A fleet's agents are many programs; the server answers others in between.
+            await asyncio.sleep(0)
 
     async def fail(self, node: str, *faults: Fault) -> None:
         """New incidents on the node."""
@@ -332,13 +344,26 @@ class FleetHealth:
         story = self._stories.get(node)
         if story is None:
             facts = facts_of(await self._client.get(NODES, node))
-            story = self._stories[node] = _Story(facts=facts)
+            story = self._stories[node] = _Story(facts, await self._object(facts))
         return story
 
     async def _publish(self, story: _Story, *, node_too: bool = True) -> None:
-        status = health_status(story.facts, story.incidents, self._clock(), blind=story.blind)
-        await self._put_health(story.facts, plain(status))
-        if node_too:
+        status = health_status(
+            story.facts,
+            story.incidents,
+            self._clock(),
+            blind=story.blind,
+            publisher=self.publishers.get(story.facts.name),
+        )
+        try:
+            await self._put(story, plain(status))
+        except ApiError as error:
+            if error.code != 409:
+                raise
+            # The remediator says there since when a node is silent.
+            story.stored = await self._object(story.facts)
+            await self._put(story, plain(status))
+        if node_too and self._shown:
             patch = node_status_patch(status, story.facts, self._clock(), story.conditions)
             story.conditions = {entry["type"]: entry for entry in patch["status"]["conditions"]}
             await self._client.patch(
@@ -349,14 +374,17 @@ class FleetHealth:
                 content_type=STRATEGIC_MERGE_PATCH,
             )
 
-    async def _put_health(self, facts: NodeFacts, status: Object) -> None:
+    async def _put(self, story: _Story, status: Object) -> None:
+        body = {**story.stored, "status": status}
+        story.stored = await self._client.update_status(GPU_NODE_HEALTHS, body)
+
+    async def _object(self, facts: NodeFacts) -> Object:
         try:
-            current = await self._client.get(GPU_NODE_HEALTHS, facts.name)
+            return await self._client.get(GPU_NODE_HEALTHS, facts.name)
         except ApiError as error:
             if error.code != 404:
                 raise
-            current = await self._client.create(GPU_NODE_HEALTHS, health_object(facts))
-        await self._client.update_status(GPU_NODE_HEALTHS, {**current, "status": status})
+            return await self._client.create(GPU_NODE_HEALTHS, health_object(facts))
 
 
 def facts_of(node: Object) -> NodeFacts:

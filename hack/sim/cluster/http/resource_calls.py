@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.clients.client import JSON, Client, Object
+from hack.sim.cluster.client import JSON, Client, Object
 from hack.sim.cluster.errors import (
     bad_request,
     conflict,

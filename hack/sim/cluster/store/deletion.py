@@ -10,6 +10,7 @@ causes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -156,11 +157,15 @@ def evict(api: ObjectApi, namespace: str, name: str, body: Any, *, dry_run: bool
     _check_namespace(api, namespace, name)
     pods, budgets = (_kind(api, one) for one in (r.PODS, r.POD_DISRUPTION_BUDGETS))
     pod = api.get(pods, name, namespace).obj
-    covering = [] if _ignores_budgets(pod) else _covering(api, budgets, pod)
-    if len(covering) > 1:
-        raise ApiError(500, "", _MULTIPLE)
-    if covering and not _goes_free(pod, covering[0]):
-        _charge(api, budgets, covering[0], name, options)
+    collection = api.collection(budgets)
+    known = [collection.objects[key].obj for key in collection.range(namespace)]
+    budget = charged_budget(pod, known)
+    if budget is not None and not options.dry_run:
+        now = rfc3339(api.clock())
+        charged = _charged(budget.get("status") or {}, name, now)
+        body = {**budget, "metadata": dict(budget["metadata"]), "status": charged}
+        present = api.get(budgets, budget["metadata"]["name"], namespace)
+        api.replace(budgets, present, body, _SERVER, "status")
     check_preconditions(pods, pod, options)
     if not options.dry_run:
         now = rfc3339(api.clock())
@@ -193,13 +198,27 @@ def _ignores_budgets(pod: Object) -> bool:
     )
 
 
-def _covering(api: ObjectApi, kind: Kind, pod: Object) -> list[Object]:
+def charged_budget(pod: Object, budgets: Iterable[Object]) -> Object | None:
+    """The budget from which an eviction of the pod takes a disruption, None for none of them.
+
+    `budgets` are those of the pod's namespace. ApiError when the eviction is refused.
+    """
+    if _ignores_budgets(pod):
+        return None
     labels = pod["metadata"].get("labels") or {}
-    collection = api.collection(kind)
-    budgets = [
-        collection.objects[key].obj for key in collection.range(pod["metadata"]["namespace"])
-    ]
-    return [one for one in budgets if matches((one.get("spec") or {}).get("selector"), labels)]
+    covering = [one for one in budgets if matches((one.get("spec") or {}).get("selector"), labels)]
+    if len(covering) > 1:
+        raise ApiError(500, "", _MULTIPLE)
+    if not covering or _goes_free(pod, covering[0]):
+        return None
+    (budget,) = covering
+    metadata, status = budget["metadata"], budget.get("status") or {}
+    if (status.get("observedGeneration") or 0) < (metadata.get("generation") or 0):
+        cause = f"The disruption budget {metadata['name']} is still being processed by the server."
+        raise _too_many(cause, STALE_RETRY_AFTER_S)
+    if (status.get("disruptionsAllowed") or 0) <= 0:
+        raise _too_many(_refusal(metadata["name"], status), None)
+    return budget
 
 
 def _goes_free(pod: Object, budget: Object) -> bool:
@@ -211,21 +230,6 @@ def _goes_free(pod: Object, budget: Object) -> bool:
     healthy, desired = status.get("currentHealthy") or 0, status.get("desiredHealthy") or 0
     always = (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
     return always or healthy >= desired > 0
-
-
-def _charge(api: ObjectApi, kind: Kind, budget: Object, pod: str, options: DeleteOptions) -> None:
-    """Check the budget and take one disruption from it."""
-    metadata, status = budget["metadata"], budget.get("status") or {}
-    if (status.get("observedGeneration") or 0) < (metadata.get("generation") or 0):
-        cause = f"The disruption budget {metadata['name']} is still being processed by the server."
-        raise _too_many(cause, STALE_RETRY_AFTER_S)
-    if (status.get("disruptionsAllowed") or 0) <= 0:
-        raise _too_many(_refusal(metadata["name"], status), None)
-    if not options.dry_run:
-        charged = _charged(status, pod, rfc3339(api.clock()))
-        body = {**budget, "metadata": dict(metadata), "status": charged}
-        present = api.get(kind, metadata["name"], metadata["namespace"])
-        api.replace(kind, present, body, _SERVER, "status")
 
 
 def _too_many(cause: str, retry_after_s: int | None) -> ApiError:

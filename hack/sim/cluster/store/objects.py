@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.clients.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from hack.sim.cluster.errors import (
     ApiError,
     FieldProblem,
@@ -26,7 +25,7 @@ from hack.sim.cluster.errors import (
     unprocessable,
     unsupported_media,
 )
-from hack.sim.cluster.resource import Resource, WriteOptions
+from hack.sim.cluster.resource import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Resource, WriteOptions
 from hack.sim.cluster.store.kinds import Kind, Registry, complete_new
 from hack.sim.cluster.store.patching import merge_patch, strategic_merge, update_managed_fields
 from hack.sim.cluster.store.selectors import is_label_key, is_label_value, is_name

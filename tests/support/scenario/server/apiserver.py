@@ -1,37 +1,36 @@
 """The API server and kubelet of the virtual cluster: strict preconditions, every request kept.
 
-A stale version is 409, a foreign UID is 409, a full budget is 429. See `session_world`.
+A stale version is 409, a foreign UID is 409, a full budget is 429. Patches, schemas and answers to
+evictions are those of the simulated server. Objects are changed in place: tests hold them.
+See `session_world`.
 """
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import msgspec
 
+from hack.sim.cluster.errors import ApiError
+from hack.sim.cluster.resource import read_address
+from hack.sim.cluster.store.deletion import charged_budget
+from hack.sim.cluster.store.patching import merge_patch, strategic_merge
+from hack.sim.cluster.store.schema import StructuralSchema
 from remediator.kube.answer import Answer
 from rules.api import writes as d
 from rules.api.object_name import is_object_name
-from rules.api.pods import PodView
-from rules.api.repair_writes import (
-    CreateTestJob,
-    DeleteTestJob,
-    SetRepairCondition,
-    SetValidated,
-    WriteRepairObject,
-)
+from rules.api.repair_writes import ObjectAddress, WriteRepairObject
 from rules.api.requests import MERGE_PATCH, STRATEGIC_PATCH, Request, request
 from rules.api.timestamps import format_time, parse_time
-from rules.api.workloads import PdbView
-from rules.drain.eviction import matching
+from rules.repair.objects import Sight
 from rules.session.causes import CRD_CAUSES
+from tests.support.cluster.provider_definitions import DEFINITIONS, schema_of
 from tests.support.copying import copied
-from tests.support.scenario.server.provider_objects import ProviderObjects, merge
+from tests.support.scenario.session_cluster import Cluster
 
 W = TypeVar("W", bound=d.Write)
 JSON = "application/json"
@@ -40,6 +39,8 @@ HEARTBEAT_S = 300.0
 """How often an agent says that it lives, as the real one does."""
 OWN = "gpuward"
 """Our own namespace."""
+EVICTED = "EvictionByEvictionAPI"
+VERSIONS = {one["spec"]["group"]: one["spec"]["versions"][0]["name"] for one in DEFINITIONS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,22 @@ class CrashError(Exception):
     """The controller died between two writes."""
 
 
-class ApiServer(ProviderObjects):
+class ApiServer(Cluster):
     """Applies requests; terminates pods as time passes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.sent: list[tuple[float, d.Write, Request, int]] = []
+        self.objects: dict[str, dict[str, Any]] = {}
+        """Objects of repair providers, by path."""
+        self.unserved: set[str] = set()
+        """API groups that are not installed."""
+        self.undefined: set[str] = set()
+        """Resources of ours whose definition is gone."""
+        self.unreadable: dict[str, Sight] = {}
+        """Resources whose reading fails, and how."""
+        self.rejected: list[str] = []
+        """What the schemas said of writes."""
         self.crash_after: int | None = None
         self.meddler: Any = None
         """Called with every write before it is applied: somebody else writes in between."""
@@ -81,6 +92,24 @@ class ApiServer(ProviderObjects):
         """Leases of our own namespace, by name."""
         self.said: list[Said] = []
         """Every change of what a session says, as it was stored."""
+
+    def put(
+        self, api_version: str, resource: str, name: str, namespace: str = "", **body: Any
+    ) -> dict[str, Any]:
+        """Somebody else's object."""
+        at = ObjectAddress(
+            api_version=api_version, resource=resource, namespace=namespace, name=name
+        )
+        meta = self._meta(name, **body.pop("metadata", {}))
+        if namespace:
+            meta["namespace"] = namespace
+        made = {"apiVersion": api_version, "metadata": meta, **body}
+        self.objects[at.path] = made
+        return made
+
+    def held(self, resource: str) -> list[dict[str, Any]]:
+        """All objects of a resource."""
+        return [o for path, o in self.objects.items() if f"/{resource}/" in path]
 
     def writes(self, *kinds: type[W]) -> list[W]:
         return [write for _, write, _, _ in self.sent if isinstance(write, kinds)]
@@ -108,35 +137,30 @@ class ApiServer(ProviderObjects):
 
     def _eviction_api(self, eviction: d.EvictPod, wire: Request) -> Answer:
         pod = self.pods.get((eviction.namespace, eviction.name))
-        status = 201
-        body: dict[str, Any] = {"kind": "Status", "status": "Success"}
+        answer = answer_of(201, {"kind": "Status", "status": "Success"})
         if pod is None:
-            status, body = 404, {"kind": "Status", "details": {"kind": "pods"}}
+            answer = refusal(404, name=eviction.name)
         else:
             assert pod["spec"]["nodeName"] == eviction.node, "evicting a pod that is elsewhere"
-            view = msgspec.convert(pod, PodView)
-            found = matching(view, [msgspec.convert(p, PdbView) for p in self.pdbs.values()])
-            if len(found) > 1:
-                text = "This pod has more than one PodDisruptionBudget, which the eviction"
-                status, body = 500, {"kind": "Status", "message": text, "code": 500}
-            elif found and not _free(pod, found[0]) and found[0].status.disruptions_allowed < 1:
-                cause = {"reason": "DisruptionBudget", "message": "needs N healthy pods"}
-                status = 429
-                body = {"kind": "Status", "message": "budget", "details": {"causes": [cause]}}
-            elif not eviction.dry_run:
-                pod["status"]["conditions"].append(
-                    {
-                        "type": "DisruptionTarget",
-                        "status": "True",
-                        "reason": "EvictionByEvictionAPI",
-                    }
-                )
-                self._terminate(pod)
-                if found and not _free(pod, found[0]):
-                    key = (found[0].metadata.namespace, found[0].metadata.name)
-                    self.pdbs[key]["status"]["disruptionsAllowed"] -= 1
-        self.sent.append((self.now, eviction, wire, status))
-        return answer_of(status, body)
+            budgets = [b for (space, _), b in self.pdbs.items() if space == eviction.namespace]
+            try:
+                budget = charged_budget(pod, budgets)
+            except ApiError as error:
+                wait = error.headers.get("Retry-After")
+                after_s = float(wait) if wait else None
+                answer = replace(answer_of(error.code, error.status()), retry_after_s=after_s)
+            else:
+                if not eviction.dry_run:
+                    self._evict(pod, budget)
+        self.sent.append((self.now, eviction, wire, answer.code))
+        return answer
+
+    def _evict(self, pod: dict[str, Any], budget: dict[str, Any] | None) -> None:
+        condition = {"type": "DisruptionTarget", "status": "True", "reason": EVICTED}
+        pod["status"]["conditions"].append(condition)
+        self._terminate(pod)
+        if budget is not None:
+            budget["status"]["disruptionsAllowed"] -= 1
 
     def _terminate(self, pod: dict[str, Any], grace: int | None = None) -> None:
         own = pod["spec"].get("terminationGracePeriodSeconds", 30)
@@ -158,13 +182,13 @@ class ApiServer(ProviderObjects):
             return self._evicted(write, wire)
         refuses = not self.refusing_on or write.node in self.refusing_on
         refused = self.refusing.get(type(write)) if refuses else None
-        status = refused[0] if refused else self._apply(write, wire)
+        status, stored = (refused[0], {}) if refused else self._apply(write, wire)
         self.sent.append((self.now, write, wire, status))
         if status >= 300:
             return refusal(status, refused[1] if refused else "", name=getattr(write, "name", ""))
         if isinstance(write, d.WriteSessionStatus):
             self._says(write)
-        return answer_of(status, self._written(write))
+        return answer_of(status, stored)
 
     def dry_run(self, eviction: d.EvictPod) -> Answer:
         """What a person's dry run is answered: it changes nothing, and is no request of ours."""
@@ -188,24 +212,6 @@ class ApiServer(ProviderObjects):
         if last is None or (last.phase, last.message) != (said.phase, said.message):
             self.said.append(said)
 
-    def _written(self, write: d.Write) -> dict[str, Any]:
-        """The object that a write that was accepted returns."""
-        match write:
-            case d.CreateSession() | d.PatchSessionSpec() | d.WriteSessionStatus():
-                return self.quarantines[write.name]
-            case d.CreateRecord() | d.WriteRecord():
-                return self.records[write.name]
-            case WriteRepairObject():
-                at = write.address
-                if at.resource == "nodes":
-                    return self.nodes[at.name]
-                return self.objects.get(at.path, {})
-            case d.MarkNode() | d.UnmarkNode() | d.RelabelNode():
-                return self.nodes[write.node]
-            case SetRepairCondition() | SetValidated():
-                return self.nodes[write.node]
-        return {}
-
     def _evicted(self, eviction: d.EvictPod, wire: Request) -> Answer:
         if not self.eviction_answers:
             return self._eviction_api(eviction, wire)
@@ -215,93 +221,100 @@ class ApiServer(ProviderObjects):
         wait = float(after) if after else None
         return Answer(code=status, body=body, content_type=JSON, retry_after_s=wait)
 
-    def _apply(self, write: d.Write, wire: Request) -> int:
-        match write:
-            case d.CreateSession():
-                return 404 if "gpuquarantines" in self.undefined else self._create(wire)
-            case d.PatchSessionSpec() | d.WriteSessionStatus():
-                if isinstance(write, d.WriteSessionStatus):
-                    for condition in write.status.conditions:
-                        # The design asks for both; a reason that is over would show as Blocked.
-                        assert condition.reason or condition.status == "False", condition
-                        assert condition.message, condition
-                        assert condition.last_transition_time, condition
-                return self._patch(self.quarantines, write.name, wire)
-            case d.MarkNode() | d.UnmarkNode() | d.RelabelNode():
-                if isinstance(write, d.UnmarkNode) and write.orphan:
-                    status = self.quarantines.get(write.session, {}).get("status", {})
-                    assert status.get("phase", "Released") in {"Released", "Cancelled", "NodeGone"}
-                return self._patch(self.nodes, write.node, wire)
-            case SetRepairCondition():
-                return self._condition(write, wire)
-            case WriteRepairObject():
-                return self.write_object(write, wire)
-            case CreateTestJob() | DeleteTestJob():
-                return self._job(write, wire)
-            case SetValidated():
-                return self._condition(write, wire)
-            case d.EmitEvent():
-                assert wire.body is not None
-                name = wire.body["metadata"]["name"]
-                if name in self.events:
-                    return 409
-                self.events[name] = wire.body
-                return 201
-            case d.SetDisruptionTarget():
-                pod = self.pods.get((write.namespace, write.name))
-                if pod is None or pod["metadata"]["uid"] != write.uid:
-                    return 409
-                pod["status"]["conditions"].append({"type": "DisruptionTarget", "status": "True"})
-                return 200
-            case d.DeletePod():
-                pod = self.pods.get((write.namespace, write.name))
-                if pod is None or pod["metadata"]["uid"] != write.uid:
-                    return 409
-                self._terminate(pod, write.grace_s)
-                return 200
-            case d.DeleteObject():
-                kept = {"gpuquarantines": self.quarantines, "gpurecords": self.records}
-                kept[write.plural].pop(write.name)
-                return 200
-            case d.CreateRecord():
-                if write.name in self.records:
-                    return 409
-                self.records[write.name] = {"metadata": self._meta(write.name)}
-                return 201
-            case d.WriteRecord():
-                return self._patch(self.records, write.name, wire)
-            case _:
-                raise AssertionError(f"unexpected {write}")
+    def _apply(self, write: d.Write, wire: Request) -> tuple[int, dict[str, Any]]:
+        """The status of the answer, and the object as it is then."""
+        at = read_address(wire.method, wire.path.partition("?")[0], watch=False)
+        if at.group in self.unserved or at.resource in self.undefined:
+            return 404, {}
+        _check(write, self.quarantines)
+        body = copied(wire.body or {}, {})
+        name = at.name or body["metadata"]["name"]
+        items, key = self._place(write, at.resource, at.namespace, name)
+        item = items.get(key)
+        if wire.method == "POST":
+            return (409, {}) if item is not None else self._create(write, items, key, body)
+        if item is None:
+            return 404, {}
+        metadata = body.get("metadata", {})
+        wanted = body.get("preconditions", {}) if wire.method == "DELETE" else metadata
+        for field in ("uid", "resourceVersion"):
+            if (value := wanted.pop(field, None)) is not None and value != item["metadata"][field]:
+                return 409, {}
+        if wire.method == "DELETE":
+            self._delete(items, key, body)
+            return 200, {}
+        # Custom objects take no other language; a request of a repair goes to any kind.
+        built_in = not at.group and not isinstance(write, WriteRepairObject)
+        assert wire.content_type == (STRATEGIC_PATCH if built_in else MERGE_PATCH)
+        patch = strategic_merge if built_in else merge_patch
+        self._store(items, item, patch(item, body))
+        return 200, item
 
-    def _condition(self, write: SetRepairCondition | SetValidated, wire: Request) -> int:
-        """A strategic merge patch of a node's status, conditions by type."""
-        node = self.nodes.get(write.node)
-        if node is None:
-            return 404
-        assert wire.body is not None
-        if wire.body["metadata"]["uid"] != node["metadata"]["uid"]:
-            return 409
-        (new,) = wire.body["status"]["conditions"]
-        others = [c for c in node["status"]["conditions"] if c["type"] != new["type"]]
-        node["status"]["conditions"] = [*others, new]
-        self.touch(node)
-        return 200
+    def _place(
+        self, write: d.Write, resource: str, namespace: str, name: str
+    ) -> tuple[dict[Any, dict[str, Any]], Any]:
+        """Where an object is kept, and under which key."""
+        if isinstance(write, WriteRepairObject) and resource != "nodes":
+            return self.objects, write.address.path
+        if resource == "pods":
+            return self.pods, (namespace, name)
+        kept = {
+            "nodes": self.nodes,
+            "gpuquarantines": self.quarantines,
+            "gpurecords": self.records,
+            "jobs": self.jobs,
+            "events": self.events,
+        }
+        return kept[resource], name
 
-    def _job(self, write: CreateTestJob | DeleteTestJob, wire: Request) -> int:
-        known = self.jobs.get(write.name)
-        assert wire.body is not None
-        if isinstance(write, CreateTestJob):
-            if known is not None:
-                return 409
-            meta = {**self._meta(write.name, namespace=OWN), **wire.body["metadata"]}
-            self.jobs[write.name] = {**copy.deepcopy(dict(wire.body)), "metadata": meta}
-            return 201
-        if known is None:
-            return 404
-        if known["metadata"]["uid"] != wire.body["preconditions"]["uid"]:
-            return 409
-        self.delete_job(write.name)
-        return 200
+    def _create(
+        self, write: d.Write, items: dict[Any, dict[str, Any]], key: Any, body: dict[str, Any]
+    ) -> tuple[int, dict[str, Any]]:
+        if isinstance(write, WriteRepairObject):
+            body = self._completed(write.address, body)
+        name = body.get("metadata", {}).get("name", "")
+        causes = body.get("spec", {}).get("causes", ())
+        if not is_object_name(name) or len(causes) > CRD_CAUSES:
+            return 422, {}
+        if items is not self.events:
+            body["metadata"] = {**self._meta(name), **body["metadata"]}
+        items[key] = body
+        return 201, body
+
+    def _completed(self, at: ObjectAddress, body: dict[str, Any]) -> dict[str, Any]:
+        """A provider's object as its schema completes it; empty where it breaks the schema."""
+        kind, schema = schema_of(at.api_version.rpartition("/")[0], at.resource)
+        assert "*" not in at.api_version, "a write names its version"
+        assert (body["kind"], body["apiVersion"]) == (kind, at.api_version)
+        found = body["metadata"]["name"], body["metadata"].get("namespace", "")
+        assert found == (at.name, at.namespace)
+        structural = StructuralSchema(schema)
+        complete, pruned = structural.complete(body)
+        problems = [str(problem) for problem in structural.problems(complete)]
+        self.rejected += [*pruned, *problems]
+        assert problems or not pruned, f"{kind} has no {pruned}"
+        return {} if problems else complete
+
+    def _store(self, items: Any, item: dict[str, Any], new: dict[str, Any]) -> None:
+        if items is self.quarantines:
+            for field in self.drops:
+                new = json.loads(encoded(new))
+                _drop(new.get("status"), field.split("."))
+        if encoded(new) != encoded(item):
+            _become(item, new)
+            self.touch(item)
+
+    def _delete(self, items: Any, key: Any, options: dict[str, Any]) -> None:
+        item = items[key]
+        if items is self.pods:
+            self._terminate(item, options.get("gracePeriodSeconds"))
+        elif items is self.jobs:
+            self.delete_job(key)
+        elif item["metadata"].get("finalizers"):
+            item["metadata"]["deletionTimestamp"] = format_time(self.now)
+            self.touch(item)
+        else:
+            del items[key]
 
     def delete_job(self, name: str) -> None:
         """A Job goes, and its pods with it."""
@@ -310,39 +323,30 @@ class ApiServer(ProviderObjects):
             if any(owner["uid"] == uid for owner in pod["metadata"]["ownerReferences"]):
                 del self.pods[key]
 
-    def _create(self, wire: Request) -> int:
-        assert wire.body is not None
-        name = wire.body["metadata"]["name"]
-        if not is_object_name(name) or len(wire.body["spec"].get("causes", ())) > CRD_CAUSES:
-            return 422
-        if name in self.quarantines:
-            return 409
-        self.quarantines[name] = {
-            "metadata": self._meta(name),
-            "spec": copy.deepcopy(wire.body["spec"]),
-        }
-        return 201
 
-    def _patch(self, store: dict[str, dict[str, Any]], name: str, wire: Request) -> int:
-        item = store.get(name)
-        if item is None:
-            return 404
-        # Custom objects take no other language.
-        built_in = store is self.nodes
-        assert wire.content_type == (STRATEGIC_PATCH if built_in else MERGE_PATCH)
-        assert wire.body is not None
-        patch = copied(wire.body, {})
-        version = patch["metadata"].pop("resourceVersion")
-        if version != item["metadata"]["resourceVersion"]:
-            return 409
-        before = encoded(item)
-        merge(item, patch)
-        if store is self.quarantines:
-            for field in self.drops:
-                _drop(item.get("status"), field.split("."))
-        if encoded(item) != before:
-            self.touch(item)
-        return 200
+def _check(write: d.Write, sessions: dict[str, dict[str, Any]]) -> None:
+    """What no write of ours may lack, whatever the API server takes."""
+    if isinstance(write, d.WriteSessionStatus):
+        for condition in write.status.conditions:
+            # The design asks for both; a reason that is over would show as Blocked.
+            assert condition.reason or condition.status == "False", condition
+            assert condition.message, condition
+            assert condition.last_transition_time, condition
+    if isinstance(write, d.UnmarkNode) and write.orphan:
+        status = sessions.get(write.session, {}).get("status", {})
+        assert status.get("phase", "Released") in {"Released", "Cancelled", "NodeGone"}
+
+
+def _become(item: dict[str, Any], new: dict[str, Any]) -> None:
+    """Change the object in place, part by part: a test may hold its labels."""
+    for key in item.keys() - new.keys():
+        del item[key]
+    for key, value in new.items():
+        old = item.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            _become(old, value)
+        else:
+            item[key] = value
 
 
 def _drop(part: Any, path: list[str]) -> None:
@@ -354,18 +358,6 @@ def _drop(part: Any, path: list[str]) -> None:
         part.pop(path[0], None)
     elif isinstance(part, dict):
         _drop(part.get(path[0]), path[1:])
-
-
-def _free(pod: dict[str, Any], pdb: PdbView) -> bool:
-    """What the eviction registry lets go without asking the budget."""
-    ready = pod["status"]["conditions"][0]["status"] == "True"
-    if pod["status"]["phase"] in {"Pending", "Succeeded", "Failed"}:
-        return True
-    if "deletionTimestamp" in pod["metadata"]:
-        return True
-    healthy = pdb.status.current_healthy >= pdb.status.desired_healthy > 0
-    always = pdb.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
-    return not ready and (always or healthy)
 
 
 _REASONS = {401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 409: "Conflict"}

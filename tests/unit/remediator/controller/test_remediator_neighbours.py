@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hack.sim.cluster.clients.client import ApiError
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, LEASES, NAMESPACES, Resource
 from remediator.controller.drain_reads import MaintenanceLeases
 from remediator.controller.gangs import KueueWorkloads

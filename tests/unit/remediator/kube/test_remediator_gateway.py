@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import structlog
 
-from hack.sim.cluster.clients.client import ApiError
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NODES
 from remediator.kube.answer import Answer, Result, classify
 from remediator.kube.gateway import Gateway

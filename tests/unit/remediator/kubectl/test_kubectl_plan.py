@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hack.sim.cluster.clients.client import Object
+from hack.sim.cluster.client import Object
 from hack.sim.cluster.resource import NODES, PODS
 from hack.sim.cluster.server import HostedServer
 from tests.support.remediator.kubectl_cluster import cluster, load

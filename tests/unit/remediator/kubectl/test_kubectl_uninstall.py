@@ -14,8 +14,7 @@ import msgspec
 import pytest
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.clients.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH
-from hack.sim.cluster.resource import Caller
+from hack.sim.cluster.resource import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Caller
 from hack.sim.cluster.server import HostedServer
 from remediator.kubectl import uninstall
 from rules.api.mark import mark_patch

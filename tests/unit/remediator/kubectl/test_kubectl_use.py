@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.clients.http_client import kubeconfig_text
+from hack.sim.cluster.client import kubeconfig_text
 from hack.sim.cluster.server import HostedServer
 from hack.sim.manifests import post_manifests
 from remediator.kubectl.command import COMMANDS

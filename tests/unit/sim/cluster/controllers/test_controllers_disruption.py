@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from hack.sim.cluster.controllers.disruption import (
-    NoScale,
     Scale,
     reconcile,
 )
@@ -18,7 +17,6 @@ from tests.support.cluster.controller_objects import (
     owner,
     pod,
     status,
-    with_new_status,
 )
 
 SET = owner("ReplicaSet")
@@ -81,26 +79,6 @@ def test_numbers(
     (condition,) = found["conditions"]
     assert condition["reason"] == ("SufficientPods" if want[0] else "InsufficientPods")
     assert found["observedGeneration"] == 1
-
-
-def test_job_pods_under_a_maximum_fail_and_are_never_observed() -> None:
-    job_pods = [pod("a", owner("Job", api="batch/v1"))]
-    why = "jobs.batch does not implement the scale subresource"
-    stored = budget(maxUnavailable=1)
-    outcome = reconcile(stored, job_pods, lambda pod: NoScale(why=why), NOW)
-    found = status(outcome)
-    assert "observedGeneration" not in found
-    assert found["disruptionsAllowed"] == 0
-    (condition,) = found["conditions"]
-    assert (condition["status"], condition["reason"], condition["message"]) == (
-        "False",
-        "SyncFailed",
-        why,
-    )
-    again = reconcile(
-        with_new_status(stored, outcome), job_pods, lambda pod: NoScale(why=why), NOW
-    )
-    assert again.writes == ()
 
 
 def test_an_evicted_pod_counts_out_until_it_terminates_or_two_minutes_pass() -> None:

@@ -130,19 +130,3 @@ def test_failures(
     assert stored["status"].get("failed") == failed
     assert condition_reasons(stored).get("Failed") == ends
     assert len(created(outcome)) == (0 if ends else 1)
-
-
-@pytest.mark.parametrize(
-    ("spec", "replaces"),
-    [
-        pytest.param({}, True, id="default: replaced while it terminates"),
-        pytest.param({"podReplacementPolicy": "Failed"}, False, id="waits for the end"),
-        pytest.param(
-            {"podFailurePolicy": IGNORE_DISRUPTION}, False, id="a failure policy waits too"
-        ),
-    ],
-)
-def test_when_a_terminating_pod_is_replaced(spec: dict[str, Any], replaces: bool) -> None:
-    stored = job(completions=1, parallelism=1, **spec)
-    _, outcome = settle(stored, [tracked("a", stored, terminating=True)])
-    assert len(created(outcome)) == (1 if replaces else 0)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from hack.sim.cluster.clients.client import ApiError
-from hack.sim.cluster.clients.http_client import HttpClient
+from hack.sim.cluster.client import HttpClient
 from hack.sim.cluster.controllers.pods import is_ready
 from hack.sim.cluster.controllers.suite import ClusterControllers, utc_now
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.fleet.fleet import Fleet, Pool, Serving, apply_fleet
 from hack.sim.cluster.resource import DEPLOYMENTS, PODS
 from hack.sim.cluster.server import SimulatedApiServer

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from hack.sim.cluster.clients.client import ApiError, Object
+from hack.sim.cluster.client import Object
 from hack.sim.cluster.controllers.kubelet import KubeletSettings
 from hack.sim.cluster.controllers.pods import is_ready, is_terminating, node_of
 from hack.sim.cluster.controllers.suite import ClusterControllers, Parts, utc_now
+from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.fleet.fleet import (
     DCGM_EXPORTER,
     Budget,
     Fleet,
-    Gang,
     Pool,
     Serving,
     Workload,
@@ -117,25 +117,6 @@ async def test_a_budget_holds_evictions_until_the_replacement_is_ready() -> None
         await cluster.client.evict("serving", before[1]["metadata"]["name"])
 
 
-async def test_an_evicted_gang_member_comes_back_elsewhere_without_costing_a_retry() -> None:
-    gang = Gang(name="llm", pods=2, pool="gpu")
-    async with cluster_of(gang) as cluster:
-        pods = await cluster.ready_pods("llm", 2)
-        gone = pods[0]["metadata"]
-        await cluster.cordon(node_of(pods[0]))
-        await cluster.client.evict("training", gone["name"], uid=gone["uid"])
-
-        async def back() -> bool:
-            now = {pod["metadata"]["uid"] for pod in await cluster.pods("llm")}
-            return gone["uid"] not in now
-
-        await until(back, "the old pod gone")
-        after = await cluster.ready_pods("llm", 2)
-        assert node_of(pods[0]) not in {node_of(pod) for pod in after}
-        job = await cluster.client.get(JOBS, "llm", "training")
-        assert job["status"].get("failed") is None
-
-
 async def test_daemon_pods_come_to_cordoned_nodes_but_not_to_marked_ones() -> None:
     async with cluster_of(DCGM_EXPORTER) as cluster:
         pods = await cluster.ready_pods(DCGM_EXPORTER.name, 3)
@@ -168,17 +149,6 @@ async def test_deleting_a_deployment_takes_its_pods_along() -> None:
             return not sets and not await cluster.pods("web")
 
         await until(none_left, "everything gone")
-
-
-async def test_a_cordon_shows_as_a_taint_of_the_node_controller() -> None:
-    async with cluster_of() as cluster:
-        await cluster.cordon("gpu-0000")
-
-        async def tainted() -> list[str]:
-            node = await cluster.client.get(NODES, "gpu-0000")
-            return [taint["key"] for taint in node["spec"].get("taints") or []]
-
-        assert await until(tainted, "taint") == ["node.kubernetes.io/unschedulable"]
 
 
 async def test_a_reboot_changes_the_boot_and_restarts_containers() -> None:

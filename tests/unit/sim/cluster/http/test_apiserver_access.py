@@ -1,4 +1,4 @@
-"""Tokens, RBAC, reviews and TLS over HTTP."""
+"""Tokens and RBAC over HTTP."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from hack.sim.cluster.clients.client import MERGE_PATCH
 from hack.sim.cluster.http.access import service_account
-from hack.sim.cluster.resource import ADMIN, Caller
+from hack.sim.cluster.resource import ADMIN, MERGE_PATCH, Caller
 from tests.support.cluster.apiserver_support import (
-    NAMESPACES,
     NODES,
     PODS,
     node,
@@ -18,8 +16,6 @@ from tests.support.cluster.apiserver_support import (
 )
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-AUTHORIZATION = "/apis/authorization.k8s.io/v1"
-AUTHENTICATION = "/apis/authentication.k8s.io/v1"
 TOKENS = {
     "admin": ADMIN,
     "eve": Caller("eve", ("system:authenticated", "team-a")),
@@ -31,8 +27,8 @@ def bearer(token):
     return {"Authorization": f"Bearer {token}"}
 
 
-def secured(**options):
-    return serving(tokens=TOKENS, authorization="RBAC", **options)
+def secured():
+    return serving(tokens=TOKENS, authorization="RBAC")
 
 
 async def grant(api, rules, subject, *, namespace=None, role_kind="ClusterRole"):
@@ -136,68 +132,3 @@ async def test_a_role_binding_reaches_its_namespace_only():
         elsewhere = PODS.replace("default", "kube-system")
         assert (await api("GET", elsewhere, headers=bearer("agent"))).code == 403
         assert (await api("GET", "/api/v1/pods", headers=bearer("agent"))).code == 403
-
-
-async def issue(api, namespace, account, spec=None):
-    headers = bearer("admin")
-    await api("POST", NAMESPACES, {"metadata": {"name": namespace}}, headers=headers)
-    path = f"{NAMESPACES}/{namespace}/serviceaccounts"
-    await api("POST", path, {"metadata": {"name": account}}, headers=headers)
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec or {}}
-    return await api("POST", f"{path}/{account}/token", body, headers=headers)
-
-
-async def test_tokens_of_service_accounts_work_until_they_expire():
-    now = [1_700_000_000.0]
-    async with secured(clock=lambda: now[0]) as api:
-        answer = await issue(api, "default", "robot", {"expirationSeconds": 600})
-        assert answer.code == 201
-        assert answer.body["status"]["expirationTimestamp"] == "2023-11-14T22:23:20Z"
-        token = answer.body["status"]["token"]
-        review = {"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"}
-        path = f"{AUTHENTICATION}/selfsubjectreviews"
-        who = (await api("POST", path, review, headers=bearer(token))).body["status"]["userInfo"]
-        assert who["username"] == "system:serviceaccount:default:robot"
-        assert "system:serviceaccounts:default" in who["groups"]
-        now[0] += 601
-        assert (await api("POST", path, review, headers=bearer(token))).code == 401
-
-
-@pytest.mark.parametrize(
-    ("attributes", "allowed"),
-    [
-        ({"verb": "get", "resource": "nodes", "name": "n1"}, True),
-        ({"verb": "delete", "resource": "nodes"}, False),
-        ({"verb": "patch", "resource": "nodes", "subresource": "status"}, False),
-    ],
-)
-async def test_may_i(attributes, allowed):
-    async with secured() as api:
-        await grant(api, [ALL_NODES], EVE)
-        review = {"spec": {"resourceAttributes": attributes}}
-        path = f"{AUTHORIZATION}/selfsubjectaccessreviews"
-        answer = await api("POST", path, review, headers=bearer("eve"))
-        assert (answer.code, answer.body["status"]["allowed"]) == (201, allowed)
-        about = {"spec": {"resourceAttributes": attributes, "user": "eve"}}
-        path = f"{AUTHORIZATION}/subjectaccessreviews"
-        answer = await api("POST", path, about, headers=bearer("admin"))
-        assert answer.body["status"]["allowed"] is allowed
-
-
-@pytest.mark.parametrize(
-    ("headers", "code"),
-    [
-        pytest.param({"Impersonate-User": "eve"}, 403, id="user"),
-        pytest.param(
-            {"Impersonate-User": "x", "Impersonate-Group": "system:masters"}, 200, id="group"
-        ),
-        pytest.param({"Impersonate-User": "system:serviceaccount:a:b"}, 200, id="service-account"),
-    ],
-)
-async def test_an_administrator_may_act_as_somebody_else(headers, code):
-    async with secured() as api:
-        everyone_of_a = {"kind": "Group", "name": "system:serviceaccounts:a"}
-        await grant(api, [{**ALL_NODES, "verbs": ["list"]}], everyone_of_a)
-        answer = await api("GET", NODES, headers={**bearer("admin"), **headers})
-        assert answer.code == code
-        assert api.server.requests.all[-1].user == headers["Impersonate-User"]

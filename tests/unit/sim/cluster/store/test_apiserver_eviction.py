@@ -17,32 +17,6 @@ EVICT = f"{PODS}/p1/eviction"
 VIOLATION = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
-async def test_an_eviction_without_budgets_answers_201_and_marks_the_pod():
-    async with serving() as api:
-        await running_pod(api)
-        answer = await api("POST", EVICT, eviction())
-        assert (answer.code, answer.body["status"]) == (201, "Success")
-        left = await api.get(f"{PODS}/p1")
-        assert left["metadata"]["deletionTimestamp"]
-        assert left["metadata"]["deletionGracePeriodSeconds"] == 30
-        condition = next(
-            one for one in left["status"]["conditions"] if one["type"] == "DisruptionTarget"
-        )
-        assert condition["status"] == "True"
-        assert condition["reason"] == "EvictionByEvictionAPI"
-        assert condition["message"] == "Eviction API: evicting"
-
-
-async def test_an_accepted_eviction_charges_the_budget():
-    async with serving() as api:
-        await running_pod(api)
-        await budget(api, disruptionsAllowed=2, currentHealthy=3, desiredHealthy=1)
-        assert (await api("POST", EVICT, eviction())).code == 201
-        status = (await api.get(f"{BUDGETS}/b1"))["status"]
-        assert status["disruptionsAllowed"] == 1
-        assert list(status["disruptedPods"]) == ["p1"]
-
-
 @pytest.mark.parametrize(
     ("status", "retry_after", "cause"),
     [

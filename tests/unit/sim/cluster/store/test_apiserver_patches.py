@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from hack.sim.cluster.clients.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH
+from hack.sim.cluster.resource import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from tests.support.cluster.apiserver_support import (
     NODES,
     node,
@@ -39,15 +37,6 @@ async def test_one_merge_patch_marks_a_node_all_or_nothing():
         assert again.details == {"name": "n1", "kind": "nodes"}
 
 
-async def test_an_identical_patch_stores_nothing():
-    async with serving() as api:
-        await api.post(NODES, node())
-        patch: dict[str, Any] = {"metadata": {"labels": {"a": "b"}}}
-        first = await api.patch(f"{NODES}/n1", patch, fieldManager="one")
-        second = await api.patch(f"{NODES}/n1", patch, fieldManager="two")
-        assert first == second
-
-
 async def test_conditions_merge_by_type_in_a_strategic_patch_and_not_in_a_merge_patch():
     async with serving() as api:
         await api.post(NODES, node())
@@ -56,44 +45,6 @@ async def test_conditions_merge_by_type_in_a_strategic_patch_and_not_in_a_merge_
         assert [one["type"] for one in merged["status"]["conditions"]] == ["Ready", "GPUHealthy"]
         replaced = await api.patch(f"{NODES}/n1/status", status, MERGE_PATCH)
         assert [one["type"] for one in replaced["status"]["conditions"]] == ["GPUHealthy"]
-
-
-async def test_a_patch_of_node_status_changes_metadata_but_never_the_spec():
-    async with serving() as api:
-        await api.post(NODES, node())
-        owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "dead"}
-        patch: dict[str, Any] = {
-            "metadata": {
-                "labels": {"a": "b"},
-                "annotations": {"c": "d"},
-                "finalizers": ["x.io/y"],
-                "ownerReferences": [owner],
-            },
-            "spec": {"unschedulable": True},
-            "status": {"capacity": {"nvidia.com/gpu": "8"}},
-        }
-        patched = await api.patch(f"{NODES}/n1/status", patch)
-        for field, value in patch["metadata"].items():
-            assert patched["metadata"][field] == value
-        assert patched["status"]["capacity"] == {"nvidia.com/gpu": "8"}
-        assert patched["spec"] == {}
-
-
-async def test_an_ordinary_patch_never_changes_status():
-    async with serving() as api:
-        await api.post(NODES, node())
-        patch = {"status": {"conditions": []}, "metadata": {"labels": {"a": "b"}}}
-        patched = await api.patch(f"{NODES}/n1", patch)
-        assert patched["metadata"]["labels"] == {"a": "b"}
-        assert patched["status"] == node()["status"]
-
-
-async def test_a_dry_run_patch_shows_the_result_and_stores_nothing():
-    async with serving() as api:
-        made = await api.post(NODES, node())
-        shown = await api.patch(f"{NODES}/n1", {"spec": {"unschedulable": True}}, dryRun="All")
-        assert shown["spec"]["unschedulable"] is True
-        assert await api.get(f"{NODES}/n1") == made
 
 
 def owners(obj, *path):

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hack.sim.cluster import resource as r
-from hack.sim.cluster.clients.client import MERGE_PATCH
-from hack.sim.cluster.resource import DeleteOptions, WriteOptions
+from hack.sim.cluster.resource import MERGE_PATCH, DeleteOptions, WriteOptions
 from hack.sim.cluster.store.deletion import delete
 from hack.sim.cluster.store.engine import Engine
 from hack.sim.cluster.store.listing import ListOptions, list_objects, read_selection
@@ -24,30 +23,6 @@ from tests.support.cluster.apiserver_support import (
     serving,
 )
 from tests.support.scenario.examples import examples
-
-
-async def test_a_watch_without_a_version_begins_with_what_is_there():
-    async with serving() as api:
-        await api.post(NODES, node("n1"))
-        async with api.watch(NODES) as watch:
-            assert (await watch.next())[0] == "ADDED"
-            await api.post(NODES, node("n2"))
-            type_, obj = await watch.next()
-            assert (type_, obj["metadata"]["name"]) == ("ADDED", "n2")
-            assert (obj["kind"], obj["apiVersion"]) == ("Node", "v1")
-
-
-async def test_a_watch_from_a_version_says_all_that_happened_since():
-    async with serving() as api:
-        made = await api.post(NODES, node("n1"))
-        await api.patch(f"{NODES}/n1", {"metadata": {"labels": {"a": "b"}}})
-        await api.delete(f"{NODES}/n1")
-        version = made["metadata"]["resourceVersion"]
-        async with api.watch(NODES, resourceVersion=version) as watch:
-            modified, deleted = await watch.next(), await watch.next()
-        assert (modified[0], deleted[0]) == ("MODIFIED", "DELETED")
-        versions = [int(one[1]["metadata"]["resourceVersion"]) for one in (modified, deleted)]
-        assert int(version) < versions[0] < versions[1]
 
 
 async def test_leaving_and_entering_a_selection_are_deletion_and_addition():

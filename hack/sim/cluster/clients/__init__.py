@@ -1,1 +1,0 @@
-"""Ways to reach a control plane: in process, over HTTP."""
