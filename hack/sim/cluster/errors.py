@@ -117,13 +117,10 @@ def bad_request(message: str) -> ApiError:
     return ApiError(400, "BadRequest", message)
 
 
-def forbidden(
-    resource: Resource, name: str, why: str, causes: list[dict[str, Any]] | None = None
-) -> ApiError:
+def forbidden(resource: Resource, name: str, why: str) -> ApiError:
     """403: admission or authorization says no."""
-    details = _details(resource, name) | ({"causes": causes} if causes else {})
     subject = f'{resource.group_resource} "{name}"' if name else resource.group_resource
-    return ApiError(403, "Forbidden", f"{subject} is forbidden: {why}", details)
+    return ApiError(403, "Forbidden", f"{subject} is forbidden: {why}", _details(resource, name))
 
 
 def unprocessable(resource: Resource, name: str, problems: Sequence[FieldProblem]) -> ApiError:
@@ -153,14 +150,3 @@ def unsupported_media(accepted: Sequence[str]) -> ApiError:
         + ", ".join(accepted)
     )
     return ApiError(415, "UnsupportedMediaType", message)
-
-
-def namespace_terminating(resource: Resource, name: str, namespace: str) -> ApiError:
-    """403: the namespace is being deleted, with the cause by which clients recognise it."""
-    why = f"unable to create new content in namespace {namespace} because it is being terminated"
-    cause = {
-        "reason": "NamespaceTerminating",
-        "message": f"namespace {namespace} is being terminated",
-        "field": "metadata.namespace",
-    }
-    return forbidden(resource, name, why, [cause])

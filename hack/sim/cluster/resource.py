@@ -158,7 +158,6 @@ class DeleteOptions:
     dry_run: bool = False
 
 
-_NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -197,7 +196,7 @@ def read_address(method: str, path: str, *, watch: bool) -> Address:
     else:
         return plain
     namespace = ""
-    if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in _NAMESPACE_SUBRESOURCES:
+    if rest[0] == "namespaces" and len(rest) > 2 and rest[2] != "status":
         namespace, rest = rest[1], rest[2:]
     elif rest[0] == "namespaces" and len(rest) > 1:
         namespace = rest[1]

@@ -1,5 +1,4 @@
-"""Garbage collector and namespace controller: what is owned by nobody alive is deleted, and what
-is in a namespace that ends.
+"""Garbage collector: what is owned by nobody alive is deleted.
 
 An ownerReference is alive only if an object of that kind, name and UID exists, so a reference
 with a dead UID costs its object, a Node included. Deletion is always in the background.
@@ -17,12 +16,10 @@ from hack.sim.cluster.controllers.running import (
     NOTHING,
     Controller,
     Delete,
-    Finalize,
     Outcome,
     Patch,
     Route,
     Write,
-    own_key,
 )
 from hack.sim.cluster.resource import (
     CONFIGMAPS,
@@ -179,48 +176,3 @@ def _has_news(old: Object | None, new: Object) -> bool:
     """New or changed owners."""
     owners = new["metadata"].get("ownerReferences")
     return bool(owners) and owners != (old or {}).get("metadata", {}).get("ownerReferences")
-
-
-FINALIZER = "kubernetes"
-
-
-def reconcile(namespace: Object, content: list[tuple[Resource, Object]]) -> Outcome:
-    """Delete what is left in a terminating namespace; take the finalizer off an empty one."""
-    if not pod_state.is_terminating(namespace):
-        return NOTHING
-    if content:
-        writes: list[Write] = [
-            Delete(resource=resource, target=obj)
-            for resource, obj in content
-            if not pod_state.is_terminating(obj)
-        ]
-        return Outcome(writes=tuple(writes), again_in_s=0.2)
-    spec = namespace.get("spec") or {}
-    kept = [name for name in spec.get("finalizers") or () if name != FINALIZER]
-    if kept == spec.get("finalizers"):
-        return NOTHING
-    body = {**namespace, "spec": {**spec, "finalizers": kept}}
-    return Outcome(writes=(Finalize(resource=NAMESPACES, body=body),))
-
-
-def namespace_controller(kinds: Callable[[], Iterable[Resource]]) -> Controller:
-    """The controller; `kinds` says which collections may have content."""
-
-    def reconcile_key(key: Key, caches: Caches, now: datetime) -> Outcome:
-        namespace = caches[NAMESPACES].get(key)
-        if namespace is None or not pod_state.is_terminating(namespace):
-            return NOTHING
-        content = [
-            (resource, obj)
-            for resource in kinds()
-            if resource.namespaced
-            for obj in caches[resource].in_namespace(key[1])
-        ]
-        return reconcile(namespace, content)
-
-    return Controller(
-        name="namespace-controller",
-        routes={NAMESPACES: own_key},
-        reconcile=reconcile_key,
-        workers=1,
-    )

@@ -66,15 +66,7 @@ class Bind:
     node: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finalize:
-    """PUT of a namespace's finalize subresource without its finalizers."""
-
-    resource: Resource
-    body: Object
-
-
-Write = Create | UpdateStatus | Patch | Delete | Bind | Finalize
+Write = Create | UpdateStatus | Patch | Delete | Bind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +106,6 @@ async def send(client: Client, write: Write) -> Object | None:
         case Bind():
             meta = write.pod["metadata"]
             await client.bind(meta["namespace"], meta["name"], write.node)
-        case Finalize():
-            return await client.update(write.resource, write.body, subresource="finalize")
     return None
 
 

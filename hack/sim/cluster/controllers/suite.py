@@ -18,7 +18,7 @@ from typing import Self
 from hack.sim.cluster.client import Client, Object
 from hack.sim.cluster.controllers import disruption, job
 from hack.sim.cluster.controllers.caches import Caches
-from hack.sim.cluster.controllers.garbage_collector import GarbageCollector, namespace_controller
+from hack.sim.cluster.controllers.garbage_collector import GarbageCollector
 from hack.sim.cluster.controllers.kubelet import Kubelets, KubeletSettings
 from hack.sim.cluster.controllers.nodes import (
     orphan_controller,
@@ -112,7 +112,6 @@ class ClusterControllers:
             DAEMON_SET_CONTROLLER,
             job.CONTROLLER,
             disruption.CONTROLLER,
-            namespace_controller(collector.kinds),
             taint_controller(),
             orphan_controller(),
         ]

@@ -19,18 +19,14 @@ from hack.sim.cluster.errors import (
     ApiError,
     bad_request,
     conflict,
-    forbidden,
-    namespace_terminating,
-    not_found,
 )
 from hack.sim.cluster.resource import DeleteOptions, WriteOptions
 from hack.sim.cluster.store.kinds import Kind, Object
-from hack.sim.cluster.store.objects import ObjectApi, holds
+from hack.sim.cluster.store.objects import ObjectApi
 from hack.sim.cluster.store.selectors import matches
 from hack.sim.cluster.store.store import Stored
 from hack.sim.cluster.store.tables import epoch, rfc3339
 
-_IMMORTAL_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
 _FINISHED = frozenset({"Succeeded", "Failed"})
 
 
@@ -69,8 +65,6 @@ def delete(
     api: ObjectApi, kind: Kind, name: str, namespace: str | None, options: DeleteOptions
 ) -> tuple[Stored, bool]:
     """Delete or begin to delete; what is left or was, and whether it is gone."""
-    if kind.resource == r.NAMESPACES and name in _IMMORTAL_NAMESPACES:
-        raise forbidden(kind.resource, name, "this namespace may not be deleted")
     old = api.get(kind, name, namespace)
     check_preconditions(kind, old.obj, options)
     if kind.resource == r.PODS:
@@ -122,7 +116,7 @@ def _delete_plain(
     api: ObjectApi, kind: Kind, old: Stored, options: DeleteOptions
 ) -> tuple[Stored, bool]:
     metadata = dict(old.obj["metadata"])
-    if not metadata.get("finalizers") and not holds(kind, old.obj):
+    if not metadata.get("finalizers"):
         return (old if options.dry_run else api.remove(kind, old.obj)), True
     if metadata.get("deletionTimestamp") and metadata == old.obj["metadata"]:
         return old, False
@@ -132,8 +126,6 @@ def _delete_plain(
         metadata["deletionGracePeriodSeconds"] = 0
         if metadata.get("generation"):
             metadata["generation"] += 1
-        if kind.resource == r.NAMESPACES:
-            marked["status"] = {**(old.obj.get("status") or {}), "phase": "Terminating"}
     return (Stored(marked, old.revision) if options.dry_run else api.put(kind, marked)), False
 
 
@@ -154,7 +146,6 @@ def evict(api: ObjectApi, namespace: str, name: str, body: Any, *, dry_run: bool
         raise bad_request("name in URL does not match name in Eviction object")
     options = read_delete_options(body.get("deleteOptions"), {})
     options = replace(options, dry_run=dry_run or options.dry_run)
-    _check_namespace(api, namespace, name)
     pods, budgets = (_kind(api, one) for one in (r.PODS, r.POD_DISRUPTION_BUDGETS))
     pod = api.get(pods, name, namespace).obj
     collection = api.collection(budgets)
@@ -180,14 +171,6 @@ def _kind(api: ObjectApi, resource: r.Resource) -> Kind:
     kind = api.registry.find(resource.group, resource.version, resource.plural)
     assert kind is not None, "pods and budgets are always served"
     return kind
-
-
-def _check_namespace(api: ObjectApi, namespace: str, name: str) -> None:
-    found = api.peek(r.NAMESPACES, namespace)
-    if found is None:
-        raise not_found(r.NAMESPACES, namespace)
-    if found["metadata"].get("deletionTimestamp"):
-        raise namespace_terminating(r.PODS, name, namespace)
 
 
 def _ignores_budgets(pod: Object) -> bool:

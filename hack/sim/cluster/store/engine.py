@@ -117,15 +117,17 @@ class Engine:
         self.objects = ObjectApi(self.store, self.registry, clock)
         self.definitions = Definitions(self.objects, self.close_watches)
         self.subscriptions: set[Subscription] = set()
-        self.objects.hooks[r.NAMESPACES] = Hooks(removed=self._forget_events)
+        self.objects.hooks[r.NAMESPACES] = Hooks(removed=self._empty)
         for name in NAMESPACES:
             self.create(r.NAMESPACES, {"metadata": {"name": name}})
 
-    def _forget_events(self, namespace: Object) -> None:
-        """The events of a namespace go with it."""
-        collection = self.store.collection(r.EVENTS.group_resource)
-        for key in list(collection.range(namespace["metadata"]["name"])):
-            self.store.remove(collection, key)
+    def _empty(self, namespace: Object) -> None:
+        """All that is in a namespace goes with it, at once."""
+        for kind in self.registry.all():
+            if kind.resource.namespaced:
+                collection = self.objects.collection(kind)
+                for key in list(collection.range(namespace["metadata"]["name"])):
+                    self.store.remove(collection, key)
 
     def kind(self, resource: Resource) -> Kind:
         """The served kind of a resource, or 404."""

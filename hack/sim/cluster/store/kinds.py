@@ -147,7 +147,6 @@ _SHORT_NAMES = {
 }  # fmt: skip
 _SUBRESOURCES = {
     r.PODS: ("status", "binding", "eviction"),
-    r.NAMESPACES: ("status", "finalize"),
     r.SERVICE_ACCOUNTS: ("token",),
 }
 _WITHOUT_STATUS = {
@@ -209,5 +208,4 @@ def complete_new(obj: Object, priorities: dict[str, int]) -> None:
         case "Namespace":
             labels = {"kubernetes.io/metadata.name": meta["name"]}
             meta["labels"] = {**(meta.get("labels") or {}), **labels}
-            obj["spec"] = {"finalizers": ["kubernetes"]}
             obj["status"] = {"phase": "Active"}

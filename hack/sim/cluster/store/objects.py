@@ -19,7 +19,6 @@ from hack.sim.cluster.errors import (
     bad_request,
     conflict,
     invalid,
-    namespace_terminating,
     not_found,
     required,
     unprocessable,
@@ -228,7 +227,6 @@ class ObjectApi:
             after.get("deletionTimestamp")
             and not after.get("finalizers")
             and not before.get("deletionGracePeriodSeconds")
-            and not holds(kind, obj)
         )
         if finished:
             return self.remove(kind, obj)
@@ -270,11 +268,8 @@ class ObjectApi:
         name = metadata.get("namespace") or ""
         if not name:
             raise bad_request("an empty namespace may not be set during creation")
-        namespace = self.peek(r.NAMESPACES, name)
-        if namespace is None:
+        if self.peek(r.NAMESPACES, name) is None:
             raise not_found(r.NAMESPACES, name)
-        if namespace["metadata"].get("deletionTimestamp"):
-            raise namespace_terminating(kind.resource, metadata.get("name") or "", name)
 
     def _isolate(self, kind: Kind, old: Object, new: Object, subresource: str) -> Object:
         """Keep an ordinary write out of status, and a status write out of everything else."""
@@ -287,9 +282,7 @@ class ObjectApi:
             return isolated | ({"status": new["status"]} if "status" in new else {})
         if kind.has_status and not subresource:
             isolated = {key: value for key, value in new.items() if key != "status"}
-            new = isolated | ({"status": old["status"]} if "status" in old else {})
-        if kind.resource == r.NAMESPACES and not subresource:
-            new["spec"] = old["spec"]  # its finalizers are the subresource's
+            return isolated | ({"status": old["status"]} if "status" in old else {})
         return new
 
 
@@ -369,11 +362,6 @@ def _change_problems(old: Object, new: Object) -> list[FieldProblem]:
         for name in ("namespace", *_KEPT_ON_UPDATE)
         if new.get(name) != old.get(name)
     ]
-
-
-def holds(kind: Kind, obj: Object) -> bool:
-    """Whether something other than metadata.finalizers keeps a deleted object."""
-    return kind.resource == r.NAMESPACES and bool((obj.get("spec") or {}).get("finalizers"))
 
 
 def _same(old: Object, new: Object) -> bool:
