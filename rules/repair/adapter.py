@@ -280,9 +280,7 @@ def _filled(template: Any, values: Mapping[str, str], gpus: list[str] | None) ->
     return template
 
 
-def template_problems(
-    template: Any, path: str, known: tuple[str, ...] = NAMES
-) -> Iterator[tuple[str, str]]:
+def template_problems(template: Any, path: str) -> Iterator[tuple[str, str]]:
     """Path and what is wrong there: unknown names, values that JSON has not, too much of it."""
     count = 0
     todo = [(template, path, 0)]
@@ -294,7 +292,7 @@ def template_problems(
             yield where[:200], f"is too large: a template has at most {most}"
             return
         if isinstance(value, str):
-            yield from ((where, why) for why in _unknown(value, known))
+            yield from ((where, why) for why in _unknown(value))
         elif isinstance(value, dict):
             for key, inner in value.items():
                 if not isinstance(key, str):
@@ -309,10 +307,10 @@ def template_problems(
             yield where, f"is a {type(value).__name__} for YAML; write it in quotes"
 
 
-def _unknown(text: str, known: tuple[str, ...]) -> Iterator[str]:
+def _unknown(text: str) -> Iterator[str]:
     for name in _NAME.findall(text):
-        if name not in known:
-            names = ", ".join(f"{{{each}}}" for each in known)
+        if name not in NAMES:
+            names = ", ".join(f"{{{each}}}" for each in NAMES)
             yield f"names {{{name[:40]}}}, which nothing fills in; known are {names}"
 
 

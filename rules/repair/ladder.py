@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final
 
 from rules.api.quarantine import RepairBefore
@@ -117,9 +116,9 @@ def climb(
     taken: Collection[str],
     tried: Mapping[str, int],
     attempts: int,
-    chosen: str = "",
-    named: Mapping[str, int] = MappingProxyType({}),
-    unfit: Mapping[str, str] = MappingProxyType({}),
+    chosen: str,
+    named: Mapping[str, int],
+    unfit: Mapping[str, str],
 ) -> Climb:
     """The lowest step from `begins` on that may be taken, or the one that a person chose.
 

@@ -141,7 +141,7 @@ def address_of(target: RepairTarget) -> ObjectAddress:
     )
 
 
-def target_of(address: ObjectAddress, found: Json | None = None) -> RepairTarget:
+def target_of(address: ObjectAddress, found: Json | None) -> RepairTarget:
     """What goes on record of an object: as it was found, or as it is going to be called."""
     name, namespace = at(found or {}, "metadata.name"), at(found or {}, "metadata.namespace")
     return RepairTarget(

@@ -205,7 +205,7 @@ class Case:
         step: str,
         status: QuarantineStatus,
         *,
-        because: str = "",
+        because: str,
         blocked_by: WhyNot | None = None,
         before: tuple[Write, ...] = (),
         after: tuple[Write, ...] = (),

@@ -324,7 +324,7 @@ def has_human(session: QuarantineView) -> bool:
 def evidence_of(
     health: HealthView | None,
     causes: Iterable[Cause],
-    external: Iterable[IncidentStatus] = (),
+    external: Iterable[IncidentStatus],
 ) -> dict[str, object]:
     """What the session keeps of the verdict and of what others said: it must survive the node."""
     others = tuple(external)

@@ -117,7 +117,7 @@ def seen_when_ended(session: QuarantineView, health: HealthView | None) -> list[
 
 
 def level_evidence(
-    session: QuarantineView, health: HealthView | None, external: Iterable[IncidentStatus] = ()
+    session: QuarantineView, health: HealthView | None, external: Iterable[IncidentStatus]
 ) -> dict[str, object]:
     """The evidence of a session with its highest level, and the record of a lowered one."""
     evidence = dict(session.status.evidence)

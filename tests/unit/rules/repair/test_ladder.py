@@ -36,8 +36,9 @@ def test_it_begins_where_the_gravest_action_asks(actions: list[str], begins: Ste
 
 
 def led(begins: Step | None = Step.RESET_GPU, **known: object) -> Climb:
-    given: dict[str, object] = {"adapters": ALL, "taken": set(), "tried": {}, "attempts": 2}
-    return climb(begins, **{**given, **known})  # type: ignore[arg-type]
+    given: dict[str, Any] = {"adapters": ALL, "taken": set(), "tried": {}, "attempts": 2}
+    given |= {"chosen": "", "named": {}, "unfit": {}}
+    return climb(begins, **{**given, **known})
 
 
 def test_the_lowest_step_that_may_be_taken() -> None:
