@@ -14,7 +14,8 @@ import sys
 from importlib import import_module
 from typing import Final, NoReturn
 
-from agent.settings import USAGE_ERROR, VERSION, SettingsError
+from agent import settings
+from agent.settings import SettingsError
 from rules.text.user_input import CommandParser
 
 EXIT_INTERRUPTED: Final = 130
@@ -40,7 +41,7 @@ class _AgentParser(CommandParser):
     def error(self, message: str) -> NoReturn:
         """End the program because of wrong use."""
         _, message = self.complaint(message)
-        self.exit(USAGE_ERROR, f"{self.prog}: {message}; see {self.prog} --help.\n")
+        self.exit(settings.USAGE_ERROR, f"{self.prog}: {message}; see {self.prog} --help.\n")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -56,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
     # Without a command: what there is, as kubectl gpuward answers.
     given = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if given[:1] == ["--version"]:
-        sys.stdout.write(f"gpuward {VERSION}\n")
+        sys.stdout.write(f"gpuward {settings.VERSION}\n")
         return 0
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     named = next((argument for argument in given if not argument.startswith("-")), "")
@@ -73,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
         status: int = parsed.run(parsed)
     except SettingsError as error:
         sys.stderr.write(f"{parser.prog} {named}: {error}\n")
-        return USAGE_ERROR
+        return settings.USAGE_ERROR
     except KeyboardInterrupt:
         # Commands that have more to say at Ctrl-C end by themselves.
         sys.stderr.write(f"{parser.prog}: interrupted\n")

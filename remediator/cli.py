@@ -16,25 +16,22 @@ from pathlib import Path
 
 import yaml
 
-from remediator.kube.access import lacking_client
-from remediator.policy_file import given_policy
-from remediator.settings import EX_USAGE, fail, make_parser, run_settings
-from remediator.version import release_version
+from remediator import policy_file, settings, version
+from remediator.kube import access
 from rules.api.kube_config import KubeConfigError
-from rules.policy.components import asked_components, repair_needs
-from rules.policy.policy import Policy, effective_view
-from rules.policy.reader import policy_schema, unknown_reasons
+from rules.policy import components, policy, reader
+from rules.policy.policy import Policy
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status."""
-    parser = make_parser(os.environ)
+    parser = settings.make_parser(os.environ)
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given in ([], ["policy"]):
         # Without a command: what there is, as kubectl gpuward answers.
         given = [*given, "--help"]
     if given[:1] == ["--version"]:
-        sys.stdout.write(f"gpuward {release_version()}\n")
+        sys.stdout.write(f"gpuward {version.release_version()}\n")
         return 0
     parsed = parser.parse_args(given)
     if parsed.command == "run":
@@ -55,24 +52,24 @@ def _run(parsed: argparse.Namespace) -> int:
         from remediator.page.server import ListenError
         from remediator.run import run
     except ModuleNotFoundError as error:
-        return fail(lacking_client(error))
+        return settings.fail(access.lacking_client(error))
 
     try:
-        return asyncio.run(run(run_settings(parsed, os.environ)))
+        return asyncio.run(run(settings.run_settings(parsed, os.environ)))
     except (KubeConfigError, ListenError) as error:
-        return fail(str(error))
+        return settings.fail(str(error))
     except KeyboardInterrupt:
         return 130
 
 
 def _check(path: str) -> int:
-    found = given_policy(path)
+    found = policy_file.given_policy(path)
     if isinstance(found, Policy):
         source = _named(path)
         sys.stdout.write(f"{source}: valid, mode {found.mode}\n")
-        for note in unknown_reasons(found):
+        for note in reader.unknown_reasons(found):
             sys.stderr.write(f"{source}: note: {note}\n")
-        for asked in asked_components(found):
+        for asked in components.asked_components(found):
             then = "preflight says if it is there"
             sys.stderr.write(f"{source}: note: {asked.sentence}; {then}\n")
         return 0
@@ -86,15 +83,15 @@ def _named(path: str) -> str:
 def _wrong(problems: Sequence[str]) -> int:
     for problem in problems:
         sys.stderr.write(f"{problem}\n")
-    return EX_USAGE
+    return settings.EX_USAGE
 
 
 def _rbac(path: str, output: str | None) -> int:
     """Print, or write into a folder, the component that the policy's own adapters need."""
-    found = given_policy(path)
+    found = policy_file.given_policy(path)
     if not isinstance(found, Policy):
         return _wrong(found)
-    needs = repair_needs(found.repair)
+    needs = components.repair_needs(found.repair)
     listed = ", ".join(needs.components) or "none"
     source = _named(path)
     sys.stderr.write(f"{source}: components of shipped adapters that it needs: {listed}\n")
@@ -109,22 +106,24 @@ def _rbac(path: str, output: str | None) -> int:
             Path(output).mkdir(parents=True, exist_ok=True)
             (Path(output) / name).write_text(text, "utf-8")
     except OSError as error:
-        return fail(f"{output}: cannot be written ({error.strerror}); name another --output")
+        return settings.fail(
+            f"{output}: cannot be written ({error.strerror}); name another --output"
+        )
     return 0
 
 
 def _schema() -> int:
-    sys.stdout.write(f"{json.dumps(policy_schema(), indent=2)}\n")
+    sys.stdout.write(f"{json.dumps(reader.policy_schema(), indent=2)}\n")
     return 0
 
 
 def _show(path: str | None) -> int:
     if not path:
         sys.stderr.write(f"the defaults: no cluster was asked; what is in force there: {_ASK}\n")
-    found = given_policy(path) if path else Policy()
+    found = policy_file.given_policy(path) if path else Policy()
     if not isinstance(found, Policy):
         return _wrong(found)
-    sys.stdout.write(yaml.safe_dump(effective_view(found), sort_keys=False))
+    sys.stdout.write(yaml.safe_dump(policy.effective_view(found), sort_keys=False))
     return 0
 
 

@@ -21,15 +21,14 @@ from prometheus_client import (
     generate_latest,
 )
 
+from remediator.kube import isolation
 from remediator.kube.clock import PaceLane
-from remediator.kube.isolation import PARTS
-from rules.api.names import ANNOTATION_HOLD
+from rules.api import names, quarantine
 from rules.api.nodes import QuarantineView
-from rules.api.quarantine import Mode, Phase, gravest_reason
+from rules.api.quarantine import Mode, Phase
+from rules.session import exclusions, history, observation
 from rules.session.causes import worst
-from rules.session.exclusions import pause_over
-from rules.session.history import left_alone
-from rules.session.observation import FleetSnapshot, is_open
+from rules.session.observation import FleetSnapshot
 from rules.session.status import is_true
 
 # From one push through the watch (tens of milliseconds) to a fleet-wide storm or an outage.
@@ -190,7 +189,7 @@ class Metrics:
             "Errors that nobody foresaw, by the part that met one; the other parts went on.",
             "part",
         )
-        for part in PARTS:
+        for part in isolation.PARTS:
             self.unexpected_errors.labels(part)
         self.objects_lost = self._counter(
             "gpuward_objects_lost_total",
@@ -266,11 +265,13 @@ def set_gauges(metrics: Metrics, snapshot: FleetSnapshot) -> None:
     _sessions(metrics, sessions)
     metrics.pause_created.clear()
     for pause in snapshot.pauses.values():
-        if not pause_over(pause, snapshot.now):
+        if not exclusions.pause_over(pause, snapshot.now):
             metrics.pause_created.labels(pause.metadata.name).set(pause.metadata.created_at)
     metrics.node_held.clear()
-    held = {node.name for node in snapshot.nodes.values() if ANNOTATION_HOLD in node.annotations}
-    held |= {one.spec.node_name for one in sessions if one.spec.hold and is_open(one)}
+    held = {
+        node.name for node in snapshot.nodes.values() if names.ANNOTATION_HOLD in node.annotations
+    }
+    held |= {one.spec.node_name for one in sessions if one.spec.hold and observation.is_open(one)}
     for name in held:
         metrics.node_held.labels(name).set(1)
     # Sick nodes that are left as they are by a decision: nobody is to be woken for them.
@@ -282,7 +283,7 @@ def set_gauges(metrics: Metrics, snapshot: FleetSnapshot) -> None:
     for name, health in snapshot.healths.items():
         if (node := snapshot.nodes.get(name)) is not None:
             past = by_node.get(name, ())
-            why = left_alone(node, health, past, pauses, policy, snapshot.now)
+            why = history.left_alone(node, health, past, pauses, policy, snapshot.now)
             if why:
                 metrics.node_left_alone.labels(name, why).set(1)
 
@@ -297,7 +298,11 @@ def _sessions(metrics: Metrics, sessions: Iterable[QuarantineView]) -> None:
         status = session.status
         phase, mode = status.phase or Phase.PENDING.value, status.mode or Mode.SHADOW.value
         by_phase[phase, mode] += 1
-        opened, node, causes = is_open(session), session.spec.node_name, session.spec.causes
+        opened, node, causes = (
+            observation.is_open(session),
+            session.spec.node_name,
+            session.spec.causes,
+        )
         for found in status.conditions:
             shown = opened or found.type in _OF_A_MARK_THAT_STAYS
             if shown and is_true(status, found.type):
@@ -307,7 +312,7 @@ def _sessions(metrics: Metrics, sessions: Iterable[QuarantineView]) -> None:
         for attempt in status.repair:
             words = attempt.step, attempt.adapter, attempt.state
             metrics.open_session_repair.labels(node, *words).set(1)
-        reason = gravest_reason(causes)
+        reason = quarantine.gravest_reason(causes)
         metrics.open_session.labels(node, phase, mode, worst(causes), reason).set(1)
         # What a dry run met keeps no drain waiting: in Shadow there is none.
         drain = status.drain if mode == Mode.ENFORCE else None

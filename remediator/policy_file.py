@@ -13,10 +13,10 @@ from typing import Any, Final
 import yaml
 from msgspec.structs import fields
 
-from rules.api.sentences import some
+from rules.api import sentences
+from rules.policy import reader
 from rules.policy.policy import Policy
-from rules.policy.reader import load_policy
-from rules.text.user_input import duplicate_key
+from rules.text import user_input
 
 _MAX_BYTES = 1024 * 1024
 
@@ -127,7 +127,7 @@ def decode_policy(
 
 
 def _read(document: Any, source: str) -> Policy | list[str]:
-    found = load_policy(document)
+    found = reader.load_policy(document)
     if isinstance(found, Policy):
         return found
     return [problem.sentence(source) for problem in found]
@@ -140,7 +140,7 @@ def _documents(text: bytes | str) -> list[Any]:
     try:
         while loader.check_node():
             root = loader.get_node()
-            if twice := duplicate_key(root):
+            if twice := user_input.duplicate_key(root):
                 raise yaml.YAMLError(twice)
             if (value := loader.construct_document(root)) is not None:
                 found.append(value)
@@ -177,7 +177,9 @@ def _held(documents: list[Any], source: str) -> Policy | list[str]:
         return _read(plain[0], source)
     if several := len(found) + len(plain):
         return [f"{source}: holds {several} policies; give it one of them"]
-    kinds = some(_kind(one) or "something without a kind" for one in objects) or "no object"
+    kinds = (
+        sentences.some(_kind(one) or "something without a kind" for one in objects) or "no object"
+    )
     instead = f"holds no policy and no ConfigMap with {POLICY_KEY}, but {kinds}"
     then = f"name the file of the policy, or give it the whole overlay: {_WHOLE}"
     return [f"{source}: {instead}; {then}"]

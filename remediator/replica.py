@@ -9,6 +9,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from remediator import version
+from remediator.controller import records
 from remediator.controller.drain_reads import DrainLook, MaintenanceLeases
 from remediator.controller.drains import Drains
 from remediator.controller.fleet import Fleet
@@ -18,9 +20,9 @@ from remediator.controller.loop import ControlLoop, WorkQueue
 from remediator.controller.node_cycle import CycleSenses, NodeCycle
 from remediator.controller.node_reads import NodeReads
 from remediator.controller.policy_source import LeaderReport, PolicySource
-from remediator.controller.records import RecordKeeping, session_nodes
+from remediator.controller.records import RecordKeeping
+from remediator.kube import answer
 from remediator.kube.access import Access
-from remediator.kube.answer import LONGEST_S
 from remediator.kube.api import Api
 from remediator.kube.caches import Caches, Listeners, PublisherPods
 from remediator.kube.clock import RATES, Clock, Pace, PaceLane
@@ -31,20 +33,18 @@ from remediator.kube.other_apis import ApiGroups, RepairObjects
 from remediator.kube.refusals import Telling
 from remediator.metrics import Metrics, set_gauges
 from remediator.settings import RemediatorSettings
-from remediator.version import release_version
 from remediator.view.shapes import ReplicaShown
 from remediator.view.state import GroupKeys, LiveSource
 from remediator.world import Edge, World
+from rules.api import quarantine, timestamps
 from rules.api.nodes import HealthView, NodeView, QuarantineView
-from rules.api.quarantine import NOT_MARKED_YET
 from rules.api.repair_writes import SetRepairCondition, WriteRepairObject
-from rules.api.timestamps import format_time, parse_time
 from rules.api.writes import MarkNode, Write
-from rules.fleet.node_health import word_of
+from rules.fleet import node_health
 from rules.policy.policy import Policy
+from rules.session import status
 from rules.session.observation import FleetSnapshot
 from rules.session.recheck import recheck
-from rules.session.status import sentence
 
 # Without a tick of the dispatcher for this long the process is stuck and is to be restarted.
 _STUCK_S = 60.0
@@ -76,7 +76,7 @@ class Replica:
         self.clock = border.clock()
         self.metrics = border.metrics()
         self.isolation = border.isolation(self.clock, self.metrics.count_surprise)
-        self.metrics.build_info.labels(release_version()).set(1)
+        self.metrics.build_info.labels(version.release_version()).set(1)
         self.policy = PolicySource(
             settings.policy,
             shadow=settings.shadow,
@@ -186,14 +186,14 @@ class Replica:
 
     def ready(self) -> str:
         """Why this replica could do nothing to a node now, were it to lead."""
-        return self.caches.problem() or sentence(self.world.doubt())
+        return self.caches.problem() or status.sentence(self.world.doubt())
 
     def healthy(self) -> str:
         """Why this process should be restarted."""
         now = self.clock.elapsed()
         if (silent_s := now - self.loop.ticked_at) > _STUCK_S:
             return f"The loop has not ticked for {silent_s:.0f} s."
-        if (rejected_s := self.api.rejection.lasts_s(now)) > LONGEST_S:
+        if (rejected_s := self.api.rejection.lasts_s(now)) > answer.LONGEST_S:
             return (
                 f"The API server and this process have rejected each other for {rejected_s:.0f} s:"
                 " certificates or token do not match; a restart reads them again."
@@ -229,9 +229,9 @@ class Replica:
             leading=self.elector.may_write(),
             mode=str(snapshot.policy.mode),
             problem=problem,
-            leader_problem="" if problem else sentence(self.elector.word.unable),
+            leader_problem="" if problem else status.sentence(self.elector.word.unable),
             policy_problem=self.policy.trouble,
-            at=format_time(snapshot.now),
+            at=timestamps.format_time(snapshot.now),
         )
 
     def refresh(self) -> None:
@@ -256,7 +256,11 @@ class Replica:
             # Not selected any more is not gone: the mark stays ours.
             self.world.node_seen(name, self.caches.marked.items.get(name))
         self.loop.node_changed(name, before, after)
-        if before is not None and after is not None and word_of(before) != word_of(after):
+        if (
+            before is not None
+            and after is not None
+            and node_health.word_of(before) != node_health.word_of(after)
+        ):
             self.housekeeping.look_again(name)
         self.records.node_said(before, after)
 
@@ -276,7 +280,7 @@ class Replica:
     def _session_learned(
         self, before: QuarantineView | None, after: QuarantineView | None
     ) -> None:
-        for name in session_nodes(before, after):
+        for name in records.session_nodes(before, after):
             self.records.node_changed(name)
         self.scout.sessions_changed()
 
@@ -310,7 +314,7 @@ class Replica:
         if (
             not isinstance(write, MarkNode)
             or session is None
-            or session.status.phase not in NOT_MARKED_YET
+            or session.status.phase not in quarantine.NOT_MARKED_YET
         ):
             return ""
         permit = self.fleet.permit(session.name)
@@ -331,7 +335,7 @@ class Replica:
     def _took_over(self, renewed: str) -> None:
         self.world.nobody_took_over = self.elector.nobody_took_over
         self.world.acting_since = now = self.clock.now()
-        at = parse_time(renewed)
+        at = timestamps.parse_time(renewed)
         if at is not None:
             # Another replica was active until then; its outage-free time is ours too.
             for session in self.caches.quarantines.items.values():

@@ -17,8 +17,7 @@ from typing import Any
 import structlog
 
 from remediator.kube.access import Access
-from remediator.page.server import make_app, start_server
-from remediator.page.site import hosts_of, serve_page
+from remediator.page import server, site
 from remediator.replica import Replica
 from remediator.settings import RemediatorSettings
 
@@ -66,12 +65,12 @@ async def run(settings: RemediatorSettings) -> int:
     access = Access(settings.kubeconfig)
     await access.load()
     replica = Replica(settings, access)
-    app = make_app(
+    app = server.make_app(
         replica.metrics, healthy=replica.healthy, ready=replica.ready, refresh=replica.refresh
     )
-    served = await start_server(app, settings.listen)
-    page = await serve_page(
-        replica.page_source(), settings.page_listen, hosts_of(settings.page_hosts)
+    served = await server.start_server(app, settings.listen)
+    page = await site.serve_page(
+        replica.page_source(), settings.page_listen, site.hosts_of(settings.page_hosts)
     )
     _LOG.info(
         "started",

@@ -6,7 +6,7 @@ import platform
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from rules.api.names import COMPONENT_REMEDIATOR
+from rules.api import names
 
 
 @cache
@@ -22,4 +22,4 @@ def user_agent() -> str:
     """Program, version and platform, so that an API server's audit log names us."""
     release = release_version()
     system = f"{platform.system().lower()}/{platform.machine()}"
-    return f"{COMPONENT_REMEDIATOR}/{release} ({system}) python/{platform.python_version()}"
+    return f"{names.COMPONENT_REMEDIATOR}/{release} ({system}) python/{platform.python_version()}"

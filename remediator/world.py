@@ -22,10 +22,8 @@ from rules.api.nodes import HealthView, LeaseView, NodeView, PauseView, Quaranti
 from rules.api.refusal import NodeWrite
 from rules.drain.gangs import Gang
 from rules.policy.policy import Policy
-from rules.session.external import first_seen
-from rules.session.history import counts_until
-from rules.session.observation import FleetSnapshot, Vanished, is_open
-from rules.session.status import NOT_KEPT_S
+from rules.session import external, history, observation, status
+from rules.session.observation import FleetSnapshot, Vanished
 
 # A deletion is acted on within seconds; a record of it older than this helps nobody.
 _DELETIONS_KEPT = 64
@@ -134,7 +132,7 @@ class World:
             reserved=self.reserved,
             mark_refused=self.refusals.nodes(NodeWrite.MARK),
             gangs=self.gangs,
-            not_kept={f for f, at in self.not_kept.items() if now - at < NOT_KEPT_S},
+            not_kept={f for f, at in self.not_kept.items() if now - at < status.NOT_KEPT_S},
             kueue_unhealthy=self.kueue_unhealthy,
         )
 
@@ -170,7 +168,9 @@ class World:
         """
         known = self.external_seen.get(name, {})
         policy = self._policy()
-        said = first_seen(node, policy, known, self._clock.now()) if node is not None else {}
+        said = (
+            external.first_seen(node, policy, known, self._clock.now()) if node is not None else {}
+        )
         if said:
             self.external_seen[name] = said
         else:
@@ -195,9 +195,9 @@ class World:
             self.counting.pop(before.name, None)
         if after is not None:
             self._index(after, after)
-            if counts_until(after, self._policy()) > self._clock.now():
+            if history.counts_until(after, self._policy()) > self._clock.now():
                 self.counting[after.name] = after
-        elif before is not None and is_open(before):
+        elif before is not None and observation.is_open(before):
             known = self.deleted.get(before.spec.node_name, ())
             self.deleted[before.spec.node_name] = (*known, before)[-_DELETIONS_KEPT:]
             self._vanished[before.spec.node_name] = self._clock.elapsed()
@@ -295,7 +295,7 @@ class World:
         self.counting = {
             name: session
             for name, session in self.caches.quarantines.items.items()
-            if counts_until(session, policy) > now
+            if history.counts_until(session, policy) > now
         }
 
     def learn_session(self, session: QuarantineView) -> None:
@@ -319,7 +319,7 @@ class World:
         if new is not None:
             sessions.append(new)
             sessions.sort(key=lambda s: (s.metadata.created_at, s.name))
-        opened = [session for session in sessions if is_open(session)]
+        opened = [session for session in sessions if observation.is_open(session)]
         for index, found in ((self.sessions, sessions), (self._open, opened)):
             if found:
                 index[node] = found

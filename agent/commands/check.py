@@ -17,18 +17,18 @@ from typing import Any, Final
 
 import msgspec
 
-from agent.commands.terminal import add_output, print_out
+from agent.commands import terminal
 from agent.daemon.inbox import Inbox, Item
 from agent.daemon.judgement import Composer, Judgement, Pod, Who, load_rules
 from agent.daemon.sources import Senses
 from agent.settings import AgentSettings, SettingsError, add_options, host_name, settings_of
-from agent.sources.kernel_record import parse_record
-from rules.api.health import GpuStatus, HealthStatus, IncidentStatus, PublisherPod, plain
-from rules.api.timestamps import utc_of
-from rules.catalog.explanations import device_at
+from agent.sources import kernel_record
+from rules.api import health, timestamps
+from rules.api.health import GpuStatus, HealthStatus, IncidentStatus, PublisherPod
+from rules.catalog import explanations
+from rules.judge import judge
 from rules.judge import observation as facts
 from rules.judge.health_status import Health
-from rules.judge.judge import wants_another_look
 from rules.text.printable import padded, printable, width_of
 
 PROGRAM: Final = "gpuward-agent check"
@@ -61,7 +61,7 @@ def add_parser(subparsers: Any) -> None:
         epilog="Exit status: 0 healthy, 1 degraded, 2 unhealthy, 3 unknown, 64 wrong use."
         " Every option is also a variable of the environment, named in brackets.",
     )
-    add_output(parser, "the health status as one object")
+    terminal.add_output(parser, "the health status as one object")
     add_options(parser, os.environ, senses_only=True)
     parser.set_defaults(run=run)
 
@@ -70,8 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Look, print, and say by the exit status how it is. Raises SettingsError."""
     status = look(settings_of(arguments))
     as_json = arguments.output == "json"
-    text = msgspec.json.encode(plain(status)).decode() + "\n" if as_json else None
-    print_out(text or plain_text(status, host_name()), PROGRAM)
+    text = msgspec.json.encode(health.plain(status)).decode() + "\n" if as_json else None
+    terminal.print_out(text or plain_text(status, host_name()), PROGRAM)
     # Also when it could not be printed: a health check reads the status alone.
     return EXIT_STATUS[Health(status.health)]
 
@@ -112,7 +112,7 @@ def _refuse_other_logs(kmsg: str) -> None:
         if Path(kmsg).is_file():
             with Path(kmsg).open("rb") as file:
                 head = file.read(HEAD_BYTES)
-            if head.strip() and not any(map(parse_record, head.split(b"\n"))):
+            if head.strip() and not any(map(kernel_record.parse_record, head.split(b"\n"))):
                 raise SettingsError(
                     f"--kmsg {kmsg} holds no records of /dev/kmsg: gpuward-agent decode reads"
                     " other logs"
@@ -121,12 +121,12 @@ def _refuse_other_logs(kmsg: str) -> None:
 
 def _confirm(inbox: Inbox[Item], judgement: Judgement, looking: Looking, senses: Senses) -> None:
     """Look again while that may change the verdict, some seconds at most."""
-    if wants_another_look(judgement.state) and sys.stderr.isatty():
+    if judge.wants_another_look(judgement.state) and sys.stderr.isatty():
         sys.stderr.write("something looks wrong: looking again for a few seconds\n")
     ends_at = time.monotonic() + LOOK_AGAIN_FOR_S
     for _ in range(LOOKS_MORE):
         left_s = ends_at - time.monotonic() - LOOKS_APART_S
-        if left_s <= 0 or not wants_another_look(judgement.state):
+        if left_s <= 0 or not judge.wants_another_look(judgement.state):
             return
         looking.wait()
         _take_until(inbox, judgement, looking, LOOKS_APART_S)
@@ -262,7 +262,7 @@ def _sources(status: HealthStatus) -> Iterator[str]:
 
 
 def _incident(status: HealthStatus, incident: IncidentStatus) -> str:
-    since = utc_of(incident.first_seen, seconds=True)
+    since = timestamps.utc_of(incident.first_seen, seconds=True)
     where = _where(status, incident)
     return printable(f"{incident.severity} {incident.reason} on {where}, since {since}")
 
@@ -275,5 +275,5 @@ def _details(incident: IncidentStatus) -> Iterator[str]:
 def _where(status: HealthStatus, incident: IncidentStatus) -> str:
     named = {gpu.uuid: f"GPU {gpu.index} ({gpu.pci})" for gpu in status.gpus if gpu.index >= 0}
     gpus = [named.get(uuid, uuid) for uuid in incident.gpus]
-    gpus = gpus or [device_at(incident.reason, pci) for pci in incident.pci]
+    gpus = gpus or [explanations.device_at(incident.reason, pci) for pci in incident.pci]
     return ", ".join(gpus) or "this node"

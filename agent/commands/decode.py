@@ -20,14 +20,15 @@ from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from agent.commands.terminal import add_driver, add_output, silence
+from agent.commands import terminal
 from agent.settings import SettingsError
-from agent.sources.whole_log import WholeLog, blocks_of
+from agent.sources import whole_log
+from agent.sources.whole_log import WholeLog
 from rules.catalog.reason import Severity
 from rules.catalog.xid import needed_for, nvidia_buckets, reason_for_kernel_line
+from rules.kernel_log import record, stamps
 from rules.kernel_log.parse import parse, parse_message
-from rules.kernel_log.record import KIND_MEANINGS, KernelLine
-from rules.kernel_log.stamps import stamp_of
+from rules.kernel_log.record import KernelLine
 from rules.kernel_log.text import MAX_LINE, split_prefix
 
 EXIT_FAILED: Final = 1
@@ -85,7 +86,7 @@ class TextReader:
         does = f" -> {reason.level}, {reason.action}" if reason else ""
         notes = "".join(f" [{note}]" for note in self._notes(line, needs))
         says = f"{where} {what}{does}{notes}: {line.text}\n".encode("utf-8", "backslashreplace")
-        stamp = stamp_of(raw, self._now).text
+        stamp = stamps.stamp_of(raw, self._now).text
         return b"%d: %s%s%s" % (number, stamp, b" " if stamp else b"", says)
 
     def _notes(self, line: KernelLine, needs: str) -> Iterator[str]:
@@ -100,7 +101,7 @@ class TextReader:
 def decode(source: BinaryIO, sink: BinaryIO, read: Read) -> WholeLog:
     """Read `source` to its end and write every finding to `sink` as soon as it is known."""
     log = WholeLog(read)
-    for found in log.findings(blocks_of(source.fileno())):
+    for found in log.findings(whole_log.blocks_of(source.fileno())):
         if found:
             _put(sink, b"".join(found))
     return log
@@ -130,12 +131,12 @@ def add_parser(subparsers: Any) -> None:
         "line for each that says something about a GPU, NVSwitch or their links.",
         epilog="Exit status: 0 read, 1 the findings could not be written, 2 found what --fail-on"
         " names, 3 no line understood, 64 wrong use.\nThe kinds of --json:\n"
-        + "\n".join(f"  {kind:<16} {meaning}" for kind, meaning in KIND_MEANINGS.items()),
+        + "\n".join(f"  {kind:<16} {meaning}" for kind, meaning in record.KIND_MEANINGS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", nargs="?", metavar="FILE", help="the log; default: standard input")
-    add_output(parser, "one object per line")
-    add_driver(parser)
+    terminal.add_output(parser, "one object per line")
+    terminal.add_driver(parser)
     parser.add_argument(
         "--fail-on",
         choices=[severity.lower() for severity in Severity],
@@ -165,10 +166,10 @@ def run(arguments: argparse.Namespace) -> int:
                 log = decode(source, sink, read)
     except BrokenPipeError:
         # The reader has seen enough; keep the interpreter from flushing into it once more.
-        silence(sys.stdout.fileno())
+        terminal.silence(sys.stdout.fileno())
         return 0
     except _CannotWriteError as error:
-        silence(sys.stdout.fileno())
+        terminal.silence(sys.stdout.fileno())
         _say(f"cannot write the findings: {error}; make room and run it again")
         return EXIT_FAILED
     except KeyboardInterrupt:
@@ -265,7 +266,7 @@ def json_reader(driver: int | None, now: float) -> Callable[[bytes, int], bytes 
             tail = known[message] = None if line is None else encoded(line)
         if tail is None:
             return None
-        stamp = stamp_of(raw, now).text
+        stamp = stamps.stamp_of(raw, now).text
         at = b'"%s"' % stamp if stamp else _NO_TIME
         return b'{"line":%d,"time":%s,%s' % (number, at, tail)
 

@@ -11,24 +11,10 @@ import re
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.commands.terminal import add_driver, print_out
+from agent.commands import terminal
 from agent.settings import SettingsError
-from rules.catalog.explanations import (
-    BUCKETS,
-    PEERS,
-    closes,
-    peer_sentence,
-    repair,
-    repeats_needed,
-)
+from rules.catalog import explanations, reasons, thresholds
 from rules.catalog.reason import Reason, ReasonClass
-from rules.catalog.reasons import (
-    REASONS,
-    reason_for_recovery_action,
-    reason_for_sxid,
-    sxid_catalog,
-)
-from rules.catalog.thresholds import DEFAULT_RULES
 from rules.catalog.xid import (
     GPU_LOST_XID,
     RECOVERY_ACTION_XID,
@@ -78,7 +64,7 @@ def add_parser(subparsers: Any) -> None:
         "subject", metavar="WHAT", nargs="+",
         help="79 as in 'Xid (PCI:...): 79', sxid 20009, or a reason such as RowRemapFailure",
     )  # fmt: skip
-    add_driver(parser)
+    terminal.add_driver(parser)
     parser.set_defaults(run=run)
 
 
@@ -93,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         lines = explained_sxid(int(sxid[1]))
     else:
         lines = explained_reason(asked)
-    return 0 if print_out("\n".join(lines) + "\n", PROGRAM) else EXIT_FAILED
+    return 0 if terminal.print_out("\n".join(lines) + "\n", PROGRAM) else EXIT_FAILED
 
 
 def explanation(xid: int, branch: int | None = None) -> list[str]:
@@ -101,7 +87,9 @@ def explanation(xid: int, branch: int | None = None) -> list[str]:
     row = catalog().get(xid)
     reason = reason_for_xid(xid, driver=branch)
     if row is None:
-        switch = f" SXid {xid} is one: explain sxid {xid}." if xid in sxid_catalog() else ""
+        switch = (
+            f" SXid {xid} is one: explain sxid {xid}." if xid in reasons.sxid_catalog() else ""
+        )
         return [
             f"Xid {xid}: unknown to the catalog {catalog_version()}.{switch}",
             "",
@@ -128,19 +116,21 @@ def explanation(xid: int, branch: int | None = None) -> list[str]:
     if answer := _driver(row, branch):
         lines.append(_entry("Driver", answer))
     lines.append(_entry("NVIDIA", _buckets(row)))
-    lines += [_entry(name, peer_sentence(row, key)) for key, name in PEERS]
+    lines += [
+        _entry(name, explanations.peer_sentence(row, key)) for key, name in explanations.PEERS
+    ]
     return lines
 
 
 def explained_sxid(sxid: int) -> list[str]:
     """An NVSwitch error: what its number is called; the line's own word decides."""
-    row = sxid_catalog().get(sxid)
+    row = reasons.sxid_catalog().get(sxid)
     name = row.mnemonic if row is not None else "unknown to the catalog"
     published = row.fatality if row is not None else "unknown"
     lines = [f"SXid {sxid}: {name}", ""]
     lines.append(_entry("Means", "an error of an NVSwitch, which all GPUs of the node share."))
     for word, fatal in (("fatal", True), ("non-fatal", False), ("neither", None)):
-        reason = reason_for_sxid(fatal)
+        reason = reasons.reason_for_sxid(fatal)
         lines.append(_entry(f"Line: {word}", f"{reason.reason}. {_judgement(reason)}"))
     lines.append(
         _entry("Published", f"{published}; the word of the line decides, not the number.")
@@ -150,7 +140,7 @@ def explained_sxid(sxid: int) -> list[str]:
 
 def explained_reason(asked: str) -> list[str]:
     """A reason of a verdict, condition, label or taint. SettingsError where there is none."""
-    by_name = {reason.reason.lower(): reason for reason in REASONS.values()}
+    by_name = {reason.reason.lower(): reason for reason in reasons.REASONS.values()}
     reason = by_name.get(asked.lower())
     if reason is None:
         near = difflib.get_close_matches(asked.lower(), list(by_name), n=1)
@@ -159,11 +149,11 @@ def explained_reason(asked: str) -> list[str]:
         raise SettingsError(f"{asked[:80]!r} is no Xid, SXid or reason{hint or f'; {what}'}.")
     lines = [reason.reason, "", _entry("What we do", _judgement(reason))]
     lines.append(_entry("Why", f"{WHY[reason.klass]}."))
-    lines.append(_entry("Repair", f"{repair(reason.action)}."))
+    lines.append(_entry("Repair", f"{explanations.repair(reason.action)}."))
     if reason.needs:
         lines.append(_entry("Needs", f"{reason.needs}."))
-    lines.append(_entry("Ends with", f"{closes(str(reason.closes_on))}."))
-    if (limit := DEFAULT_RULES.thresholds.get(reason.reason)) is not None:
+    lines.append(_entry("Ends with", f"{explanations.closes(str(reason.closes_on))}."))
+    if (limit := thresholds.DEFAULT_RULES.thresholds.get(reason.reason)) is not None:
         lines.append(_entry("Threshold", f"{limit.value:g} {limit.unit}."))
     lines.append(
         _entry("To change it", f"policy: reasons: {{{reason.reason}: {{level: Report}}}}")
@@ -186,7 +176,7 @@ def _judgement(reason: Reason) -> str:
 def _repeated(xid: int) -> str:
     """When the same GPU is suspected after all."""
     return (
-        f"Degraded, Report, RunDiagnostics after {repeats_needed(xid)}. "
+        f"Degraded, Report, RunDiagnostics after {explanations.repeats_needed(xid)}. "
         "kubectl gpuward why NODE says how many were seen."
     )
 
@@ -195,11 +185,11 @@ def _by_number(branch: int | None) -> list[str]:
     """What each recovery action that the line may name means on this driver."""
     lines = [_entry("What we do", "as the new number says, for the Xid before it or by itself:")]
     for value in range(FIRST_UNNAMED_ACTION):
-        word = _judgement(reason_for_recovery_action(value, branch))
+        word = _judgement(reasons.reason_for_recovery_action(value, branch))
         if value == 0:
             word = "the GPU asks for nothing (more): evidence of a reset."
         lines.append(_entry("", f"{value:#x}  {word}"))
-    unnamed = _judgement(reason_for_recovery_action(FIRST_UNNAMED_ACTION, branch))
+    unnamed = _judgement(reasons.reason_for_recovery_action(FIRST_UNNAMED_ACTION, branch))
     return [*lines, _entry("", f"else {unnamed}")]
 
 
@@ -214,7 +204,7 @@ def _driver(row: XidRow, branch: int | None) -> str:
 
 
 def _buckets(row: XidRow) -> str:
-    immediate = BUCKETS.get(row.immediate, row.immediate) or "nothing published"
+    immediate = explanations.BUCKETS.get(row.immediate, row.immediate) or "nothing published"
     if not row.investigatory or row.investigatory == row.immediate:
         return f"{immediate}."
-    return f"{immediate}; then {BUCKETS.get(row.investigatory, row.investigatory)}."
+    return f"{immediate}; then {explanations.BUCKETS.get(row.investigatory, row.investigatory)}."

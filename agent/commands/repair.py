@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import msgspec
 
-from agent.commands.terminal import add_output, print_out
-from agent.sources.host import sees_host_processes
+from agent.commands import terminal
+from agent.sources import host
 from rules.text.printable import printable
 
 _SHOWN: Final = 400
@@ -74,7 +74,7 @@ class Host:
     @property
     def seen(self) -> bool:
         """Whether the processes in sight are the host's: without them process 1 is our own."""
-        return sees_host_processes(self.proc)
+        return host.sees_host_processes(self.proc)
 
     @property
     def boot_id(self) -> str:
@@ -186,7 +186,7 @@ def add_parser(subparsers: Any, name: str, description: str) -> argparse.Argumen
     parser: argparse.ArgumentParser = subparsers.add_parser(
         name, help=description, description=description, epilog=EPILOG
     )
-    add_output(parser, "the result as one object")
+    terminal.add_output(parser, "the result as one object")
     parser.add_argument(
         "--termination-log",
         metavar="FILE",
@@ -211,7 +211,7 @@ def tell(result: RepairResult, arguments: argparse.Namespace, program: str) -> i
         except OSError as error:
             say(f"{program}: {log} cannot be written: {error.strerror}")
     if arguments.output == "json":
-        print_out(msgspec.json.encode(result).decode() + "\n", program)
+        terminal.print_out(msgspec.json.encode(result).decode() + "\n", program)
     else:
-        print_out(printable(result.message) + "\n", program)
+        terminal.print_out(printable(result.message) + "\n", program)
     return EXIT_STATUS[result.outcome]

@@ -21,28 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from agent.commands.repair import (
-    Host,
-    HostError,
-    Outcome,
-    Ran,
-    RepairResult,
-    say,
-    tell,
-)
+from agent import settings
+from agent.commands import repair
+from agent.commands.repair import Host, HostError, Outcome, Ran, RepairResult, tell
 from agent.commands.repair import add_parser as add
-from agent.settings import SettingsError, seconds
-from rules.repair.reset import (
-    QUERY,
-    GpuAtHand,
-    Holder,
-    NotListedError,
-    held,
-    listed,
-    unfit,
-    uuids_of,
-)
-from rules.text.printable import count
+from agent.settings import SettingsError
+from rules.repair import reset
+from rules.repair.reset import GpuAtHand, Holder, NotListedError
+from rules.text import printable
 
 PROGRAM: Final = "gpuward-agent reset-gpu"
 ENV_GPUS: Final = "GPUWARD_RESET_GPUS"
@@ -70,7 +56,7 @@ def add_parser(subparsers: Any) -> None:
         "--wait",
         metavar="SECONDS",
         default="0",
-        type=seconds(0.0, 3600.0),
+        type=settings.seconds(0.0, 3600.0),
         help="how long those that have a GPU open may take to let go [default: 0]",
     )
     parser.set_defaults(run=run)
@@ -79,7 +65,7 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace, host: Host | None = None) -> int:
     """Reset them, and say how that ended. SettingsError where nobody says which."""
     try:
-        uuids = uuids_of(arguments.gpus or os.environ.get(ENV_GPUS, ""))
+        uuids = reset.uuids_of(arguments.gpus or os.environ.get(ENV_GPUS, ""))
     except ValueError as error:
         raise SettingsError(f"--gpus {error}") from error
     stop = threading.Event()
@@ -91,7 +77,7 @@ def run(arguments: argparse.Namespace, host: Host | None = None) -> int:
             uuids=uuids,
             boot_id=arguments.boot or os.environ.get(ENV_BOOT, ""),
             wait_s=arguments.wait,
-            tell=say,
+            tell=repair.say,
             stop=stop,
         ).run()
     finally:
@@ -223,20 +209,21 @@ class GpuReset:
         root = self._driver()
         gpus = self._look(root)
         switches = any((self.host.root / "dev").glob("nvidia-nvswitch[0-9]*"))
-        if why := unfit(self.uuids, gpus, switches=switches):
+        if why := reset.unfit(self.uuids, gpus, switches=switches):
             raise RefusedError(why)
         mine = [gpu for gpu in gpus if gpu.uuid in self.uuids]
         minors = self._minors(mine)
         self._await(minors)
         with self._unpersistent(root, mine):
-            if who := held(holders(self.host.proc, minors)):
+            if who := reset.held(holders(self.host.proc, minors)):
                 raise RefusedError(who)
             self.tell(f"resetting {', '.join(self.uuids)}")
             ran = self._tool(root, "--gpu-reset", "-i", ",".join(self.uuids), timeout_s=RESET_S)
         if ran.status:
             raise HostError(f"nvidia-smi ended with {ran.status} and said: {ran.said}")
         return self._result(
-            Outcome.DONE, f"nvidia-smi reset {count(len(mine), 'GPU')} and said: {ran.said}"
+            Outcome.DONE,
+            f"nvidia-smi reset {printable.count(len(mine), 'GPU')} and said: {ran.said}",
         )
 
     def _driver(self) -> Path:
@@ -249,14 +236,14 @@ class GpuReset:
         raise RefusedError(f"there is no nvidia-smi on this host, looked for {places}")
 
     def _look(self, root: Path) -> tuple[GpuAtHand, ...]:
-        wanted = f"--query-gpu={','.join(QUERY)}"
+        wanted = f"--query-gpu={','.join(reset.QUERY)}"
         try:
             ran = self._tool(root, wanted, "--format=csv,noheader", timeout_s=QUERY_S)
         except HostError as error:
             raise RefusedError(str(error)) from error
         if ran.status:
             raise RefusedError(f"nvidia-smi lists no GPUs ({ran.status}): {ran.said}")
-        return listed(ran.text)
+        return reset.listed(ran.text)
 
     def _minors(self, gpus: Sequence[GpuAtHand]) -> frozenset[int]:
         found = {gpu.uuid: minor_of(self.host.proc, gpu.pci) for gpu in gpus}
@@ -268,7 +255,7 @@ class GpuReset:
     def _await(self, minors: Collection[int]) -> None:
         """Until nobody has the GPUs open but who keeps them persistent; RefusedError where not."""
         until, said = time.monotonic() + self.wait_s, ""
-        while who := held(self._others(minors)):
+        while who := reset.held(self._others(minors)):
             if time.monotonic() >= until:
                 raise RefusedError(f"{who} after {self.wait_s:.0f} s")
             if who != said:

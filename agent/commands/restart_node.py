@@ -16,15 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agent.commands.repair import (
-    Host,
-    HostError,
-    Outcome,
-    RepairResult,
-    TooLateError,
-    say,
-    tell,
-)
+from agent.commands import repair
+from agent.commands.repair import Host, HostError, Outcome, RepairResult, TooLateError, tell
 from agent.commands.repair import add_parser as add
 from agent.settings import SettingsError
 from rules.text.printable import printable
@@ -58,7 +51,7 @@ def run(arguments: argparse.Namespace, host: Host | None = None) -> int:
     session = _given("session", arguments.session, ENV_SESSION)
     boot_id = _given("boot", arguments.boot, ENV_BOOT)
     result = NodeRestart(
-        host=host or Host(), boot_id=boot_id, session=printable(session)[:253], tell=say
+        host=host or Host(), boot_id=boot_id, session=printable(session)[:253], tell=repair.say
     ).run()
     return tell(result, arguments, PROGRAM)
 

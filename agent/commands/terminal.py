@@ -11,7 +11,7 @@ import argparse
 import os
 import sys
 
-from rules.catalog.signals import driver_branch
+from rules.catalog import signals
 
 
 def add_output(parser: argparse.ArgumentParser, json_text: str) -> None:
@@ -41,7 +41,7 @@ def add_driver(parser: argparse.ArgumentParser) -> None:
 
 
 def _branch(text: str) -> int:
-    branch = driver_branch(text)
+    branch = signals.driver_branch(text)
     if branch is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no driver version; give one like 580.82.07")
     return branch

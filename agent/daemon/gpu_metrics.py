@@ -16,10 +16,10 @@ from prometheus_client.metrics_core import Metric
 
 from rules.catalog.data_file import data_file
 from rules.catalog.signals import Signal
-from rules.judge.facts.checks import LINKS_UP
+from rules.judge import present
+from rules.judge.facts import checks
 from rules.judge.health_status import Assessment, Health
 from rules.judge.observation import Value
-from rules.judge.present import links_by_design, present_values
 from rules.judge.state import GpuView, NodeState
 
 
@@ -176,7 +176,7 @@ def _signals(state: NodeState, *, full: bool) -> Iterator[Metric]:
     counts = [gauge(name, text, GPU_LABELS) for name, text in NVLINK_COUNTS.items()]
     lists = {s: gauge(row.name, row.help, (*GPU_LABELS, row.label)) for s, row in LISTS.items()}
     for view in state.gpus.values():
-        labels, values = gpu_labels(view), present_values(state, view)
+        labels, values = gpu_labels(view), present.present_values(state, view)
         if values:
             read.add_metric(labels, 1)
         for signal, value in values.items():
@@ -232,7 +232,7 @@ def _used_links(state: NodeState, view: GpuView) -> frozenset[int] | None:
     """The NVLinks that should be up; None where the design is not known."""
     if view.seen.mig_mode:
         return frozenset()  # with MIG on, links are off by design
-    links = links_by_design(state, view.seen.uuid)
+    links = present.links_by_design(state, view.seen.uuid)
     return None if links is None else frozenset(links)
 
 
@@ -245,4 +245,4 @@ def _nvlink_counts(
         return ()
     used = _used_links(state, view)
     expected = len(used) if used is not None else sum(link is not None for link in states)
-    return (expected, sum(link in LINKS_UP for link in states)) if expected else ()
+    return (expected, sum(link in checks.LINKS_UP for link in states)) if expected else ()

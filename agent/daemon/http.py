@@ -21,7 +21,7 @@ from socketserver import ThreadingTCPServer
 from typing import Any
 
 from agent.settings import SettingsError
-from rules.text.user_input import EVERY_ADDRESS, listen_address
+from rules.text import user_input
 
 CONNECTION_S = 10.0
 """From accepting a connection to the last byte of its answer; a scrape takes far less."""
@@ -161,7 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _address(listen: str) -> tuple[str, int]:
     try:
-        return listen_address(listen)
+        return user_input.listen_address(listen)
     except ValueError:
         raise MetricsListenError(
             f"{listen!r} is no address to listen on: write :9412, 127.0.0.1:9412 or [::1]:9412"
@@ -173,7 +173,7 @@ def _listening(address: tuple[str, int]) -> socket.socket:
     no IPv6. Raises OSError.
     """
     host, port = address
-    if host != EVERY_ADDRESS:
+    if host != user_input.EVERY_ADDRESS:
         named = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         # Of a name with both, such as localhost, the IPv4 address.
         family, _, _, _, found = min(named, key=lambda one: one[0] != socket.AF_INET)

@@ -15,16 +15,18 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
-from agent.settings import VERSION, SettingsError
+from agent import settings
+from agent.settings import SettingsError
 from rules.api.health import HealthStatus
-from rules.catalog.thresholds import DEFAULT_RULES, RulesError, Thresholds, parse_rules
+from rules.catalog import thresholds
+from rules.catalog.thresholds import RulesError, Thresholds
+from rules.judge import health_object, health_status
 from rules.judge import observation as facts
-from rules.judge.health_object import Identity, Publication, publish
-from rules.judge.health_status import assess
+from rules.judge.health_object import Identity, Publication
 from rules.judge.judge import Change, judge
 from rules.judge.restore import restore
 from rules.judge.state import NodeState, initial
-from rules.text.user_input import duplicate_key
+from rules.text import user_input
 
 
 class LoadedRules(msgspec.Struct, frozen=True):
@@ -41,18 +43,18 @@ def load_rules(path: str) -> LoadedRules:
     each of them finds apart. Raises SettingsError for a file that cannot be read or used.
     """
     if not path:
-        return LoadedRules(DEFAULT_RULES, VERSION)
+        return LoadedRules(thresholds.DEFAULT_RULES, settings.VERSION)
     try:
         text = Path(path).read_bytes()
         _refuse_duplicates(text)
-        rules = parse_rules(text)
+        rules = thresholds.parse_rules(text)
     except OSError as error:
         raise SettingsError(
             f"--rules {path} cannot be read ({error.strerror}): name a readable file"
         ) from error
     except RulesError as error:
         raise SettingsError(str(error)) from error
-    return LoadedRules(rules, f"{VERSION}+{hashlib.sha256(text).hexdigest()[:12]}")
+    return LoadedRules(rules, f"{settings.VERSION}+{hashlib.sha256(text).hexdigest()[:12]}")
 
 
 def _refuse_duplicates(text: bytes) -> None:
@@ -60,7 +62,7 @@ def _refuse_duplicates(text: bytes) -> None:
     import yaml
 
     try:
-        twice = duplicate_key(yaml.compose(text, Loader=yaml.SafeLoader))
+        twice = user_input.duplicate_key(yaml.compose(text, Loader=yaml.SafeLoader))
     except yaml.YAMLError:
         # `parse_rules` says it better.
         return
@@ -182,13 +184,15 @@ class Composer:
     def compose(self, state: NodeState, now: float) -> Publication:
         """What is to be published at `now` (wall seconds)."""
         identity = Identity(
-            agent_version=VERSION,
+            agent_version=settings.VERSION,
             rules_version=self._rules_version,
             pod=self._pod.name,
             pod_uid=self._pod.uid,
             heartbeat_at=None if self._pod.uid else self._heartbeat(now),
         )
-        return publish(state, assess(state, now, self._rules), now, identity)
+        return health_object.publish(
+            state, health_status.assess(state, now, self._rules), now, identity
+        )
 
     def _heartbeat(self, now: float) -> float:
         """The last beat; a clock that went back beats at once, since readers would wait for it."""

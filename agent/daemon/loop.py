@@ -14,13 +14,13 @@ from agent.daemon.judgement import Composer, Judgement
 from agent.daemon.log import Logger
 from agent.daemon.metrics import Latencies, XidCounts
 from agent.daemon.sources import Senses
+from agent.nvml import supervisor
 from agent.nvml.messages import Note, NvmlStatus
-from agent.nvml.supervisor import GSP_XIDS
 from agent.publish.publish import Accepted, Known, Publisher, Trouble, Wanted
+from rules.judge import health_object, judge, messages
 from rules.judge import observation as facts
-from rules.judge.health_object import Difference, Publication, differs
-from rules.judge.judge import Change, ChangeKind, next_deadline, wants_reread
-from rules.judge.messages import events_for
+from rules.judge.health_object import Difference, Publication
+from rules.judge.judge import Change, ChangeKind
 
 LONGEST_WAIT_S = 10.0
 """The loop turns at least this often: its heartbeat, and the check of timers."""
@@ -123,7 +123,7 @@ class JudgingLoop:
         if not self._judgement.knows_past:
             return
         publication = self._composer.compose(self._judgement.state, time.time())
-        difference = differs(self._published, publication)
+        difference = health_object.differs(self._published, publication)
         if difference is not Difference.NONE:
             self._serial, self._published = self._serial + 1, publication
             if difference is Difference.NOW:
@@ -135,7 +135,7 @@ class JudgingLoop:
     def _wait_s(self) -> float:
         if self._stale:
             return 0.0
-        deadline = next_deadline(self._judgement.state)
+        deadline = judge.next_deadline(self._judgement.state)
         if deadline is None:
             return LONGEST_WAIT_S
         return min(LONGEST_WAIT_S, max(0.0, deadline - time.time()))
@@ -181,7 +181,7 @@ class JudgingLoop:
         line = seen.line
         if line.xid is not None:
             self._xids.add("xid", line.pci or "", line.xid)
-            if line.xid in GSP_XIDS:
+            if line.xid in supervisor.GSP_XIDS:
                 self._senses.nvml.gsp_timeout_seen()
         elif line.sxid is not None:
             self._xids.add("sxid", line.pci or "", line.sxid)
@@ -202,10 +202,10 @@ class JudgingLoop:
             self._stale = True
         for change in changes:
             self._say(change)
-        for event in events_for(self._judgement.state, changes):
+        for event in messages.events_for(self._judgement.state, changes):
             self._publisher.announce(event)
         now = time.monotonic()
-        if wants_reread(self._judgement.state) and now >= self._reread_at:
+        if judge.wants_reread(self._judgement.state) and now >= self._reread_at:
             self._reread_at = now + REREAD_SPACING_S
             self._senses.nvml.request_refresh()
         self._stand_down()

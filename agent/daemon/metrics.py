@@ -16,9 +16,9 @@ from prometheus_client.core import CounterMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from agent import settings
 from agent.daemon.gpu_metrics import GPU_LABELS, HEALTHS, gauge, gpu_labels, gpu_metrics
 from agent.publish.publish import PublishReport
-from agent.settings import VERSION
 from agent.sources.kernel_record import RecordCounts
 from rules.judge.health_status import Assessment
 from rules.judge.observation import SourceName, SourceState
@@ -119,7 +119,7 @@ class AgentCollector(Collector):
 
 def _node(now: Snapshot) -> Iterator[Metric]:
     info = InfoMetricFamily("gpuward_agent_build", "Version of the agent and its rules.")
-    info.add_metric([], {"version": VERSION})
+    info.add_metric([], {"version": settings.VERSION})
     yield info
     health, usable = now.verdict.health.value, now.verdict.gpus_healthy
     yield gauge(

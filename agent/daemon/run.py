@@ -18,16 +18,17 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from agent.daemon import judgement, log
 from agent.daemon.http import Server
 from agent.daemon.inbox import Inbox, Item, Log, Stop
-from agent.daemon.judgement import Composer, Judgement, Who, load_rules, pod_of
-from agent.daemon.log import logger
+from agent.daemon.judgement import Composer, Judgement, Who
 from agent.daemon.loop import JudgingLoop
 from agent.daemon.metrics import AgentCollector, Latencies, Snapshot, XidCounts
 from agent.daemon.sources import Senses
+from agent.publish import node_watch
 from agent.publish.client import Kube
 from agent.publish.evidence import EvidenceKeeper
-from agent.publish.node_watch import NodeWatch, as_observation
+from agent.publish.node_watch import NodeWatch
 from agent.publish.objects import NodeObject
 from agent.publish.publish import Publisher
 from agent.settings import (
@@ -38,13 +39,14 @@ from agent.settings import (
     add_options,
     settings_of,
 )
-from agent.sources.kernel_log import NoRereadError, messages
+from agent.sources import kernel_log
+from agent.sources.kernel_log import NoRereadError
 from rules.api.evidence import session_of
 from rules.api.kube_config import KubeConfigError
 from rules.api.kube_config import load as load_kube_config
+from rules.judge import health_status
 from rules.judge import observation as facts
 from rules.judge.evidence import KernelExcerpt, evidence
-from rules.judge.health_status import assess
 
 LAST_PUBLISH_S = 5.0
 NVML_GRACE_S = 60.0
@@ -78,9 +80,9 @@ class Agent:
     """One agent process. Construction checks everything that a person may have got wrong."""
 
     def __init__(self, settings: AgentSettings) -> None:
-        self._log = logger(settings.log)
+        self._log = log.logger(settings.log)
         self._settings = settings
-        loaded = load_rules(settings.rules)
+        loaded = judgement.load_rules(settings.rules)
         self._rules = loaded.rules
         kube_config = load_kube_config(settings.kubeconfig)
         self._inbox: Inbox[Item] = Inbox()
@@ -99,7 +101,7 @@ class Agent:
             loaded.rules,
             time.time,
         )
-        self._composer = Composer(pod_of(os.environ), loaded)
+        self._composer = Composer(judgement.pod_of(os.environ), loaded)
         self._publisher = Publisher(self._kube, settings.node_name, tell=self._inbox.put)
         self._watch = NodeWatch(
             self._kube,
@@ -196,7 +198,7 @@ class Agent:
         self._node_was_seen = True
         self._publisher.node_seen(node)
         self._evidence.mark_seen(session_of(node.metadata.annotations))
-        seen = as_observation(node, time.time())
+        seen = node_watch.as_observation(node, time.time())
         before = self._node_view
         if before is None or _without_time(before) != _without_time(seen):
             self._node_view = seen
@@ -225,7 +227,7 @@ class Agent:
         """What is known now; from the thread that keeps evidence."""
         kernel, missing = KernelExcerpt(), []
         try:
-            for message in messages(
+            for message in kernel_log.messages(
                 self._settings.kmsg, accept_user=self._settings.accept_user_kmsg
             ):
                 kernel.add(message)
@@ -246,7 +248,7 @@ class Agent:
         state = self._judgement.state
         return Snapshot(
             state=state,
-            verdict=assess(state, time.time(), self._rules),
+            verdict=health_status.assess(state, time.time(), self._rules),
             records=self._senses.counts,
             heard_at=dict(self._loop.heard_at),
             xids=self._xids,

@@ -16,8 +16,9 @@ from agent.daemon.inbox import Inbox, Item, Log
 from agent.nvml.link import NvmlLink
 from agent.nvml.messages import Message, NvmlStatus
 from agent.settings import USER_AGENT, AgentSettings, SettingsError
+from agent.sources import kernel_log
 from agent.sources.dcgm import DcgmScraper
-from agent.sources.kernel_log import DEFAULT_PATH, OFF, SYSLOG, OpenedLog, boot_id, open_kernel_log
+from agent.sources.kernel_log import OpenedLog, boot_id
 from agent.sources.kernel_record import RecordCounts, Sieve
 from agent.sources.machine import (
     REAL,
@@ -93,7 +94,7 @@ class Senses:
             if self._log is not None or self._log_closed:
                 return
             same_boot = boot_id == self.boot_id
-            self._log = open_kernel_log(
+            self._log = kernel_log.open_kernel_log(
                 self._settings.kmsg,
                 self._sieve(),
                 self._put_kernel_fact,
@@ -206,7 +207,7 @@ def _boot_id(path: str) -> str:
 
 def _check_log(kmsg: str) -> None:
     """A log that was named must be there; one that is, or may be, and cannot be opened is Down."""
-    if kmsg in (OFF, SYSLOG, DEFAULT_PATH):
+    if kmsg in (kernel_log.OFF, kernel_log.SYSLOG, kernel_log.DEFAULT_PATH):
         return
     try:
         what = "is a folder" if stat.S_ISDIR(Path(kmsg).stat().st_mode) else ""

@@ -11,8 +11,8 @@ from typing import Any
 
 import pynvml as nvml
 
-from agent.nvml.inventory import Caller, Failed, Gpu, handle_value
-from agent.nvml.poller import EVENTS
+from agent.nvml import inventory, poller
+from agent.nvml.inventory import Caller, Failed, Gpu
 from rules.catalog.signals import EventKind
 from rules.judge.observation import GpuEvent
 
@@ -32,7 +32,7 @@ class GpuEvents:
         self._enumerated: list[Gpu] = []
         self._rows = {
             getattr(nvml, row.constant): row
-            for row in EVENTS
+            for row in poller.EVENTS
             if row.branch <= branch and hasattr(nvml, row.constant)
         }
 
@@ -68,7 +68,7 @@ class GpuEvents:
                 gpu=gpu.key,
             )
             if not isinstance(registered, Failed):
-                self._gpus[handle_value(gpu.handle)] = gpu
+                self._gpus[inventory.handle_value(gpu.handle)] = gpu
 
     def rebuild_if_due(self, now: float) -> None:
         """Build again after a failed wait, once its second has passed."""
@@ -87,7 +87,7 @@ class GpuEvents:
                 self._rebuild_at = now + REBUILD_AFTER_S
             return None
         row = self._rows.get(data.eventType)
-        gpu = self._gpus.get(handle_value(data.device))
+        gpu = self._gpus.get(inventory.handle_value(data.device))
         if row is None:
             return None
         return GpuEvent(

@@ -15,16 +15,10 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import pynvml as nvml
 
-from agent.nvml.messages import (
-    GPU_NOT_FOUND,
-    OF_EVERY_GPU,
-    Calling,
-    FromChild,
-    Meaning,
-    meaning,
-)
+from agent.nvml import messages
+from agent.nvml.messages import Calling, FromChild, Meaning, meaning
 from rules.judge.observation import CallFailed, GpuSeen
-from rules.text.pci_address import full_address
+from rules.text import pci_address
 
 T = TypeVar("T")
 Send = Callable[[FromChild], None]
@@ -163,7 +157,7 @@ def enumerate_gpus(call: Caller, known: list[Gpu]) -> list[Gpu]:
     """
     count = call("nvmlDeviceGetCount_v2", nvml.nvmlDeviceGetCount)
     if isinstance(count, Failed):
-        if count.code == GPU_NOT_FOUND:
+        if count.code == messages.GPU_NOT_FOUND:
             return []
         raise DriverGoneError(count.call, count.code)
     # Where their number changed, an index may mean another GPU than before.
@@ -175,7 +169,7 @@ def enumerate_gpus(call: Caller, known: list[Gpu]) -> list[Gpu]:
         if not isinstance(handle, Failed):
             gpus.append(Gpu(_describe(call, index, handle), handle))
             continue
-        if handle.code in OF_EVERY_GPU:
+        if handle.code in messages.OF_EVERY_GPU:
             refused.append(handle)
         unknown = Gpu(Device(index=index, uuid="", pci=""), None)
         gpus.append(known[index] if index < len(known) else unknown)
@@ -201,7 +195,7 @@ def _describe(call: Caller, index: int, handle: Any) -> Device:
     return Device(
         index=index,
         uuid=uuid,
-        pci=full_address(pci),
+        pci=pci_address.full_address(pci),
         serial=words("nvmlDeviceGetSerial"),
         product=words("nvmlDeviceGetName"),
         board=words("nvmlDeviceGetBoardPartNumber"),
@@ -273,4 +267,4 @@ def excluded(call: Caller) -> list[str]:
     found = [
         call.text("nvmlGetExcludedDeviceInfoByIndex", address, index) for index in range(count)
     ]
-    return [full_address(pci) for pci in found if pci]
+    return [pci_address.full_address(pci) for pci in found if pci]

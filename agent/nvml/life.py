@@ -14,23 +14,12 @@ import time
 import msgspec
 import pynvml as nvml
 
-from agent.nvml import messages
+from agent.nvml import inventory, messages, poller, reads
 from agent.nvml.events import GpuEvents
-from agent.nvml.inventory import (
-    Absent,
-    Caller,
-    DriverGoneError,
-    Failed,
-    Gpu,
-    Value,
-    enumerate_gpus,
-    excluded,
-    virtualization,
-)
-from agent.nvml.messages import GPU_NOT_FOUND, NO_ACCESS, POLL_S, UNKNOWN_ERROR
-from agent.nvml.poller import CONFIRMED, MISSING, PRESENCE, Poller, Tier
-from agent.nvml.reads import topology
-from rules.catalog.signals import EventKind, Signal, driver_branch
+from agent.nvml.inventory import Absent, Caller, DriverGoneError, Failed, Gpu, Value
+from agent.nvml.poller import Poller, Tier
+from rules.catalog import signals
+from rules.catalog.signals import EventKind, Signal
 from rules.judge.observation import GpuEvent, Inventory, Readings
 
 EXIT_INIT_FAILED = 3
@@ -67,7 +56,9 @@ class Schedule:
     over each period, which keeps every wake-up short.
     """
 
-    def __init__(self, count: int, now: float, jitter: float, fast_s: float = POLL_S) -> None:
+    def __init__(
+        self, count: int, now: float, jitter: float, fast_s: float = messages.POLL_S
+    ) -> None:
         self._periods_s = {tier: fast_s * periods for tier, periods in FAST_PERIODS.items()}
         self._heap: list[tuple[float, int, Tier]] = [
             (now, index, tier) for tier in Tier for index in range(count)
@@ -149,13 +140,13 @@ class Child:
             messages.INIT_CALL, nvml.nvmlInitWithFlags, nvml.NVML_INIT_FLAG_NO_GPUS
         )
         if isinstance(started, Failed):
-            if started.code == GPU_NOT_FOUND:
+            if started.code == messages.GPU_NOT_FOUND:
                 return self._wait_without_gpus()
             self.send(DriverGoneError(started.call, started.code).fact)
             return EXIT_INIT_FAILED
         # Of a driver whose version cannot be read nothing new is asked.
         version = self._call.text("nvmlSystemGetDriverVersion", nvml.nvmlSystemGetDriverVersion)
-        self._branch = driver_branch(version) or 0
+        self._branch = signals.driver_branch(version) or 0
         self._events = GpuEvents(self._call, self._branch)
         self._enumerate()
         _return_freed_memory()
@@ -185,14 +176,14 @@ class Child:
         self._refresh_wanted = False
         self._silent.clear()
         self._last.clear()
-        self._gpus = enumerate_gpus(self._call, self._gpus)
+        self._gpus = inventory.enumerate_gpus(self._call, self._gpus)
         self.send(self._inventory())
         self._poller = Poller(self._call, self._branch)
         now = time.monotonic()
         self._schedule = Schedule(len(self._gpus), now, self._jitter, self._poll_s)
         self._events.build(self._gpus)
         self._poll_due()
-        self.send(topology(self._call, self._gpus, self._branch))
+        self.send(reads.topology(self._call, self._gpus, self._branch))
 
     def _inventory(self) -> Inventory:
         call = self._call
@@ -200,8 +191,8 @@ class Child:
             at=time.time(),
             driver=call.text("nvmlSystemGetDriverVersion", nvml.nvmlSystemGetDriverVersion),
             gpus=tuple(gpu.device for gpu in self._gpus),
-            virtualization=virtualization(call, self._gpus),
-            excluded=tuple(excluded(call)),
+            virtualization=inventory.virtualization(call, self._gpus),
+            excluded=tuple(inventory.excluded(call)),
         )
 
     def _poll_due(self) -> None:
@@ -239,7 +230,7 @@ class Child:
 
     def _confirm(self, index: int, tier: Tier, values: dict[Signal, Value]) -> None:
         """Read again soon what is new: it must not be believed, or waited for, on one reading."""
-        watched = {name: value for name, value in values.items() if name in CONFIRMED}
+        watched = {name: value for name, value in values.items() if name in poller.CONFIRMED}
         before = self._last.get((index, tier))
         self._last[index, tier] = watched
         if before == watched or (before is None and tier is Tier.SLOW):
@@ -264,12 +255,14 @@ class Child:
             self._refresh_wanted = True
             return
         self.send(found.of(gpu.device))
-        if found.code not in NO_ACCESS:
-            self._report(gpu, tier, {Signal.PRESENCE: PRESENCE.get(found.meaning, MISSING)})
+        if found.code not in messages.NO_ACCESS:
+            self._report(
+                gpu, tier, {Signal.PRESENCE: poller.PRESENCE.get(found.meaning, poller.MISSING)}
+            )
 
     def _notice_silence(self, index: int, values: dict[Signal, Value]) -> None:
         """One GPU may be missing; a driver that has none of them left is gone itself."""
-        if values[Signal.PRESENCE] != MISSING:
+        if values[Signal.PRESENCE] != poller.MISSING:
             self._silent.discard(index)
             return
         if not self._silent:
@@ -279,7 +272,7 @@ class Child:
                     self._schedule.hurry(other, Tier.FAST, time.monotonic())
         self._silent.add(index)
         if len(self._silent) == len(self._gpus):
-            raise DriverGoneError("nvmlDeviceGetFieldValues", UNKNOWN_ERROR)
+            raise DriverGoneError("nvmlDeviceGetFieldValues", messages.UNKNOWN_ERROR)
 
     def _wait(self) -> None:
         """Until the next poll, in slices: in the driver for events, or for orders without a

@@ -23,17 +23,7 @@ import msgspec
 
 from agent.nvml import supervisor
 from agent.nvml.messages import POLL_S, Calling, Framer, FromChild, Message, Note, ToChild, frame
-from agent.nvml.supervisor import (
-    Emit,
-    Kill,
-    Output,
-    Send,
-    Spawn,
-    State,
-    Step,
-    StopOrder,
-    next_deadline,
-)
+from agent.nvml.supervisor import Emit, Kill, Output, Send, Spawn, State, Step, StopOrder
 
 READ_BYTES = 1 << 16
 NOTE_BYTES = 2048
@@ -149,7 +139,7 @@ class NvmlLink:
         poll = select.poll()
         poll.register(self._wake_read, select.POLLIN)
         child = self._child
-        due = next_deadline(self._state)
+        due = supervisor.next_deadline(self._state)
         timeout_s = None if due is None else max(0.0, due - time.monotonic())
         if child is not None and child.stdout is not None and child.stderr is not None:
             if child.stdout.closed:

@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 import msgspec
 import pynvml as nvml
 
+from agent.nvml import messages
 from agent.nvml.inventory import Absent, Caller, Failed, Gpu, Value
-from agent.nvml.messages import Meaning, meaning
+from agent.nvml.messages import Meaning
 from agent.nvml.reads import READS, is_unanswered, one_value
 from rules.catalog.data_file import data_file
 from rules.catalog.signals import BIT_ERROR_RATIOS, EventKind, Signal, bit_error_ratio
@@ -189,7 +190,7 @@ class Poller:
         unanswered = []
         for query, answer in zip(batch, result, strict=True):
             code = _code_of(answer)
-            if code and meaning(code) in BROKEN:
+            if code and messages.meaning(code) in BROKEN:
                 return Failed("nvmlDeviceGetFieldValues", code), []
             if is_unanswered(answer):
                 unanswered.append(query)
@@ -254,7 +255,7 @@ class Poller:
         return True
 
     def _remember(self, gpu: Gpu, name: str, value: Value, now: float) -> None:
-        if isinstance(value, Absent) and meaning(value.code) is Meaning.FIELD_ABSENT:
+        if isinstance(value, Absent) and messages.meaning(value.code) is Meaning.FIELD_ABSENT:
             key = (gpu.device.index, name)
             self._mute_until[key] = now + ASK_AGAIN_S
             self._muted[key] = value
@@ -263,7 +264,7 @@ class Poller:
 def _presence(values: dict[Signal, Value]) -> str:
     """A GPU that answers every question with an unknown error is not there for anybody."""
     unknown = [
-        isinstance(value, Absent) and meaning(value.code) is Meaning.UNKNOWN
+        isinstance(value, Absent) and messages.meaning(value.code) is Meaning.UNKNOWN
         for value in values.values()
     ]
     return MISSING if unknown and all(unknown) else "present"

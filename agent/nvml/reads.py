@@ -15,10 +15,11 @@ from typing import Any
 
 import pynvml as nvml
 
-from agent.nvml.inventory import Absent, Caller, Failed, Gpu, Value, text
+from agent.nvml import inventory
+from agent.nvml.inventory import Absent, Caller, Failed, Gpu, Value
 from rules.catalog.signals import Signal
 from rules.judge.observation import TopologySeen
-from rules.text.pci_address import full_address
+from rules.text import pci_address
 
 Values = dict[Signal, Value]
 Read = Callable[[Any, int], Values]
@@ -168,7 +169,7 @@ def _inforom_valid(handle: Any, _: int) -> Values:
 
 
 def _inforom_image(handle: Any, _: int) -> Values:
-    return {Signal.INFOROM_IMAGE: text(nvml.nvmlDeviceGetInforomImageVersion, handle)}
+    return {Signal.INFOROM_IMAGE: inventory.text(nvml.nvmlDeviceGetInforomImageVersion, handle)}
 
 
 READS: dict[str, Read] = {
@@ -249,7 +250,7 @@ def _remotes_of(
 
 
 def _remote_pci(call: Caller, gpu: Gpu, link: int) -> str:
-    return full_address(
+    return pci_address.full_address(
         call.text(
             "nvmlDeviceGetNvLinkRemotePciInfo_v2",
             lambda: nvml.nvmlDeviceGetNvLinkRemotePciInfo(gpu.handle, link).busId,

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import msgspec
 
 from agent.nvml import messages
-from agent.nvml.messages import INIT_FAILURES, NvmlStatus, SourceReason
-from rules.api.timestamps import backoff_s
+from agent.nvml.messages import NvmlStatus, SourceReason
+from rules.api import timestamps
 from rules.catalog.signals import EventKind, SourceState
 from rules.judge.observation import CallFailed, GpuEvent, Inventory
 
@@ -50,7 +50,7 @@ def _ended(
     if fault is None:
         how = "was killed after a hang" if killed else f"ended with status {status}"
         return _down(SourceReason.CHILD_DIED, f"The NVML child {how}; {again}")
-    failure = INIT_FAILURES.get(fault.code)
+    failure = messages.INIT_FAILURES.get(fault.code)
     if failure is None:
         return _down(SourceReason.NVML_FAILED, f"{fault.call} gave {fault.code}; {again}")
     return _down(
@@ -225,7 +225,7 @@ def exited(state: State, now: float, status: int) -> Step:
         return tick(state._replace(start_at=now, attempts=0), now)
     if status == messages.EXIT_REINITIALISE and (attempts == 0 or fault is None):
         return tick(state._replace(start_at=now if attempts == 0 else now + 1.0), now)
-    wait_s = backoff_s(attempts + 1, 1.0, BACKOFF_MAX_S)
+    wait_s = timestamps.backoff_s(attempts + 1, 1.0, BACKOFF_MAX_S)
     code = fault.code if fault is not None else None
     # A container that began with this failure gains nothing by another beginning.
     came_up = state.first is not None and state.first != code

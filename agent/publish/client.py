@@ -20,10 +20,9 @@ import msgspec
 import urllib3
 
 from agent.publish.objects import HealthObject, NodeObject, StatusAnswer, WatchEvent
+from rules.api import names, timestamps
 from rules.api.kube_config import KubeConfig, KubeConfigError
-from rules.api.names import GROUP, VERSION
-from rules.api.timestamps import WATCH_SILENCE_S
-from rules.text.tolerant import understand
+from rules.text import tolerant
 
 JSON: Final = "application/json"
 METADATA: Final = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -58,8 +57,8 @@ HTTP_MULTIPLE_CHOICES: Final = 300
 
 T = TypeVar("T")
 
-_HEALTHS: Final = f"/apis/{GROUP}/{VERSION}/gpunodehealths"
-_EVIDENCES: Final = f"/apis/{GROUP}/{VERSION}/gpuevidences"
+_HEALTHS: Final = f"/apis/{names.GROUP}/{names.VERSION}/gpunodehealths"
+_EVIDENCES: Final = f"/apis/{names.GROUP}/{names.VERSION}/gpuevidences"
 
 
 class KubeError(Exception):
@@ -116,7 +115,7 @@ class Kube:
         response = self._send(
             "GET",
             f"/api/v1/nodes?{query}",
-            timeout=urllib3.Timeout(connect=5.0, read=WATCH_SILENCE_S),
+            timeout=urllib3.Timeout(connect=5.0, read=timestamps.WATCH_SILENCE_S),
         )
         try:
             yield from _watch_events(response)
@@ -322,11 +321,13 @@ def _watch_events(response: urllib3.BaseHTTPResponse) -> Iterator[tuple[str, Nod
         if len(rest) > MAX_WATCH_LINE_BYTES:
             raise KubeError(response.status, "TooLarge", "a watch event of over 2 MiB")
         for line in filter(None, lines):
-            event = understand(line, WatchEvent)
+            event = tolerant.understand(line, WatchEvent)
             if event.value is None:
                 raise KubeError(response.status, "NotUnderstood", event.doubt)
             if event.value.type == "ERROR":
-                said = understand(event.value.object, StatusAnswer).value or StatusAnswer()
+                said = (
+                    tolerant.understand(event.value.object, StatusAnswer).value or StatusAnswer()
+                )
                 raise KubeError(said.code, "WatchError", said.message[:MAX_ERROR_CHARS])
             node = _understood(event.value.object, NodeObject, response.status, "the watch")
             yield event.value.type, node
@@ -334,7 +335,7 @@ def _watch_events(response: urllib3.BaseHTTPResponse) -> Iterator[tuple[str, Nod
 
 def _understood(content: bytes | msgspec.Raw, kind: type[T], status: int, where: str) -> T:
     """The object, whatever of its fields is odd; ApiError where it does not even say who it is."""
-    found = understand(content, kind)
+    found = tolerant.understand(content, kind)
     nameless = any(doubt.path in {"metadata", "items"} for doubt in found.doubts)
     if found.value is None or nameless:
         raise KubeError(status, "NotUnderstood", f"{where}: {found.doubt}")
@@ -344,7 +345,7 @@ def _understood(content: bytes | msgspec.Raw, kind: type[T], status: int, where:
 def _refusal(response: urllib3.BaseHTTPResponse, content: bytes) -> KubeError:
     # Not the API server's own format: nobody knows what is in it, so it is not quoted.
     unknown = StatusAnswer(message="an answer that is not a Kubernetes status")
-    answer = understand(content, StatusAnswer).value or unknown
+    answer = tolerant.understand(content, StatusAnswer).value or unknown
     return KubeError(
         response.status,
         answer.reason or "Refused",

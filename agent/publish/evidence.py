@@ -15,8 +15,8 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from agent.publish.client import Kube, KubeError
-from rules.api.timestamps import backoff_s
-from rules.text.printable import place_of
+from rules.api import timestamps
+from rules.text import printable
 
 FIRST_RETRY_S = 0.5
 LONGEST_RETRY_S = 30.0
@@ -103,7 +103,7 @@ class EvidenceKeeper:
             if over:
                 self._tell(f"no evidence of session {session} is kept: {why}", False)
                 return
-            wait_s = backoff_s(failures + 1, FIRST_RETRY_S, LONGEST_RETRY_S)
+            wait_s = timestamps.backoff_s(failures + 1, FIRST_RETRY_S, LONGEST_RETRY_S)
             if self._stop.wait(wait_s * random.uniform(0.5, 1.0)) or session != self._session:
                 return
 
@@ -138,6 +138,6 @@ class EvidenceKeeper:
                 return "the cluster has no GPUEvidence: apply the CRDs of gpuward", False
             return str(error), error.status in _FINAL
         except Exception as error:  # noqa: BLE001 - a verdict must not suffer from its evidence
-            return f"a defect of gpuward ({place_of(error)}): please report it", True
+            return f"a defect of gpuward ({printable.place_of(error)}): please report it", True
         self._tell(f"evidence of session {session} is kept", True)
         return "", True

@@ -14,9 +14,9 @@ from http import HTTPStatus
 
 from agent.publish.client import Kube, KubeError
 from agent.publish.objects import NodeObject
-from rules.api.timestamps import backoff_s, failed_again
+from rules.api import timestamps
 from rules.judge.observation import NodeSeen
-from rules.text.printable import place_of
+from rules.text import printable
 
 FIRST_RETRY_S = 0.5
 LONGEST_RETRY_S = 30.0
@@ -72,11 +72,11 @@ class NodeWatch:
             except Exception as error:  # noqa: BLE001 - without this thread nobody hears people
                 self._say(
                     f"watching node {self._name} failed in a way nobody foresaw "
-                    f"({place_of(error)}): trying again"
+                    f"({printable.place_of(error)}): trying again"
                 )
             # Also after a watch that the server ended: one that ends at once is a failure too.
-            failures = failed_again(failures, time.monotonic() - began, LONGEST_RETRY_S)
-            wait_s = backoff_s(failures, FIRST_RETRY_S, LONGEST_RETRY_S)
+            failures = timestamps.failed_again(failures, time.monotonic() - began, LONGEST_RETRY_S)
+            wait_s = timestamps.backoff_s(failures, FIRST_RETRY_S, LONGEST_RETRY_S)
             self._stop.wait(max(at_least_s, wait_s) * random.uniform(0.5, 1.0))
 
     def _follow(self) -> None:

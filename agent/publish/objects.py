@@ -10,9 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
+from rules.api import names, timestamps
 from rules.api.health import HealthStatus
-from rules.api.names import COMPONENT_AGENT
-from rules.api.timestamps import format_time
 from rules.judge.health_object import Publication, PublishedCondition
 from rules.judge.messages import NodeEvent
 
@@ -120,7 +119,7 @@ def node_patch(wanted: Publication, node: NodeObject, wall: float) -> dict[str, 
     heartbeat's while nothing is different. A heartbeat of its own would be a stored write each.
     """
     there = {condition.type: condition for condition in node.status.conditions or ()}
-    now = format_time(wall)
+    now = timestamps.format_time(wall)
     conditions = []
     for condition in wanted.conditions:
         found = there.get(condition.type)
@@ -144,7 +143,7 @@ def node_patch(wanted: Publication, node: NodeObject, wall: float) -> dict[str, 
 def event_body(node: NodeObject, event: NodeEvent, at: float) -> dict[str, Any]:
     """The Event as the API server takes it, about the node's real UID."""
     name = node.metadata.name
-    when = format_time(at)
+    when = timestamps.format_time(at)
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -158,8 +157,8 @@ def event_body(node: NodeObject, event: NodeEvent, at: float) -> dict[str, Any]:
         "type": event.type,
         "reason": event.reason,
         "message": event.message[:MAX_MESSAGE_CHARS],
-        "source": {"component": COMPONENT_AGENT, "host": name},
-        "reportingComponent": COMPONENT_AGENT,
+        "source": {"component": names.COMPONENT_AGENT, "host": name},
+        "reportingComponent": names.COMPONENT_AGENT,
         "reportingInstance": name,
         "firstTimestamp": when,
         "lastTimestamp": when,

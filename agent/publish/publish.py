@@ -14,20 +14,15 @@ from collections.abc import Callable
 
 import msgspec
 
+from agent.publish import writers
 from agent.publish.client import Kube
 from agent.publish.objects import NodeObject
-from agent.publish.writers import (
-    FIRST_RETRY_S,
-    LONGEST_RETRY_S,
-    EventWriter,
-    HealthWriter,
-    NodeWriter,
-)
+from agent.publish.writers import EventWriter, HealthWriter, NodeWriter
+from rules.api import timestamps
 from rules.api.health import HealthStatus
-from rules.api.timestamps import backoff_s
 from rules.judge.health_object import Publication
 from rules.judge.messages import NodeEvent
-from rules.text.printable import place_of
+from rules.text import printable
 
 LONGEST_WAIT_S = 3600.0
 THREAD_GRACE_S = 0.5
@@ -172,11 +167,14 @@ class Publisher:
 
     def _surprised(self, error: Exception) -> None:
         """Say once what nobody foresaw, and try again with back-off."""
-        trouble = f"publishing failed in a way nobody foresaw ({place_of(error)}): trying again"
+        place = printable.place_of(error)
+        trouble = f"publishing failed in an unexpected way ({place}): trying again"
         if trouble != self._trouble:
             self._trouble = trouble
             self._tell(Trouble(sentence=trouble))
-        wait_s = backoff_s(self._surprises + 1, FIRST_RETRY_S, LONGEST_RETRY_S)
+        wait_s = timestamps.backoff_s(
+            self._surprises + 1, writers.FIRST_RETRY_S, writers.LONGEST_RETRY_S
+        )
         with self._changed:
             self._changed.wait_for(lambda: self._stopping, wait_s)
 

@@ -15,20 +15,13 @@ from typing import Any, Final
 
 import msgspec
 
-from agent.publish.client import UNREACHABLE, Kube, KubeError
-from agent.publish.objects import (
-    EVENT_NAMESPACE,
-    HealthObject,
-    NodeObject,
-    Owner,
-    event_body,
-    node_differs,
-    node_patch,
-)
-from rules.api.health import HealthStatus, plain
-from rules.api.names import API_VERSION
-from rules.api.timestamps import backoff_s
-from rules.judge.health_object import NOTED_S, RIDE_ALONG_S, Difference, Publication, differs
+from agent.publish import client, objects
+from agent.publish.client import Kube, KubeError
+from agent.publish.objects import HealthObject, NodeObject, Owner
+from rules.api import health, names, timestamps
+from rules.api.health import HealthStatus
+from rules.judge import health_object
+from rules.judge.health_object import Difference, Publication
 from rules.judge.messages import NodeEvent
 
 URGENT_SPACING_S: Final = 0.2
@@ -45,7 +38,10 @@ MISSING_RETRY_S: Final = 40.0
 EXISTS_EVERY_S: Final = 40.0
 """How often a GPUNodeHealth that was published is looked for, in the server's cache: a definition
 that is replaced takes all of them along, and a node without one is a node without data."""
-_WITHIN_S: Final = {Difference.SOON: NOTED_S, Difference.RIDES_ALONG: RIDE_ALONG_S}
+_WITHIN_S: Final = {
+    Difference.SOON: health_object.NOTED_S,
+    Difference.RIDES_ALONG: health_object.RIDE_ALONG_S,
+}
 
 FORBIDDEN_ATTEMPTS: Final = 6
 """Some 20 s: an installation may bring the rights a little later than the agent, and a past that
@@ -55,7 +51,7 @@ CONFLICTS_REPORTED_FROM: Final = 3
 """Two agents that meet at an update get one or two; who answers 409 each time is a webhook."""
 
 REMEDY: Final = {
-    UNREACHABLE: "the verdict is kept and sent when the API server answers",
+    client.UNREACHABLE: "the verdict is kept and sent when the API server answers",
     HTTPStatus.UNAUTHORIZED: "check the agent's token",
     HTTPStatus.FORBIDDEN: "check the agent's ClusterRole and binding",
 }
@@ -108,7 +104,7 @@ class _Writer:
     def _refused_at(self, now: float, at_least_s: float) -> Turn:
         """Wait twice as long as the last time, jittered, or as told."""
         self.failures += 1
-        backoff = backoff_s(self.failures, FIRST_RETRY_S, LONGEST_RETRY_S)
+        backoff = timestamps.backoff_s(self.failures, FIRST_RETRY_S, LONGEST_RETRY_S)
         self._not_before = now + max(at_least_s, backoff) * (0.5 + self._luck() / 2)
         return Turn(until=self._not_before)
 
@@ -124,7 +120,7 @@ class NodeWriter(_Writer):
         if node.metadata.uid != self._uid:
             self._uid, self._stood = node.metadata.uid, None
             self._begin_anew()
-        different = node_differs(wanted, node)
+        different = objects.node_differs(wanted, node)
         due = max(self._not_before, now if different else self._reassert_at)
         if due > now:
             if not different:
@@ -133,7 +129,9 @@ class NodeWriter(_Writer):
         if self._stood is wanted and now < self._repair_from:
             return Turn(until=self._repair_from)
         try:
-            answer = self._api.patch_node_status(self._name, node_patch(wanted, node, wall))
+            answer = self._api.patch_node_status(
+                self._name, objects.node_patch(wanted, node, wall)
+            )
         except KubeError as error:
             return self._failed(error, now)
         self.writes += 1
@@ -207,7 +205,7 @@ class HealthWriter(_Writer):
             return turn
         if now < self._yields_until:
             return Turn(until=self._yields_until, yields=True)
-        difference = differs(self._accepted, wanted)
+        difference = health_object.differs(self._accepted, wanted)
         settled = self._health is not None and difference is not Difference.NOW
         due = self._reassert_at if settled else now
         if settled and difference in _WITHIN_S:
@@ -226,7 +224,7 @@ class HealthWriter(_Writer):
             api_version="v1", kind="Node", name=node.metadata.name, uid=node.metadata.uid
         )
         metadata: dict[str, Any] = {"name": node.metadata.name, "ownerReferences": [owner]}
-        body = {"apiVersion": API_VERSION, "kind": "GPUNodeHealth", "metadata": metadata}
+        body = {"apiVersion": names.API_VERSION, "kind": "GPUNodeHealth", "metadata": metadata}
         try:
             if before is None:
                 self._health = self._api.create_health(body)
@@ -237,7 +235,7 @@ class HealthWriter(_Writer):
                     del metadata["name"]
                     self._health = self._api.patch_health(name, {"metadata": metadata})
                 else:
-                    body["status"] = plain(wanted.status)
+                    body["status"] = health.plain(wanted.status)
                     self._health = self._api.put_health_status(name, body)
                     self._accepted, self._refused = wanted, 0
                     self._accepted_at(now)
@@ -344,7 +342,7 @@ class EventWriter(_Writer):
             waiting = self._waiting[0]
             try:
                 self._api.create_event(
-                    EVENT_NAMESPACE, event_body(node, waiting.event, waiting.at)
+                    objects.EVENT_NAMESPACE, objects.event_body(node, waiting.event, waiting.at)
                 )
             except KubeError as error:
                 turn = self._refused_at(now, error.retry_after_s)

@@ -19,18 +19,10 @@ import msgspec
 import urllib3
 from prometheus_client.parser import text_string_to_metric_families
 
-from rules.catalog.signals import (
-    BIT_ERROR_RATIOS,
-    Signal,
-    SignalInfo,
-    SignalKind,
-    SignalShape,
-    bit_error_ratio,
-    dcgm_signals,
-    signal_table,
-)
+from rules.catalog import signals
+from rules.catalog.signals import Signal, SignalInfo, SignalKind, SignalShape
 from rules.judge.observation import DcgmSeen, SourceChanged, SourceName, SourceState, Value
-from rules.text.pci_address import normal_pci
+from rules.text import pci_address
 
 ENERGY_PREFIX: Final = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
 """No signal of its own: it rises as long as somebody reads it, and tells nothing else. Newer
@@ -74,12 +66,12 @@ class _Page(msgspec.Struct):
 
 @cache
 def _fields() -> Mapping[str, Signal]:
-    return dcgm_signals()
+    return signals.dcgm_signals()
 
 
 @cache
 def _table() -> Mapping[Signal, SignalInfo]:
-    return signal_table()
+    return signals.signal_table()
 
 
 def read_page(text: str, at: float) -> tuple[DcgmSeen, int]:
@@ -119,7 +111,7 @@ def _read_line(page: _Page, line: str, name: str) -> None:
         return
     values = page.gpus.setdefault(uuid, {})
     if address := _first(labels, PCI_LABELS):
-        page.pci[uuid] = normal_pci(address)
+        page.pci[uuid] = pci_address.normal_pci(address)
     page.driver = labels.get(DRIVER_LABEL, page.driver)
     value = _value(sample.value)
     if name in XID_FIELDS:
@@ -137,9 +129,11 @@ def _read_line(page: _Page, line: str, name: str) -> None:
     info = _table()[signal]
     if name.endswith(RATIO_SUFFIX) and info.unit == PERCENT and value is not None:
         value = round(sample.value * 100, 3)
-    elif signal in BIT_ERROR_RATIOS and name.endswith(PACKED_SUFFIXES) and value is not None:
-        value = bit_error_ratio(sample.value)
-    if signal in BIT_ERROR_RATIOS and isinstance(value, int | float):
+    elif (
+        signal in signals.BIT_ERROR_RATIOS and name.endswith(PACKED_SUFFIXES) and value is not None
+    ):
+        value = signals.bit_error_ratio(sample.value)
+    if signal in signals.BIT_ERROR_RATIOS and isinstance(value, int | float):
         known = values.get(signal)
         value = max(value, known) if isinstance(known, int | float) else value
     if info.kind is SignalKind.COUNTER and isinstance(value, int | float):

@@ -21,15 +21,8 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from rules.judge.observation import (
-    GPU_CLASSES,
-    NVIDIA_VENDOR,
-    NVSWITCH_CLASS,
-    HostSeen,
-    NetworkPort,
-    PciFunction,
-    Service,
-)
+from rules.judge import observation
+from rules.judge.observation import HostSeen, NetworkPort, PciFunction, Service
 
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Out of file descriptors or of the kernel's memory. Source: open(2), read(2)."""
@@ -66,7 +59,10 @@ def _function(device: Path) -> PciFunction | None:
         raise_if_exhausted(error)
         # Unplugged while being read, or not a PCI function.
         return None
-    if vendor != NVIDIA_VENDOR or device_class not in {*GPU_CLASSES, NVSWITCH_CLASS}:
+    if vendor != observation.NVIDIA_VENDOR or device_class not in {
+        *observation.GPU_CLASSES,
+        observation.NVSWITCH_CLASS,
+    }:
         return None
     return PciFunction(
         address=device.name.lower(),

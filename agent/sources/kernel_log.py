@@ -21,19 +21,12 @@ from typing import Final
 
 import msgspec
 
-from agent.sources.kernel_record import (
-    MAX_RECORD_BYTES,
-    KernelLogReader,
-    Reading,
-    Sieve,
-    Sink,
-    parse_record,
-)
+from agent.sources import kernel_record
+from agent.sources.kernel_record import KernelLogReader, Reading, Sieve, Sink
 from agent.sources.kmsg import KmsgDevice, KmsgFile
 from rules.judge.evidence import KernelMessage
 from rules.judge.observation import KernelGap, KernelRead, SourceState
-from rules.kernel_log.scan import worth_parsing
-from rules.kernel_log.stamps import stamp_of
+from rules.kernel_log import scan, stamps
 from rules.kernel_log.text import MAX_LINE, split_prefix
 
 DEFAULT_PATH = "/dev/kmsg"
@@ -272,7 +265,7 @@ class KernelRing(KernelLogReader):
                 continue
             self._sieve.counts.read += 1
             # The kernel puts a priority before every line; one without says not who wrote it.
-            if line.startswith(b"<") and worth_parsing(line):
+            if line.startswith(b"<") and scan.worth_parsing(line):
                 self._examine(line, now=now, lookback=lookback)
 
     def _examine(self, line: bytes, *, now: float, lookback: bool) -> None:
@@ -324,7 +317,7 @@ def _records(descriptor: int) -> Iterator[bytes]:
     try:
         for _ in range(_MOST_RECORDS):
             try:
-                raw = os.read(descriptor, MAX_RECORD_BYTES)
+                raw = os.read(descriptor, kernel_record.MAX_RECORD_BYTES)
             except BrokenPipeError:
                 continue  # overwritten: the next read yields the oldest record still there
             except OSError:
@@ -343,8 +336,8 @@ def _understood(lines: Iterable[bytes], *, accept_user: bool) -> Iterator[Kernel
         text, user = split_prefix(line[:MAX_LINE])
         if user and not accept_user:
             continue
-        if (header := parse_record(line)) is not None:
+        if (header := kernel_record.parse_record(line)) is not None:
             since = header.since_boot_s
             yield KernelMessage(text=text, at=booted_at + since, since_boot_s=since)
         else:
-            yield KernelMessage(text=text, at=stamp_of(line[:MAX_LINE], now).wall)
+            yield KernelMessage(text=text, at=stamps.stamp_of(line[:MAX_LINE], now).wall)

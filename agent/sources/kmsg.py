@@ -16,16 +16,10 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable
 
-from agent.sources.kernel_record import (
-    MAX_RECORD_BYTES,
-    KernelLogReader,
-    Reading,
-    Sieve,
-    Sink,
-    parse_record,
-)
+from agent.sources import kernel_record
+from agent.sources.kernel_record import KernelLogReader, Reading, Sieve, Sink
 from rules.judge.observation import KernelGap, KernelRead
-from rules.kernel_log.scan import worth_parsing
+from rules.kernel_log import scan
 
 Read = Callable[[int, int], bytes]
 """`os.read`, or a kernel that a test plays."""
@@ -151,7 +145,7 @@ class Lookback:
     def _first_after_start(self, fd: int) -> int | None:
         for _ in range(16):
             try:
-                header = parse_record(self._read(fd, MAX_RECORD_BYTES))
+                header = kernel_record.parse_record(self._read(fd, kernel_record.MAX_RECORD_BYTES))
             except BlockingIOError:
                 return None
             except OSError:
@@ -171,7 +165,7 @@ class KmsgDevice(_Reader):
         super().__init__(path, sieve, sink, after=after)
         self._read = read
         self._last = b""
-        self._buffer_bytes = MAX_RECORD_BYTES
+        self._buffer_bytes = kernel_record.MAX_RECORD_BYTES
 
     def _open(self) -> None:
         self._fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -213,7 +207,7 @@ class KmsgDevice(_Reader):
                     while True:
                         raw = read(fd, size)
                         count += 1
-                        if worth_parsing(raw):
+                        if scan.worth_parsing(raw):
                             break
                 except BlockingIOError:
                     return
@@ -231,7 +225,7 @@ class KmsgDevice(_Reader):
             self._sieve.counts.read += count
 
     def _examine(self, raw: bytes) -> None:
-        header = parse_record(raw)
+        header = kernel_record.parse_record(raw)
         if header is None:
             self._sieve.counts.malformed += 1
         elif header.sequence > self._after:
@@ -268,11 +262,11 @@ class KmsgDevice(_Reader):
                     at=time.time(), lost=lost, boot_id=self._sieve.boot_id, sequence=oldest - 1
                 )
             )
-        if worth_parsing(raw):
+        if scan.worth_parsing(raw):
             self._examine(raw)
 
     def _sequence_of(self, raw: bytes) -> int:
-        header = parse_record(raw) if raw else None
+        header = kernel_record.parse_record(raw) if raw else None
         return header.sequence if header is not None else self._sequence
 
 
@@ -290,7 +284,7 @@ class Lines:
         if whole and self._skipping:
             del whole[0]
             self._skipping = False
-        if len(rest) > MAX_RECORD_BYTES:
+        if len(rest) > kernel_record.MAX_RECORD_BYTES:
             self.oversized += not self._skipping
             self._skipping, rest = True, b""
         self._rest = rest
@@ -370,12 +364,12 @@ class KmsgFile(_Reader):
 
     def _examine(self, raw: bytes, *, lookback: bool) -> None:
         self._sieve.counts.read += 1
-        header = parse_record(raw)
+        header = kernel_record.parse_record(raw)
         if header is None:
             self._sieve.counts.malformed += bool(raw)
             return
         if lookback and header.sequence <= self._after:
             return
         self._sequence = header.sequence
-        if worth_parsing(raw):
+        if scan.worth_parsing(raw):
             self._report(raw, header.sequence, header.since_boot_s, lookback=lookback)

@@ -13,17 +13,8 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from rules.kernel_log.scan import (
-    LONGEST_ENTRY,
-    UNWRAP,
-    LineScanner,
-    LogContainer,
-    Read,
-    container_of,
-    understood,
-    worth_parsing,
-    worth_unwrapping,
-)
+from rules.kernel_log import scan
+from rules.kernel_log.scan import LineScanner, LogContainer, Read
 
 _GZIP: Final = b"\x1f\x8b"
 _XZ: Final = b"\xfd7zXZ\x00"
@@ -53,7 +44,7 @@ class WholeLog:
         """What is found, as it is found."""
         texts = iter(blocks)
         first = next(texts, b"")
-        container = container_of(first)
+        container = scan.container_of(first)
         scanner = self._scanner(container)
         found = scanner.feed(first)
         some = bool(found)
@@ -71,16 +62,16 @@ class WholeLog:
     def _scanner(self, container: LogContainer) -> LineScanner[bytes]:
         if container is LogContainer.PLAIN:
             return LineScanner(self._read)
-        worth = worth_unwrapping if container is LogContainer.JSON else worth_parsing
-        unwrap = UNWRAP.get(container)
+        worth = scan.worth_unwrapping if container is LogContainer.JSON else scan.worth_parsing
+        unwrap = scan.UNWRAP.get(container)
         read = self._read
         inner = read if unwrap is None else lambda raw, number: read(unwrap(raw), number)
-        return LineScanner(inner, worth, LONGEST_ENTRY)
+        return LineScanner(inner, worth, scan.LONGEST_ENTRY)
 
 
 def _is_a_log(sample: bytes, container: LogContainer) -> bool:
     lines = [line for line in sample.split(b"\n") if line.strip()]
-    known = sum(understood(line, container) for line in lines)
+    known = sum(scan.understood(line, container) for line in lines)
     return bool(known) and known >= LEAST_SHARE * len(lines)
 
 

@@ -19,18 +19,19 @@ from remediator.kube.caches import Caches
 from remediator.kube.clock import Clock, PaceLane
 from remediator.kube.other_apis import ApiGroups
 from remediator.world import Edge, EdgePart
+from rules.api import object_name
 from rules.api.metadata import ObjectMeta, OwnerReference
 from rules.api.nodes import LeaseView, QuarantineView
-from rules.api.object_name import BadSegmentError, api_path, field_selector, is_api_version
+from rules.api.object_name import BadSegmentError
 from rules.api.pods import ClaimView, OwnerView, PodView, VolumeAttachmentView, unreadable_pod
 from rules.api.quarantine import Cause, DrainStatus
 from rules.catalog.reason import Severity
 from rules.drain.drain_plan import DrainInput, DrainPlan, OwnerWanted
 from rules.drain.memory import DrainMemory
+from rules.session import exclusions
 from rules.session.causes import worst
-from rules.session.exclusions import MAINTENANCE_NAMESPACE, leases_by_node
 from rules.session.observation import too_old
-from rules.text.tolerant import understand
+from rules.text import tolerant
 
 _PAGE = 250
 _ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
@@ -60,7 +61,7 @@ class DrainLook:
 
     async def _pods(self, node: str, *, limit: int, **query: str) -> tuple[PodView, ...]:
         """A pod of which not even the name is understood stands in the plan as one in doubt."""
-        query["fieldSelector"] = field_selector("spec.nodeName", node)
+        query["fieldSelector"] = object_name.field_selector("spec.nodeName", node)
         listed = await self._api.items("/api/v1/pods", PodView, query=query, limit=limit)
         found = await self._devices.counted(listed.found)
         return (*found, *(unreadable_pod(name, node) for name in listed.unread))
@@ -137,7 +138,9 @@ class DrainLook:
             namespace, _, name = claim.partition("/")
             # Without an answer nothing is known about the volume, and nothing waits for it.
             with suppress(ApiError, BadSegmentError):
-                path = api_path("/api/v1/namespaces", namespace, "persistentvolumeclaims", name)
+                path = object_name.api_path(
+                    "/api/v1/namespaces", namespace, "persistentvolumeclaims", name
+                )
                 self._claims[claim] = await self._api.get(path, ClaimView)
         return {claim: self._claims[claim] for claim in memory.volumes if claim in self._claims}
 
@@ -197,7 +200,9 @@ class OwnerLookup:
         self._asked_at[uid] = now
         answer = await self._get(namespace, reference)
         view = (
-            understand(answer.body, OwnerView).value if answer is not None and answer.ok else None
+            tolerant.understand(answer.body, OwnerView).value
+            if answer is not None and answer.ok
+            else None
         )
         if view is not None and view.metadata.uid == uid:
             self._known[uid] = view
@@ -217,13 +222,17 @@ class OwnerLookup:
         """Whoever may create pods writes the reference: what cannot be an owner is not asked
         for.
         """
-        if not is_api_version(reference.api_version) or not _KIND.fullmatch(reference.kind):
+        if not object_name.is_api_version(reference.api_version) or not _KIND.fullmatch(
+            reference.kind
+        ):
             return None
         group, kind = reference.api_version, reference.kind.lower()
         plural = _PLURALS.get((group, reference.kind))
         root = "/api/v1" if group == "v1" else f"/apis/{group}"
         try:
-            path = api_path(root, "namespaces", namespace, plural or f"{kind}s", reference.name)
+            path = object_name.api_path(
+                root, "namespaces", namespace, plural or f"{kind}s", reference.name
+            )
         except BadSegmentError:
             return None
         answer = await self._api.call(PaceLane.READ, "GET", path)
@@ -237,7 +246,7 @@ class OwnerLookup:
             self._asked_at.clear()
 
 
-LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{MAINTENANCE_NAMESPACE}/leases"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{exclusions.MAINTENANCE_NAMESPACE}/leases"
 _GROUP = ".medik8s.io"
 _SWEEP_S = 5.0
 _REFUSED_S = 60.0
@@ -290,7 +299,7 @@ class MaintenanceLeases(EdgePart):
 
     async def _list(self) -> dict[str, LeaseView]:
         listed = await self._api.items(LEASES, LeaseView, limit=_LEASES_PAGE)
-        return leases_by_node(listed.found)
+        return exclusions.leases_by_node(listed.found)
 
     def _take(self, found: dict[str, LeaseView]) -> None:
         self._read_at, self._failing_since, self._problem = self._clock.elapsed(), None, ""

@@ -17,26 +17,19 @@ from functools import partial
 
 import structlog
 
+from remediator.controller import evictions
 from remediator.controller.drain_reads import DrainLook
-from remediator.controller.evictions import Counting, Listed, OwnersTold, PodLook, outcome_of
+from remediator.controller.evictions import Counting, Listed, OwnersTold, PodLook
+from remediator.kube import clock
 from remediator.kube.answer import ApiError, Result
-from remediator.kube.clock import heard
 from remediator.world import Edge, EdgePart
+from rules.api import timestamps
 from rules.api import writes as d
 from rules.api.nodes import QuarantineView
 from rules.api.pods import PodView
-from rules.api.timestamps import backoff_s, parse_time
+from rules.drain import blockers, drain_plan
 from rules.drain import queue as pdb_queue
-from rules.drain.blockers import force_refusal
-from rules.drain.drain_plan import (
-    SAID_FROM,
-    DrainInput,
-    DrainPlan,
-    failed,
-    listed_again_s,
-    not_listed,
-    plan_watch,
-)
+from rules.drain.drain_plan import DrainInput, DrainPlan
 from rules.drain.eviction import (
     EvictionKind,
     EvictionOutcome,
@@ -47,7 +40,7 @@ from rules.drain.eviction import (
 from rules.drain.memory import DrainMemory, announced, answered, forced, not_forced
 from rules.drain.plan import kept_from_eviction, kept_from_force, plan_drain
 from rules.policy.policy import Policy
-from rules.session.causes import causes_in_effect, worst
+from rules.session import causes
 
 KeptFrom = Callable[[PodView, DrainInput, Policy, float], str]
 
@@ -129,7 +122,7 @@ class Drains(EdgePart):
                 while True:
                     wait_s = self._pump(group)
                     self._due.clear()
-                    await heard(self._due, wait_s)
+                    await clock.heard(self._due, wait_s)
         finally:
             # The passes ended with the group: the next looks start their drains anew.
             self._group, nodes = None, list(self._drains)
@@ -192,14 +185,16 @@ class Drains(EdgePart):
             except ApiError as error:
                 _LOG.warning("drain pass", node=node, why=str(error))
                 code, said = error.answer.code, str(error)
-                self._unseen(node, drain, not_listed(drain.memory, drain.plan, code, said))
+                self._unseen(
+                    node, drain, drain_plan.not_listed(drain.memory, drain.plan, code, said)
+                )
                 wait_s = min(_WAITING_S, _FAILED_S * drain.failures)
             except Exception as error:  # noqa: BLE001 - one node must not stop the others
                 where = self._isolation.note("drain", f"node {node}", error)
-                self._unseen(node, drain, failed(drain.memory, drain.plan, where))
-                wait_s = backoff_s(drain.failures, _WAITING_S, _LONGEST_S)
+                self._unseen(node, drain, drain_plan.failed(drain.memory, drain.plan, where))
+                wait_s = timestamps.backoff_s(drain.failures, _WAITING_S, _LONGEST_S)
             drain.changed.clear()
-            if await heard(drain.changed, wait_s):
+            if await clock.heard(drain.changed, wait_s):
                 # Answers come in bursts; one list serves them all.
                 await self._clock.sleep(_SHORT_S)
 
@@ -207,7 +202,7 @@ class Drains(EdgePart):
         """The node cannot be looked at: nobody goes, and from the second time on that is said."""
         drain.failures += 1
         drain.wanted = ()
-        if drain.failures >= SAID_FROM:
+        if drain.failures >= drain_plan.SAID_FROM:
             if drain.steered is not d.Evicting.WATCH:
                 drain.plan, drain.memory = plan, plan.memory
             self._wake(node)
@@ -219,7 +214,7 @@ class Drains(EdgePart):
         began = self._clock.elapsed()
         look = await self._look.look(
             session,
-            causes_in_effect(session, self._world.snapshot()),
+            causes.causes_in_effect(session, self._world.snapshot()),
             drain.memory,
             drain.plan,
             last_active_at=self._world.active.get(drain.session_uid),
@@ -250,13 +245,13 @@ class Drains(EdgePart):
         pods = await (self._look.pods_on(node) if close else self._look.pods_seen(node))
         now = self._clock.now()
         before = drain.plan
-        drain.plan = plan_watch(
+        drain.plan = drain_plan.plan_watch(
             pods,
             node,
-            worst(causes_in_effect(session, self._world.snapshot())),
+            causes.worst(causes.causes_in_effect(session, self._world.snapshot())),
             self._policy(),
             drain.memory,
-            since=parse_time(session.status.phase_since) or now,
+            since=timestamps.parse_time(session.status.phase_since) or now,
             now=now,
             before=before,
             certain=close,
@@ -269,7 +264,7 @@ class Drains(EdgePart):
             self._wake(node)
         if close:
             return max(1.0, self._policy().drain.settle_s)
-        return random.uniform(*listed_again_s(drain.plan))
+        return random.uniform(*drain_plan.listed_again_s(drain.plan))
 
     async def _force(self, node: str, drain: _Drain, plan: DrainPlan) -> None:
         """By policy, past the deadline: the condition first, then the deletion, pod by pod."""
@@ -280,7 +275,7 @@ class Drains(EdgePart):
             if sent.done:
                 sent = await self._gateway.send(delete, about)
             if sent.result is Result.REFUSED and sent.answer is not None:
-                refusal = force_refusal(sent.answer.code, sent.answer.sentence())
+                refusal = blockers.force_refusal(sent.answer.code, sent.answer.sentence())
                 self._book(drain, not_forced(drain.memory, delete.uid, refusal))
             if sent.done:
                 eviction = d.EvictPod(
@@ -370,7 +365,7 @@ class Drains(EdgePart):
             return no_answer("")
         if sent.answer is None:
             return no_answer(sent.why)
-        outcome = outcome_of(sent.answer, about.pod, pdbs, self._clock.now())
+        outcome = evictions.outcome_of(sent.answer, about.pod, pdbs, self._clock.now())
         if outcome.unproven:
             return await about.confirmed(outcome)
         if outcome.accepted and eviction.pdb and not eviction.dry_run:

@@ -12,16 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from remediator.kube import gateway
 from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock
-from remediator.kube.gateway import FRESH_NODE_S
 from remediator.world import EdgePart
-from rules.api.object_name import api_path
+from rules.api import object_name
 from rules.api.pods import PodView
 from rules.api.workloads import PdbView
 from rules.api.writes import DeletePod, EvictPod
-from rules.drain.blockers import owner_told
+from rules.drain import blockers
 from rules.drain.eviction import EvictionKind, EvictionOutcome, classify, no_answer
 from rules.session.causes import causes_in_effect
 
@@ -67,7 +67,7 @@ class PodLook:
     def too_old(self) -> str:
         """Why the pod has to be read again before it is asked to go; "" while it is fresh."""
         age_s = self._clock.elapsed() - self._read_at
-        return f"the pod was read {age_s:.1f} s ago" if age_s > FRESH_NODE_S else ""
+        return f"the pod was read {age_s:.1f} s ago" if age_s > gateway.FRESH_NODE_S else ""
 
     def known(self) -> EvictionOutcome | None:
         """What is known without asking: the pod is gone, leaving, or another one."""
@@ -87,7 +87,7 @@ class PodLook:
     def _found_listed(self) -> bool:
         """Take the pod from a list that was asked for a moment ago, if it is there."""
         listed, write = self._listed(), self._write
-        if listed is None or self._clock.elapsed() - listed.asked_at > FRESH_NODE_S:
+        if listed is None or self._clock.elapsed() - listed.asked_at > gateway.FRESH_NODE_S:
             return False
         pod = next((pod for pod in listed.pods if pod.uid == write.uid), None)
         if pod is None:
@@ -97,7 +97,7 @@ class PodLook:
 
     async def _read(self) -> EvictionOutcome | None:
         write = self._write
-        path = api_path("/api/v1/namespaces", write.namespace, "pods", write.name)
+        path = object_name.api_path("/api/v1/namespaces", write.namespace, "pods", write.name)
         try:
             pod = await self._api.get(path, PodView)
         except ApiError as error:
@@ -179,7 +179,7 @@ class OwnersTold(EdgePart):
             causes = causes_in_effect(session, self._world.snapshot())
             health = self._world.healths.get(gone.node)
             verdict = health.status if health is not None and not health.doubt else None
-            event = owner_told(gone, session.name, causes, verdict, self._clock.now())
+            event = blockers.owner_told(gone, session.name, causes, verdict, self._clock.now())
             self._telling.tell(event)
 
 

@@ -13,14 +13,16 @@ from dataclasses import replace
 
 import structlog
 
-from remediator.kube.clock import heard
+from remediator.kube import clock
 from remediator.world import Edge, EdgePart
+from rules.api import quarantine
 from rules.api.nodes import QuarantineView
-from rules.api.quarantine import NOT_MARKED_YET
-from rules.fleet.common_cause import CommonCause, common_causes
+from rules.fleet import common_cause, turns
+from rules.fleet.common_cause import CommonCause
 from rules.fleet.memory import FleetMemory
-from rules.fleet.turns import FleetVerdict, judge_fleet
-from rules.session.observation import FleetSnapshot, Permit, is_open
+from rules.fleet.turns import FleetVerdict
+from rules.session import observation
+from rules.session.observation import FleetSnapshot, Permit
 
 _LOG = structlog.get_logger()
 
@@ -67,7 +69,7 @@ class Fleet(EdgePart):
         """Whether the verdict knows the session in its present phase; if not, it soon does."""
         self.permit(session.name)
         known = self._phases.get(session.name) == session.status.phase
-        self._mark_waits |= not known and session.status.phase in NOT_MARKED_YET
+        self._mark_waits |= not known and session.status.phase in quarantine.NOT_MARKED_YET
         return known
 
     def permit(self, session: str) -> Permit:
@@ -81,7 +83,7 @@ class Fleet(EdgePart):
     async def run(self) -> None:
         """Keep the verdict fresh until cancelled."""
         while True:
-            if not await heard(self._changed, _LONGEST_S):
+            if not await clock.heard(self._changed, _LONGEST_S):
                 self._dirty = True
             self._changed.clear()
             await self._pause()
@@ -101,7 +103,7 @@ class Fleet(EdgePart):
         self._compared_at = self._clock.elapsed()
         before, counted = self._common, self._memory.census.labels
         with self._isolation.guard("fleet", "common causes"):
-            self._common = common_causes(counted, self._world.healths)
+            self._common = common_cause.common_causes(counted, self._world.healths)
         if self._common == before:
             return
         gauge = self._metrics.node_common_cause
@@ -113,7 +115,7 @@ class Fleet(EdgePart):
     async def _pause(self) -> None:
         while (left_s := self._left_s()) > 0:
             self._rest_changed.clear()
-            await heard(self._rest_changed, left_s)
+            await clock.heard(self._rest_changed, left_s)
 
     def _left_s(self) -> float:
         """Until the fleet may be judged again."""
@@ -127,7 +129,9 @@ class Fleet(EdgePart):
             self._world.recount()
             self._recounted_at = began
         sessions = self._world.counting
-        self._phases = {name: s.status.phase for name, s in sessions.items() if is_open(s)}
+        self._phases = {
+            name: s.status.phase for name, s in sessions.items() if observation.is_open(s)
+        }
         self._dirty = self._mark_waits = False
         self.verdict = self._judged_apart(self._world.snapshot())
         self._judged_at = self._clock.elapsed()
@@ -143,7 +147,7 @@ class Fleet(EdgePart):
         that the others go on. It gets no permit, and what it holds still counts by its node.
         """
         try:
-            return judge_fleet(snapshot, self._memory)
+            return turns.judge_fleet(snapshot, self._memory)
         except Exception:  # noqa: BLE001 - the object at fault is looked for and named below
             self._memory = FleetMemory()
             sound = {
@@ -152,14 +156,14 @@ class Fleet(EdgePart):
                 if self._is_sound(name, replace(snapshot, counting={name: session}))
             }
         try:
-            return judge_fleet(replace(snapshot, counting=sound), self._memory)
+            return turns.judge_fleet(replace(snapshot, counting=sound), self._memory)
         except Exception as error:  # noqa: BLE001 - no session gets a permit
             self._isolation.note("fleet", "the whole fleet", error)
             return FleetVerdict()
 
     def _is_sound(self, name: str, alone: FleetSnapshot) -> bool:
         try:
-            judge_fleet(alone)
+            turns.judge_fleet(alone)
         except Exception as error:  # noqa: BLE001 - this object is the one
             self._isolation.note("fleet", f"session {name}", error)
             return False

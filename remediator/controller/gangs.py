@@ -15,18 +15,17 @@ from typing import Final
 import structlog
 
 from remediator.controller.drain_reads import DrainLook
+from remediator.kube import clock
 from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
-from remediator.kube.clock import heard
 from remediator.kube.other_apis import ApiGroups
 from remediator.world import Edge, EdgePart
+from rules.api import object_name, workloads
 from rules.api.metadata import ObjectMeta, View
 from rules.api.nodes import QuarantineView
-from rules.api.object_name import api_path
-from rules.api.workloads import POD_GROUP
 from rules.catalog.reason import Level
 from rules.drain.gangs import Gang, gangs_of
-from rules.session.causes import drains_now
+from rules.session import causes
 from rules.session.observation import FleetSnapshot
 
 _SWEEP_S = 5.0
@@ -62,7 +61,7 @@ class GangScout(EdgePart):
     async def run(self) -> None:
         """Sweep until cancelled."""
         while True:
-            await heard(self._changed, _READ_AGAIN_S if self._failed else _SWEEP_S)
+            await clock.heard(self._changed, _READ_AGAIN_S if self._failed else _SWEEP_S)
             self._changed.clear()
             if not self._world.caches.problem() and await self.sweep():
                 self._changed.set()
@@ -137,7 +136,7 @@ def _drains(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
     node = snapshot.nodes.get(session.spec.node_name)
     if node is None:
         return session.spec.level == Level.DRAIN
-    return drains_now(session, node, snapshot)
+    return causes.drains_now(session, node, snapshot)
 
 
 _LOG = structlog.get_logger()
@@ -199,7 +198,9 @@ class KueueWorkloads:
             return []
 
     async def _list(self, version: str, namespace: str) -> list[_Workload]:
-        path = api_path(f"/apis/{GROUP}", version, "namespaces", namespace, "workloads")
+        path = object_name.api_path(
+            f"/apis/{GROUP}", version, "namespaces", namespace, "workloads"
+        )
         listed = await self._api.items(path, _Workload, limit=_PAGE, pages=_PAGES)
         return [w for w in listed.found if w.status.unhealthy_nodes]
 
@@ -208,7 +209,7 @@ def _belongs(workload: _Workload, gang: Gang) -> bool:
     """A Workload belongs to the job that owns it; groups of a LeaderWorkerSet carry its name, and
     that of a pod group is called like the group.
     """
-    if gang.kind == POD_GROUP:
+    if gang.kind == workloads.POD_GROUP:
         return workload.metadata.name == gang.name
     own = (
         {gang.name, gang.name.rpartition("-")[0]}

@@ -19,14 +19,12 @@ from remediator.kube.api import Api
 from remediator.kube.caches import Caches
 from remediator.kube.clock import Clock
 from remediator.kube.other_apis import ApiGroups
-from rules.api.object_name import BadSegmentError, api_path
+from rules.api import object_name, workloads
+from rules.api.object_name import BadSegmentError
 from rules.api.pods import PodView
-from rules.api.workloads import (
-    UNREADABLE_GPUS,
-    ResourceClaimView,
-    claim_names,
-)
-from rules.drain.node_room import asks_for_room, free_gpus, without_room
+from rules.api.workloads import ResourceClaimView
+from rules.drain import node_room
+from rules.drain.node_room import without_room
 
 _LOG = structlog.get_logger()
 
@@ -70,7 +68,7 @@ class FreeGpus:
         for pod in pods:
             if pod.finished:
                 self._promised.pop(pod.uid, None)
-        asking = [pod for pod in pods if asks_for_room(pod) and not pod.claimed_gpus]
+        asking = [pod for pod in pods if node_room.asks_for_room(pod) and not pod.claimed_gpus]
         if not asking:
             return frozenset()
         if self._clock.elapsed() - self._read_at > _FRESH_S:
@@ -78,7 +76,7 @@ class FreeGpus:
         # No await from here on: a place promised now is seen by the next node's look.
         now, own = self._clock.elapsed(), {pod.uid for pod in asking}
         taken = [p.gpus for uid, p in self._promised.items() if p.until > now and uid not in own]
-        free = free_gpus(self._caches.nodes.items.values(), self._used)
+        free = node_room.free_gpus(self._caches.nodes.items.values(), self._used)
         refused = without_room(asking, node, free, taken)
         for pod in asking:
             if pod.uid in refused:
@@ -120,7 +118,7 @@ class DeviceClaims:
         return tuple([await self._counted(pod) for pod in pods])
 
     async def _counted(self, pod: PodView) -> PodView:
-        names = claim_names(pod)
+        names = workloads.claim_names(pod)
         if not names or pod.finished:
             return pod
         gpus = sum([await self._gpus(pod, name) for name in names])
@@ -140,7 +138,7 @@ class DeviceClaims:
         if version is None:
             return 0
         try:
-            path = api_path(
+            path = object_name.api_path(
                 f"/apis/{_GROUP}/{version}/namespaces", namespace, "resourceclaims", name
             )
             claim = await self._api.get(path, ResourceClaimView)
@@ -148,7 +146,7 @@ class DeviceClaims:
             if error.answer.code == 404:
                 return 0
             _LOG.warning("resource claim", claim=f"{namespace}/{name}", why=str(error))
-            return UNREADABLE_GPUS
+            return workloads.UNREADABLE_GPUS
         except BadSegmentError:
             return 0
         return len(claim.gpus)

@@ -11,21 +11,18 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
+from remediator.kube import resources
 from remediator.kube.answer import ApiError, Result
 from remediator.kube.caches import PublisherPods
-from remediator.kube.resources import HEALTHS
 from remediator.world import Edge, EdgePart
+from rules.api import object_name, requests
 from rules.api.metadata import ObjectMeta, View
 from rules.api.nodes import HealthView, NodeView
-from rules.api.object_name import api_path
 from rules.api.pods import PodView
 from rules.api.repair_writes import SetValidated
-from rules.api.requests import EVIDENCES
-from rules.fleet.new_nodes import asks_for_pods, due, follow, making
-from rules.fleet.node_health import mark_unknown, say_silent, silent_since
-from rules.session.history import outlived
-from rules.session.observation import HEARTBEAT_FRESH_S
-from rules.session.repair.evidence import outlived_evidence
+from rules.fleet import new_nodes, node_health
+from rules.session import history, observation
+from rules.session.repair import evidence
 from rules.session.validation.jobs import (
     LABEL_JOB,
     LABEL_NEW_NODE,
@@ -126,7 +123,7 @@ class Housekeeping(EdgePart):
         now = self._clock.now()
         self._look_at[name] = now + _LOOK_AGAIN_S
         try:
-            health = await self._api.get(api_path(HEALTHS, name), HealthView)
+            health = await self._api.get(object_name.api_path(resources.HEALTHS, name), HealthView)
         except ApiError as error:
             if error.answer.code != 404:
                 raise
@@ -140,16 +137,16 @@ class Housekeeping(EdgePart):
         heard_at = health.heard_at if health.status.publisher.heartbeat else None
         if heard_at is not None:
             # A heartbeat of the future must not put the next look off for ever.
-            overdue_at = min(heard_at, now) + HEARTBEAT_FRESH_S
+            overdue_at = min(heard_at, now) + observation.HEARTBEAT_FRESH_S
             self._look_at[name] = max(now + _LOOK_AGAIN_S, overdue_at)
         agents, since = self._world.caches.agents, self._world.observing_since
         await self._say(name, health, now)
         node = self._world.caches.nodes.items.get(name)
-        if node is None or silent_since(health, agents, since, now) is None:
+        if node is None or node_health.silent_since(health, agents, since, now) is None:
             self._silent.discard(name)
             return
         self._silent.add(name)
-        write = mark_unknown(node, health, agents, since, now)
+        write = node_health.mark_unknown(node, health, agents, since, now)
         if write is None:
             self._look_at[name] = now + _NOTHING_NEW_S
         else:
@@ -160,7 +157,7 @@ class Housekeeping(EdgePart):
         does not say so any more.
         """
         agents, since = self._world.caches.agents, self._world.observing_since
-        word = say_silent(health, agents, since, now)
+        word = node_health.say_silent(health, agents, since, now)
         says = bool(health.status.silent_since)
         if word is not None and (await self._gateway.send(word)).result is Result.DONE:
             says = bool(word.since)
@@ -175,7 +172,7 @@ class Housekeeping(EdgePart):
         """
         query = {"fieldSelector": "status.silentSince!="}
         try:
-            found = await self._api.items(HEALTHS, HealthView, query=query)
+            found = await self._api.items(resources.HEALTHS, HealthView, query=query)
         except ApiError as error:
             # Definitions of an older release know neither the field nor the question.
             self._remembered = error.answer.code == HTTPStatus.BAD_REQUEST
@@ -186,7 +183,7 @@ class Housekeeping(EdgePart):
     async def _history(self) -> None:
         sessions = list(self._world.caches.quarantines.items.values())
         policy = self._policy()
-        outlasted = outlived(sessions, policy, self._clock.now())
+        outlasted = history.outlived(sessions, policy, self._clock.now())
         for deletion in outlasted[:_DELETIONS_PER_SWEEP]:
             if self._policy() is not policy:
                 # It may keep by now what it did not keep a moment ago.
@@ -202,7 +199,7 @@ class Housekeeping(EdgePart):
         """Evidence outlives node and session, but not history. Only its metadata is listed."""
         policy = self._policy()
         try:
-            kept = await self._api.items(EVIDENCES, EvidenceMeta, accept=METADATA_LIST)
+            kept = await self._api.items(requests.EVIDENCES, EvidenceMeta, accept=METADATA_LIST)
         except ApiError as error:
             if error.answer.code not in {403, 404}:
                 raise
@@ -214,7 +211,7 @@ class Housekeeping(EdgePart):
         self._evidence = there
         sessions = self._world.caches.quarantines.items
         found = (each.metadata for each in kept.found)
-        deletions = outlived_evidence(found, sessions, self._clock.now())
+        deletions = evidence.outlived_evidence(found, sessions, self._clock.now())
         for deletion in deletions[:_DELETIONS_PER_SWEEP]:
             if self._policy() is not policy:
                 return
@@ -243,7 +240,7 @@ class NewNodeTests(EdgePart):
 
     async def _sweep(self) -> None:
         jobs = await self._jobs()
-        step = follow(self._world.snapshot(), jobs)
+        step = new_nodes.follow(self._world.snapshot(), jobs)
         failed: set[str] = set()
         for write in step.writes:
             # In order: what is said of a test comes after what follows from it.
@@ -258,29 +255,31 @@ class NewNodeTests(EdgePart):
         for name in step.in_vain:
             self._tried[name] = self._clock.now()
         tests = self._policy().validate
-        names = due(self._world.snapshot(), jobs, self._tried)
+        names = new_nodes.due(self._world.snapshot(), jobs, self._tried)
         if not names:
             return
         namespace = self._world.snapshot().own_namespace
-        path = api_path("/api/v1/namespaces", namespace, "podtemplates", tests.template)
+        path = object_name.api_path(
+            "/api/v1/namespaces", namespace, "podtemplates", tests.template
+        )
         template = await self._api.get(path, PodTemplateView)
         for name in names:
-            made = making(name, tests, template.template, self._world.snapshot())
+            made = new_nodes.making(name, tests, template.template, self._world.snapshot())
             if made is not None and not (await self._gateway.send(made)).done:
                 self._tried[name] = self._clock.now()
 
     async def _jobs(self) -> tuple[JobSeen, ...]:
         namespace = self._world.snapshot().own_namespace
         query = {"labelSelector": f"{LABEL_NEW_NODE}=true"}
-        path = api_path("/apis/batch/v1/namespaces", namespace, "jobs")
+        path = object_name.api_path("/apis/batch/v1/namespaces", namespace, "jobs")
         jobs = (await self._api.items(path, JobView, query=query)).found
         snapshot = self._world.snapshot()
-        asking = [job.metadata.name for job in jobs if asks_for_pods(job, snapshot)]
+        asking = [job.metadata.name for job in jobs if new_nodes.asks_for_pods(job, snapshot)]
         pods: dict[str, list[PodView]] = {}
         for start in range(0, len(asking), _NAMES_PER_LIST):
             names = asking[start : start + _NAMES_PER_LIST]
             found = await self._api.items(
-                api_path("/api/v1/namespaces", namespace, "pods"),
+                object_name.api_path("/api/v1/namespaces", namespace, "pods"),
                 PodView,
                 query={"labelSelector": f"{LABEL_JOB} in ({','.join(names)})"},
             )

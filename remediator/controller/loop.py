@@ -17,12 +17,13 @@ from typing import Final
 
 import structlog
 
+from remediator import world
 from remediator.controller.node_cycle import NodeCycle
-from remediator.kube.api import IN_FLIGHT
+from remediator.kube import api
 from remediator.kube.clock import Clock, PaceLane, heard
-from remediator.world import Edge, EdgePart, availability
+from remediator.world import Edge, EdgePart
+from rules.api import mark
 from rules.api import writes as d
-from rules.api.mark import marked
 from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
 
 _LOG = structlog.get_logger()
@@ -34,7 +35,7 @@ _LOOKS = 1_024
 # Every replica asks for the lease every 2 s, so a silence this long is an outage.
 _OUTAGE_S = 15.0
 # Sessions that are being opened at a time: so many keep the API server busy.
-_ENOUGH = 2 * IN_FLIGHT[PaceLane.STATUS]
+_ENOUGH = 2 * api.IN_FLIGHT[PaceLane.STATUS]
 # A look that fails in a way nobody foresaw is tried again after this long.
 _AFTER_SURPRISE_S = 5.0
 # Of most nodes nothing is known that asks for a look; when all are looked at, those come after the
@@ -115,9 +116,13 @@ class ControlLoop(EdgePart):
 
     def node_changed(self, name: str, before: NodeView | None, after: NodeView | None) -> None:
         """A node came, went or changed."""
-        if after is not None and name in self._world.reserved and marked(after):
+        if after is not None and name in self._world.reserved and mark.marked(after):
             self._world.reserved.discard(name)
-        if before is None or after is None or availability(before) != availability(after):
+        if (
+            before is None
+            or after is None
+            or world.availability(before) != world.availability(after)
+        ):
             self._fleet_changed()
         if self._world.note_external(name, after):
             self.wake(name)
@@ -132,7 +137,7 @@ class ControlLoop(EdgePart):
             name in self._world.healths
             or name in self._world.external_seen
             or name in self._world.sessions
-            or (node is not None and marked(node))
+            or (node is not None and mark.marked(node))
         )
 
     def health_changed(self, name: str, health: HealthView | None) -> None:

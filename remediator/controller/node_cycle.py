@@ -13,24 +13,23 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from remediator import world
 from remediator.controller.node_reads import NodeReads
 from remediator.controller.writes import Writes
 from remediator.kube.answer import ApiError, Result
 from remediator.kube.other_apis import RepairObjects
-from remediator.world import Edge, EdgePart, availability
+from remediator.world import Edge, EdgePart
+from rules.api import mark, object_name, timestamps
 from rules.api import writes as d
-from rules.api.mark import marked
 from rules.api.nodes import FreshNode, QuarantineView
-from rules.api.object_name import is_object_name
 from rules.api.refusal import surprise, unread
 from rules.api.repair_writes import CreateTestJob, DeleteTestJob, WriteRepairObject
-from rules.api.timestamps import backoff_s
 from rules.catalog.why_not import Refusal
+from rules.drain import node_room
 from rules.drain.drain_plan import DrainPlan
-from rules.drain.node_room import untolerating
-from rules.session.absent import STEP_CREATE_AGAIN
+from rules.session import absent, observation
 from rules.session.decide import decide
-from rules.session.observation import Permit, observe
+from rules.session.observation import Permit
 from rules.session.status import saying, steady, write_of
 
 _LOG = structlog.get_logger()
@@ -190,7 +189,7 @@ class NodeCycle(EdgePart):
                 looked = replace(looked, evicting=None)
                 wake_s = postponed_s if wake_s is None else min(wake_s, postponed_s)
             result = await self._writes.carry_out(name, writes)
-            if decision.step == STEP_CREATE_AGAIN and result is Result.DONE:
+            if decision.step == absent.STEP_CREATE_AGAIN and result is Result.DONE:
                 self._metrics.objects_lost.labels("GPUQuarantine").inc()
             if result in _CHANGED and any(isinstance(write, d.MarkNode) for write in writes):
                 self._doubted.add(name)
@@ -254,11 +253,11 @@ class NodeCycle(EdgePart):
         daemon_sets = self._world.caches.daemon_sets.items.values()
         sessions = self._world.sessions
         seen = replace(
-            observe(snapshot, name, sessions=sessions, session=session, node=fresh),
+            observation.observe(snapshot, name, sessions=sessions, session=session, node=fresh),
             permit=self._senses.permit(session.name) if session else Permit(),
             deleted=self._world.deleted.get(name, ()),
             vanished=self._world.vanished(name),
-            untolerating=untolerating(node, daemon_sets) if node and session else (),
+            untolerating=node_room.untolerating(node, daemon_sets) if node and session else (),
             plan=self._senses.plan(name),
             last_active_at=self._world.active.get(uid),
             job=self._reads.job(name),
@@ -273,7 +272,7 @@ class NodeCycle(EdgePart):
         return decision
 
     async def _fresh(self, name: str) -> FreshNode | None:
-        if not is_object_name(name):
+        if not object_name.is_object_name(name):
             # A session may name anything; there is certainly no node that is called so.
             return None
         try:
@@ -290,16 +289,16 @@ class NodeCycle(EdgePart):
         self._world.caches.nodes.contradicted_by(node)
         if name not in self._world.caches.nodes.items and self._world.open_sessions(name):
             known = self._world.unselected.get(name)
-            if known is None or availability(known) != availability(node):
+            if known is None or world.availability(known) != world.availability(node):
                 self._senses.fleet_changed()
             self._world.node_seen(name, node)
-        if not marked(node):
+        if not mark.marked(node):
             self._world.reserved.discard(name)
         return node
 
     def _back_off(self, name: str) -> float:
         failures = self._failures[name] = self._failures.get(name, 0) + 1
-        return backoff_s(failures, *_BACKOFF_S)
+        return timestamps.backoff_s(failures, *_BACKOFF_S)
 
     def _say(self, name: str, decision: d.Decision) -> None:
         """One line per cycle, when it says something new."""

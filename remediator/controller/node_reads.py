@@ -11,25 +11,23 @@ from typing import TypeVar
 
 import structlog
 
+from remediator.kube import resources
 from remediator.kube.answer import ApiError
 from remediator.kube.caches import PublisherPods
 from remediator.kube.clock import PaceLane
-from remediator.kube.resources import HEALTHS
 from remediator.world import Edge, EdgePart
+from rules.api import mark, object_name, requests
 from rules.api.evidence import EvidenceView
-from rules.api.mark import marked
 from rules.api.nodes import HealthView, NodeView, QuarantineView
-from rules.api.object_name import api_path, is_object_name
 from rules.api.pods import PodView
-from rules.api.requests import EVIDENCES
 from rules.session.repair.evidence import look_again_s, wanted_of
+from rules.session.validation import result
 from rules.session.validation.jobs import (
     LABEL_JOB,
     JobSeen,
     JobView,
     PodTemplateView,
 )
-from rules.session.validation.result import under_way
 
 T = TypeVar("T")
 
@@ -92,15 +90,15 @@ class NodeReads(EdgePart):
         """
         if name in self._world.caches.healths.items:
             return
-        if not self._world.open_sessions(name) and (node is None or not marked(node)):
+        if not self._world.open_sessions(name) and (node is None or not mark.marked(node)):
             return
-        if not is_object_name(name):
+        if not object_name.is_object_name(name):
             return
         now = self._clock.elapsed()
         if now - self._health_read.get(name, float("-inf")) < _FRESH_S:
             return
         try:
-            health = await self._api.get(api_path(HEALTHS, name), HealthView)
+            health = await self._api.get(object_name.api_path(resources.HEALTHS, name), HealthView)
         except ApiError as error:
             if error.answer.code != 404:
                 raise
@@ -116,14 +114,16 @@ class NodeReads(EdgePart):
         """
         now = self._clock.elapsed()
         for session in self._world.open_sessions(name):
-            if not wanted_of(session, self._clock.now()) or not is_object_name(session.name):
+            if not wanted_of(session, self._clock.now()) or not object_name.is_object_name(
+                session.name
+            ):
                 self._evidence.pop(session.name, None)
                 continue
             if now - self._evidence_read.get(session.name, float("-inf")) < _EVIDENCE_FRESH_S:
                 continue
             self._evidence_read[session.name] = now
             try:
-                path = api_path(EVIDENCES, session.name)
+                path = object_name.api_path(requests.EVIDENCES, session.name)
                 # Like a record it waits for the marks of a storm.
                 answer = await self._api.call(PaceLane.RECORD, "GET", path)
                 self._evidence[session.name] = answer.decode(EvidenceView)
@@ -141,7 +141,7 @@ class NodeReads(EdgePart):
     async def _read_job(self, node: str) -> None:
         """The Job of the test that is under way."""
         sessions = self._world.open_sessions(node)[:1]
-        test = next((t for s in sessions if (t := under_way(s.status)) is not None), None)
+        test = next((t for s in sessions if (t := result.under_way(s.status)) is not None), None)
         if test is None:
             self.forget_job(node)
             return
@@ -160,17 +160,19 @@ class NodeReads(EdgePart):
 
     async def _job(self, name: str, template: str) -> JobSeen:
         namespace = self._world.own_namespace
-        jobs = api_path("/apis/batch/v1/namespaces", namespace, "jobs")
-        job = await self._found(api_path(jobs, name), name, JobView)
+        jobs = object_name.api_path("/apis/batch/v1/namespaces", namespace, "jobs")
+        job = await self._found(object_name.api_path(jobs, name), name, JobView)
         if job is None:
             if not template:
                 # An older definition of GPUQuarantine did not keep it.
                 return JobSeen(name=name)
-            templates = api_path("/api/v1/namespaces", namespace, "podtemplates")
-            found = await self._found(api_path(templates, template), template, PodTemplateView)
+            templates = object_name.api_path("/api/v1/namespaces", namespace, "podtemplates")
+            found = await self._found(
+                object_name.api_path(templates, template), template, PodTemplateView
+            )
             return JobSeen(name=name, template=found)
         pods = await self._api.items(
-            api_path("/api/v1/namespaces", namespace, "pods"),
+            object_name.api_path("/api/v1/namespaces", namespace, "pods"),
             PodView,
             query={"labelSelector": f"{LABEL_JOB}={name}"},
         )

@@ -16,12 +16,12 @@ from typing import Final
 import msgspec
 import structlog
 
+from remediator import policy_file
 from remediator.kube.clock import Clock
 from remediator.metrics import Metrics
-from remediator.policy_file import read_policy
+from rules.api import timestamps
 from rules.api.nodes import LeaderStatus
 from rules.api.quarantine import Mode
-from rules.api.timestamps import utc
 from rules.catalog.why_not import Refusal
 from rules.policy.policy import Policy, UnreadPolicy, by_accident, with_installed
 
@@ -74,7 +74,9 @@ class PolicySource:
             return ""
         then = "this replica has read no policy since it started and is in Shadow"
         if self._wrong_at is not None:
-            then = f"since {utc(self._wrong_at)} this replica goes on by the last good one"
+            then = (
+                f"since {timestamps.utc(self._wrong_at)} this replica goes on by the last good one"
+            )
         if by_accident(self._policy):
             then += ", which nobody chose: nothing is done for nodes that fail"
         return f"{self.wrong}; {then}."
@@ -116,7 +118,7 @@ class PolicySource:
 
     def _read(self, *, first: bool) -> None:
         self._stamp = self._stamp_now()
-        found = read_policy(self._path) if self._path is not None else Policy()
+        found = policy_file.read_policy(self._path) if self._path is not None else Policy()
         if isinstance(found, Policy):
             self.problems = []
             self._last_good = True

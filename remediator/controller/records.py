@@ -11,14 +11,13 @@ from typing import Final
 
 import structlog
 
+from remediator.kube import resources
 from remediator.kube.answer import ApiError, Result, Sent
-from remediator.kube.resources import HEALTHS, RECORDS
 from remediator.world import Edge, EdgePart
-from rules.api.gpu_record import GPU_SCOPE, RecordView
+from rules.api import gpu_record, object_name, refusal
+from rules.api.gpu_record import RecordView
 from rules.api.names import ANNOTATION_REPAIRED
 from rules.api.nodes import HealthView, NodeView, QuarantineView
-from rules.api.object_name import api_path, is_object_name
-from rules.api.refusal import lacks_right
 from rules.api.writes import CreateRecord, DeleteObject, Write
 from rules.fleet.record_changes import RecordChange, aged, record_changes, room_for_records
 
@@ -104,7 +103,7 @@ class RecordKeeping(EdgePart):
                 _LOG.warning("record keeping", node=name, why=f"{MOST_RECORDS} records are kept")
                 continue
             # A node's own record is one: what it says of GPUs never crowds it out.
-            if change.known is None and change.status.scope == GPU_SCOPE:
+            if change.known is None and change.status.scope == gpu_record.GPU_SCOPE:
                 if room <= 0:
                     why = "so many GPUs have failed there that no further record is opened"
                     _LOG.warning("record keeping", node=name, record=change.name, why=why)
@@ -115,10 +114,10 @@ class RecordKeeping(EdgePart):
 
     async def _read(self, name: str) -> HealthView | None:
         """The verdict of a node that is well again; None where there is none."""
-        if not is_object_name(name):
+        if not object_name.is_object_name(name):
             return None
         try:
-            return await self._api.get(api_path(HEALTHS, name), HealthView)
+            return await self._api.get(object_name.api_path(resources.HEALTHS, name), HealthView)
         except ApiError as error:
             if error.answer.code != 404:
                 raise
@@ -166,7 +165,9 @@ class RecordKeeping(EdgePart):
         webhook of somebody's, does not like in one record keeps only its node waiting.
         """
         now = self._clock.elapsed()
-        if sent.answer is not None and lacks_right(sent.answer.code, sent.answer.sentence()):
+        if sent.answer is not None and refusal.lacks_right(
+            sent.answer.code, sent.answer.sentence()
+        ):
             self._forbidden_until = now + _FORBIDDEN_S
             if not self._forbidden:
                 why = f"no GPURecord is written ({sent.why}); preflight says what is missing"
@@ -182,7 +183,7 @@ class RecordKeeping(EdgePart):
         """Somebody else wrote it, or nobody knows: read it, and look again later."""
         try:
             self._world.caches.records.learn(
-                await self._api.get(api_path(RECORDS, name), RecordView)
+                await self._api.get(object_name.api_path(resources.RECORDS, name), RecordView)
             )
         except ApiError as error:
             if error.answer.code == 404:

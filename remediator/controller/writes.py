@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 import structlog
 
+from remediator.kube import resources
 from remediator.kube.answer import ApiError, Result, Sent
-from remediator.kube.resources import QUARANTINES
 from remediator.world import Edge, EdgePart
+from rules.api import object_name, timestamps
 from rules.api import writes as d
 from rules.api.nodes import NodeView, QuarantineView
-from rules.api.object_name import api_path
 from rules.api.quarantine import QuarantineStatus
 from rules.api.repair_writes import (
     DeleteTestJob,
@@ -23,9 +23,8 @@ from rules.api.repair_writes import (
     SetValidated,
     WriteRepairObject,
 )
-from rules.api.timestamps import parse_time
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.drain.memory import announced
+from rules.drain import memory
 from rules.session.status import lost_fields, not_kept, not_recorded
 
 _LOG = structlog.get_logger()
@@ -75,8 +74,8 @@ class Writes(EdgePart):
         written_at, written_phase = self._status_written.get(session.metadata.uid, (0.0, ""))
         wait_s = written_at + _STATUS_INTERVAL_S - self._clock.elapsed()
         has_status = any(isinstance(w, d.WriteSessionStatus) for w in decision.writes)
-        announces = decision.status is not None and announced(decision.status.drain)
-        begins = announces and not announced(session.status.drain)
+        announces = decision.status is not None and memory.announced(decision.status.drain)
+        begins = announces and not memory.announced(session.status.drain)
         repairs = decision.status is not None and _proof(decision.status) != _proof(session.status)
         marks = any(isinstance(w, d.MarkNode) for w in decision.writes)
         at_once = phase != written_phase or begins or repairs or marks
@@ -136,7 +135,8 @@ class Writes(EdgePart):
         seen = [
             at
             for incident in health.status.incidents
-            if incident.id in ids and (at := parse_time(incident.first_seen)) is not None
+            if incident.id in ids
+            and (at := timestamps.parse_time(incident.first_seen)) is not None
         ]
         if seen and session.status.phase in {"", "Pending"}:
             self._metrics.fault_to_unschedulable.observe(max(0.0, self._clock.now() - min(seen)))
@@ -214,7 +214,9 @@ class Writes(EdgePart):
         """The session as it is; where the server contradicts the cache, that is listed anew."""
         cache = self._world.caches.quarantines
         try:
-            session = await self._api.get(api_path(QUARANTINES, name), QuarantineView)
+            session = await self._api.get(
+                object_name.api_path(resources.QUARANTINES, name), QuarantineView
+            )
         except ApiError as error:
             if error.answer.says_gone(name) and name in cache.items:
                 cache.relist(f"the server has no {name}")

@@ -17,10 +17,11 @@ from typing import Final, Generic, TypeVar
 import aiohttp
 import msgspec
 
+from rules.api import refusal
 from rules.api.metadata import ListMeta, ObjectMeta
-from rules.api.refusal import KubeStatus, read_status
+from rules.api.refusal import KubeStatus
+from rules.text import tolerant
 from rules.text.printable import printable
-from rules.text.tolerant import UNREADABLE, understand
 
 T = TypeVar("T")
 
@@ -52,7 +53,7 @@ class Items(Generic[T]):
 
 def name_of(raw: bytes | msgspec.Raw) -> str:
     """`namespace/name` of an object of which nothing else is understood, as far as it has them."""
-    return key_of((understand(raw, _Named).value or _Named()).metadata)[:_MAX_KEY]
+    return key_of((tolerant.understand(raw, _Named).value or _Named()).metadata)[:_MAX_KEY]
 
 
 def key_of(metadata: ObjectMeta) -> str:
@@ -86,7 +87,7 @@ class Answer:
         """The Status of a refusal; an empty one when the body is something else."""
         if self.ok or not self.from_kubernetes:
             return KubeStatus()
-        return read_status(self.body) or KubeStatus()
+        return refusal.read_status(self.body) or KubeStatus()
 
     def says_gone(self, name: str) -> bool:
         """Whether the API server itself says that there is no object of that name: a proxy, a
@@ -103,7 +104,7 @@ class Answer:
         """
         if not self.ok:
             raise ApiError(self)
-        found = understand(self.body, kind)
+        found = tolerant.understand(self.body, kind)
         if found.value is None:
             raise ApiError(self, f"The API server sent an unreadable object: {found.doubt}")
         return found.value
@@ -111,7 +112,7 @@ class Answer:
     def items(self, kind: type[T]) -> Items[T]:
         """One page of a list, its items understood one by one; ApiError as `decode`."""
         page = self.envelope()
-        found = [(raw, understand(raw, kind)) for raw in page.items or ()]
+        found = [(raw, tolerant.understand(raw, kind)) for raw in page.items or ()]
         return Items(
             found=tuple(one.value for _, one in found if one.value is not None),
             unread=tuple(name_of(raw) for raw, one in found if one.value is None),
@@ -126,7 +127,7 @@ class Answer:
             raise ApiError(self)
         try:
             return msgspec.json.decode(self.body, type=RawPage)
-        except UNREADABLE as error:
+        except tolerant.UNREADABLE as error:
             raise ApiError(self, f"The API server sent an unreadable list: {error}") from error
 
     def sentence(self) -> str:

@@ -20,6 +20,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import BytesPayload
 from yarl import URL
 
+from remediator import version
 from remediator.kube.access import Access
 from remediator.kube.answer import (
     EXCHANGE_ERRORS,
@@ -34,7 +35,6 @@ from remediator.kube.answer import (
     why,
 )
 from remediator.kube.clock import Clock, Pace, PaceLane
-from remediator.version import user_agent
 from rules.api.kube_config import KubeConfigError
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ class Api:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"User-Agent": user_agent(), "Accept": JSON},
+            headers={"User-Agent": version.user_agent(), "Accept": JSON},
             timeout=aiohttp.ClientTimeout(total=CALL_TIMEOUT_S, sock_connect=10),
         )
 

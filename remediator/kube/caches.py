@@ -11,25 +11,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from remediator.kube import resources
 from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock
 from remediator.kube.isolation import Isolation
-from remediator.kube.resources import (
-    AGENT_SELECTOR,
-    CUSTOM,
-    DAEMON_SETS,
-    NODES,
-    PDBS,
-    AgentPodObject,
-)
+from remediator.kube.resources import AgentPodObject
 from remediator.kube.watch import Reflector
 from remediator.kube.watch_events import Resource
+from rules.api import names, object_name
 from rules.api.gpu_record import RecordView
 from rules.api.metadata import ObjectMeta
-from rules.api.names import GROUP, LABEL_QUARANTINE
 from rules.api.nodes import AgentPod, HealthView, NodeView, PauseView, QuarantineView
-from rules.api.object_name import api_path, is_object_name
 from rules.api.pods import DaemonSetView
 from rules.api.workloads import PdbView
 from rules.text.tolerant import Sharing
@@ -81,7 +74,11 @@ class Caches:
         # A mark is ours to take off also where the policy's selector does not reach (any more).
         # Marked nodes that it selects come twice: no selector says what is outside of another.
         self.marked: Reflector[NodeView] = reflector(
-            Resource(name="marked nodes", path=NODES, query={"labelSelector": LABEL_QUARANTINE}),
+            Resource(
+                name="marked nodes",
+                path=resources.NODES,
+                query={"labelSelector": names.LABEL_QUARANTINE},
+            ),
             NodeView,
             lambda *change: to.marked(*change),
             # By the cache, not by its first map: each list brings a new one.
@@ -104,17 +101,19 @@ class Caches:
             silence_s=PAUSES_LISTED_S,
         )
         self.pdbs: Reflector[PdbView] = reflector(
-            Resource(name="poddisruptionbudgets", path=PDBS), PdbView, lambda key, *_: to.pdb(key)
+            Resource(name="poddisruptionbudgets", path=resources.PDBS),
+            PdbView,
+            lambda key, *_: to.pdb(key),
         )
         # Beside the others: without its history gpuward works as it did before there was any.
         self.records: Reflector[RecordView] = reflector(_custom("gpurecords"), RecordView, _nobody)
         self.daemon_sets: Reflector[DaemonSetView] = reflector(
-            Resource(name="daemonsets", path=DAEMON_SETS), DaemonSetView, _nobody
+            Resource(name="daemonsets", path=resources.DAEMON_SETS), DaemonSetView, _nobody
         )
         agent_pods = Resource(
             name="agent pods",
             path=f"/api/v1/namespaces/{namespace}/pods",
-            query={"labelSelector": AGENT_SELECTOR},
+            query={"labelSelector": resources.AGENT_SELECTOR},
         )
         self.agent_pods: Reflector[AgentPodObject] = reflector(
             agent_pods, AgentPodObject, self._agent_changed
@@ -181,13 +180,16 @@ _NO_POD = AgentPodObject(metadata=ObjectMeta())
 def nodes_selected(selector: str) -> Resource:
     """The nodes that the policy selects."""
     return Resource(
-        name="nodes", path=NODES, query={"labelSelector": selector} if selector else {}
+        name="nodes", path=resources.NODES, query={"labelSelector": selector} if selector else {}
     )
 
 
 def _custom(plural: str, query: dict[str, str] | None = None) -> Resource:
     return Resource(
-        name=plural, path=f"{CUSTOM}/{plural}", query=query or {}, crd=f"{plural}.{GROUP}"
+        name=plural,
+        path=f"{resources.CUSTOM}/{plural}",
+        query=query or {},
+        crd=f"{plural}.{names.GROUP}",
     )
 
 
@@ -216,9 +218,9 @@ class PublisherPods:
         now = self._clock.elapsed()
         if now - self._read_at.get(uid, float("-inf")) < _POD_FRESH_S:
             return
-        if not is_object_name(namespace) or not is_object_name(name):
+        if not object_name.is_object_name(namespace) or not object_name.is_object_name(name):
             return
-        path = api_path("/api/v1/namespaces", namespace, "pods", name)
+        path = object_name.api_path("/api/v1/namespaces", namespace, "pods", name)
         try:
             pod = await self._api.get(path, AgentPodObject)
         except ApiError as error:

@@ -17,8 +17,8 @@ import structlog
 from remediator.kube.answer import NO_ANSWER, Answer, HeldError
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock, PaceLane
-from rules.api.nodes import WELL, LeaderStatus, LeaseSpec, LeaseView, leader_status
-from rules.api.timestamps import format_micro_time
+from rules.api import nodes, timestamps
+from rules.api.nodes import LeaderStatus, LeaseSpec, LeaseView
 
 _LOG = structlog.get_logger()
 
@@ -68,7 +68,7 @@ class Elector:
         """
         self.problem = ""
         self.holder = ""
-        self.word: LeaderStatus = WELL
+        self.word: LeaderStatus = nodes.WELL
         """What the holder said of itself when the lease was last read."""
         self.nobody_took_over = False
         """The lease was offered to others and is back unused: there is no other replica."""
@@ -146,7 +146,7 @@ class Elector:
         if self._held is None or self._held.version != version:
             self._held = Held(spec=lease.spec, version=version, seen_at=began)
         self.holder = lease.spec.holder_identity or ""
-        self.word = leader_status(lease.metadata.annotations)
+        self.word = nodes.leader_status(lease.metadata.annotations)
         mine = self.holder == self._identity
         stated_s = lease.spec.lease_duration_seconds or LEASE_S
         free = not self.holder or began - self._held.seen_at > min(stated_s, _LONGEST_LEASE_S)
@@ -169,7 +169,7 @@ class Elector:
         spec = lease.spec if lease else LeaseSpec()
         before = spec.renew_time or ""
         mine = spec.holder_identity == self._identity
-        now = format_micro_time(self._clock.now())
+        now = timestamps.format_micro_time(self._clock.now())
         transitions = (spec.lease_transitions or 0) + (0 if mine or lease is None else 1)
         body = self._body(
             LeaseSpec(

@@ -23,9 +23,9 @@ from remediator.kube.api import Api
 from remediator.kube.clock import Clock, PaceLane
 from remediator.kube.elector import Elector
 from remediator.metrics import Metrics
+from rules.api import object_name, requests
 from rules.api import writes as d
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
-from rules.api.object_name import api_path
 from rules.api.quarantine import Mode
 from rules.api.repair_writes import (
     CreateTestJob,
@@ -33,9 +33,7 @@ from rules.api.repair_writes import (
     SetValidated,
     WriteRepairObject,
 )
-from rules.api.requests import QUARANTINES, request
-from rules.api.writes import kind_of, named
-from rules.session.observation import is_open
+from rules.session import observation
 
 _LOG = structlog.get_logger()
 
@@ -160,7 +158,7 @@ class Gateway:
     async def _read(self, name: str) -> FreshNode:
         asked_at = self._clock.elapsed()
         try:
-            node = await self._api.get(api_path("/api/v1/nodes", name), FreshNode)
+            node = await self._api.get(object_name.api_path("/api/v1/nodes", name), FreshNode)
         except ApiError:
             self._reads.pop(name, None)
             raise
@@ -180,7 +178,7 @@ class Gateway:
     async def send(self, write: d.Write, about: AboutWrite | None = None) -> Sent:
         """Send one write, if it may be sent; `about` has a say in a harmful one."""
         sent = await self._checked(write, about)
-        kind = kind_of(write)
+        kind = d.kind_of(write)
         self._metrics.writes.labels(kind, sent.result.value).inc()
         _log(write, kind, sent)
         return sent
@@ -242,13 +240,13 @@ class Gateway:
         """None when the mark's session certainly does not exist or has ended: a cache that lags,
         or holds what the server has forgotten, frees no node.
         """
-        path = api_path(QUARANTINES, write.session)
+        path = object_name.api_path(requests.QUARANTINES, write.session)
         answer = await self._api.call(PaceLane.READ, "GET", path)
         if answer.says_gone(write.session):
             return None
         if answer.ok:
             found = answer.decode(QuarantineView)
-            if found.spec.node_name != write.node or not is_open(found):
+            if found.spec.node_name != write.node or not observation.is_open(found):
                 return None
             return Sent(result=Result.HELD, why=f"session {write.session} exists")
         result = Result.HELD if answer.code == 404 else classify(answer)
@@ -302,7 +300,7 @@ class Gateway:
         return self._recheck(write, known.node) or known.too_old(self._clock.elapsed())
 
     async def _post(self, write: d.Write, last_look: Callable[[], None], *, in_turn: bool) -> Sent:
-        wire = request(write)
+        wire = requests.request(write)
         try:
             answer = await self._api.call(
                 _lane(write),
@@ -335,6 +333,6 @@ def _log(write: d.Write, kind: str, sent: Sent) -> None:
         "write",
         kind=kind,
         result=sent.result.value,
-        **named(write),
+        **d.named(write),
         **({"why": sent.why} if sent.why else {}),
     )

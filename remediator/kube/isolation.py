@@ -18,10 +18,11 @@ from typing import Final
 
 import structlog
 
-from remediator.kube.answer import NO_ANSWER_ERRORS, ApiError
+from remediator.kube import answer
+from remediator.kube.answer import ApiError
 from remediator.kube.clock import Clock
-from rules.api.timestamps import backoff_s, failed_again
-from rules.text.printable import place_of
+from rules.api import timestamps
+from rules.text import printable
 
 _LOG = structlog.get_logger()
 
@@ -60,7 +61,7 @@ def expected(error: BaseException) -> bool:
     """
     if isinstance(error, ApiError):
         return not error.answer.ok
-    return isinstance(error, NO_ANSWER_ERRORS)
+    return isinstance(error, answer.NO_ANSWER_ERRORS)
 
 
 class Isolation:
@@ -73,7 +74,7 @@ class Isolation:
 
     def note(self, part: str, about: str, error: BaseException) -> str:
         """Say and count one; the error and where it was raised, for a sentence."""
-        where = place_of(error)
+        where = printable.place_of(error)
         if expected(error):
             _LOG.warning(
                 "tried again later", part=part, about=about[:_SHOWN], why=str(error)[:300]
@@ -109,5 +110,5 @@ class Isolation:
             except Exception as raised:  # noqa: BLE001 - the other parts go on
                 error = raised
             self.note(part, "the whole part", error)
-            failures = failed_again(failures, self._clock.elapsed() - began, _SOUND_S)
-            await self._clock.sleep(backoff_s(failures, *_BACKOFF_S))
+            failures = timestamps.failed_again(failures, self._clock.elapsed() - began, _SOUND_S)
+            await self._clock.sleep(timestamps.backoff_s(failures, *_BACKOFF_S))

@@ -20,7 +20,7 @@ from remediator.kube.clock import Clock, PaceLane
 from rules.api.object_name import BadSegmentError
 from rules.api.repair_writes import ObjectAddress
 from rules.repair.objects import ObjectSeen, Sight
-from rules.text.tolerant import UNREADABLE
+from rules.text import tolerant
 
 _ANY_VERSION: Final = "*"
 _PAGE = 500
@@ -104,7 +104,7 @@ class RepairObjects:
             return self._no(Sight.UNREAD, f"{address.words} is larger than 512 KiB")
         try:
             found = msgspec.json.decode(answer.body, type=dict[str, Any])
-        except UNREADABLE:
+        except tolerant.UNREADABLE:
             return self._no(Sight.UNREAD, f"{address.words} is no object")
         return ObjectSeen(
             sight=Sight.FOUND,

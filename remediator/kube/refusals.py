@@ -17,6 +17,7 @@ import structlog
 from remediator.kube.answer import Answer, Sent
 from remediator.kube.clock import Clock
 from remediator.kube.gateway import Gateway
+from rules.api import timestamps
 from rules.api.refusal import (
     NAMESPACE_ENDING,
     ON_SESSIONS,
@@ -26,10 +27,9 @@ from rules.api.refusal import (
     repeated,
     told,
 )
-from rules.api.timestamps import backoff_s
 from rules.api.writes import EmitEvent, Write
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.session.status import kind_of
+from rules.session import status
 
 _LOG = structlog.get_logger()
 # What a person repairs takes minutes, and then must not take many more.
@@ -58,7 +58,7 @@ class Refusals:
 
     def note(self, write: Write, answer: Answer) -> Refusal | None:
         """Take the answer to a write; what is to be said of it, None while nothing is."""
-        kind = kind_of(write)
+        kind = status.kind_of(write)
         if kind is None:
             return None
         if answer.ok or (answer.code == 404 and kind is NodeWrite.UNREPAIR):
@@ -76,7 +76,7 @@ class Refusals:
         if refusal is None or (not repaired and times < _BUSY_SAID_FROM):
             lasted_s = self._clock.now() - since
             refusal = repeated(kind, code, said, times=times, lasted_s=lasted_s)
-        wait_s = backoff_s(times, *(_REPAIRED_S if repaired else _BUSY_S))
+        wait_s = timestamps.backoff_s(times, *(_REPAIRED_S if repaired else _BUSY_S))
         if refusal is not None:
             refusal = replace(refusal, until=self._clock.now() + wait_s, since=since)
         kept[kind] = _Kept(refusal=refusal, until=now + wait_s, times=times, since=since)

@@ -5,12 +5,11 @@ Imports nothing heavy: a command that only lists must start at once.
 
 from __future__ import annotations
 
+from rules.api import names, timestamps
 from rules.api.metadata import ObjectMeta, View
-from rules.api.names import GROUP, VERSION
 from rules.api.nodes import AgentPod
-from rules.api.timestamps import parse_time
 
-CUSTOM = f"/apis/{GROUP}/{VERSION}"
+CUSTOM = f"/apis/{names.GROUP}/{names.VERSION}"
 NODES = "/api/v1/nodes"
 HEALTHS = f"{CUSTOM}/gpunodehealths"
 QUARANTINES = f"{CUSTOM}/gpuquarantines"
@@ -45,7 +44,7 @@ class AgentPodObject(View, frozen=True, kw_only=True):
     def as_agent(self) -> AgentPod:
         """What the rules ask of it."""
         ready = next((c for c in self.status.conditions if c.type == "Ready"), None)
-        changed = parse_time(ready.last_transition_time or "") if ready else None
+        changed = timestamps.parse_time(ready.last_transition_time or "") if ready else None
         return AgentPod(
             uid=self.metadata.uid,
             node=self.spec.node_name,

@@ -16,29 +16,16 @@ import aiohttp
 import msgspec
 import structlog
 
+from remediator.kube import watch_events
 from remediator.kube.answer import EXCHANGE_ERRORS, ApiError, key_of, name_of
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock, PaceLane
 from remediator.kube.isolation import Isolation
-from remediator.kube.watch_events import (
-    MAX_VERSION_CHARS,
-    Named,
-    ObjectVersion,
-    RelistError,
-    Resource,
-    WatchEvent,
-    decode_loosely,
-    explained,
-    is_number,
-    lines,
-    newer,
-    same_version,
-    understood,
-    version_of,
-)
-from rules.api.timestamps import WATCH_SILENCE_S, backoff_s
+from remediator.kube.watch_events import Named, ObjectVersion, RelistError, Resource, WatchEvent
+from rules.api import timestamps
 from rules.session.observation import too_old
-from rules.text.tolerant import UNREADABLE, Sharing
+from rules.text import tolerant
+from rules.text.tolerant import Sharing
 
 _LOG = structlog.get_logger()
 
@@ -77,7 +64,7 @@ class Reflector(Generic[T]):
         isolation: Isolation | None = None,
         sharing: Sharing | None = None,
         elsewhere: Callable[[str], T | None] = lambda _: None,
-        silence_s: float = WATCH_SILENCE_S,
+        silence_s: float = timestamps.WATCH_SILENCE_S,
         page_size: int = PAGE_SIZE,
     ) -> None:
         """`on_change(key, before, after)` is called for every change, also those of a list.
@@ -136,7 +123,7 @@ class Reflector(Generic[T]):
                 _LOG.info("list again", resource=self.resource.name, why=str(reason))
                 self._version = ""
             except ApiError as error:
-                self._note(explained(self.resource, error.answer))
+                self._note(watch_events.explained(self.resource, error.answer))
                 if error.answer.code == 404:
                     self._note_missing()
                 asked_s = min(error.answer.retry_after_s or 0.0, _LONGEST_ASKED_S)
@@ -152,7 +139,7 @@ class Reflector(Generic[T]):
                 # The server ended the watch, it was silent, or another selection is wanted.
                 continue
             self._failures += 1
-            wait_s = backoff_s(self._failures, *_BACKOFF_S) * random.uniform(0.75, 1.25)
+            wait_s = timestamps.backoff_s(self._failures, *_BACKOFF_S) * random.uniform(0.75, 1.25)
             await self._clock.sleep(max(asked_s, wait_s))
 
     def use(self, resource: Resource) -> None:
@@ -170,7 +157,7 @@ class Reflector(Generic[T]):
     def contradicted_by(self, read: T) -> bool:
         """Whether an object as just read is older than it is held: lists anew then."""
         known = self.items.get(key_of(read.metadata))
-        if known is None or not newer(known, read):
+        if known is None or not watch_events.newer(known, read):
             return False
         self.relist(f"{key_of(read.metadata)} was read at an older version than it is held")
         return True
@@ -202,11 +189,11 @@ class Reflector(Generic[T]):
         key = key_of(item.metadata)
         before = self.items.get(key)
         version = item.metadata.resource_version
-        ahead = is_number(version) and is_number(self._version)
+        ahead = watch_events.is_number(version) and watch_events.is_number(self._version)
         if before is None and ahead and int(version) <= int(self._version):
             # The watch has passed this version: it brought the object and took it away again.
             return None
-        if before is None or not newer(before, item):
+        if before is None or not watch_events.newer(before, item):
             taken = self.items[key] = self._sharing.share(item)
         if ahead and self._owed is None and int(version) > int(self._version):
             # A watch that hangs shows itself by not bringing what was just written.
@@ -243,7 +230,7 @@ class Reflector(Generic[T]):
             page = answer.envelope()
             for raw in page.items or ():
                 key = name_of(raw)
-                item = self._known(*version_of(raw)) or self._decode(raw)
+                item = self._known(*watch_events.version_of(raw)) or self._decode(raw)
                 # Unreadable now: what was known of it stays, so that nothing is undone on a
                 # decoding error.
                 if item is not None or (item := self.items.get(key)) is not None:
@@ -272,17 +259,21 @@ class Reflector(Generic[T]):
 
     def _is_older(self, version: str) -> bool:
         known = self._newest
-        return is_number(known) and is_number(version) and int(version) < int(known)
+        return (
+            watch_events.is_number(known)
+            and watch_events.is_number(version)
+            and int(version) < int(known)
+        )
 
     def _keep_newer(self, found: dict[str, T], version: str) -> None:
         """What an own write returned while the list was read must not be forgotten again. What is
         held at a version that the list has passed and shows as older was restored from a backup.
         """
         for key, known in self.items.items():
-            if key not in found or not newer(known, found[key]):
+            if key not in found or not watch_events.newer(known, found[key]):
                 continue
             held = known.metadata.resource_version
-            if is_number(version) and int(held) <= int(version):
+            if watch_events.is_number(version) and int(held) <= int(version):
                 self._rewound()
             else:
                 found[key] = known
@@ -335,7 +326,7 @@ class Reflector(Generic[T]):
             self._response = response
             self.unfollowed_since, opened_at = None, self._clock.elapsed()
             try:
-                async for line in lines(response.content):
+                async for line in watch_events.lines(response.content):
                     if resource is not self.resource:
                         raise RelistError("the selection changed")
                     self._apply(line)
@@ -346,15 +337,15 @@ class Reflector(Generic[T]):
     def _apply(self, line: bytes) -> None:
         try:
             event = msgspec.json.decode(line, type=WatchEvent)
-        except UNREADABLE as error:
+        except tolerant.UNREADABLE as error:
             raise RelistError(f"a line of the watch is not an event: {error}") from error
         self.heard_at, self.problem = self._clock.elapsed(), ""
         if event.type == "ERROR":
-            said = decode_loosely(event.object)
+            said = watch_events.decode_loosely(event.object)
             raise RelistError(f"the watch ended with {said.code} {said.message}"[:200])
-        known_as, metadata = version_of(event.object)
+        known_as, metadata = watch_events.version_of(event.object)
         version = metadata.resource_version
-        version = version or decode_loosely(event.object).metadata.resource_version
+        version = version or watch_events.decode_loosely(event.object).metadata.resource_version
         if event.type == "DELETED":
             # Whatever it was: what is gone must not stay because it cannot be read.
             key = name_of(event.object)
@@ -365,7 +356,7 @@ class Reflector(Generic[T]):
             if item is not None:
                 key = key_of(item.metadata)
                 before = self.items.get(key)
-                if before is not item and (before is None or not newer(before, item)):
+                if before is not item and (before is None or not watch_events.newer(before, item)):
                     self.items[key] = item
                     self._tell(key, before, item)
         self._advance(version)
@@ -376,11 +367,11 @@ class Reflector(Generic[T]):
             self._on_change(key, before, after)
 
     def _advance(self, version: str) -> None:
-        if 0 < len(version) < MAX_VERSION_CHARS:
+        if 0 < len(version) < watch_events.MAX_VERSION_CHARS:
             if self._is_older(version):
                 raise RelistError("the watch went back to an older version")
             self._version = self._newest = version
-            if self._owed and is_number(version) and int(version) >= self._owed[0]:
+            if self._owed and watch_events.is_number(version) and int(version) >= self._owed[0]:
                 self._owed = None
 
     def _known(self, key: str, metadata: ObjectVersion) -> T | None:
@@ -388,12 +379,12 @@ class Reflector(Generic[T]):
         a watch, and by two where two watch a part of one collection.
         """
         for known in (self.items.get(key), self._elsewhere(key)):
-            if known is not None and same_version(known.metadata, metadata):
+            if known is not None and watch_events.same_version(known.metadata, metadata):
                 return known
         return None
 
     def _decode(self, raw: msgspec.Raw) -> T | None:
         """The object as far as it is understood; what is not is counted and said."""
-        found = understood(raw, self._kind, self.resource)
+        found = watch_events.understood(raw, self._kind, self.resource)
         self.broken_objects += bool(found.doubts)
         return None if found.value is None else self._sharing.share(found.value)

@@ -14,7 +14,8 @@ import structlog
 
 from remediator.kube.answer import Answer, name_of
 from rules.api.metadata import ObjectMeta
-from rules.text.tolerant import UNREADABLE, Understood, understand
+from rules.text import tolerant
+from rules.text.tolerant import Understood
 
 T = TypeVar("T")
 _LOG = structlog.get_logger()
@@ -65,14 +66,14 @@ class RelistError(Exception):
 
 def decode_loosely(raw: msgspec.Raw) -> AnyObject:
     """The metadata of whatever this is; empty where nothing of it is understood."""
-    return understand(raw, AnyObject).value or AnyObject()
+    return tolerant.understand(raw, AnyObject).value or AnyObject()
 
 
 def version_of(raw: msgspec.Raw) -> tuple[str, ObjectVersion]:
     """Its key and version; empty ones where they are not understood."""
     try:
         found = msgspec.json.decode(raw, type=_Versioned).metadata
-    except UNREADABLE:
+    except tolerant.UNREADABLE:
         return "", ObjectVersion()
     return f"{found.namespace}/{found.name}" if found.namespace else found.name, found
 
@@ -139,7 +140,7 @@ def explained(resource: Resource, answer: Answer) -> str:
 
 def understood(raw: msgspec.Raw, kind: type[T], resource: Resource) -> Understood[T]:
     """The object as far as it is understood; what is not is logged."""
-    found = understand(raw, kind)
+    found = tolerant.understand(raw, kind)
     if found.doubts:
         _LOG.warning(
             "object not understood",

@@ -14,16 +14,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Final
 
+from remediator.kubectl import in_force, node_look, quarantine, why_causes
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError, Terminal
-from remediator.kubectl.in_force import in_the_way, policy_in_force
-from remediator.kubectl.node_look import existing_node, look_at, open_session
-from remediator.kubectl.quarantine import STAYS
-from remediator.kubectl.why_causes import named_faults
-from remediator.view.people import faults_over, pause_line, pause_scope, proposed_step
-from rules.api.health import plain
+from remediator.view import people
+from rules.api import health, names, selectors, timestamps
 from rules.api.metadata import ObjectMeta
-from rules.api.names import ANNOTATION_HOLD, ANNOTATION_REPAIRED, API_VERSION
 from rules.api.nodes import PauseView, QuarantineView
 from rules.api.quarantine import (
     MAX_MESSAGE,
@@ -34,20 +30,17 @@ from rules.api.quarantine import (
     Phase,
     RepairRequest,
 )
-from rules.api.selectors import as_object
-from rules.api.timestamps import format_time, parse_time, utc_of
+from rules.policy import section
 from rules.policy.policy import Policy, by_accident, shadow_of
-from rules.policy.section import parse_duration
-from rules.session.exclusions import pause_covers, pause_over
-from rules.session.repair.ladder import under_way, unfit
-from rules.session.repair.readiness import NOT_DRAINED
+from rules.session import exclusions
+from rules.session.repair import ladder, readiness
 from rules.text.printable import count, printable
 
 
 async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
     """Let the proposed repair step go, or another one that the policy has an adapter for."""
     name = options.node
-    session = open_session(await cluster.sessions(name))
+    session = node_look.open_session(await cluster.sessions(name))
     if session is None:
         raise CommandError(f"{name} is not in quarantine, there is nothing to repair")
     if session.status.mode == Mode.SHADOW:
@@ -55,12 +48,12 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
     if (given := session.spec.release) is not None:
         by = given.by or "a person"
         raise CommandError(f"{name} is being given back, as {by} asked: nothing is repaired there")
-    if faults_over(session, await cluster.health(name)):
+    if people.faults_over(session, await cluster.health(name)):
         raise CommandError(
             f"the faults of {name} are over and only people keep it out: nothing is repaired "
             f'there; give it back with: kubectl gpuward release {name} --reason "..."'
         )
-    step = options.step or proposed_step(session.status.conditions)
+    step = options.step or people.proposed_step(session.status.conditions)
     if not step:
         phase = session.status.phase or "new"
         early = phase in {"new", Phase.PENDING, Phase.MARKED, Phase.DRAINING}
@@ -71,30 +64,30 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
             f"{step} was tried in session {session.name} already, each step is asked for once; "
             "name another with --step, or do it by hand: the agent sees it, whoever did it"
         )
-    policy = (await policy_in_force(cluster, options.namespace)).policy
+    policy = (await in_force.policy_in_force(cluster, options.namespace)).policy
     if policy is not None and not by_accident(policy):  # of that one nobody knows what it repairs
         if policy.repair.mode == "Off":
             raise CommandError("the policy repairs nothing (repair.mode is Off)")
         if step not in policy.repair.steps:
             known = ", ".join(sorted(policy.repair.steps))
             raise CommandError(f"the policy has no adapter for {step}; it has for {known}")
-        why = unfit(session, await cluster.health(name), policy).get(step)
+        why = ladder.unfit(session, await cluster.health(name), policy).get(step)
         if why is not None:
             raise CommandError(f"{step} {why}; name another step with --step")
     begins = repair_begins(session, step)
     node = await cluster.readable(cluster.node(name))
-    waits = await in_the_way(cluster, options, node) if node is not None else ""
-    held = session.spec.hold or (node is not None and ANNOTATION_HOLD in node.annotations)
+    waits = await in_force.in_the_way(cluster, options, node) if node is not None else ""
+    held = session.spec.hold or (node is not None and names.ANNOTATION_HOLD in node.annotations)
     if held and not waits:
         waits = f"; it is held, nothing is repaired before: kubectl gpuward unhold {name}"
     terminal.ask(f"{name}: {step} begins {begins}{waits}.")
     by = await cluster.who()
     reason = (options.reason or "")[:MAX_MESSAGE]
-    word = RepairRequest(step=step, by=by, at=format_time(cluster.now()))
+    word = RepairRequest(step=step, by=by, at=timestamps.format_time(cluster.now()))
     await cluster.patch(
         f"{GROUP_PATH}/gpuquarantines/{session.name}",
         # Without a reason of its own a request must not keep that of the one before.
-        {"spec": {"repair": plain(word) | {"reason": reason or None}}},
+        {"spec": {"repair": health.plain(word) | {"reason": reason or None}}},
     )
     return (
         f"{name}: {step} may begin {begins}, as {by}{waits}\n"
@@ -106,12 +99,12 @@ def repair_begins(session: QuarantineView, step: str) -> str:
     """When a step that is approved begins, a clause."""
     phase = session.status.phase
     empty = "once nothing uses a GPU there"
-    attempt = under_way(session.status)
+    attempt = ladder.under_way(session.status)
     if attempt is not None and attempt.step != step:
         return f"if {attempt.step}, which is under way, fails, {empty}"
     if phase == Phase.VALIDATING:
         return f"if a cause of its session comes back (all are closed), {empty}"
-    if phase in NOT_DRAINED or not phase:
+    if phase in readiness.NOT_DRAINED or not phase:
         return "once it is drained and nothing uses a GPU there"
     return empty
 
@@ -119,14 +112,14 @@ def repair_begins(session: QuarantineView, step: str) -> str:
 async def repaired(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """Tell the agent that a part was replaced, and the person what the agent has against it."""
     name = options.node
-    await existing_node(cluster, name)
+    await node_look.existing_node(cluster, name)
     # Read first: whoever is told that it failed must be able to believe that nothing was written.
-    look = await look_at(cluster, name, namespace=options.namespace)
-    value = f"{format_time(cluster.now())} {options.reason} ({await cluster.who()})"
-    await _annotate(cluster, name, ANNOTATION_REPAIRED, value[:MAX_MESSAGE])
+    look = await node_look.look_at(cluster, name, namespace=options.namespace)
+    value = f"{timestamps.format_time(cluster.now())} {options.reason} ({await cluster.who()})"
+    await _annotate(cluster, name, names.ANNOTATION_REPAIRED, value[:MAX_MESSAGE])
     if look.health is None:
         return f"{name}: noted; there is no verdict for this node yet"
-    if not (still := named_faults(look)):
+    if not (still := why_causes.named_faults(look)):
         return f"{name}: the agent closes what a repair closes; it sees no fault now"
     return (
         f"{name}: noted; the agent last saw {printable(still)} and closes what a repair closes, "
@@ -137,12 +130,12 @@ async def repaired(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
 async def hold(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """Keep the node: no release, whatever the verdict says."""
     name = options.node
-    node = await existing_node(cluster, name)
-    session = open_session(await cluster.sessions(name))
+    node = await node_look.existing_node(cluster, name)
+    session = node_look.open_session(await cluster.sessions(name))
     note = f"{options.reason} ({await cluster.who()})"[:MAX_MESSAGE]
     # The annotation also carries who holds and why; the session's flag survives its removal.
-    await _annotate(cluster, name, ANNOTATION_HOLD, note)
-    before = node.annotations.get(ANNOTATION_HOLD, "")
+    await _annotate(cluster, name, names.ANNOTATION_HOLD, note)
+    before = node.annotations.get(names.ANNOTATION_HOLD, "")
     instead = f"\nthis stands instead of the hold before: {printable(before)}" if before else ""
     if session is None:
         said = f"{name}: held; it is not in quarantine now, and would not be released from one"
@@ -155,21 +148,22 @@ async def hold(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> st
 def _meanwhile(session: QuarantineView) -> str:
     """What the hold changes for the session, a clause: nothing where a release was requested."""
     if (asked := session.spec.release) is not None:
-        return f"its release goes over that, as {printable(asked.by or 'a person')} asked, {STAYS}"
+        who = printable(asked.by or "a person")
+        return f"its release goes over that, as {who} asked, {quarantine.STAYS}"
     return "a drain goes on, a release does not happen"
 
 
 async def unhold(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """Take the hold back."""
     name = options.node
-    node = await existing_node(cluster, name)
-    session = open_session(await cluster.sessions(name))
-    annotated = ANNOTATION_HOLD in node.annotations
+    node = await node_look.existing_node(cluster, name)
+    session = node_look.open_session(await cluster.sessions(name))
+    annotated = names.ANNOTATION_HOLD in node.annotations
     flagged = session is not None and session.spec.hold
     if not annotated and not flagged:
         return f"{name}: was not held"
     if annotated:
-        await _annotate(cluster, name, ANNOTATION_HOLD, None)
+        await _annotate(cluster, name, names.ANNOTATION_HOLD, None)
     if session is not None and flagged:
         with _second_write("the hold is off the node") if annotated else nullcontext():
             await _flag(cluster, session, hold=False)
@@ -203,7 +197,7 @@ _MOST_NAMED: Final = 6
 async def pause(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """Create a GPUWardPause."""
     for node in options.nodes:
-        await existing_node(cluster, node)
+        await node_look.existing_node(cluster, node)
     by = await cluster.who()
     until = _until(options.until, cluster.now())
     spec = PauseSpec(
@@ -216,15 +210,15 @@ async def pause(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     await cluster.create(
         "gpuwardpauses",
         {
-            "apiVersion": API_VERSION,
+            "apiVersion": names.API_VERSION,
             "kind": "GPUWardPause",
             "metadata": {"name": name},
-            "spec": plain(spec),
+            "spec": health.plain(spec),
         },
     )
     where = await _covered(cluster, options, spec)
-    policy = await policy_in_force(cluster, options.namespace)
-    ends = f"until {utc_of(until)}" if until else "until somebody resumes"
+    policy = await in_force.policy_in_force(cluster, options.namespace)
+    ends = f"until {timestamps.utc_of(until)}" if until else "until somebody resumes"
     return "\n".join(
         [
             f"paused {where} as {name}, {ends}; nodes that are out stay out, releases go on",
@@ -248,7 +242,7 @@ async def _covered(cluster: Cluster, options: argparse.Namespace, spec: PauseSpe
         return "on every node"
     nodes = await cluster.nodes()
     pause = PauseView(metadata=ObjectMeta(), spec=spec)
-    covered = sum(pause_covers(pause, node, cluster.now()) for node in nodes)
+    covered = sum(exclusions.pause_covers(pause, node, cluster.now()) for node in nodes)
     return f"on {covered} of {len(nodes)} nodes ({options.selector})"
 
 
@@ -257,7 +251,7 @@ def _scope(nodes: list[str], labels: str | None) -> PauseScope:
         return PauseScope(nodes=tuple(sorted(set(nodes))))
     if not labels:
         return PauseScope(all=True)
-    return PauseScope(node_selector=as_object(labels))
+    return PauseScope(node_selector=selectors.as_object(labels))
 
 
 def _until(text: str | None, now: float) -> str:
@@ -267,23 +261,25 @@ def _until(text: str | None, now: float) -> str:
     if not text:
         return ""
     printed = text.endswith(" UTC")
-    at = parse_time(f"{text.removesuffix(' UTC')}Z" if printed else text)
+    at = timestamps.parse_time(f"{text.removesuffix(' UTC')}Z" if printed else text)
     if at is None:
         try:
-            at = now + parse_duration(text)
+            at = now + section.parse_duration(text)
         except ValueError as error:
             known = "neither a time (2026-01-31T12:00:00Z) nor a duration (2h, 1h30m)"
             raise CommandError(f"--until {text!r:.80} is {known}", exit_code=64) from error
     if at <= now:
         raise CommandError(f"--until {text} is over already; give a later time", exit_code=64)
-    return format_time(at)
+    return timestamps.format_time(at)
 
 
 async def resume(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
     """End the named pauses; all of them only after telling which these are."""
     known = {pause.metadata.name: pause for pause in await cluster.pauses()}
     now = cluster.now()
-    existing = {name: pause for name, pause in known.items() if not pause_over(pause, now)}
+    existing = {
+        name: pause for name, pause in known.items() if not exclusions.pause_over(pause, now)
+    }
     named = set(options.pauses)
     if missing := sorted(named - known.keys()):
         raise CommandError(_unknown(missing, existing))
@@ -292,7 +288,7 @@ async def resume(cluster: Cluster, options: argparse.Namespace, terminal: Termin
     if not ending:
         return "\n".join(over) or "nothing was paused"
     if not named and not options.yes:
-        told = [pause_line(existing[name], now) for name in ending[:_MOST_NAMED]]
+        told = [people.pause_line(existing[name], now) for name in ending[:_MOST_NAMED]]
         more = [f"and {len(ending) - _MOST_NAMED} more"] if len(ending) > _MOST_NAMED else []
         which = "the only pause" if len(ending) == 1 else f"all {count(len(ending), 'pause')}"
         terminal.ask(f"This ends {which}: {'; '.join([*told, *more])}.")
@@ -310,9 +306,9 @@ async def _end(cluster: Cluster, pause: PauseView) -> str:
     then the answer says why, else "".
     """
     path = f"{GROUP_PATH}/gpuwardpauses/{pause.metadata.name}"
-    ended = plain(PauseEnded(by=await cluster.who())) | {"until": pause.spec.until or None}
+    ended = health.plain(PauseEnded(by=await cluster.who())) | {"until": pause.spec.until or None}
     try:
-        now = format_time(cluster.now())
+        now = timestamps.format_time(cluster.now())
         await cluster.patch(path, {"spec": {"until": now, "ended": ended}})
     except CommandError as error:
         await cluster.delete(path)
@@ -322,5 +318,5 @@ async def _end(cluster: Cluster, pause: PauseView) -> str:
 
 def _unknown(missing: list[str], existing: Mapping[str, PauseView]) -> str:
     """What to say of names that are no pauses, such as a node's: which there are, of what."""
-    there = [f"{name} ({pause_scope(pause)})" for name, pause in sorted(existing.items())]
+    there = [f"{name} ({people.pause_scope(pause)})" for name, pause in sorted(existing.items())]
     return f"there is no pause {', '.join(missing)}; in force: {'; '.join(there) or 'none'}"

@@ -13,21 +13,20 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
+from remediator.kube import resources
 from remediator.kube.access import Access
 from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import CALL_TIMEOUT_S, JSON, MERGE_PATCH, Api
 from remediator.kube.clock import Clock, Pace, PaceLane
-from remediator.kube.resources import AGENT_SELECTOR, DAEMON_SETS, PDBS, AgentPodObject
+from remediator.kube.resources import AgentPodObject
 from remediator.kubectl.command import OPERATOR, CommandError
+from rules.api import names, object_name, refusal, sentences
 from rules.api.evidence import EvidenceView
 from rules.api.gpu_record import RecordView
 from rules.api.kube_config import Acting, KubeConfigError
-from rules.api.names import API_VERSION
 from rules.api.nodes import AgentPod, FreshNode, HealthView, PauseView, QuarantineView, TimedNode
-from rules.api.object_name import api_path, field_selector
 from rules.api.pods import DaemonSetView, PodView
-from rules.api.refusal import Told, refused_fields, told
-from rules.api.sentences import some
+from rules.api.refusal import Told
 from rules.api.workloads import PdbView
 
 if TYPE_CHECKING:  # what one command does not read it does not wait for
@@ -36,7 +35,7 @@ if TYPE_CHECKING:  # what one command does not read it does not wait for
 
 T = TypeVar("T")
 
-GROUP_PATH = f"/apis/{API_VERSION}"
+GROUP_PATH = f"/apis/{names.API_VERSION}"
 POLICY_MAP = "gpuward-policy"
 NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 """Of pods: what was evicted or has completed is an object alone, and runs no more."""
@@ -119,15 +118,19 @@ class Cluster:
 
     async def node(self, name: str) -> FreshNode | None:
         """The Node, None where there is none."""
-        return await self._find(api_path("/api/v1/nodes", name), FreshNode)
+        return await self._find(object_name.api_path("/api/v1/nodes", name), FreshNode)
 
     async def health(self, name: str) -> HealthView | None:
         """The node's GPUNodeHealth, None where no agent ever published."""
-        return await self._find(api_path(f"{GROUP_PATH}/gpunodehealths", name), HealthView)
+        return await self._find(
+            object_name.api_path(f"{GROUP_PATH}/gpunodehealths", name), HealthView
+        )
 
     async def session(self, name: str) -> QuarantineView | None:
         """A GPUQuarantine by name."""
-        return await self._find(api_path(f"{GROUP_PATH}/gpuquarantines", name), QuarantineView)
+        return await self._find(
+            object_name.api_path(f"{GROUP_PATH}/gpuquarantines", name), QuarantineView
+        )
 
     async def nodes(self, selector: str = "") -> list[TimedNode]:
         """Nodes by label selector."""
@@ -149,7 +152,9 @@ class Cluster:
 
     async def sessions(self, node: str = "") -> list[QuarantineView]:
         """Sessions, of one node where one is named; oldest first."""
-        query = {"fieldSelector": field_selector("spec.nodeName", node)} if node else {}
+        query = (
+            {"fieldSelector": object_name.field_selector("spec.nodeName", node)} if node else {}
+        )
         found = await self._list(f"{GROUP_PATH}/gpuquarantines", QuarantineView, query)
         return sorted(found, key=lambda s: (s.metadata.creation_timestamp or "", s.name))
 
@@ -159,15 +164,19 @@ class Cluster:
 
     async def record(self, name: str) -> RecordView | None:
         """A GPURecord by name."""
-        return await self._find(api_path(f"{GROUP_PATH}/gpurecords", name), RecordView)
+        return await self._find(object_name.api_path(f"{GROUP_PATH}/gpurecords", name), RecordView)
 
     async def evidence(self, name: str) -> EvidenceView | None:
         """A GPUEvidence by name."""
-        return await self._find(api_path(f"{GROUP_PATH}/gpuevidences", name), EvidenceView)
+        return await self._find(
+            object_name.api_path(f"{GROUP_PATH}/gpuevidences", name), EvidenceView
+        )
 
     async def evidences(self, node: str = "") -> list[EvidenceView]:
         """Every GPUEvidence, of one node where one is named."""
-        query = {"fieldSelector": field_selector("spec.nodeName", node)} if node else {}
+        query = (
+            {"fieldSelector": object_name.field_selector("spec.nodeName", node)} if node else {}
+        )
         return await self._list(f"{GROUP_PATH}/gpuevidences", EvidenceView, query)
 
     async def pauses(self) -> list[PauseView]:
@@ -176,9 +185,9 @@ class Cluster:
 
     async def agents(self, node: str = "") -> list[AgentPod]:
         """The agents' pods, on one node where one is named."""
-        query = {"labelSelector": AGENT_SELECTOR}
+        query = {"labelSelector": resources.AGENT_SELECTOR}
         if node:
-            query["fieldSelector"] = field_selector("spec.nodeName", node)
+            query["fieldSelector"] = object_name.field_selector("spec.nodeName", node)
         return [pod.as_agent() for pod in await self._list("/api/v1/pods", AgentPodObject, query)]
 
     async def may(
@@ -222,7 +231,7 @@ class Cluster:
 
     async def pods_on(self, node: str) -> tuple[PodView, ...]:
         """Every pod bound to the node."""
-        query = {"fieldSelector": field_selector("spec.nodeName", node)}
+        query = {"fieldSelector": object_name.field_selector("spec.nodeName", node)}
         return tuple(await self._list("/api/v1/pods", PodView, query))
 
     async def gpus_requested(self) -> dict[str, int]:
@@ -235,11 +244,11 @@ class Cluster:
 
     async def pdbs(self) -> tuple[PdbView, ...]:
         """Every PodDisruptionBudget."""
-        return tuple(await self._list(PDBS, PdbView, {}))
+        return tuple(await self._list(resources.PDBS, PdbView, {}))
 
     async def daemon_sets(self) -> tuple[DaemonSetView, ...]:
         """Every DaemonSet."""
-        return tuple(await self._list(DAEMON_SETS, DaemonSetView, {}))
+        return tuple(await self._list(resources.DAEMON_SETS, DaemonSetView, {}))
 
     async def get(self, path: str) -> dict[str, Any] | None:
         """Any object as plain values; None where there is none."""
@@ -318,7 +327,7 @@ class Cluster:
         if listed.unread and not listed.found:
             raise CommandError(unreadable(f"nothing of {path} is understood"))
         if listed.unread:
-            named = some(name or "one without a name" for name in listed.unread)
+            named = sentences.some(name or "one without a name" for name in listed.unread)
             line = (
                 f"{len(listed.unread)} of {path.rpartition('/')[2]} left out, nothing of them is "
                 f"understood: {named}; are they of a newer version? look with kubectl get -o yaml"
@@ -361,9 +370,9 @@ def checked(answer: Answer, role: str = OPERATOR) -> Answer:
                 "preflight says what is there"
             )
             raise CommandError(f"this cluster does not know gpuward's objects; {remedy}")
-        case 403 if Told.BY_ADMISSION in told(said):
+        case 403 if Told.BY_ADMISSION in refusal.told(said):
             raise CommandError(f"{said}; ask who runs this admission policy or webhook")
-        case 403 if Told.IMPERSONATION in told(said):
+        case 403 if Told.IMPERSONATION in refusal.told(said):
             remedy = "ask for the right to impersonate, or leave out --as (`as` of the kubeconfig)"
             raise CommandError(f"not allowed: {said}; {remedy}")
         case 403:
@@ -376,10 +385,11 @@ def checked(answer: Answer, role: str = OPERATOR) -> Answer:
             if "CERTIFICATE_VERIFY_FAILED" in said:
                 remedy = "check certificate-authority and tls-server-name of the kubeconfig"
             raise CommandError(f"{said}; {remedy}")
-        case 400 | 422 if lost := refused_fields(answer.body):
+        case 400 | 422 if lost := refusal.refused_fields(answer.body):
             raise CommandError(
                 f"the definitions in this cluster are older than this command and do not know "
-                f"{some(lost)}; bring them up to date with kubectl apply -k daemonset/crds"
+                f"{sentences.some(lost)}; bring them up to date with kubectl apply -k "
+                "daemonset/crds"
             )
         case 409:
             raise CommandError(

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from rules.api.timestamps import NONE
+from rules.api import timestamps
 from rules.catalog.data_file import data_file
 from rules.text.printable import padded, printable, width_of
 
@@ -153,7 +153,10 @@ class Terminal:
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Rows under upper-case headers, three spaces apart, the last column ragged."""
-    lines = [tuple(header), *(tuple(printable(cell) or NONE for cell in row) for row in rows)]
+    lines = [
+        tuple(header),
+        *(tuple(printable(cell) or timestamps.NONE for cell in row) for row in rows),
+    ]
     return "\n".join(_aligned(lines))
 
 

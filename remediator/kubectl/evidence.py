@@ -14,17 +14,17 @@ from typing import Any, Final
 
 import msgspec
 
+from remediator.kubectl import node_look
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError, Terminal
-from remediator.kubectl.node_look import existing_node, open_session
+from rules.api import timestamps
 from rules.api.evidence import EvidenceGpu, EvidenceSpec, EvidenceView
 from rules.api.health import IncidentStatus
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Phase
-from rules.api.timestamps import utc_of
 from rules.session.repair.evidence import recorded
+from rules.text import tolerant
 from rules.text.printable import count, printable
-from rules.text.tolerant import understand
 
 NOT_KEPT: Final = (
     "what the node reported later: kubectl get gpunodehealth NODE -o yaml",
@@ -46,7 +46,7 @@ async def evidence(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
     _write(folder, made)
     told = [_told(folder, found, made)]
     if options.name_of != name:
-        last = open_session(await cluster.sessions(found.says("nodeName")))
+        last = node_look.open_session(await cluster.sessions(found.says("nodeName")))
         if last is not None and last.name != name:
             told.append(f"of an earlier session: {_why_none(last)}")
     return "\n".join(told)
@@ -63,9 +63,9 @@ async def _found(cluster: Cluster, wanted: str) -> EvidenceView:
     sessions = [session] if session is not None else await cluster.sessions(wanted)
     why = "an agent keeps it when a session takes its node, never in Shadow"
     if sessions:
-        why = _why_none(open_session(sessions) or sessions[-1])
+        why = _why_none(node_look.open_session(sessions) or sessions[-1])
     else:
-        await existing_node(cluster, wanted)
+        await node_look.existing_node(cluster, wanted)
     raise CommandError(f"there is no evidence of {wanted}: {why}; kubectl get gev lists all")
 
 
@@ -108,7 +108,7 @@ def _write(folder: Path, made: RmaFolder) -> None:
 
 
 def _told(folder: Path, found: EvidenceView, made: RmaFolder) -> str:
-    taken = utc_of(found.says("takenAt"))
+    taken = timestamps.utc_of(found.says("takenAt"))
     whose = f"node {found.says('nodeName')}, session {found.metadata.name}"
     lines = [
         f"{folder}: {count(len(made.files), 'file')} of {whose}, taken {taken}",
@@ -133,7 +133,7 @@ class RmaFolder:
 
 def rma_folder(spec: Mapping[str, Any]) -> RmaFolder | None:
     """The files of one evidence; None where its spec is not understood at all."""
-    known = understand(msgspec.json.encode(spec), EvidenceSpec).value
+    known = tolerant.understand(msgspec.json.encode(spec), EvidenceSpec).value
     if known is None:
         return None
     uuids = {uuid for i in known.incidents if i.active for uuid in i.gpus}
@@ -166,7 +166,7 @@ def _summary(spec: EvidenceSpec, accused: Sequence[EvidenceGpu], missing: Sequen
     facts = [
         ("Node", spec.node_name),
         ("Session", spec.session),
-        ("Taken", utc_of(spec.taken_at, seconds=True)),
+        ("Taken", timestamps.utc_of(spec.taken_at, seconds=True)),
         ("Boot", spec.boot_id),
         ("Driver", spec.driver_version),
         ("gpuward", f"agent {spec.agent_version}, rules {spec.rules_version}"),
@@ -195,11 +195,11 @@ def _gpu(gpu: EvidenceGpu) -> str:
 def _incident(incident: IncidentStatus) -> list[str]:
     """What it was, when, of which GPUs, and its evidence verbatim."""
     gpus = f" on {', '.join(incident.gpus)}" if incident.gpus else ""
-    state = "active" if incident.active else f"closed {utc_of(incident.closed_at)}"
+    state = "active" if incident.active else f"closed {timestamps.utc_of(incident.closed_at)}"
     head = (
         f"  {incident.reason} ({incident.severity}, {state}){gpus}, first "
-        f"{utc_of(incident.first_seen, seconds=True)}, last "
-        f"{utc_of(incident.last_seen, seconds=True)}, {count(incident.count, 'time')}, "
+        f"{timestamps.utc_of(incident.first_seen, seconds=True)}, last "
+        f"{timestamps.utc_of(incident.last_seen, seconds=True)}, {count(incident.count, 'time')}, "
         f"repair {incident.recommended_action}"
     )
     return [printable(head), *(f"    {printable(line)}" for line in incident.evidence)]

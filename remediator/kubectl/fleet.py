@@ -9,10 +9,9 @@ from typing import Final
 
 import msgspec
 
+from remediator.kubectl import command, in_force, node_look
 from remediator.kubectl.cluster import Cluster
-from remediator.kubectl.command import Answer, Items, Terminal, table
-from remediator.kubectl.in_force import of_policy, policy_in_force
-from remediator.kubectl.node_look import phase_words
+from remediator.kubectl.command import Answer, Items, Terminal
 from remediator.view.people import (
     HELD,
     MUSTS,
@@ -22,13 +21,10 @@ from remediator.view.people import (
     part_of_people,
     pause_lines,
 )
-from rules.api.names import API_VERSION, LABEL_GPUS
+from rules.api import names, quarantine, sentences
 from rules.api.nodes import HealthView, QuarantineView
-from rules.api.quarantine import gravest_reason
-from rules.api.sentences import some
-from rules.fleet.node_health import health_now, silent_together
-from rules.session.observation import is_open
-from rules.session.status import blocked_by, condition
+from rules.fleet import node_health
+from rules.session import observation, status
 from rules.text.printable import count, printable
 
 _SEVERITY: Final = {"Unhealthy": 0, "Unknown": 1, "Degraded": 2, "Healthy": 3}
@@ -37,7 +33,7 @@ _SEVERITY: Final = {"Unhealthy": 0, "Unknown": 1, "Degraded": 2, "Healthy": 3}
 class NodeSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One GPU node, as `-o json` has it."""
 
-    api_version: str = API_VERSION
+    api_version: str = names.API_VERSION
     kind: str = "GPUNodeSummary"
     metadata: dict[str, str]
     health: str
@@ -66,19 +62,19 @@ def _reason(
     if code or session is None:
         return code or ("CordonedByOthers" if cordoned else "")
     if mark_stays(session):
-        return blocked_by(session.status) or "MarkStays"
-    return gravest_reason(session.spec.causes) if session.spec.causes else ""
+        return status.blocked_by(session.status) or "MarkStays"
+    return quarantine.gravest_reason(session.spec.causes) if session.spec.causes else ""
 
 
 async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> Answer:
     """One line of totals, then the nodes to look at; with -o wide every node."""
-    wanted = f"{LABEL_GPUS},{options.selector}" if options.selector else LABEL_GPUS
+    wanted = f"{names.LABEL_GPUS},{options.selector}" if options.selector else names.LABEL_GPUS
     nodes = {node.name: node for node in await cluster.nodes(wanted)}
     healths = {health.metadata.name: health for health in await cluster.healths()}
-    listed = [s for s in await cluster.sessions() if is_open(s) or mark_stays(s)]
-    sessions = {s.spec.node_name: s for s in sorted(listed, key=is_open)}
+    listed = [s for s in await cluster.sessions() if observation.is_open(s) or mark_stays(s)]
+    sessions = {s.spec.node_name: s for s in sorted(listed, key=observation.is_open)}
     pauses = await cluster.pauses()
-    policy = await policy_in_force(cluster, options.namespace)
+    policy = await in_force.policy_in_force(cluster, options.namespace)
     lines = [policy.doubt] if policy.doubt else []
     listed_agents = await cluster.readable(cluster.agents())
     agents = None if listed_agents is None else {pod.uid: pod for pod in listed_agents}
@@ -86,7 +82,7 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> A
     rows = []
     for name, node in nodes.items():
         health, session = healths.get(name), sessions.get(name)
-        state = health_now(node, health, agents, now)
+        state = node_health.health_now(node, health, agents, now)
         people = part_of_people(node, session, pauses, now, None if state.why else health)
         cordoned = node.spec.unschedulable
         rows.append(
@@ -109,18 +105,22 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> A
         return (
             f"no GPU node has the labels {options.selector}"
             if options.selector
-            else f"no node carries the label {LABEL_GPUS}: no agent has found a GPU yet; see "
+            else f"no node has the label {names.LABEL_GPUS}: no agent has found a GPU yet; see "
             "kubectl get pods -A -l app.kubernetes.io/name=gpuward"
         )
     if agents is None:
         lines.append("you may not list pods: that an agent is silent is known minutes later")
-    elif silent := silent_together(agents.values()):
+    elif silent := node_health.silent_together(agents.values()):
         lines.append(silent)
     held = {on: its for on, its in sessions.items() if on in nodes or not options.selector}
     shown_sessions = [*held.values()]
     if elsewhere := sorted({*held} - {*nodes}):
-        lines.append(f"open sessions of what is no GPU node, or gone: {some(elsewhere)}")
-    lines = [_totals(rows, shown_sessions), *of_policy(policy.policy, nodes.values()), *lines]
+        lines.append(f"open sessions of what is no GPU node, or gone: {sentences.some(elsewhere)}")
+    lines = [
+        _totals(rows, shown_sessions),
+        *in_force.of_policy(policy.policy, nodes.values()),
+        *lines,
+    ]
     lines += [*_breaker_lines(shown_sessions), *pause_lines(pauses, now)]
     wide = options.output == "wide"
     shown = [row for row in rows if wide or row.notable]
@@ -133,7 +133,7 @@ def _breaker_lines(sessions: Iterable[QuarantineView]) -> list[str]:
     """That the breaker holds nodes back and why, once for all that wait for the same."""
     held: Counter[tuple[str, str]] = Counter()
     for session in sessions:
-        storm = condition(session.status, "Storm")
+        storm = status.condition(session.status, "Storm")
         if storm is not None and storm.status == "True":
             held[storm.reason, storm.message] += 1
     return [
@@ -152,7 +152,7 @@ def _totals(rows: Sequence[NodeSummary], sessions: Sequence[QuarantineView]) -> 
         people += f", {needed} {'needs' if needed == 1 else 'need'} operator action"
     return (
         f"{count(len(rows), 'GPU node')}: {parts}; {cordoned} cordoned, "
-        f"{count(sum(map(is_open, sessions)), 'open session')}{people}"
+        f"{count(sum(map(observation.is_open, sessions)), 'open session')}{people}"
     )
 
 
@@ -163,10 +163,10 @@ def _table(
     cells = []
     for row in rows:
         name = row.metadata["name"]
-        phase = phase_words(sessions[name]) if name in sessions else ""
+        phase = node_look.phase_words(sessions[name]) if name in sessions else ""
         cells.append(
             [name, row.health, row.gpus_healthy, phase, ", ".join(row.people), row.reason]
         )
         if wide:
             cells[-1] += ["yes" if row.unschedulable else "no", row.session]
-    return table([*header, *(["CORDONED", "SESSION"] if wide else [])], cells)
+    return command.table([*header, *(["CORDONED", "SESSION"] if wide else [])], cells)

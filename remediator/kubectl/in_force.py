@@ -11,20 +11,16 @@ from typing import Final
 
 import msgspec
 
-from remediator.kube.resources import REMEDIATOR_SELECTOR
+from remediator.kube import resources
 from remediator.kubectl.cluster import NOT_ENDED, Cluster
 from remediator.kubectl.command import CommandError
-from remediator.view.people import resume_command
-from rules.api.names import COMPONENT_REMEDIATOR, LABEL_OPT_OUT
+from remediator.view import people
+from rules.api import names, object_name, selectors, sentences, timestamps
 from rules.api.nodes import WELL, LeaderStatus, LeaseView, NodeView, leader_status
-from rules.api.object_name import api_path, is_object_name
 from rules.api.quarantine import Mode
-from rules.api.selectors import parse_selector
-from rules.api.sentences import some
-from rules.api.timestamps import age, parse_time, span, utc
 from rules.policy.policy import Policy, UnreadPolicy, by_accident, shadow_of
-from rules.session.exclusions import opted_out, pause_covers, working_owner
-from rules.text.printable import count
+from rules.session import exclusions
+from rules.text import printable
 
 UNRENEWED_S: Final = 30.0
 """A Lease that old has no holder: twice its duration, so that a hand-over is never one."""
@@ -73,12 +69,20 @@ class Leadership:
         renewed = self.led_at
         if self.lease is None or (renewed is not None and self.now - renewed < UNRENEWED_S):
             return ""
-        return "so far" if renewed is None else f"for {age(self.lease.spec.renew_time, self.now)}"
+        return (
+            "so far"
+            if renewed is None
+            else f"for {timestamps.age(self.lease.spec.renew_time, self.now)}"
+        )
 
     @property
     def led_at(self) -> float | None:
         """When somebody last did; None where none ever has."""
-        return parse_time(self.lease.spec.renew_time or "") if self.lease is not None else None
+        return (
+            timestamps.parse_time(self.lease.spec.renew_time or "")
+            if self.lease is not None
+            else None
+        )
 
     @property
     def word(self) -> LeaderStatus:
@@ -93,7 +97,11 @@ class Leadership:
         if not self.word.unable:
             return ""
         at = self.word.unable_since
-        since = f", since {utc(at)} ({span(self.now - at)} ago)" if at is not None else ""
+        since = (
+            f", since {timestamps.utc(at)} ({timestamps.span(self.now - at)} ago)"
+            if at is not None
+            else ""
+        )
         return f"cannot act{since}: {self.word.unable}"
 
     @property
@@ -104,7 +112,7 @@ class Leadership:
         return (
             f"no remediator has led {self.lasts}: nothing is taken out, repaired or given back, "
             f"and what is asked for waits; see kubectl -n {self.namespace} get pods "
-            f"-l {REMEDIATOR_SELECTOR}"
+            f"-l {resources.REMEDIATOR_SELECTOR}"
         )
 
     @property
@@ -114,18 +122,20 @@ class Leadership:
         """
         if self.forbidden:
             return (
-                f"you may not get leases ({COMPONENT_REMEDIATOR}): whether a remediator leads is "
+                f"you may not get leases ({names.COMPONENT_REMEDIATOR}): whether a remediator "
+                "leads is "
                 "not known"
             )
         if not self.never:
             return ""
         said = f"no remediator has ever led in namespace {self.namespace}"
         if self.awaited:
-            look = f"kubectl -n {self.namespace} get pods -l {REMEDIATOR_SELECTOR}"
+            look = f"kubectl -n {self.namespace} get pods -l {resources.REMEDIATOR_SELECTOR}"
             return f"{said}, though its pods are there; see {look}"
         if self.spaces:
-            return f"{said}, one runs in {some(self.spaces)}: name it with -n {self.spaces[0]}"
-        find = f"kubectl get lease -A --field-selector metadata.name={COMPONENT_REMEDIATOR}"
+            where = sentences.some(self.spaces)
+            return f"{said}, one runs in {where}: name it with -n {self.spaces[0]}"
+        find = f"kubectl get lease -A --field-selector metadata.name={names.COMPONENT_REMEDIATOR}"
         return (
             f"{said}: nothing is taken out, repaired or given back from there; {find} finds where "
             "one leads (-n), --context names another cluster"
@@ -161,7 +171,7 @@ async def read_leadership(cluster: Cluster, namespace: str) -> Leadership:
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
     now = cluster.now
     try:
-        found = await cluster.get(api_path(path, COMPONENT_REMEDIATOR))
+        found = await cluster.get(object_name.api_path(path, names.COMPONENT_REMEDIATOR))
         lease = msgspec.convert(found, LeaseView) if found is not None else None
     except CommandError as error:
         refused = error.forbidden
@@ -170,13 +180,13 @@ async def read_leadership(cluster: Cluster, namespace: str) -> Leadership:
         return Leadership(namespace=namespace, now=now(), hidden=True)
     if lease is not None:
         return Leadership(namespace=namespace, now=now(), lease=lease)
-    query = {"labelSelector": REMEDIATOR_SELECTOR, "fieldSelector": NOT_ENDED}
+    query = {"labelSelector": resources.REMEDIATOR_SELECTOR, "fieldSelector": NOT_ENDED}
     try:
         pods = await cluster.everything("/api/v1/pods", query)
     except CommandError:
         return Leadership(namespace=namespace, now=now())
     spaces = {str((pod.get("metadata") or {}).get("namespace") or "") for pod in pods}
-    named = tuple(sorted(filter(is_object_name, spaces)))
+    named = tuple(sorted(filter(object_name.is_object_name, spaces)))
     return Leadership(namespace=namespace, now=now(), spaces=named)
 
 
@@ -279,9 +289,9 @@ def of_policy(policy: Policy | None, nodes: Collection[NodeView]) -> list[str]:
         return []
     said = [_IN_SHADOW] if policy.mode == Mode.SHADOW else []
     # A selector that was narrowed by mistake looks like a fleet that is well.
-    selects = parse_selector(policy.node_selector)
+    selects = selectors.parse_selector(policy.node_selector)
     if left := sum(not selects(node.labels) for node in nodes):
-        selector, among = policy.node_selector, count(len(nodes), "GPU node")
+        selector, among = policy.node_selector, printable.count(len(nodes), "GPU node")
         said.append(
             f"the policy's nodeSelector ({selector}) leaves out {left} of {among}: no detector "
             "takes one of those"
@@ -312,16 +322,16 @@ async def in_the_way(cluster: Cluster, options: argparse.Namespace, node: NodeVi
     elif words is not None:
         # before all else: the end of that would change nothing
         return f"; {words.said}, so nothing is touched"
-    if opted_out(node):
-        command = f"kubectl label node {node.name} {LABEL_OPT_OUT}-"
+    if exclusions.opted_out(node):
+        command = f"kubectl label node {node.name} {names.LABEL_OPT_OUT}-"
         return f"; the node is opted out, nothing is done to it before: {command}"
-    if owner := working_owner(node, None, cluster.now()):
+    if owner := exclusions.working_owner(node, None, cluster.now()):
         return f"; {owner}, nothing is done before that is over"
     try:
         paused = await cluster.once("pauses", cluster.pauses)
     except CommandError as error:
         hidden = "; whether it is paused is not known, you may not list gpuwardpauses"
         return unsure + hidden if error.forbidden else unsure
-    if pauses := [p for p in paused if pause_covers(p, node, cluster.now())]:
-        return f"; it is paused, nothing is done before: {resume_command(pauses)}"
+    if pauses := [p for p in paused if exclusions.pause_covers(p, node, cluster.now())]:
+        return f"; it is paused, nothing is done before: {people.resume_command(pauses)}"
     return unsure

@@ -9,21 +9,23 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from remediator.kubectl import in_force
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
-from remediator.kubectl.in_force import NOT_SEEN, Leadership, leadership, policy_in_force
+from remediator.kubectl.in_force import Leadership
 from remediator.view.people import part_of_people
-from rules.api.gpu_record import RecordStatus, RecordView, is_repeat_offender, record_names
+from rules.api import gpu_record, quarantine
+from rules.api.gpu_record import RecordStatus, RecordView
 from rules.api.health import IncidentStatus
 from rules.api.nodes import AgentPod, FreshNode, HealthView, NodeView, PauseView, QuarantineView
-from rules.api.quarantine import Mode, gravest_reason
+from rules.api.quarantine import Mode
 from rules.fleet.node_health import HealthNow, health_now
 from rules.policy.policy import Policy, ShadowWords, shadow_of
+from rules.session import exclusions, observation
 from rules.session.causes import CauseSight, actionable
-from rules.session.exclusions import pause_means, pause_over, working_owner
 from rules.session.external import external_of
 from rules.session.history import Opening, opening
-from rules.session.observation import NodeObservation, Staleness, is_open, selects_node
+from rules.session.observation import NodeObservation, Staleness
 
 T = TypeVar("T")
 _MOST_GPUS = 16
@@ -65,7 +67,7 @@ class NodeLook:
     agents: tuple[AgentPod, ...] | None = None
     """The agent's pods on the node; None where the person may not list pods."""
     policy: Policy | None = None
-    leader: Leadership = NOT_SEEN
+    leader: Leadership = in_force.NOT_SEEN
     """Whether a remediator leads, and what it says of itself."""
     unseen: tuple[str, ...] = ()
     """What could not be read, and what to ask for."""
@@ -123,11 +125,11 @@ class NodeLook:
             name=self.name,
             node=node,
             health=self.health,
-            selected=selects_node(policy, node),
+            selected=observation.selects_node(policy, node),
             stale=self.stale if self.health is not None else Staleness.NO_VERDICT,
             external=external_of(node, policy, self.now, {}),
             pauses=self.pauses,
-            owner=working_owner(node, None, self.now),
+            owner=exclusions.working_owner(node, None, self.now),
             siblings=self.sessions,
         )
 
@@ -153,7 +155,7 @@ class NodeLook:
 
 def open_session(sessions: Sequence[QuarantineView]) -> QuarantineView | None:
     """The session that has not ended; the oldest where one is still to join another."""
-    return next((session for session in sessions if is_open(session)), None)
+    return next((session for session in sessions if observation.is_open(session)), None)
 
 
 async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
@@ -174,14 +176,15 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
     hidden = bool(unseen)
     health = await cluster.health(name)
     agents = await allowed(cluster.agents(name), "pods (list pods): whether its agent runs")
-    policy = await policy_in_force(cluster, namespace)
+    policy = await in_force.policy_in_force(cluster, namespace)
     unseen += [policy.doubt] if policy.doubt else []
-    leader = await leadership(cluster, namespace)
+    leader = await in_force.leadership(cluster, namespace)
     now = cluster.now()
     pauses = [
         pause
         for pause in await cluster.once("pauses", cluster.pauses)
-        if not pause_over(pause, now) and (node is None or pause_means(pause, node))
+        if not exclusions.pause_over(pause, now)
+        and (node is None or exclusions.pause_means(pause, node))
     ]
     records = "records (get gpurecords): what failed again and again"
     kept = await allowed(_records(cluster, name, health), records) or ()
@@ -192,7 +195,9 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
         node_hidden=hidden,
         health=health,
         sessions=tuple(sessions),
-        repeat_offenders=tuple(o.status for o in kept if is_repeat_offender(o.status, now)),
+        repeat_offenders=tuple(
+            o.status for o in kept if gpu_record.is_repeat_offender(o.status, now)
+        ),
         pauses=tuple(sorted(pauses, key=lambda pause: pause.metadata.name)),
         agents=None if agents is None else tuple(agents),
         policy=policy.policy,
@@ -209,7 +214,7 @@ async def _records(
     """
     uuids = [gpu.uuid for gpu in health.status.gpus[:_MOST_GPUS]] if health is not None else []
     try:
-        found = [await cluster.record(record) for record in record_names(name, uuids)]
+        found = [await cluster.record(record) for record in gpu_record.record_names(name, uuids)]
     except CommandError as error:
         if error.forbidden:
             raise
@@ -256,7 +261,7 @@ def leading_reason(session: QuarantineView) -> str:
     """The most severe cause, and how many more there are: the first may be the least severe."""
     causes = session.spec.causes
     more = f" +{len(causes) - 1}" if len(causes) > 1 else ""
-    return f"{gravest_reason(causes)}{more}"
+    return f"{quarantine.gravest_reason(causes)}{more}"
 
 
 def has_gpus(node: NodeView) -> bool:

@@ -13,30 +13,28 @@ from typing import Final
 
 import msgspec
 
-from remediator.controller.drain_reads import LEASES
+from remediator.controller import drain_reads
+from remediator.kubectl import command, node_look
 from remediator.kubectl.cluster import Cluster
-from remediator.kubectl.command import PLANNER, Answer, CommandError, Terminal, labelled, table
+from remediator.kubectl.command import Answer, CommandError, Terminal
 from remediator.kubectl.in_force import judged_by
-from remediator.kubectl.node_look import existing_node
 from remediator.view.people import part_of_people, pause_lines
-from rules.api.names import API_VERSION
+from rules.api import names, quarantine, requests, selectors, timestamps
 from rules.api.nodes import LeaseView, QuarantineView
 from rules.api.pods import OwnerView, PodView
-from rules.api.quarantine import Mode, Phase, gravest_reason
+from rules.api.quarantine import Mode, Phase
 from rules.api.repair_writes import CreateTestJob, SetRepairCondition, WriteRepairObject
-from rules.api.requests import request
-from rules.api.selectors import parse_selector
-from rules.api.timestamps import utc
 from rules.api.writes import Evicting
 from rules.catalog.reason import Severity
+from rules.drain import node_room
 from rules.drain.drain_plan import DrainInput, DrainPlan
 from rules.drain.eviction import EvictionKind, classify, matching
 from rules.drain.gangs import gangs_of
 from rules.drain.memory import DrainMemory, answered
-from rules.drain.node_room import asks_for_room, free_gpus, without_room
 from rules.drain.plan import plan_drain
 from rules.fleet.forecast import Forecast, Foreseen
 from rules.policy.policy import Policy
+from rules.session import exclusions, external, observation
 from rules.session.causes import (
     actionable,
     causes_in_effect,
@@ -45,10 +43,8 @@ from rules.session.causes import (
     sight_of,
     worst,
 )
-from rules.session.exclusions import leases_by_node
-from rules.session.external import external_of
-from rules.session.observation import FleetSnapshot, is_open
-from rules.session.repair.ladder import NEXT, rungs
+from rules.session.observation import FleetSnapshot
+from rules.session.repair import ladder
 from rules.text.printable import count, printable
 
 _BEFORE_ITS_END: Final = {"", Phase.PENDING, Phase.MARKED, Phase.DRAINING}
@@ -68,7 +64,7 @@ _UNDRAINED: Final = "level Cordon leaves its pods alone until the causes close"
 class NodePlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One node: what would be done, why not more, what its pods answer; printed by `-o json`."""
 
-    api_version: str = API_VERSION
+    api_version: str = names.API_VERSION
     kind: str = "GPUNodePlan"
     metadata: dict[str, str]
     would: str
@@ -107,13 +103,13 @@ async def planned(
     snapshot = await _snapshot(cluster, enforced)
     for node in options.nodes:
         if node not in snapshot.nodes:
-            await existing_node(cluster, node)
+            await node_look.existing_node(cluster, node)
             raise CommandError(
                 f"the policy's nodeSelector {policy.node_selector!r} selects no node {node}; "
                 f"kubectl gpuward why {node} says more"
             )
     selector = options.selector or ""
-    meant = parse_selector(selector)
+    meant = selectors.parse_selector(selector)
     shown = {
         name
         for name, found in snapshot.nodes.items()
@@ -123,7 +119,7 @@ async def planned(
     to_drain = {
         session.spec.node_name
         for session in forecast.copied().quarantines.values()
-        if is_open(session) and session.status.phase in _BEFORE_ITS_END
+        if observation.is_open(session) and session.status.phase in _BEFORE_ITS_END
     }
     pods = {name: await cluster.pods_on(name) for name in sorted(to_drain & {*snapshot.nodes})}
     gangs = {name: gangs_of(its, {}) for name, its in pods.items()}
@@ -148,7 +144,7 @@ async def planned(
         lines.append(f"budget: {line.clause}{standing}")
     if (breaker := verdict.breaker.refusal) is not None:
         # Its sentence stands with the nodes that it holds.
-        until = f" until {utc(breaker.until)}" if breaker.until is not None else ""
+        until = f" until {timestamps.utc(breaker.until)}" if breaker.until is not None else ""
         lines.append(f"the breaker is open{until} ({breaker.reason})")
     lines += pause_lines(snapshot.pauses.values(), snapshot.now)
     if not plans:
@@ -158,7 +154,7 @@ async def planned(
     lines += ["", _table(plans)]
     for one in plans:
         if said := _details(one, wide=options.output == "wide"):
-            lines += ["", printable(one.node), *labelled("", said)]
+            lines += ["", printable(one.node), *command.labelled("", said)]
     return "\n".join(lines)
 
 
@@ -166,7 +162,9 @@ async def _snapshot(cluster: Cluster, policy: Policy) -> FleetSnapshot:
     nodes = {n.name: n for n in await cluster.nodes(policy.node_selector)}
     sessions = {s.name: s for s in await cluster.sessions()}
     # People may quarantine nodes that the policy does not select.
-    for name in {s.spec.node_name for s in sessions.values() if is_open(s)} - set(nodes):
+    for name in {s.spec.node_name for s in sessions.values() if observation.is_open(s)} - set(
+        nodes
+    ):
         if (node := await cluster.node(name)) is not None:
             nodes[name] = node
     return FleetSnapshot(
@@ -188,8 +186,10 @@ async def _maintenance_leases(cluster: Cluster) -> dict[str, LeaseView]:
     said.
     """
     try:
-        found = await cluster.everything(LEASES, {})
-        return leases_by_node(msgspec.convert(one, LeaseView, strict=False) for one in found)
+        found = await cluster.everything(drain_reads.LEASES, {})
+        return exclusions.leases_by_node(
+            msgspec.convert(one, LeaseView, strict=False) for one in found
+        )
     except CommandError as error:
         if not error.forbidden:
             raise
@@ -216,7 +216,7 @@ def _table(planned: Sequence[NodePlan]) -> str:
         ]
         for one in planned
     ]
-    return table(header, rows)
+    return command.table(header, rows)
 
 
 def _details(one: NodePlan, *, wide: bool) -> list[str]:
@@ -250,7 +250,7 @@ async def _node_plan(
             return None
         because = f"{step.because}: kubectl gpuward why {name}"
         return msgspec.structs.replace(step, reason=reason, because=because)
-    made = msgspec.structs.replace(step, reason=gravest_reason(session.spec.causes))
+    made = msgspec.structs.replace(step, reason=quarantine.gravest_reason(session.spec.causes))
     if "drain" not in {made.would, made.then} or node is None:
         return made
     result = await _probe(cluster, snapshot, session, pods.get(name, ()))
@@ -271,7 +271,7 @@ def _asking(snapshot: FleetSnapshot, name: str) -> str:
     node = snapshot.nodes.get(name)
     if node is None:
         return ""
-    said = external_of(node, snapshot.policy, snapshot.now, {}).incidents
+    said = external.external_of(node, snapshot.policy, snapshot.now, {}).incidents
     asking = actionable(snapshot.healths.get(name), said, snapshot.policy)
     return asking[0].reason if asking else ""
 
@@ -288,8 +288,8 @@ def _repair(snapshot: FleetSnapshot, session: QuarantineView) -> str:
         if other.spec.node_name == node.name and other.name != session.name
     )
     health = snapshot.healths.get(node.name)
-    found = rungs(session, others, causes, health, snapshot.policy, snapshot.now)
-    first = next((rung for rung in found if rung.state == NEXT), None)
+    found = ladder.rungs(session, others, causes, health, snapshot.policy, snapshot.now)
+    first = next((rung for rung in found if rung.state == ladder.NEXT), None)
     if first is None:
         return "repair: no step of the ladder is left for it" if found else ""
     how = "asked" if snapshot.policy.repair.mode == "Auto" else "proposed to you, then asked"
@@ -316,7 +316,7 @@ def _next_step(found: Foreseen, snapshot: FleetSnapshot) -> NodePlan:
     if session is None:
         return step("take the mark off" if found.unmarked else "nothing", why, code)
     phase = session.status.phase or Phase.PENDING
-    if not is_open(session):
+    if not observation.is_open(session):
         return step("release" if phase == Phase.RELEASED else f"end, {phase}", why)
     if phase == Phase.PENDING:
         return step("wait", why, code)
@@ -362,12 +362,12 @@ async def _probe(
     by_uid = {pod.metadata.uid: pod for pod in pods}
     for eviction in first.evict:
         pod = by_uid[eviction.uid]
-        answer = await cluster.send(request(eviction))
+        answer = await cluster.send(requests.request(eviction))
         outcome = classify(answer.code, {}, answer.body, pod, matching(pod, pdbs), snapshot.now)
         if outcome.kind is EvictionKind.MISSING_PERMISSION:
             raise CommandError(
                 f"not allowed: {outcome.message}, which a dry run needs too; "
-                f"ask for the ClusterRole {PLANNER}",
+                f"ask for the ClusterRole {command.PLANNER}",
                 forbidden=True,
             )
         memory = answered(memory, eviction, outcome)
@@ -382,10 +382,10 @@ async def _no_room(
 ) -> frozenset[str]:
     """UIDs of a Degraded node's GPU pods that would be kept, because they fit nowhere else."""
     if worst(causes_in_effect(session, snapshot)) == Severity.FATAL or not any(
-        map(asks_for_room, pods)
+        map(node_room.asks_for_room, pods)
     ):
         return frozenset()
-    free = free_gpus(
+    free = node_room.free_gpus(
         snapshot.nodes.values(), await cluster.once("requested", cluster.gpus_requested)
     )
-    return without_room(pods, session.spec.node_name, free)
+    return node_room.without_room(pods, session.spec.node_name, free)

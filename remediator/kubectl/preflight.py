@@ -13,31 +13,17 @@ from typing import Any, Final
 
 import msgspec
 
-from remediator.kube.elector import LEASE_NAME
-from remediator.kube.resources import AGENT_SELECTOR, DAEMON_SETS, REMEDIATOR_SELECTOR
+from remediator.kube import elector, resources
+from remediator.kubectl import command, in_force, node_look
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
-from remediator.kubectl.command import PLANNER, Answer, CommandError, Terminal
-from remediator.kubectl.in_force import judged_by, leadership, unread_said
-from remediator.kubectl.node_look import has_gpus
+from remediator.kubectl.command import Answer, CommandError, Terminal
+from rules.api import object_name, sentences
 from rules.api.names import API_VERSION, COMPONENT_REMEDIATOR
-from rules.api.object_name import api_path
-from rules.api.sentences import some
-from rules.drain.node_room import untolerating
-from rules.policy.components import FORCE, VALIDATE, actions_in_use, asked_components
+from rules.drain import node_room
+from rules.policy import components, reader
 from rules.policy.policy import Policy
-from rules.policy.reader import unknown_reasons
+from rules.repair import component
 from rules.repair.adapter import NewObject, RepairAction, Replacement
-from rules.repair.component import (
-    JOBS_POLICY,
-    MARK_POLICY,
-    UNKNOWN_POLICY,
-    component_key,
-    conditions_of,
-    folder_of,
-    job_kinds,
-    needed,
-    node_keys,
-)
 from rules.text.printable import printable
 
 OK: Final = "ok"
@@ -96,7 +82,7 @@ async def preflight(cluster: Cluster, options: argparse.Namespace, _: Terminal) 
     wrong: list[Check] = []
     policy: Policy | None = None
     try:
-        policy, _source = await judged_by(cluster, options)
+        policy, _source = await in_force.judged_by(cluster, options)
     except CommandError as error:
         if not error.unusable:
             raise
@@ -115,7 +101,7 @@ async def checks(cluster: Cluster, policy: Policy, namespace: str) -> list[Check
     """Every check; one that could not be made is a warning that says why."""
     spaces, agents = await _installed(cluster, namespace)
     user = f"system:serviceaccount:{namespace}:{COMPONENT_REMEDIATOR}"
-    found = [check for note in unknown_reasons(policy) for check in one("policy", note)]
+    found = [check for note in reader.unknown_reasons(policy) for check in one("policy", note)]
     to_make: list[tuple[str, Callable[[], Awaitable[list[Check]]]]] = [
         ("API version", partial(_version, cluster)),
         ("nodes", partial(_nodes, cluster, policy)),
@@ -129,7 +115,8 @@ async def checks(cluster: Cluster, policy: Policy, namespace: str) -> list[Check
     elif spaces and namespace not in spaces:
         elsewhere = sorted(spaces)
         at = (
-            f"gpuward is installed in {some(elsewhere)}, not in {namespace}; what depends on that "
+            f"gpuward is installed in {sentences.some(elsewhere)}, not in {namespace}; what "
+            "depends on that "
             f"was not checked, add -n {elsewhere[0]}"
         )
         found += one("namespace", at, FAIL)
@@ -156,8 +143,12 @@ async def _installed(cluster: Cluster, namespace: str) -> tuple[set[str] | None,
     """
     deployments = "/apis/apps/v1/deployments"
     try:
-        agents = await cluster.everything(DAEMON_SETS, {"labelSelector": AGENT_SELECTOR})
-        others = await cluster.everything(deployments, {"labelSelector": REMEDIATOR_SELECTOR})
+        agents = await cluster.everything(
+            resources.DAEMON_SETS, {"labelSelector": resources.AGENT_SELECTOR}
+        )
+        others = await cluster.everything(
+            deployments, {"labelSelector": resources.REMEDIATOR_SELECTOR}
+        )
     except CommandError as error:
         if not error.forbidden:
             raise
@@ -189,7 +180,7 @@ async def _definitions(cluster: Cluster) -> list[Check]:
 async def _nodes(cluster: Cluster, policy: Policy) -> list[Check]:
     every, selected = await cluster.nodes(), await cluster.nodes(policy.node_selector)
     chosen = {node.name for node in selected}
-    unseen = sorted(n.name for n in every if n.name not in chosen and has_gpus(n))
+    unseen = sorted(n.name for n in every if n.name not in chosen and node_look.has_gpus(n))
     found = f"{len(selected)} by {policy.node_selector!r}"
     found += "" if selected else "; agents label their nodes once they run"
     checks = one("nodes selected", found, OK if selected else WARN)
@@ -201,12 +192,13 @@ async def _nodes(cluster: Cluster, policy: Policy) -> list[Check]:
 
 async def _daemon_sets(cluster: Cluster, policy: Policy) -> list[Check]:
     nodes, daemon_sets = await cluster.nodes(policy.node_selector), await cluster.daemon_sets()
-    names = sorted({name for node in nodes for name in untolerating(node, daemon_sets)})
+    names = sorted({name for node in nodes for name in node_room.untolerating(node, daemon_sets)})
     if not names:
         return one("DaemonSets", "every GPU DaemonSet tolerates the quarantine taint", OK)
     return one(
         "DaemonSets",
-        f"{some(names)} do not tolerate gpuward.io/quarantine and could not come back on a "
+        f"{sentences.some(names)} do not tolerate gpuward.io/quarantine and could not come back "
+        "on a "
         "quarantined node; add the toleration (the gpu-operator component shows how)",
     )
 
@@ -224,7 +216,7 @@ async def _agents(status: Mapping[str, Any], namespace: str) -> list[Check]:
         return one("agents", why)
     if ready >= wanted:
         return one("agents", f"{ready} of {wanted} are ready", OK)
-    pods = f"kubectl -n {namespace} get pods -o wide -l {AGENT_SELECTOR}"
+    pods = f"kubectl -n {namespace} get pods -o wide -l {resources.AGENT_SELECTOR}"
     if made >= wanted:
         return one("agents", f"{wanted - ready} of {wanted} are not ready; see {pods}")
     events = f"kubectl -n {namespace} get events --field-selector reason=FailedCreate"
@@ -233,7 +225,7 @@ async def _agents(status: Mapping[str, Any], namespace: str) -> list[Check]:
 
 async def _leader(cluster: Cluster, namespace: str) -> list[Check]:
     """Whether a remediator acts."""
-    found = await leadership(cluster, namespace)
+    found = await in_force.leadership(cluster, namespace)
     if found.hidden:
         return one("leader", found.never_said or "the Lease cannot be read")
     if found.lease is None or found.nobody:
@@ -241,21 +233,25 @@ async def _leader(cluster: Cluster, namespace: str) -> list[Check]:
     leader = found.lease.spec.holder_identity or "a remediator"
     if found.cannot_act:
         return one("leader", f"{leader} leads and {found.cannot_act}", FAIL)
-    if unread := unread_said(found.word):
+    if unread := in_force.unread_said(found.word):
         return one("leader", f"{leader} leads: {unread}", FAIL)
     return one("leader", f"{leader} leads", OK)
 
 
 async def _permissions(cluster: Cluster, policy: Policy, namespace: str, user: str) -> list[Check]:
     """Whether RBAC lets the remediator do its work."""
-    forces = FORCE_NEEDS if FORCE in {each.component for each in asked_components(policy)} else ()
+    forces = (
+        FORCE_NEEDS
+        if components.FORCE in {each.component for each in components.asked_components(policy)}
+        else ()
+    )
     lacking = []
     # No namespace means all of them: a Role in one is not enough for the others.
-    lease = ("coordination.k8s.io", "leases", "update", namespace, LEASE_NAME)
+    lease = ("coordination.k8s.io", "leases", "update", namespace, elector.LEASE_NAME)
     for right in [*((*each, "", "") for each in (*NEEDED, *forces)), lease]:
         allowed = await cluster.may(user, *right)
         if allowed is None:
-            ask = f"ask for the ClusterRole {PLANNER}"
+            ask = f"ask for the ClusterRole {command.PLANNER}"
             return one("permissions", f"you may not ask for others' permissions; {ask}")
         if not allowed:
             lacking.append(right[:3])
@@ -294,14 +290,14 @@ async def _repair(cluster: Cluster, policy: Policy, namespace: str, user: str) -
     if policy.repair.mode == "Off":
         return []  # nobody is asked
     checks = []
-    for adapter, actions in sorted(actions_in_use(policy.repair).items()):
+    for adapter, actions in sorted(components.actions_in_use(policy.repair).items()):
         lacking: dict[str, None] = {}
         for action in actions:
             if isinstance(action, NewObject | Replacement):
                 lacking |= await _not_served(cluster, action)
             if isinstance(action, NewObject) and action.pod:
                 lacking |= await _no_template(cluster, namespace, action.pod)
-        for right in needed(actions):
+        for right in component.needed(actions):
             at = namespace if right.own else ""
             for verb in right.verbs:
                 if await cluster.may(user, right.group, right.resource, verb, at) is False:
@@ -314,11 +310,12 @@ async def _repair(cluster: Cluster, policy: Policy, namespace: str, user: str) -
             steps = sorted(s for s, each in policy.repair.steps.items() if each.adapter == adapter)
             checks += one(name, f"what {', '.join(steps)} needs is there", OK)
             continue
-        folder = folder_of(adapter)
+        folder = component.folder_of(adapter)
         remedy = (
             "list in your overlay what gpuward-remediator policy rbac writes, and apply it"
             if adapter in policy.repair.adapters
-            else f"add component {folder} (Helm: components.{component_key(folder)}) and install "
+            else f"add component {folder} (Helm: components.{component.component_key(folder)})"
+            " and install "
             "what it asks"
         )
         checks += one(name, f"{'; '.join(lacking)}; {remedy}", FAIL)
@@ -329,9 +326,9 @@ async def _not_served(cluster: Cluster, action: NewObject | Replacement) -> dict
     """The kind of object that an adapter asks, where no definition of it is installed."""
     group, _, version = action.api_version.rpartition("/")
     if version == "*":
-        found = await cluster.get(api_path("/apis", group)) or {}
+        found = await cluster.get(object_name.api_path("/apis", group)) or {}
         version = (found.get("preferredVersion") or {}).get("version") or "v1"
-    path = api_path("/apis", group, version) if group else f"/api/{version}"
+    path = object_name.api_path("/apis", group, version) if group else f"/api/{version}"
     served = (await cluster.get(path) or {}).get("resources", ())
     if action.resource in {one["name"] for one in served}:
         return {}
@@ -343,9 +340,9 @@ async def _not_admitted(cluster: Cluster, actions: Sequence[RepairAction]) -> di
     lacking: dict[str, None] = {}
     there = await _by_name(cluster, "validatingadmissionpolicies")
     wanted = (
-        (MARK_POLICY, node_keys(actions)),
-        (UNKNOWN_POLICY, conditions_of(actions)),
-        (JOBS_POLICY, job_kinds(actions)),
+        (component.MARK_POLICY, component.node_keys(actions)),
+        (component.UNKNOWN_POLICY, component.conditions_of(actions)),
+        (component.JOBS_POLICY, component.job_kinds(actions)),
     )
     for policy, words in wanted:
         spec = there[policy].get("spec") or {} if policy in there else {}
@@ -358,22 +355,24 @@ async def _not_admitted(cluster: Cluster, actions: Sequence[RepairAction]) -> di
 
 async def _no_template(cluster: Cluster, namespace: str, name: str) -> dict[str, None]:
     """A PodTemplate, or its RuntimeClass, that is not there."""
-    path = api_path("/api/v1/namespaces", namespace, "podtemplates", name)
+    path = object_name.api_path("/api/v1/namespaces", namespace, "podtemplates", name)
     found = await cluster.get(path)
     if found is None:
         return {f"there is no PodTemplate {name} in {namespace}": None}
     runtime = ((found.get("template") or {}).get("spec") or {}).get("runtimeClassName")
     classes = "/apis/node.k8s.io/v1/runtimeclasses"
-    if runtime and await cluster.get(api_path(classes, runtime)) is None:
+    if runtime and await cluster.get(object_name.api_path(classes, runtime)) is None:
         return {f"there is no RuntimeClass {runtime}": None}
     return {}
 
 
 async def _validation(cluster: Cluster, policy: Policy, namespace: str, user: str) -> list[Check]:
     """What the test under load needs that the policy asks for."""
-    asked = any(each.component == VALIDATE for each in asked_components(policy))
+    asked = any(
+        each.component == components.VALIDATE for each in components.asked_components(policy)
+    )
     template = policy.validate.template
-    path = api_path("/api/v1/namespaces", namespace, "podtemplates", template)
+    path = object_name.api_path("/api/v1/namespaces", namespace, "podtemplates", template)
     # Auto tests where the component is installed: what else it needs is to be there then.
     there = await cluster.get(path) is not None
     if policy.validate.provider == "None" or not (asked or there):

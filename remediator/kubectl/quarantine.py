@@ -11,26 +11,23 @@ import secrets
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from remediator.kubectl import in_force, node_look, why_causes
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError, Terminal
-from remediator.kubectl.in_force import in_the_way, policy_in_force
-from remediator.kubectl.node_look import NodeLook, existing_node, look_at, open_session
-from remediator.kubectl.why_causes import named_faults
-from remediator.view.people import HELD, mark_stays
-from rules.api.health import plain
-from rules.api.mark import cordon_stays, marked
-from rules.api.names import API_VERSION
+from remediator.kubectl.node_look import NodeLook
+from remediator.view import people
+from rules.api import health, mark, names, timestamps
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import MAX_MESSAGE, Cause, Mode, Phase, QuarantineSpec
-from rules.api.timestamps import format_time, span
 from rules.catalog.reason import Level
+from rules.fleet import turns
 from rules.fleet.budget import BudgetBook
-from rules.fleet.turns import budget_book, over_budget
 from rules.policy.policy import Budget, Policy, by_accident
+from rules.session import observation
 from rules.session.causes import MAX_CAUSES, has_human, level_in_effect, name_by_hand, open_causes
-from rules.session.observation import FleetSnapshot, is_open
-from rules.session.repair.ladder import under_way
-from rules.text.printable import count
+from rules.session.observation import FleetSnapshot
+from rules.session.repair import ladder
+from rules.text import printable
 
 HUMAN_REASON = "Requested"
 STAYS: Final = "and the hold stays on the node for the next time"
@@ -40,9 +37,9 @@ _TRIES: Final = 5
 
 async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
     """Ask for a session on the node, or add a Human cause to the one that is open."""
-    node = await existing_node(cluster, options.node)
+    node = await node_look.existing_node(cluster, options.node)
     name = node.name
-    look = await look_at(cluster, name, namespace=options.namespace)
+    look = await node_look.look_at(cluster, name, namespace=options.namespace)
     session = look.session
     if session is not None and (asked := session.spec.release) is not None:
         raise CommandError(
@@ -51,7 +48,7 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
         )
     room = await cluster.once("capacity", lambda: _capacity(cluster, options.namespace))
     warning = room.warning(name)
-    waits = await in_the_way(cluster, options, node)
+    waits = await in_force.in_the_way(cluster, options, node)
     if not options.yes:
         pods = await _pods(cluster, name)
         said = of_quarantine(look, node, options.level, pods, waits)
@@ -62,7 +59,7 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
         reason=HUMAN_REASON,
         message=options.reason[:MAX_MESSAGE],
         by=by,
-        at=format_time(cluster.now()),
+        at=timestamps.format_time(cluster.now()),
     )
     if name in room.selected:  # the next one that this command is about finds less room
         room.book.take(room.selected[name])
@@ -73,10 +70,12 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
     created = await cluster.create(
         "gpuquarantines",
         {
-            "apiVersion": API_VERSION,
+            "apiVersion": names.API_VERSION,
             "kind": "GPUQuarantine",
             "metadata": {"name": name_by_hand(name, secrets.token_hex(4))},
-            "spec": plain(QuarantineSpec(node_name=name, causes=(cause,), level=options.level)),
+            "spec": health.plain(
+                QuarantineSpec(node_name=name, causes=(cause,), level=options.level)
+            ),
         },
     )
     opened = created["metadata"]["name"]
@@ -91,7 +90,7 @@ async def _pods(cluster: Cluster, name: str) -> str:
     """How many pods a node has, "" for none; those of a person who may not list them are some."""
     try:
         found = sum(not pod.finished for pod in await cluster.pods_on(name))
-        return count(found, "pod") if found else ""
+        return printable.count(found, "pod") if found else ""
     except CommandError:
         return "some pods"
 
@@ -100,10 +99,10 @@ async def release(cluster: Cluster, options: argparse.Namespace, terminal: Termi
     """Ask for release now, after naming what is still wrong."""
     name = options.node
     sessions = await cluster.sessions(name)
-    session = open_session(sessions)
+    session = node_look.open_session(sessions)
     if session is None:
-        node = await existing_node(cluster, name)
-        if marked(node) or any(map(mark_stays, sessions)):
+        node = await node_look.existing_node(cluster, name)
+        if mark.marked(node) or any(map(people.mark_stays, sessions)):
             raise CommandError(
                 f"{name}: its session has ended, and its mark comes off as soon as the API server "
                 f"lets it; what keeps it: kubectl gpuward why {name}"
@@ -114,11 +113,11 @@ async def release(cluster: Cluster, options: argparse.Namespace, terminal: Termi
             f"{cordoned if node.spec.unschedulable else ''}"
         )
     if not options.yes:
-        look = await look_at(cluster, name, namespace=options.namespace)
+        look = await node_look.look_at(cluster, name, namespace=options.namespace)
         terminal.ask(of_release(look, session))
     by = await cluster.who()
     reason = options.reason[:MAX_MESSAGE]
-    asked = {"by": by, "reason": reason, "at": format_time(cluster.now())}
+    asked = {"by": by, "reason": reason, "at": timestamps.format_time(cluster.now())}
     await cluster.patch(
         f"{GROUP_PATH}/gpuquarantines/{session.name}", {"spec": {"release": asked}}
     )
@@ -144,7 +143,7 @@ def of_quarantine(look: NodeLook, node: FreshNode, level: str, pods: str, waits:
         drained = drains_now(look, session) and phase not in {Phase.PENDING, Phase.MARKED}
         said = f"{name} has an open session already ({phase}): your reason is added to it{yours}"
         return f"{said}{'' if drained else f'; {evicted}'}{waits}."
-    cordoned = node.spec.unschedulable and not marked(node)
+    cordoned = node.spec.unschedulable and not mark.marked(node)
     stays = "; the cordon that others set stays when it is released" if cordoned else ""
     return f"This takes {name} out of service: {evicted}{stays}{waits}."
 
@@ -158,7 +157,7 @@ def drains_now(look: NodeLook, session: QuarantineView) -> bool:
 
 def of_release(look: NodeLook, session: QuarantineView) -> str:
     """What a release ends, what it takes back, and the faults that are still there."""
-    attempt = under_way(session.status)
+    attempt = ladder.under_way(session.status)
     parts = (
         _comes_off(look),
         f"{attempt.step} of {attempt.adapter or 'somebody'} is under way: the request is taken "
@@ -166,7 +165,7 @@ def of_release(look: NodeLook, session: QuarantineView) -> str:
         if attempt is not None
         else "",
         _still_wrong(look),
-        f"It is held; a release goes over that, {STAYS}." if HELD in look.people else "",
+        f"It is held; a release goes over that, {STAYS}." if people.HELD in look.people else "",
     )
     return " ".join(filter(None, parts))
 
@@ -176,9 +175,9 @@ def _comes_off(look: NodeLook) -> str:
     if node is None:
         gone = f"There is no node {name} any more: this only ends its session."
         return f"This returns {name} to service now." if look.node_hidden else gone
-    if not marked(node):
+    if not mark.marked(node):
         return f"This ends the session of {name}; gpuward has not tainted or cordoned it."
-    stays = cordon_stays(node)
+    stays = mark.cordon_stays(node)
     kept = f"; the cordon stays ({stays}), kubectl uncordon {name} ends it" if stays else ""
     return f"This returns {name} to service now: gpuward's taint and cordon come off{kept}."
 
@@ -186,10 +185,10 @@ def _comes_off(look: NodeLook) -> str:
 def _still_wrong(look: NodeLook) -> str:
     if look.health is None:
         return "Whether it is well is not known: there is no verdict for it."
-    if not (active := named_faults(look)):
+    if not (active := why_causes.named_faults(look)):
         return "No fault is active."
     expiry = look.policy.release.cancel_expiry_s if look.policy is not None else None
-    lasts = span(expiry) if expiry else "as long as release.cancelExpiry says"
+    lasts = timestamps.span(expiry) if expiry else "as long as release.cancelExpiry says"
     said = f"Still active: {active}; as they are, no session opens for them for {lasts}"
     return f"{said} (release.cancelExpiry)." if expiry else f"{said}."
 
@@ -208,7 +207,7 @@ async def join(
             raise CommandError(
                 f"session {session.name} holds {MAX_CAUSES} causes already, no more fit"
             )
-        causes = [plain(one) for one in (*session.spec.causes, cause)]
+        causes = [health.plain(one) for one in (*session.spec.causes, cause)]
         deeper = level == "Drain" and (stops or session.spec.level != "Drain")
         body = {
             "metadata": {"resourceVersion": session.metadata.resource_version},
@@ -229,7 +228,7 @@ async def join(
 
 async def _open_still(cluster: Cluster, session: QuarantineView) -> QuarantineView:
     newest = await cluster.session(session.name)
-    if newest is None or not is_open(newest) or newest.spec.release is not None:
+    if newest is None or not observation.is_open(newest) or newest.spec.release is not None:
         raise CommandError(
             f"session {session.name} ended, or is being given back, at this very moment: what is "
             "added to it now ends with it; ask again"
@@ -262,7 +261,7 @@ class Capacity(NamedTuple):
         """A sentence where the budget is exceeded, or cannot be told; "" where there is room."""
         if self.unknown:
             return f"Whether the budget has room is not known: {self.unknown}."
-        if not (over := over_budget(node, self.selected, self.book)):
+        if not (over := turns.over_budget(node, self.selected, self.book)):
             return ""
         return (
             f"It exceeds the budget ({over}): a person may, and detectors wait until nodes are "
@@ -271,7 +270,7 @@ class Capacity(NamedTuple):
 
 
 async def _capacity(cluster: Cluster, namespace: str) -> Capacity:
-    found = await policy_in_force(cluster, namespace)
+    found = await in_force.policy_in_force(cluster, namespace)
     policy = found.policy or Policy()
     nothing = BudgetBook(Budget())
     if found.policy is None and found.doubt:
@@ -289,4 +288,4 @@ async def _capacity(cluster: Cluster, namespace: str) -> Capacity:
         nodes={one.name: one for one in nodes},
         quarantines={one.name: one for one in sessions},
     )
-    return Capacity(*budget_book(snapshot))
+    return Capacity(*turns.budget_book(snapshot))

@@ -13,23 +13,18 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
+from remediator.kubectl import in_force
 from remediator.kubectl.cluster import GROUP_PATH, NOT_ENDED, Cluster
 from remediator.kubectl.command import CommandError, Terminal
-from remediator.kubectl.in_force import read_leadership
-from remediator.view.people import mark_stays
-from rules.api import names
-from rules.api.mark import cordon_stays, marked, unmark_patch
+from remediator.view import people
+from rules.api import mark, names, object_name, pods, requests, sentences, timestamps
 from rules.api.nodes import FreshNode, NodeView
-from rules.api.object_name import segment
-from rules.api.pods import LABEL_NAME
 from rules.api.repair_writes import DeleteTestJob
-from rules.api.requests import MERGE_PATCH, STRATEGIC_PATCH, Request, request
-from rules.api.sentences import some
-from rules.api.timestamps import format_time
-from rules.repair.adapter import REPAIR_CONDITIONS
-from rules.session.observation import is_open
-from rules.session.repair.withdrawal import is_our_request
-from rules.text.printable import count
+from rules.api.requests import Request
+from rules.repair import adapter
+from rules.session import observation
+from rules.session.repair import withdrawal
+from rules.text import printable
 
 RELEASED_WITHIN_S: Final = 900.0
 """A remediator waits up to ten minutes for a request that may not be taken back."""
@@ -44,7 +39,7 @@ AT_ONCE: Final = 50
 TRIES: Final = 5
 LABELS: Final = (*names.AGENT_LABELS, names.LABEL_QUARANTINE)
 CONDITIONS: Final = (names.CONDITION_HEALTHY, names.CONDITION_DEGRADED, names.CONDITION_VALIDATED)
-_OURS: Final = {"labelSelector": f"{LABEL_NAME}=gpuward"}
+_OURS: Final = {"labelSelector": f"{pods.LABEL_NAME}=gpuward"}
 
 
 async def uninstall(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
@@ -54,7 +49,7 @@ async def uninstall(cluster: Cluster, options: argparse.Namespace, terminal: Ter
     if cluster.dry_run:
         terminal.say("dry run: each line says what would be done, and nothing is changed")
     await _jobs(cluster, namespace)  # who may not see them learns it before anything is stopped
-    leader = await read_leadership(cluster, namespace)
+    leader = await in_force.read_leadership(cluster, namespace)
     if leader.spaces and namespace not in leader.spaces:
         raise CommandError(f"nothing was done: {leader.never_said}")
     await _release(cluster, namespace, terminal)
@@ -67,12 +62,14 @@ async def uninstall(cluster: Cluster, options: argparse.Namespace, terminal: Ter
             terminal.say(f"{name}: {error or done}")
     if failed := [name for name, (_, error) in zip(found, answers, strict=True) if error]:
         raise CommandError(
-            f"{count(len(failed), 'node')} could not be cleaned: {some(failed)}; "
+            f"{printable.count(len(failed), 'node')} could not be cleaned: "
+            f"{sentences.some(failed)}; "
             "the lines above say why, run this again"
         )
     # Our workloads are gone: without the flag kubectl would end as if it had failed.
     return (
-        f"{count(sum(bool(done) for done, _ in answers), 'node')} cleaned; now: kubectl delete "
+        f"{printable.count(sum(bool(done) for done, _ in answers), 'node')} cleaned; now: "
+        "kubectl delete "
         f"--ignore-not-found -k YOUR-OVERLAY (or helm uninstall gpuward -n {namespace})"
     )
 
@@ -88,9 +85,9 @@ async def _wait(
     waited = 0.0
     while left := await remaining():
         if waited >= within_s:
-            raise CommandError(f"{some(left)}: {stuck}")
+            raise CommandError(f"{sentences.some(left)}: {stuck}")
         if waited % TOLD_EVERY_S == 0:
-            terminal.say(f"waiting for {what} {some(left)}")
+            terminal.say(f"waiting for {what} {sentences.some(left)}")
         await asyncio.sleep(POLL_S)
         waited += POLL_S
 
@@ -108,19 +105,20 @@ async def _release(cluster: Cluster, namespace: str, terminal: Terminal) -> None
             if error.forbidden:
                 raise
             return []  # the definitions are gone already
-        sessions = [one for one in found if is_open(one) or mark_stays(one)]
+        sessions = [one for one in found if observation.is_open(one) or people.mark_stays(one)]
         # The leader may end meanwhile.
-        leader = await read_leadership(cluster, namespace)
+        leader = await in_force.read_leadership(cluster, namespace)
         if leader.lease is None or leader.lasts:
             if asked := sorted({one.spec.node_name for one in sessions if one.status.repair}):
                 raise CommandError(
-                    f"repairs were asked of others for {some(asked)}, and only a remediator takes "
+                    f"repairs were asked of others for {sentences.some(asked)}, and only a "
+                    "remediator takes "
                     "that back: none leads; start one and run this again, nothing was stopped"
                 )
             return []
         for one in () if cluster.dry_run else sessions:
-            if is_open(one) and one.spec.release is None:
-                now = format_time(cluster.now())
+            if observation.is_open(one) and one.spec.release is None:
+                now = timestamps.format_time(cluster.now())
                 asking = {"by": by, "reason": "gpuward is uninstalled", "at": now}
                 path = f"{GROUP_PATH}/gpuquarantines/{one.name}"
                 await cluster.patch(path, {"spec": {"release": asking}})
@@ -140,7 +138,7 @@ async def _stop(cluster: Cluster, namespace: str, terminal: Terminal) -> None:
     await cluster.delete(f"{base}/deployments/{names.COMPONENT_REMEDIATOR}")
     await cluster.delete(f"{base}/daemonsets/{names.COMPONENT_AGENT}")
     for job in await _jobs(cluster, namespace):
-        answer = await cluster.send(request(job))
+        answer = await cluster.send(requests.request(job))
         if answer.code != 404:
             cluster.checked(answer)
         terminal.say(f"Job {job.name} ended")
@@ -151,11 +149,11 @@ async def _stop(cluster: Cluster, namespace: str, terminal: Terminal) -> None:
         "still there; kubectl get pods -A -l app.kubernetes.io/name=gpuward shows them (another "
         "namespace is named with -n); run this again once they are gone",
     )  # fmt: skip
-    before = (await read_leadership(cluster, namespace)).lease
+    before = (await in_force.read_leadership(cluster, namespace)).lease
     if before is None or not (holder := before.spec.holder_identity):
         return
     await asyncio.sleep(RENEWED_WITHIN_S)
-    after = (await read_leadership(cluster, namespace)).lease
+    after = (await in_force.read_leadership(cluster, namespace)).lease
     if after is not None and after.spec.renew_time != before.spec.renew_time:
         raise CommandError(
             f"a remediator outside this cluster still leads ({holder}); stop it, then run this "
@@ -167,7 +165,7 @@ async def _jobs(cluster: Cluster, namespace: str) -> list[DeleteTestJob]:
     """The ends of our Jobs: a test would load, and a reset would take, the GPUs of the pods that
     come next.
     """
-    path = f"/apis/batch/v1/namespaces/{segment(namespace)}/jobs"
+    path = f"/apis/batch/v1/namespaces/{object_name.segment(namespace)}/jobs"
     found = [job["metadata"] for job in await cluster.everything(path, _OURS)]
     return [
         DeleteTestJob(node="", namespace=namespace, name=meta["name"], uid=meta["uid"])
@@ -183,12 +181,14 @@ async def _pods(cluster: Cluster) -> list[str]:
 
 def _touched(node: NodeView) -> bool:
     """Whether anything on the node may be ours."""
-    return marked(node) or any(key in node.labels for key in LABELS) or bool(_conditions(node))
+    return (
+        mark.marked(node) or any(key in node.labels for key in LABELS) or bool(_conditions(node))
+    )
 
 
 def _conditions(node: NodeView) -> list[str]:
     """Types of the conditions that our programs set on it."""
-    asked = (kind for kind in REPAIR_CONDITIONS if is_our_request(node, kind))
+    asked = (kind for kind in adapter.REPAIR_CONDITIONS if withdrawal.is_our_request(node, kind))
     return [*(kind for kind in CONDITIONS if node.condition(kind)), *asked]
 
 
@@ -211,25 +211,30 @@ async def _clean(cluster: Cluster, name: str, turns: asyncio.Semaphore) -> tuple
 
 async def _cleaned(cluster: Cluster, node: FreshNode) -> str | None:
     """What was done; None where somebody else changed the node meanwhile."""
-    path, done = f"/api/v1/nodes/{segment(node.name)}", ""
-    if marked(node) or any(key in node.labels for key in LABELS):
+    path, done = f"/api/v1/nodes/{object_name.segment(node.name)}", ""
+    if mark.marked(node) or any(key in node.labels for key in LABELS):
         base = {"metadata": {"resourceVersion": node.metadata.resource_version}}
-        patch: dict[str, Any] = unmark_patch(node) if marked(node) else base
+        patch: dict[str, Any] = mark.unmark_patch(node) if mark.marked(node) else base
         ours = dict.fromkeys(key for key in LABELS if key in node.labels)
         patch["metadata"].setdefault("labels", {}).update(ours)
         answer = await cluster.send(
-            Request(method="PATCH", path=path, body=patch, content_type=MERGE_PATCH)
+            Request(method="PATCH", path=path, body=patch, content_type=requests.MERGE_PATCH)
         )
         if answer.code == 409:
             return None
         cluster.checked(answer)
-        stays = cordon_stays(node) if marked(node) else ""
-        done = "taint and cordon taken off" if marked(node) else "labels taken off"
+        stays = mark.cordon_stays(node) if mark.marked(node) else ""
+        done = "taint and cordon taken off" if mark.marked(node) else "labels taken off"
         done += f"; it stays cordoned: {stays}" if stays else ""
     if kinds := _conditions(node):
         body = {"status": {"conditions": [{"$patch": "delete", "type": kind} for kind in kinds]}}
         answer = await cluster.send(
-            Request(method="PATCH", path=f"{path}/status", body=body, content_type=STRATEGIC_PATCH)
+            Request(
+                method="PATCH",
+                path=f"{path}/status",
+                body=body,
+                content_type=requests.STRATEGIC_PATCH,
+            )
         )
         if answer.code != 404:
             cluster.checked(answer)

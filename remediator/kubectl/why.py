@@ -12,37 +12,33 @@ from typing import Any
 
 import msgspec
 
+from remediator.kubectl import command, node_look, why_causes, why_node
 from remediator.kubectl.cluster import Cluster, unreadable
-from remediator.kubectl.command import Answer, CommandError, Terminal, labelled, quoted
-from remediator.kubectl.node_look import NodeLook, leading_reason, look_at, nearest, phase_words
-from remediator.kubectl.why_causes import cause_lines
-from remediator.kubectl.why_node import (
-    calm_lines,
-    health_lines,
-    kept_lines,
-    left_to_people,
-    mark_lines,
-)
+from remediator.kubectl.command import Answer, CommandError, Terminal
+from remediator.kubectl.node_look import NodeLook
+from remediator.view import session_view
 from remediator.view.people import MUSTS, node_acts, taking_out
-from remediator.view.session_view import blockers, next_step
 from remediator.view.shapes import Blocker
-from rules.api.gpu_record import faults_said
-from rules.api.health import plain
-from rules.api.mark import marked, read_note
-from rules.api.names import ANNOTATION_HOLD, API_VERSION
+from rules.api import (
+    gpu_record,
+    health,
+    mark,
+    names,
+    object_name,
+    quarantine,
+    sentences,
+    timestamps,
+)
 from rules.api.nodes import QuarantineView
-from rules.api.object_name import api_path
 from rules.api.pods import PodView
-from rules.api.quarantine import Phase, TimelineEntry, pods_of
-from rules.api.sentences import let_go_by, some, these
-from rules.api.timestamps import age, parse_time, utc, utc_of
-from rules.catalog.why_not import WhyNot, runbook
+from rules.api.quarantine import Phase, TimelineEntry
+from rules.catalog import why_not
+from rules.catalog.why_not import WhyNot
 from rules.drain.fate import LeftBy
 from rules.policy.policy import Policy
+from rules.session import exclusions, observation
 from rules.session.causes import EVIDENCE_GANGS, open_causes
-from rules.session.exclusions import opted_out
-from rules.session.observation import is_open
-from rules.session.repair.ladder import request_in_force, rungs
+from rules.session.repair import ladder
 from rules.session.status import LET_GO, is_true
 from rules.text.printable import count, printable
 
@@ -58,9 +54,9 @@ async def why(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> Ans
     above = ""
     if slash:
         above, name = await _pod(cluster, namespace, name)
-    look = await look_at(cluster, name, namespace=options.namespace)
+    look = await node_look.look_at(cluster, name, namespace=options.namespace)
     if look.node is None and not look.node_hidden and not look.sessions:
-        raise CommandError(f"there is no node {name}{await nearest(cluster, name)}")
+        raise CommandError(f"there is no node {name}{await node_look.nearest(cluster, name)}")
     if values:
         return [_item(look)]
     gone = look.node is None and not look.node_hidden
@@ -75,7 +71,9 @@ async def _pod(cluster: Cluster, namespace: str, name: str) -> tuple[str, str]:
     pod, called = f"{namespace}/{name}", printable(f"pod {namespace}/{name}")
     unseen = ""
     try:
-        found = await cluster.get(api_path("/api/v1/namespaces", namespace, "pods", name))
+        found = await cluster.get(
+            object_name.api_path("/api/v1/namespaces", namespace, "pods", name)
+        )
     except CommandError as error:
         if not error.forbidden:
             raise
@@ -94,7 +92,7 @@ async def _pod(cluster: Cluster, namespace: str, name: str) -> tuple[str, str]:
             f"get events --field-selector involvedObject.name={name}"
         )
     last = max(naming, key=lambda one: one.metadata.creation_timestamp or "")
-    reason = f"{last.spec.node_name} ({leading_reason(last)}, session {last.name})"
+    reason = f"{last.spec.node_name} ({node_look.leading_reason(last)}, session {last.name})"
     return printable(f"{called} was moved by the drain of {reason}{unseen}"), last.spec.node_name
 
 
@@ -111,36 +109,42 @@ def _pods_named(session: QuarantineView) -> frozenset[str]:
 def _gone(look: NodeLook) -> list[str]:
     """A node that is no more: what its last session kept."""
     last = look.sessions[-1]
-    since = age(last.status.phase_since or last.metadata.creation_timestamp, look.now)
+    since = timestamps.age(last.status.phase_since or last.metadata.creation_timestamp, look.now)
     lines = [f"{look.name}: there is no such node any more"]
-    lines += labelled("last", [f"session {last.name} is {phase_words(last)} for {since}"])
-    lines += labelled("", [last.status.message] if last.status.message else [])
+    lines += command.labelled(
+        "last", [f"session {last.name} is {node_look.phase_words(last)} for {since}"]
+    )
+    lines += command.labelled("", [last.status.message] if last.status.message else [])
     causes = [
         text
         for cause in last.spec.causes
-        for text in (f"{cause.reason} ({cause.severity})", f"  {quoted(cause.message)}")
+        for text in (f"{cause.reason} ({cause.severity})", f"  {command.quoted(cause.message)}")
     ]
-    return lines + labelled("cause", causes) + labelled("before", [sessions_of(look.name)])
+    return (
+        lines
+        + command.labelled("cause", causes)
+        + command.labelled("before", [sessions_of(look.name)])
+    )
 
 
 def _item(look: NodeLook) -> dict[str, Any]:
     node, session = look.node, look.session or (look.sessions[-1] if look.sessions else None)
-    note = read_note(node) if node is not None else None
+    note = mark.read_note(node) if node is not None else None
     return {
-        "apiVersion": API_VERSION,
+        "apiVersion": names.API_VERSION,
         "kind": "GPUNodeExplanation",
         "metadata": {"name": look.name},
         "exists": None if look.node_hidden else node is not None,
         "unschedulable": node.spec.unschedulable if node is not None else None,
-        "mark": plain(note) if note is not None else None,
-        "hold": node.annotations.get(ANNOTATION_HOLD) if node is not None else None,
-        "optedOut": opted_out(node) if node is not None else None,
+        "mark": health.plain(note) if note is not None else None,
+        "hold": node.annotations.get(names.ANNOTATION_HOLD) if node is not None else None,
+        "optedOut": exclusions.opted_out(node) if node is not None else None,
         "people": list(look.people),
         "stale": look.stale or None,
-        "health": plain(look.health.status) if look.health is not None else None,
+        "health": health.plain(look.health.status) if look.health is not None else None,
         "session": _session(session) if session is not None else None,
-        "ended": [one.name for one in look.sessions if not is_open(one)],
-        "pauses": [{"name": p.metadata.name, **plain(p.spec)} for p in look.pauses],
+        "ended": [one.name for one in look.sessions if not observation.is_open(one)],
+        "pauses": [{"name": p.metadata.name, **health.plain(p.spec)} for p in look.pauses],
         "lines": why_lines(look, wide=True),
         "unseen": list(look.unseen),
     }
@@ -149,9 +153,9 @@ def _item(look: NodeLook) -> dict[str, Any]:
 def _session(session: QuarantineView) -> dict[str, Any]:
     return {
         "name": session.name,
-        "open": is_open(session),
-        "spec": plain(session.spec),
-        "status": plain(session.status),
+        "open": observation.is_open(session),
+        "spec": health.plain(session.spec),
+        "status": health.plain(session.status),
     }
 
 
@@ -163,27 +167,29 @@ def why_lines(look: NodeLook, *, wide: bool = False) -> list[str]:
     sections: tuple[tuple[str, Iterator[str]], ...] = (
         ("now", _now(told, look)),
         ("pods", _pods(session)),
-        ("health", health_lines(look)),
-        ("cause", cause_lines(look, session, wide=wide)),
+        ("health", why_node.health_lines(look)),
+        ("cause", why_causes.cause_lines(look, session, wide=wide)),
         ("done", _done(look, session, wide=wide)),
         ("ladder", _ladder(look, session)),
         ("tested", _tested(session)),
         ("blocked", _blocked(told)),
         ("next", _next(look, session)),
-        ("marks", mark_lines(look, session)),
-        ("people", kept_lines(look)),
+        ("marks", why_node.mark_lines(look, session)),
+        ("people", why_node.kept_lines(look)),
         ("before", _history(look)),
         ("unseen", iter(look.unseen)),
         ("you can", _advice(look, session)),
     )
     for label, text in sections:
-        lines += labelled(label, text)
+        lines += command.labelled(label, text)
     return lines
 
 
 def _next(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
     """What comes next, and that nothing does while no remediator acts."""
-    coming = [next_step(session, look.sight)] if session else [*calm_lines(look)]
+    coming = (
+        [session_view.next_step(session, look.sight)] if session else [*why_node.calm_lines(look)]
+    )
     awaited = look.opening is not None and look.opening.not_opened is None
     lasts, cannot = look.leader.lasts, look.leader.cannot_act
     if (lasts or cannot) and (session is not None or awaited):
@@ -197,14 +203,14 @@ def _next(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
 
 def _blocked(session: QuarantineView | None) -> Iterator[str]:
     """Each blocker once: what, whose, why, whether waiting helps, what ends it."""
-    found = [*blockers(session)] if session is not None else []
+    found = [*session_view.blockers(session)] if session is not None else []
     for one in found[:SHOWN_BLOCKERS]:
         yield from _blocker(one)
     if session is not None and len(found) > SHOWN_BLOCKERS:
         more = f"kubectl get gpuquarantine {session.name} -o yaml"
         yield f"and {len(found) - SHOWN_BLOCKERS} more: {more}"
     reasons = (one.reason for one in found if one.reason in set(WhyNot))
-    yield from (f"runbook: {runbook(reason)}" for reason in dict.fromkeys(reasons))
+    yield from (f"runbook: {why_not.runbook(reason)}" for reason in dict.fromkeys(reasons))
 
 
 def _blocker(one: Blocker) -> Iterator[str]:
@@ -213,7 +219,7 @@ def _blocker(one: Blocker) -> Iterator[str]:
         lasting = "waiting cannot help" if one.permanent else "may clear by itself"
         yield f"{one.what}{owner}: {one.why} ({lasting})"
         if one.pods.total:
-            yield f"  {count(one.pods.total, 'pod')}: {these(one.pods)}"
+            yield f"  {count(one.pods.total, 'pod')}: {sentences.these(one.pods)}"
     else:
         yield f"{one.reason}: {one.why}" if one.why else one.reason
     if one.remedy or one.command:
@@ -230,20 +236,20 @@ def _pods(session: QuarantineView | None) -> Iterator[str]:
     if session is None or drain is None:
         return
     if left := [note for note in drain.left_by_policy.named if note.why != LeftBy.NATURE_DAEMON]:
-        yield f"left on it by policy: {these(pods_of(left))}"
+        yield f"left on it by policy: {sentences.these(quarantine.pods_of(left))}"
     if drain.evicted and drain.recent:
         more = ", the last" if drain.evicted > len(drain.recent) else ""
-        yield f"evicted{more}: {some(drain.recent)}"
+        yield f"evicted{more}: {sentences.some(drain.recent)}"
     gangs = session.status.evidence.get(EVIDENCE_GANGS)
     if drain.evicted and isinstance(gangs, list) and gangs:
-        yield f"gang: {some([str(gang) for gang in gangs])}"
+        yield f"gang: {sentences.some([str(gang) for gang in gangs])}"
 
 
 def _tested(session: QuarantineView | None) -> Iterator[str]:
     """The last test under load, and the checks that did not pass."""
     for test in session.status.validation[-1:] if session is not None else ():
         said = f": {test.message}" if test.message else ""
-        at = utc_of(test.ended_at or test.started_at)
+        at = timestamps.utc_of(test.ended_at or test.started_at)
         yield f"{at} {test.state} by {test.provider}, Job {test.object}{said}"
         for check in test.checks:
             if check.verdict != "pass":
@@ -260,11 +266,13 @@ def _headline(look: NodeLook, session: QuarantineView | None) -> str:
         if look.node is None:
             return f"{look.name}: no open session"
         said = "in service" if not look.node.spec.unschedulable else "cordoned, but not by gpuward"
-        if marked(look.node):
+        if mark.marked(look.node):
             said = "carries a mark of gpuward without an open session; it comes off"
         return f"{look.name}: {said}{people}"
     phase = session.status.phase or Phase.PENDING
-    since = age(session.status.phase_since or session.metadata.creation_timestamp, look.now)
+    since = timestamps.age(
+        session.status.phase_since or session.metadata.creation_timestamp, look.now
+    )
     words = look.shadow_words
     nobody = f", {words.nobody}" if words is not None and words.nobody else ""
     shadow = f", Shadow: nothing is touched{nobody}" if look.shadow else ""
@@ -273,7 +281,7 @@ def _headline(look: NodeLook, session: QuarantineView | None) -> str:
 
 def _unmarking(look: NodeLook) -> QuarantineView | None:
     """The ended session that says why its mark is on the node still."""
-    note = read_note(look.node) if look.node is not None else None
+    note = mark.read_note(look.node) if look.node is not None else None
     name = note.session if note is not None else ""
     return next(
         (s for s in look.sessions if s.name == name and is_true(s.status, "Blocked")), None
@@ -291,9 +299,10 @@ def _now(session: QuarantineView | None, look: NodeLook) -> Iterator[str]:
         return
     yield status.message or "the remediator reported nothing"
     if leader.lasts and leader.led_at is not None:
-        yield f"so it stood at {utc(leader.led_at)}, when a remediator last looked"
+        yield f"so it stood at {timestamps.utc(leader.led_at)}, when a remediator last looked"
     elif leader.cannot_act and leader.word.unable_since is not None:
-        yield f"so it stood at {utc(leader.word.unable_since)}, when the remediator could last act"
+        since = timestamps.utc(leader.word.unable_since)
+        yield f"so it stood at {since}, when the remediator could last act"
 
 
 def _done(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
@@ -311,14 +320,16 @@ def _done(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iter
         text = step.message if wide or step.step not in phases else ""
         about = f" {step.subject}" if step.step == LET_GO else ""
         said = f": {text}" if text else ""
-        yield f"{utc_of(step.at, seconds=True)} {step.step}{about} by {step.by or '?'}{said}"
+        at = timestamps.utc_of(step.at, seconds=True)
+        yield f"{at} {step.step}{about} by {step.by or '?'}{said}"
     if (word := session.spec.repair) is not None and not _begun(timeline, word.step):
-        over = request_in_force(session, open_causes(session, look.sight)) is None
-        yield f"{word.step}: {let_go_by(word)}{_WORD_OVER if over and is_open(session) else ''}"
+        over = ladder.request_in_force(session, open_causes(session, look.sight)) is None
+        late = _WORD_OVER if over and observation.is_open(session) else ""
+        yield f"{word.step}: {sentences.let_go_by(word)}{late}"
     if session.spec.release is not None:
         asked = session.spec.release
-        at = parse_time(asked.at)
-        when = f" at {utc(at)}" if at is not None else ""
+        at = timestamps.parse_time(asked.at)
+        when = f" at {timestamps.utc(at)}" if at is not None else ""
         yield f"release asked for by {asked.by or '?'}{when}: {asked.reason}"
 
 
@@ -334,18 +345,20 @@ def _ladder(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
     policy = look.policy or Policy()
     others = (other for other in look.sessions if other.name != session.name)
     causes = open_causes(session, look.sight) or session.spec.causes
-    for rung in rungs(session, others, causes, look.health, policy, look.now):
+    for rung in ladder.rungs(session, others, causes, look.health, policy, look.now):
         at = rung.ended_at or rung.started_at
-        yield f"{rung.clause}{f', {age(at, look.now)} ago' if at else ''}"
+        yield f"{rung.clause}{f', {timestamps.age(at, look.now)} ago' if at else ''}"
 
 
 def _history(look: NodeLook) -> Iterator[str]:
     for record in look.repeat_offenders:
-        yield faults_said(record, look.now)
-    past = [session for session in look.sessions if not is_open(session)]
+        yield gpu_record.faults_said(record, look.now)
+    past = [session for session in look.sessions if not observation.is_open(session)]
     if past:
         last = past[-1]
-        when = age(last.status.phase_since or last.metadata.creation_timestamp, look.now)
+        when = timestamps.age(
+            last.status.phase_since or last.metadata.creation_timestamp, look.now
+        )
         ended = f"{count(len(past), 'ended session')}, the last {last.status.phase} {when} ago"
         yield f"{ended}{_by_whom(last)}: {sessions_of(look.name)}"
 
@@ -363,7 +376,7 @@ def _by_whom(session: QuarantineView) -> str:
 
 def _advice(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
     can = [*node_acts(look.name, session, look.sight, people=look.people, pauses=look.pauses)]
-    if left_to_people(look):
+    if why_node.left_to_people(look):
         can = [*taking_out(look.name, look.people, shadow=look.shadow), *can]
     width = max((len(act.command) for act in can), default=0)
     yield from (f"{act.command.ljust(width)}   {act.does}" for act in can)

@@ -8,22 +8,21 @@ from typing import Final
 
 from remediator.kubectl.command import quoted
 from remediator.kubectl.node_look import NodeLook
+from rules.api import names, timestamps
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
-from rules.api.names import ANNOTATION_FABRIC_MODE, ANNOTATION_REPAIRED
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause
-from rules.api.timestamps import age, parse_time
-from rules.catalog.explanations import closes, device_at, repair, repair_command
+from rules.catalog import explanations
 from rules.catalog.reason import Action, Severity
 from rules.catalog.why_not import WhyNot
+from rules.session import external
 from rules.session.causes import open_causes
-from rules.session.external import SOURCE as EXTERNAL
 from rules.session.external import is_external
+from rules.session.repair import ladder
 from rules.session.repair.evidence import recorded as recorded_evidence
-from rules.session.repair.ladder import under_way
 from rules.session.status import condition
 from rules.session.validation import result as test_result
-from rules.text.printable import count, is_pasteable
+from rules.text import printable
 
 SHOWN_INCIDENTS = 5
 SHOWN_GPUS = 4
@@ -43,7 +42,7 @@ def cause_lines(look: NodeLook, session: QuarantineView | None, *, wide: bool) -
     shown = active if wide else active[:SHOWN_INCIDENTS]
     at_first = {cause.incident: cause.reason for cause in causes if cause.incident}
     # Nobody is told to do by hand what is being done.
-    by_hand = session is None or under_way(session.status) is None
+    by_hand = session is None or ladder.under_way(session.status) is None
     for incident in shown:
         further = goes_further(incident, active)
         yield from _incident(
@@ -53,11 +52,11 @@ def cause_lines(look: NodeLook, session: QuarantineView | None, *, wide: bool) -
     if session is not None and _to_be_returned(session, active):
         yield f"for the vendor: kubectl gpuward evidence {look.name}"
     if len(active) > len(shown):
-        yield f"and {count(len(active) - len(shown), 'more active incident')}: -o wide"
+        yield f"and {printable.count(len(active) - len(shown), 'more active incident')}: -o wide"
     ids = {incident.id for incident in active}
     holding = open_causes(session, look.sight) if session is not None else ()
     for cause in causes:
-        if cause.source == EXTERNAL and cause in holding and cause.incident not in ids:
+        if cause.source == external.SOURCE and cause in holding and cause.incident not in ids:
             yield f"{cause.reason} ({cause.severity}), said by others and not taken back"
             yield f"  {quoted(cause.message)}"
         elif cause.source == test_result.SOURCE and cause in holding:
@@ -77,33 +76,41 @@ def _incident(
     times = f", {incident.count} times" if incident.count > 1 else ""
     yield (
         f"{before}{incident.reason} ({incident.severity}), "
-        f"first seen {age(incident.first_seen, now)} ago{times}"
+        f"first seen {timestamps.age(incident.first_seen, now)} ago{times}"
     )
     gpus = {gpu.uuid: gpu for gpu in status.gpus}
     uuids = incident.gpus if wide else incident.gpus[:SHOWN_GPUS]
     for uuid in uuids:
         yield f"  {_gpu(gpus.get(uuid), uuid, wide=wide)}"
     if not incident.gpus:
-        yield from (f"  {device_at(incident.reason, each)}" for each in incident.pci[:SHOWN_GPUS])
+        yield from (
+            f"  {explanations.device_at(incident.reason, each)}"
+            for each in incident.pci[:SHOWN_GPUS]
+        )
     if len(incident.gpus) > len(uuids):
-        yield f"  and {count(len(incident.gpus) - len(uuids), 'more GPU')}"
+        yield f"  and {printable.count(len(incident.gpus) - len(uuids), 'more GPU')}"
     for line in incident.evidence if wide else _in_short(incident.evidence):
         yield f"  {quoted(line)}"
     pci = next((gpus[one].pci for one in incident.gpus if one in gpus), "")
     pci = pci or next(iter(incident.pci), "")
     if is_external(incident.id):
         # Its reason is the policy's own word, and what ends it is up to whoever said it.
-        yield f"  repair: {repair(incident.recommended_action)}; closes when it is taken back"
+        action = explanations.repair(incident.recommended_action)
+        yield f"  repair: {action}; closes when it is taken back"
         return
-    ends = closes(incident.closes_on)
-    remedy = f"that of {further}" if further else repair(incident.recommended_action)
+    ends = explanations.closes(incident.closes_on)
+    remedy = f"that of {further}" if further else explanations.repair(incident.recommended_action)
     yield f"  repair: {remedy}{f'; {ends}' if ends else ''}"
     if incident.reason == FABRIC_PENDING:
-        shared = f"kubectl annotate node {node} {ANNOTATION_FABRIC_MODE}=shared"
+        shared = f"kubectl annotate node {node} {names.ANNOTATION_FABRIC_MODE}=shared"
         yield f"  where the fabric is partitioned by design: {shared}"
-    if by_hand and not further and (command := repair_command(incident.recommended_action, pci)):
+    if (
+        by_hand
+        and not further
+        and (command := explanations.repair_command(incident.recommended_action, pci))
+    ):
         yield f"  on the node, once idle: {command}"
-    if is_pasteable(incident.reason):
+    if printable.is_pasteable(incident.reason):
         yield f"  more: gpuward-agent explain {incident.reason}"
 
 
@@ -134,7 +141,11 @@ def _closed(cause: Cause, status: HealthStatus, now: float) -> Iterator[str]:
     """A cause of the session that is not active any more: kept by it, with its evidence."""
     closed = next((i for i in status.incidents if i.id == cause.incident), None)
     by = f" by {closed.closed_by}" if closed and closed.closed_by else ""
-    when = f", closed {age(closed.closed_at, now)} ago{by}" if closed and closed.closed_at else ""
+    when = (
+        f", closed {timestamps.age(closed.closed_at, now)} ago{by}"
+        if closed and closed.closed_at
+        else ""
+    )
     yield f"{cause.reason or cause.source} ({cause.severity}){when or ', not active any more'}"
     if cause.message:
         yield f"  {quoted(cause.message)}"
@@ -182,11 +193,13 @@ def named_faults(look: NodeLook) -> str:
 
 def disagreement(look: NodeLook) -> list[str]:
     """Lines for `why`: a repair was claimed, there was time to see it, and the fault is there."""
-    said = look.node.annotations.get(ANNOTATION_REPAIRED, "") if look.node is not None else ""
-    said_at = parse_time(said.partition(" ")[0])
+    said = (
+        look.node.annotations.get(names.ANNOTATION_REPAIRED, "") if look.node is not None else ""
+    )
+    said_at = timestamps.parse_time(said.partition(" ")[0])
     if said_at is None or look.now - said_at < HEARD_WITHIN_S or look.stale:
         return []
     # What began after the repair is another fault.
-    before = any((parse_time(one.first_seen) or 0.0) < said_at for one in faults(look))
+    before = any((timestamps.parse_time(one.first_seen) or 0.0) < said_at for one in faults(look))
     still = f"the agent disagrees with the repair: it still sees {named_faults(look)}"
     return [still] if before else []

@@ -6,24 +6,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from remediator.kube.resources import AGENT_SELECTOR
-from remediator.kubectl.node_look import NodeLook, has_gpus
-from remediator.kubectl.why_causes import disagreement
-from remediator.view.people import clock_said, degraded_of, pause_lines, resume_command
-from rules.api import names
-from rules.api.health import MAX_GPUS, SourceStatus, said_count
-from rules.api.mark import cordon_stays, read_note
+from remediator.kube import resources
+from remediator.kubectl import node_look, why_causes
+from remediator.kubectl.node_look import NodeLook
+from remediator.view import people
+from rules.api import health, mark, names, sentences, timestamps
+from rules.api.health import SourceStatus
 from rules.api.nodes import FreshNode, QuarantineView
-from rules.api.sentences import some
-from rules.api.timestamps import age, parse_time, span, utc, utc_of
 from rules.catalog.reason import Severity
 from rules.catalog.why_not import WhyNot
-from rules.fleet.node_health import UNKNOWN
-from rules.session.causes import ended_by_person
-from rules.session.exclusions import failed_owner, opted_out, working_owner
-from rules.session.halts import opt_out_unheard
+from rules.fleet import node_health
+from rules.session import causes, exclusions, halts, observation
 from rules.session.history import NotOpened, Opening
-from rules.session.observation import OF_THE_AGENT
 from rules.session.status import blocked_by
 
 OVERDUE_S: Final = 60.0
@@ -43,7 +37,7 @@ def mark_lines(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
     node = look.node
     if node is None:
         return
-    note = read_note(node)
+    note = mark.read_note(node)
     for taint in node.spec.taints:
         if taint.key == _CORDON_TAINT:
             continue
@@ -57,11 +51,11 @@ def mark_lines(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
 
 
 def _cordon_owner(node: FreshNode) -> str:
-    note = read_note(node)
+    note = mark.read_note(node)
     if note is not None and note.prior_unschedulable:
-        return f"not gpuward's: {cordon_stays(node)}, and it stays after a release"
+        return f"not gpuward's: {mark.cordon_stays(node)}, and it stays after a release"
     if note is not None and "Cordon" in note.mark:
-        stays = cordon_stays(node)
+        stays = mark.cordon_stays(node)
         return f"gpuward's; it stays after a release: {stays}" if stays else "gpuward's"
     managers = [
         entry
@@ -72,13 +66,13 @@ def _cordon_owner(node: FreshNode) -> str:
     if not managers:
         return "not gpuward's"
     last = max(managers, key=lambda entry: entry.time)
-    return f"not gpuward's: set by {last.manager[:100]} at {utc_of(last.time) or '?'}"
+    return f"not gpuward's: set by {last.manager[:100]} at {timestamps.utc_of(last.time) or '?'}"
 
 
 def _at_a_readable_time(value: str) -> str:
     """The note of `repaired` begins with its moment as objects write it: said as everywhere."""
     first, _, rest = value.partition(" ")
-    at = utc_of(first) if parse_time(first) is not None else ""
+    at = timestamps.utc_of(first) if timestamps.parse_time(first) is not None else ""
     return f"{at} {rest}".rstrip() if at else value
 
 
@@ -92,19 +86,19 @@ def kept_lines(look: NodeLook) -> Iterator[str]:
             value = node.annotations.get(key)
             if value is not None and not (key == names.ANNOTATION_HOLD and quoted):
                 yield f"{words}: {_at_a_readable_time(value)}{_unheard(key, value)}"
-        yield from disagreement(look)
-        if opted_out(node):
+        yield from why_causes.disagreement(look)
+        if exclusions.opted_out(node):
             yield "opted out: watched and reported, never touched"
-        if unheard := opt_out_unheard(node):
+        if unheard := halts.opt_out_unheard(node):
             yield unheard
-    yield from pause_lines(look.pauses, look.now)
+    yield from people.pause_lines(look.pauses, look.now)
 
 
 def _unheard(key: str, value: str) -> str:
     """Of a number of GPUs that no agent takes."""
-    if key != names.ANNOTATION_EXPECTED_GPUS or said_count(value) is not None:
+    if key != names.ANNOTATION_EXPECTED_GPUS or health.said_count(value) is not None:
         return ""
-    return f" (no number from 0 to {MAX_GPUS}, so it is not heard)"
+    return f" (no number from 0 to {health.MAX_GPUS}, so it is not heard)"
 
 
 def health_lines(look: NodeLook) -> Iterator[str]:
@@ -118,9 +112,13 @@ def health_lines(look: NodeLook) -> Iterator[str]:
             )
         else:
             yield "Unknown: no agent has ever published a verdict for this node"
-        if look.node is not None and names.LABEL_GPUS not in labels and not has_gpus(look.node):
+        if (
+            look.node is not None
+            and names.LABEL_GPUS not in labels
+            and not node_look.has_gpus(look.node)
+        ):
             yield "no label says that it has NVIDIA GPUs: without any, no agent belongs there"
-        yield from filter(None, [clock_said(look.node, None, look.now)])
+        yield from filter(None, [people.clock_said(look.node, None, look.now)])
         yield from _see_agent(look)
         return
     status = look.health.status
@@ -128,20 +126,23 @@ def health_lines(look: NodeLook) -> Iterator[str]:
         part
         for part in (
             status.health,
-            status.gpus_healthy and f"{status.gpus_healthy} GPUs usable{degraded_of(status)}",
+            status.gpus_healthy
+            and f"{status.gpus_healthy} GPUs usable{people.degraded_of(status)}",
             status.driver_version and f"driver {status.driver_version}",
         )
         if part
     )
-    written = age(status.observed_at, look.now)
+    written = timestamps.age(status.observed_at, look.now)
     if look.stale:
-        since = f" for {age(status.silent_since, look.now)}" if status.silent_since else ""
+        since = (
+            f" for {timestamps.age(status.silent_since, look.now)}" if status.silent_since else ""
+        )
         word = look.health_now.word
-        if word == UNKNOWN:
+        if word == node_health.UNKNOWN:
             yield f"{word}: {look.stale}{since}; the last verdict, {written} ago, was {said}"
         else:
             yield f"{said}; last changed {written} ago, and now {look.stale}"
-        if look.stale in OF_THE_AGENT and not any(
+        if look.stale in observation.OF_THE_AGENT and not any(
             each.state == "Released" for each in status.sources
         ):
             yield from _see_agent(look)
@@ -149,22 +150,22 @@ def health_lines(look: NodeLook) -> Iterator[str]:
         # Without a right to read nodes and pods a silent agent is known minutes later.
         alive = "" if look.node is None or look.agents is None else ", its agent is alive"
         yield f"{said}; last changed {written} ago{alive}"
-    yield from filter(None, [clock_said(look.node, look.health, look.now)])
+    yield from filter(None, [people.clock_said(look.node, look.health, look.now)])
     if status.message and status.health != "Healthy":
         yield status.message
-    if look.node is not None and (failed := failed_owner(look.node)):
+    if look.node is not None and (failed := exclusions.failed_owner(look.node)):
         yield failed
     for source in status.sources:
         if source.state == "Released":
             yield _released(look, source)
         elif source.state == "Down":
-            since = f" for {age(source.since, look.now)}" if source.since else ""
+            since = f" for {timestamps.age(source.since, look.now)}" if source.since else ""
             yield f"source {source.name} is {source.state}{since}: {source.reason or 'no reason'}"
 
 
 def _released(look: NodeLook, source: SourceStatus) -> str:
-    since = f" {age(source.since, look.now)} ago" if source.since else ""
-    owner = working_owner(look.node, None, look.now) if look.node is not None else ""
+    since = f" {timestamps.age(source.since, look.now)} ago" if source.since else ""
+    owner = exclusions.working_owner(look.node, None, look.now) if look.node is not None else ""
     why = owner or "somebody asked for it"
     return (
         f"its agent let go of the driver{since}, as it should: {why}; it looks again once that "
@@ -181,7 +182,7 @@ def _see_agent(look: NodeLook) -> Iterator[str]:
         yield "kubectl get daemonset -A -l app.kubernetes.io/name=gpuward"
         return
     yield (
-        f"kubectl get pods -A -o wide -l {AGENT_SELECTOR} --field-selector "
+        f"kubectl get pods -A -o wide -l {resources.AGENT_SELECTOR} --field-selector "
         f"spec.nodeName={look.name}"
     )
 
@@ -196,7 +197,7 @@ def calm_lines(look: NodeLook) -> Iterator[str]:
     if not active and (look.stale or look.health is None):
         yield "nothing: missing data is never treated as a failure"
     elif active and found is None:
-        names_ = some(incident.reason for incident in active)
+        names_ = sentences.some(incident.reason for incident in active)
         are = "is" if len({incident.reason for incident in active}) == 1 else "are"
         stays = "as it is" if look.node.spec.unschedulable else "in service"
         yield f"nothing: {names_} {are} only reported (level Report); the node stays {stays}"
@@ -216,7 +217,7 @@ def left_to_people(look: NodeLook) -> bool:
 
 def _not_opened(look: NodeLook, found: Opening) -> Iterator[str]:
     """The first thing that keeps a session from opening, or from touching the node."""
-    until = utc(found.until) if found.until is not None else ""
+    until = timestamps.utc(found.until) if found.until is not None else ""
     shadow = look.shadow_words
     match found.not_opened:
         case NotOpened.OPTED_OUT:
@@ -228,7 +229,7 @@ def _not_opened(look: NodeLook, found: Opening) -> Iterator[str]:
         case NotOpened.STALE | NotOpened.REPORTED if look.stale:
             yield "nothing while its verdict cannot be believed: bring the agent back first"
         case NotOpened.ENDED_BY_PERSON:
-            last = next(s for s in reversed(look.sessions) if ended_by_person(s))
+            last = next(s for s in reversed(look.sessions) if causes.ended_by_person(s))
             yield (
                 f"nothing before {until}: a person ended session {last.name}, and until then "
                 "these incidents open no other as they are; a new one, another GPU or a more "
@@ -240,7 +241,7 @@ def _not_opened(look: NodeLook, found: Opening) -> Iterator[str]:
         case _ if shadow is not None:
             yield "nothing is touched in Shadow; kubectl gpuward plan says what Enforce would do"
         case _ if look.pauses:
-            yield f"nothing while it is paused: {resume_command(look.pauses)}"
+            yield f"nothing while it is paused: {people.resume_command(look.pauses)}"
         case _:
             yield _opens(look, found)
 
@@ -249,13 +250,14 @@ def _opens(look: NodeLook, found: Opening) -> str:
     """That a session opens, or should have: a right may be lost, and a remediator that may not
     write cannot report that here.
     """
-    seen_at = [parse_time(incident.first_seen) for incident in found.incidents]
-    ended_at = [parse_time(session.status.phase_since) for session in look.sessions]
+    seen_at = [timestamps.parse_time(incident.first_seen) for incident in found.incidents]
+    ended_at = [timestamps.parse_time(session.status.phase_since) for session in look.sessions]
     since = max((at for at in (*seen_at, *ended_at) if at is not None), default=look.now)
     if look.leader.cannot_act or look.now - since <= OVERDUE_S:
         return "a session opens within seconds"
     return (
-        f"a session should have opened within seconds of {utc(since)} ({span(look.now - since)} "
+        f"a session should have opened within seconds of {timestamps.utc(since)} "
+        f"({timestamps.span(look.now - since)} "
         "ago): unless something has just let it, the remediator does not act; kubectl gpuward "
         f"preflight checks its rights, kubectl cordon {look.name} keeps new work off"
     )

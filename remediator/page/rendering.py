@@ -21,15 +21,10 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup, escape
 
-from remediator.view import shapes
-from remediator.view.fleet_view import MAX_GPUS
-from remediator.view.node_view import lasted
-from remediator.view.people import degraded_of
-from rules.api.object_name import is_object_name
+from remediator.view import fleet_view, node_view, people, shapes
+from rules.api import object_name, sentences, timestamps
 from rules.api.quarantine import DrainStatus
-from rules.api.sentences import let_go_by, still_leaving
-from rules.api.timestamps import age, parse_time, span, utc_of
-from rules.catalog.explanations import places
+from rules.catalog import explanations
 from rules.text.printable import count, printable
 
 MAX_TEXT: Final = 2_000
@@ -120,7 +115,7 @@ def squares(row: shapes.NodeRow) -> list[str]:
     # Without a health object only the label's number is known: that many squares are healthy.
     return [
         marked.get(i, "healthy" if marked or i < row.gpus_healthy else rest)
-        for i in range(min(row.gpus, MAX_GPUS))
+        for i in range(min(row.gpus, fleet_view.MAX_GPUS))
     ]
 
 
@@ -147,7 +142,7 @@ def drain_progress(drain: DrainStatus) -> tuple[str, list[tuple[str, float]]]:
     """How far a drain has come: in words, and as shares of the pods for a bar."""
     waiting, left = drain.waiting.total, drain.left_by_failure.total
     stuck = sum(block.pods.total for block in drain.blocked)
-    leaving = still_leaving(drain)
+    leaving = sentences.still_leaving(drain)
     gone = drain.evicted - len(leaving or ())
     whole = max(1, gone + waiting + stuck + left)
     on_it = f"{waiting} leaving or waiting, {stuck} blocked, {left} left by failure"
@@ -157,7 +152,7 @@ def drain_progress(drain: DrainStatus) -> tuple[str, list[tuple[str, float]]]:
 
 def commands(page: shapes.NodePage) -> list[tuple[str, str]]:
     """What an operator can type about a node, with why; none where no node can have the name."""
-    if not is_object_name(page.name):
+    if not object_name.is_object_name(page.name):
         return []
     why = (f"kubectl gpuward why {page.name}", "the same in the terminal")
     return [why, *((act.command, act.does) for act in page.acts)]
@@ -218,22 +213,24 @@ _ENVIRONMENT: Final = Environment(
     finalize=shown,
 )
 _ENVIRONMENT.filters |= {
-    "age": age, "broken": broken, "commands": commands,
-    "degraded": degraded_of, "described": described,
+    "age": timestamps.age, "broken": broken, "commands": commands,
+    "degraded": people.degraded_of, "described": described,
     "drain_progress": drain_progress, "headline": headline,
-    "kind": lambda word: _KIND_OF.get(word, "dim"), "lasted": lasted, "let_go_by": let_go_by,
+    "kind": lambda word: _KIND_OF.get(word, "dim"), "lasted": node_view.lasted,
+    "let_go_by": sentences.let_go_by,
     "not_first": _not_first, "number": "{:,}".format,
     "path": functools.partial(quote, safe=""), "runbook": runbook_of, "sentence": sentence,
-    "span": span, "spelled": lambda word: _SPELLED.get(word, word), "square_class": square_class,
-    "squares": squares, "utc": utc_of,
+    "span": timestamps.span, "spelled": lambda word: _SPELLED.get(word, word),
+    "square_class": square_class,
+    "squares": squares, "utc": timestamps.utc_of,
 }  # fmt: skip
-_ENVIRONMENT.globals |= {"count": count, "identifier": identifier, "places": places}
+_ENVIRONMENT.globals |= {"count": count, "identifier": identifier, "places": explanations.places}
 _template = functools.cache(_ENVIRONMENT.get_template)
 
 
 def render(template: str, replica: shapes.ReplicaShown, **values: object) -> str:
     """A whole HTML document. `values` are what the template names; ages are as of `replica.at`."""
-    now = parse_time(replica.at) or 0.0
+    now = timestamps.parse_time(replica.at) or 0.0
     return _template(f"{template}.html").render(replica=replica, now=now, **values)
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from remediator.metrics import Metrics
-from rules.text.user_input import EVERY_ADDRESS, listen_address
+from rules.text import user_input
 
 Probe = Callable[[], str]
 """Returns why the answer is no, one sentence; empty for yes."""
@@ -64,7 +64,7 @@ class ListenError(Exception):
 def parse_listen(text: str) -> tuple[str, int]:
     """`:9413`, `127.0.0.1:9413` or `[::1]:9413` as host and port; host "" means every address."""
     try:
-        return listen_address(text)
+        return user_input.listen_address(text)
     except ValueError:
         raise ListenError(f"--listen {text} is not HOST:PORT; write for example :9413.") from None
 
@@ -119,7 +119,7 @@ def _listening(address: tuple[str, int]) -> socket.socket:
     IPv6. Raises OSError.
     """
     host, port = address
-    if host != EVERY_ADDRESS:
+    if host != user_input.EVERY_ADDRESS:
         named = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         # Of a name with both, such as localhost, the IPv4 address.
         family, _, _, _, found = min(named, key=lambda one: one[0] != socket.AF_INET)

@@ -22,10 +22,9 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from remediator.page.rendering import render, render_page, runbook_html, runbook_title
-from remediator.page.server import ListenError, Served, parse_listen, start_server
-from remediator.view.fleet_view import fleet_page, history_page, search
-from remediator.view.node_view import node_page
+from remediator.page import rendering, server
+from remediator.page.server import ListenError, Served
+from remediator.view import fleet_view, node_view
 from remediator.view.shapes import FleetFilter, FleetPage, HistoryPage, NodePage, ProblemShown
 from remediator.view.state import LiveSource, PageState
 
@@ -109,23 +108,23 @@ def only_match(state: PageState, wanted: FleetFilter) -> str:
         return node_address(wanted.q)
     if session := state.snapshot.quarantines.get(wanted.q):
         return node_address(session.spec.node_name, session.name)
-    found = search(state, wanted.q)
+    found = fleet_view.search(state, wanted.q)
     return node_address(*next(iter(found.items()))) if len(found) == 1 else ""
 
 
 def _fleet(state: PageState, request: web.Request) -> Page:
-    return fleet_page(state, filter_of(request.query))
+    return fleet_view.fleet_page(state, filter_of(request.query))
 
 
 def _node(state: PageState, request: web.Request) -> Page:
     name = request.match_info["name"]
-    if (page := node_page(name, state)) is None:
+    if (page := node_view.node_page(name, state)) is None:
         raise NotThereError(f"No GPU node {name} is known; {_NAMES_THERE} lists them.")
     return page
 
 
 def _history(state: PageState, _: web.Request) -> Page:
-    return history_page(state)
+    return fleet_view.history_page(state)
 
 
 class Site:
@@ -168,7 +167,7 @@ class Site:
 
         def encoded(ready: PageState) -> bytes:
             page = make(ready, request)
-            return msgspec.json.encode(page) if as_json else render_page(page).encode()
+            return msgspec.json.encode(page) if as_json else rendering.render_page(page).encode()
 
         async def body() -> bytes:
             ready = await self._with_read(state, request.match_info.get("name", ""))
@@ -210,10 +209,10 @@ class Site:
         path = request.match_info["name"]
         replica = (await self._source.state()).replica
         try:
-            title, text = runbook_title(path), runbook_html(path)
+            title, text = rendering.runbook_title(path), rendering.runbook_html(path)
         except KeyError:
             raise NotThereError(f"There is no runbook {path[:200]}.") from None
-        return _html(render("runbook", replica, title=title, text=text).encode())
+        return _html(rendering.render("runbook", replica, title=title, text=text).encode())
 
     async def static(self, request: web.Request) -> web.StreamResponse:
         """Style sheet, script and icon."""
@@ -252,7 +251,7 @@ class Site:
         if request.path.startswith("/api/"):
             return _json(msgspec.json.encode(ProblemShown(error=sentence)), 404)
         replica = (await self._source.state()).replica
-        text = render("problem", replica, title="Not found", sentence=sentence)
+        text = rendering.render("problem", replica, title="Not found", sentence=sentence)
         return _html(text.encode(), 404)
 
 
@@ -298,7 +297,7 @@ async def serve_page(
     if listen == OFF:
         return None
     try:
-        parse_listen(listen)
+        server.parse_listen(listen)
     except ListenError:
         raise ListenError(
             f"--page-listen {listen} is not HOST:PORT; write for example :9414, or off."
@@ -306,7 +305,7 @@ async def serve_page(
     app = web.Application(client_max_size=64 * 1024)
     mount(app, source, hosts)
     try:
-        served = await start_server(app, listen)
+        served = await server.start_server(app, listen)
     except ListenError as problem:
         _LOG.warning("review page", problem=str(problem).replace("--listen", "--page-listen"))
         return None

@@ -9,21 +9,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from remediator.view import shapes
-from remediator.view.people import mark_stays, pause_scope
-from remediator.view.session_view import session_row
+from remediator.view import people, session_view, shapes
 from remediator.view.shapes import Bar, HistoryPage
 from remediator.view.state import PageState
-from rules.api.gpu_record import faults_said, is_repeat_offender
+from rules.api import gpu_record, quarantine, timestamps
 from rules.api.health import HealthStatus
 from rules.api.names import LABEL_GPUS, LABEL_GPUS_HEALTHY
 from rules.api.nodes import NodeView, QuarantineView
-from rules.api.quarantine import gravest_reason
-from rules.api.timestamps import parse_time
-from rules.catalog.reason import severity_rank
-from rules.fleet.node_health import silent_together
-from rules.session.exclusions import pause_over
-from rules.session.observation import is_open
+from rules.catalog import reason
+from rules.fleet import node_health
+from rules.session import exclusions, observation
 
 _WEEKS: Final = 12
 _TOP: Final = 20
@@ -44,7 +39,9 @@ def fleet_page(state: PageState, wanted: shapes.FleetFilter) -> shapes.FleetPage
         key=lambda row: (row.pool, row.rack, row.name),
     )
     sessions = [
-        session_row(s) for s in snapshot.quarantines.values() if is_open(s) or mark_stays(s)
+        session_view.session_row(s)
+        for s in snapshot.quarantines.values()
+        if observation.is_open(s) or people.mark_stays(s)
     ]
     reasons: defaultdict[str, set[str]] = defaultdict(set)
     for session in sessions:
@@ -84,13 +81,13 @@ def fleet_page(state: PageState, wanted: shapes.FleetFilter) -> shapes.FleetPage
         pauses=tuple(
             shapes.PauseRow(
                 name=pause.metadata.name,
-                scope=pause_scope(pause),
+                scope=people.pause_scope(pause),
                 reason=pause.spec.reason,
                 by=pause.spec.by,
                 until=pause.spec.until,
             )
             for _, pause in sorted(snapshot.pauses.items())
-            if not pause_over(pause, state.now)
+            if not exclusions.pause_over(pause, state.now)
         ),
         filter=wanted,
         reasons=tuple(sorted(set().union(*reasons.values()) - {""})),
@@ -107,7 +104,7 @@ def node_row(node: NodeView, state: PageState) -> shapes.NodeRow:
     pool, rack = state.keys.group(node.labels)
     watched = state.snapshot.healths.get(node.name)
     session = state.open_session(node.name)
-    row = session_row(session) if session is not None else None
+    row = session_view.session_row(session) if session is not None else None
     return shapes.NodeRow(
         name=node.name,
         pool=pool,
@@ -176,7 +173,7 @@ def _grouped(rows: Iterable[shapes.SessionRow]) -> tuple[shapes.SessionGroup, ..
         found[key].append(row)
     groups = []
     for its in found.values():
-        by_age = sorted(its, key=lambda row: parse_time(row.phase_since) or 0.0)
+        by_age = sorted(its, key=lambda row: timestamps.parse_time(row.phase_since) or 0.0)
         names = tuple(row.node for row in its)
         newest = by_age[-1].phase_since
         groups.append(shapes.SessionGroup(session=by_age[0], nodes=names, newest_since=newest))
@@ -185,8 +182,8 @@ def _grouped(rows: Iterable[shapes.SessionRow]) -> tuple[shapes.SessionGroup, ..
 
 def _urgency(row: shapes.SessionRow) -> tuple[bool, int, float, str]:
     """Those that need operator action first, then the most severe, then the oldest."""
-    since = parse_time(row.opened_at) or 0.0
-    return not row.needs, -severity_rank(row.severity), since, row.name
+    since = timestamps.parse_time(row.opened_at) or 0.0
+    return not row.needs, -reason.severity_rank(row.severity), since, row.name
 
 
 def _findings(state: PageState) -> tuple[str, ...]:
@@ -195,7 +192,7 @@ def _findings(state: PageState) -> tuple[str, ...]:
     """
     found = state.verdict.breaker.findings
     reasons = {finding.reason for finding in found}
-    silent = silent_together(state.snapshot.agents.values())
+    silent = node_health.silent_together(state.snapshot.agents.values())
     return (
         *([silent] if silent else ()),
         *(finding.message for finding in found),
@@ -207,7 +204,11 @@ def _counts(state: PageState, rows: list[shapes.NodeRow]) -> shapes.Counts:
     words = Counter(row.health for row in rows)
     seen = [row for row in rows if row.health != "unknown"]
     sessions = state.snapshot.quarantines.values()
-    out = [session_row(s) for s in sessions if is_open(s) or mark_stays(s)]
+    out = [
+        session_view.session_row(s)
+        for s in sessions
+        if observation.is_open(s) or people.mark_stays(s)
+    ]
     return shapes.Counts(
         nodes=len(rows),
         healthy=words["healthy"],
@@ -228,8 +229,12 @@ def history_page(state: PageState) -> HistoryPage:
     sessions = sorted(
         state.snapshot.quarantines.values(), key=lambda s: (s.metadata.created_at, s.name)
     )
-    ended = [session_row(session) for session in sessions if not is_open(session)]
-    ended.sort(key=lambda row: (-(parse_time(row.phase_since) or 0.0), row.name))
+    ended = [
+        session_view.session_row(session)
+        for session in sessions
+        if not observation.is_open(session)
+    ]
+    ended.sort(key=lambda row: (-(timestamps.parse_time(row.phase_since) or 0.0), row.name))
     return HistoryPage(
         replica=state.replica,
         sessions=len(sessions),
@@ -256,16 +261,18 @@ def _monday(at: float) -> datetime.date:
 def _offenders(state: PageState) -> Iterator[shapes.RepeatOffender]:
     for _, record in sorted(state.snapshot.records.items()):
         status = record.status
-        if not record.doubt and is_repeat_offender(status, state.now):
+        if not record.doubt and gpu_record.is_repeat_offender(status, state.now):
             yield shapes.RepeatOffender(
                 name=status.called,
                 serial=status.serial,
                 node=status.node,
-                faults=faults_said(status, state.now),
+                faults=gpu_record.faults_said(status, state.now),
             )
 
 
 def _reasons(sessions: Iterable[QuarantineView]) -> list[tuple[str, int]]:
     """Reasons with how many of the sessions they opened, the most frequent first."""
-    found = Counter(gravest_reason(session.spec.causes) or "none given" for session in sessions)
+    found = Counter(
+        quarantine.gravest_reason(session.spec.causes) or "none given" for session in sessions
+    )
     return sorted(found.items(), key=lambda item: (-item[1], item[0]))

@@ -8,25 +8,18 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Final
 
-from remediator.view.fleet_view import node_row
+from remediator.view import fleet_view, session_view
 from remediator.view.people import clock_said, decided, node_acts, pause_scope, taking_out
-from remediator.view.session_view import session_detail
 from remediator.view.shapes import NodePage, PersonsAct, TimelineItem
 from remediator.view.state import PageState
-from rules.api.gpu_record import faults_said, is_repeat_offender
+from rules.api import gpu_record, mark, names, timestamps
 from rules.api.health import HealthStatus
-from rules.api.mark import marked, read_note
-from rules.api.names import ANNOTATION_HOLD, TAINT_QUARANTINE
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase, TimelineEntry
-from rules.api.timestamps import format_time, parse_time, span
-from rules.catalog.explanations import places
-from rules.fleet.node_health import UNKNOWN
-from rules.session.causes import DELETED_BY, sight_of
-from rules.session.exclusions import failed_owner, opted_out, pause_covers
-from rules.session.halts import opt_out_unheard
-from rules.session.observation import is_open
-from rules.session.repair.ladder import requested_at
+from rules.catalog import explanations
+from rules.fleet import node_health
+from rules.session import causes, exclusions, halts, observation
+from rules.session.repair import ladder
 from rules.session.status import BY_GPUWARD, BY_PERSON, LET_GO, PAUSED_BY, sentence
 
 SHOWN_ITEMS: Final = 80
@@ -59,7 +52,7 @@ def node_timeline(
         found += _repairs_and_tests(session)
         found += _asked(session, now)
         found += _entries(session)
-    timed = [item for item in found if parse_time(item.at) is not None]
+    timed = [item for item in found if timestamps.parse_time(item.at) is not None]
     # Sessions hold whole seconds: of one second, causes come before what follows from them.
     return sorted(timed, key=lambda item: (int(_time(item.at)), list(Lane).index(Lane(item.lane))))
 
@@ -68,12 +61,16 @@ def lasted(item: TimelineItem) -> str:
     """`14m`; "goes on" where it has no end, "" for a moment."""
     if not item.until:
         return "goes on"
-    ended = parse_time(item.until)
-    return span(ended - _time(item.at)) if ended is not None and ended > _time(item.at) else ""
+    ended = timestamps.parse_time(item.until)
+    return (
+        timestamps.span(ended - _time(item.at))
+        if ended is not None and ended > _time(item.at)
+        else ""
+    )
 
 
 def _time(at: str) -> float:
-    return parse_time(at) or 0.0
+    return timestamps.parse_time(at) or 0.0
 
 
 def _moment(lane: Lane, at: str, what: str, said: str, session: str, by: str = "") -> TimelineItem:
@@ -95,7 +92,7 @@ def _phases(session: QuarantineView) -> Iterator[TimelineItem]:
             session=session.name,
         )
     after = [entry.at for entry in entries[1:]]
-    last = "" if is_open(session) else session.status.phase_since
+    last = "" if observation.is_open(session) else session.status.phase_since
     for entry, later in zip(entries, [*after, last], strict=False):
         yield TimelineItem(
             lane=Lane.SESSION,
@@ -138,15 +135,21 @@ def _asked(session: QuarantineView, now: float) -> Iterator[TimelineItem]:
     for position, cause in enumerate(session.spec.causes):
         if cause.source == "Human":
             # Of a cause without a time: only the first was there when the session was opened.
-            at = requested_at(cause.at, session, now)
-            when = session.metadata.creation_timestamp if at is None else format_time(at)
+            at = ladder.requested_at(cause.at, session, now)
+            when = (
+                session.metadata.creation_timestamp if at is None else timestamps.format_time(at)
+            )
             what = f"quarantine asked for{' later' if position and at is None else ''}"
             by = cause.by or _A_PERSON
             yield _moment(Lane.PERSON, when, what, cause.message, session.name, by)
     asked = session.spec.release
-    at = requested_at(asked.at, session, now) if asked is not None and is_open(session) else None
+    at = (
+        ladder.requested_at(asked.at, session, now)
+        if asked is not None and observation.is_open(session)
+        else None
+    )
     if asked is not None and at is not None:
-        by, when = asked.by or _A_PERSON, format_time(at)
+        by, when = asked.by or _A_PERSON, timestamps.format_time(at)
         yield _moment(Lane.PERSON, when, "release asked for", asked.reason, session.name, by)
 
 
@@ -168,7 +171,7 @@ def _entries(session: QuarantineView) -> Iterator[TimelineItem]:
 
 def _ended_by_person(session: QuarantineView, entry: TimelineEntry, by: str) -> TimelineItem:
     asked = session.spec.release
-    if asked is not None and asked.by != DELETED_BY:
+    if asked is not None and asked.by != causes.DELETED_BY:
         by = asked.by or by
     what = "given back" if entry.step == Phase.RELEASED else "session ended"
     said = (asked.reason if asked is not None else "") or entry.message
@@ -178,7 +181,7 @@ def _ended_by_person(session: QuarantineView, entry: TimelineEntry, by: str) -> 
 def _faults(health: HealthStatus) -> Iterator[TimelineItem]:
     for one in health.incidents:
         closed = f"closed by {one.closed_by}" if one.closed_by else ""
-        where = ", ".join(places(one.reason, one.pci, one.gpus)[:4])
+        where = ", ".join(explanations.places(one.reason, one.pci, one.gpus)[:4])
         yield TimelineItem(
             lane=Lane.FAULT,
             at=one.first_seen,
@@ -204,19 +207,21 @@ def node_page(name: str, state: PageState) -> NodePage | None:
     stale = ""
     if node is not None and health is not None:
         found = state.health_now(node)
-        stale = found.why if found.word == UNKNOWN else ""
+        stale = found.why if found.word == node_health.UNKNOWN else ""
     happened = node_timeline(sessions, status, now)
     return NodePage(
         replica=state.replica,
         name=name,
-        node=node_row(node, state) if node is not None else None,
+        node=fleet_view.node_row(node, state) if node is not None else None,
         verdict="none" if health is None else "live" if name in healths else "read",
         health=status,
         stale=stale,
         marks=tuple(_marks(node)) if node is not None else (),
         notes=tuple(_notes(node, state)) if node is not None else (),
         acts=acts_on(name, state),
-        sessions=tuple(session_detail(session, state) for session in reversed(sessions)),
+        sessions=tuple(
+            session_view.session_detail(session, state) for session in reversed(sessions)
+        ),
         timeline=tuple(happened[-SHOWN_ITEMS:]),
         earlier=max(0, len(happened) - SHOWN_ITEMS),
     )
@@ -231,10 +236,14 @@ def acts_on(name: str, state: PageState) -> tuple[PersonsAct, ...]:
     if node is None:
         return ()
     session = state.open_session(name)
-    pauses = [pause for pause in snapshot.pauses.values() if pause_covers(pause, node, state.now)]
+    pauses = [
+        pause
+        for pause in snapshot.pauses.values()
+        if exclusions.pause_covers(pause, node, state.now)
+    ]
     people = decided(node, session, pauses, state.now)
-    found = node_acts(name, session, sight_of(node, snapshot), people=people, pauses=pauses)
-    if session is not None or marked(node):
+    found = node_acts(name, session, causes.sight_of(node, snapshot), people=people, pauses=pauses)
+    if session is not None or mark.marked(node):
         return found
     return (*taking_out(name, people, shadow=snapshot.policy.mode == Mode.SHADOW), *found)
 
@@ -243,10 +252,10 @@ def _marks(node: NodeView) -> Iterator[str]:
     """Taints and cordon of the node, and whose they are."""
     for taint in node.spec.taints:
         if taint.key != _CORDON_TAINT:
-            owner = "gpuward" if taint.key == TAINT_QUARANTINE else "not gpuward"
+            owner = "gpuward" if taint.key == names.TAINT_QUARANTINE else "not gpuward"
             yield f"taint {taint.key}={taint.value}:{taint.effect} ({owner})"
     if node.spec.unschedulable:
-        note = read_note(node)
+        note = mark.read_note(node)
         owner = "gpuward" if note else "not gpuward"
         if note and note.prior_unschedulable:
             owner = "not gpuward: it was cordoned before, and stays so after a release"
@@ -256,19 +265,19 @@ def _marks(node: NodeView) -> Iterator[str]:
 def _notes(node: NodeView, state: PageState) -> Iterator[str]:
     if clock := clock_said(node, state.known(node.name), state.now):
         yield sentence(clock)
-    if reason := node.annotations.get(ANNOTATION_HOLD):
+    if reason := node.annotations.get(names.ANNOTATION_HOLD):
         yield f"Held: {reason}"
-    if failed := failed_owner(node):
+    if failed := exclusions.failed_owner(node):
         yield sentence(failed)
-    if opted_out(node):
+    if exclusions.opted_out(node):
         yield "Opted out: this node is watched and reported, never touched."
-    if unheard := opt_out_unheard(node):
+    if unheard := halts.opt_out_unheard(node):
         yield sentence(unheard)
     for record in state.snapshot.records.values():
         here = record.status.node == node.name and not record.doubt
-        if here and is_repeat_offender(record.status, state.now):
-            yield faults_said(record.status, state.now)
+        if here and gpu_record.is_repeat_offender(record.status, state.now):
+            yield gpu_record.faults_said(record.status, state.now)
     for name, pause in sorted(state.snapshot.pauses.items()):
-        if pause_covers(pause, node, state.now):
+        if exclusions.pause_covers(pause, node, state.now):
             by = f" by {pause.spec.by}" if pause.spec.by else ""
             yield f"Paused{by} ({name}, {pause_scope(pause)}): {pause.spec.reason}"

@@ -13,22 +13,18 @@ from typing import Final
 import msgspec
 
 from remediator.view.shapes import PersonsAct
+from rules.api import names, selectors, sentences, timestamps
 from rules.api.health import HealthStatus, IncidentStatus
 from rules.api.metadata import LabelSelector
-from rules.api.names import ANNOTATION_HOLD, LABEL_OPT_OUT
 from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
 from rules.api.quarantine import Cause, Condition, Mode, Phase
-from rules.api.selectors import spelled
-from rules.api.sentences import some
-from rules.api.timestamps import age, span, utc_of
 from rules.catalog.reason import ClosesKind, Level
 from rules.catalog.why_not import WhyNot
-from rules.fleet.node_health import apart_s
+from rules.fleet import node_health
 from rules.repair.ladder import Step
+from rules.session import exclusions, observation
 from rules.session.causes import DETECTOR, CauseSight, level_in_effect, open_causes
-from rules.session.exclusions import opted_out, pause_covers, pause_doubt, pause_over
-from rules.session.observation import is_open
-from rules.session.repair.ladder import taken_in, unfit
+from rules.session.repair import ladder
 from rules.session.status import PROPOSED, blocked_by, condition, is_true
 from rules.text.printable import printable
 
@@ -53,7 +49,7 @@ def part_of_people(
     """What people decided about a node, and what its session, open or not let go of, needs them
     for; of causes by `health`, where it is known and can be believed.
     """
-    opened = session if session is not None and is_open(session) else None
+    opened = session if session is not None and observation.is_open(session) else None
     said = decided(node, opened, pauses, now)
     must = must_of(session) if session is not None else ""
     # A pause covers many nodes and ends: it does not answer what one of them needs.
@@ -111,9 +107,9 @@ def decided(
     held = session is not None and session.spec.hold
     paused = session is not None and is_paused(session)
     if node is not None:
-        held = held or ANNOTATION_HOLD in node.annotations
-        paused = any(pause_covers(pause, node, now) for pause in pauses)
-    out = node is not None and opted_out(node)
+        held = held or names.ANNOTATION_HOLD in node.annotations
+        paused = any(exclusions.pause_covers(pause, node, now) for pause in pauses)
+    out = node is not None and exclusions.opted_out(node)
     words = ((HELD, held), (PAUSED, paused), (OPTED_OUT, out))
     return tuple(word for word, said in words if said)
 
@@ -129,15 +125,15 @@ def pause_lines(pauses: Iterable[PauseView], now: float) -> list[str]:
     return [
         pause_line(pause, now)
         for pause in sorted(pauses, key=lambda one: one.metadata.name)
-        if not pause_over(pause, now)
+        if not exclusions.pause_over(pause, now)
     ]
 
 
 def pause_line(pause: PauseView, now: float) -> str:
     """`paused for 20m by ann (pause-1a2b3c4d), all nodes, until TIME: reason`."""
     spec = pause.spec
-    until = f", until {utc_of(spec.until)}" if spec.until else ""
-    since = age(pause.metadata.creation_timestamp, now)
+    until = f", until {timestamps.utc_of(spec.until)}" if spec.until else ""
+    since = timestamps.age(pause.metadata.creation_timestamp, now)
     return printable(
         f"paused for {since} by {spec.by or 'a person'} ({pause.metadata.name}), "
         f"{pause_scope(pause)}{until}: {spec.reason or 'no reason given'}"
@@ -147,20 +143,24 @@ def pause_line(pause: PauseView, now: float) -> str:
 def pause_scope(pause: PauseView) -> str:
     """Which nodes a pause covers, in words."""
     scope = pause.spec.scope
-    if doubt := pause_doubt(pause):
+    if doubt := exclusions.pause_doubt(pause):
         return f"all nodes, because {doubt}"
     if scope.all:
         return "all nodes"
-    said = [some(scope.nodes)] if scope.nodes else []
+    said = [sentences.some(scope.nodes)] if scope.nodes else []
     if scope.node_selector is not None:
         selector = msgspec.convert(scope.node_selector, LabelSelector)
-        said.append(f"nodes with {spelled(selector)[:200]}" if spelled(selector) else "every node")
+        said.append(
+            f"nodes with {selectors.spelled(selector)[:200]}"
+            if selectors.spelled(selector)
+            else "every node"
+        )
     return " and ".join(said)
 
 
 def mark_stays(session: QuarantineView) -> bool:
     """Whether it has ended and its mark could not be taken off: the node is still out."""
-    return not is_open(session) and is_true(session.status, "Blocked")
+    return not observation.is_open(session) and is_true(session.status, "Blocked")
 
 
 def degraded_of(status: HealthStatus) -> str:
@@ -171,12 +171,13 @@ def degraded_of(status: HealthStatus) -> str:
 
 def clock_said(node: NodeView | None, health: HealthView | None, now: float) -> str:
     """Which way, how far, and what that means; "" of a clock that is right as far as is known."""
-    apart = apart_s(node, health, now)
+    apart = node_health.apart_s(node, health, now)
     if not apart:
         return ""
     way = "ahead of" if apart > 0 else "behind"
     return (
-        f"the node's clock is {span(abs(apart))} {way} the API server's: the times of its faults "
+        f"the node's clock is {timestamps.span(abs(apart))} {way} the API server's: the times of "
+        "its faults "
         f"are, too, while deadlines and healthy time go by the API server's; {_meanwhile(apart)}"
         "see to its NTP"
     )
@@ -272,9 +273,9 @@ def _once_more(node: str, session: QuarantineView, sight: CauseSight) -> Iterato
     for once in a session.
     """
     repair = sight.policy.repair
-    unfitting = unfit(session, sight.health, sight.policy)
+    unfitting = ladder.unfit(session, sight.health, sight.policy)
     for step in Step:
-        free = step not in taken_in(session) and step not in unfitting
+        free = step not in ladder.taken_in(session) and step not in unfitting
         if repair.mode != "Off" and step in repair.steps and free:
             yield _act(
                 f"kubectl gpuward repair {node} --step {step}", f"ask for {step} all the same"
@@ -291,7 +292,7 @@ def _stops_at_cordon(session: QuarantineView, sight: CauseSight) -> bool:
 
 
 def _opt_in(node: str) -> PersonsAct:
-    return _act(f"kubectl label node {node} {LABEL_OPT_OUT}-", "let gpuward act on it")
+    return _act(f"kubectl label node {node} {names.LABEL_OPT_OUT}-", "let gpuward act on it")
 
 
 def _unhold(node: str, does: str = "let it be released") -> PersonsAct:

@@ -12,33 +12,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from remediator.view import shapes
-from remediator.view.people import must_of
+from remediator.view import people, shapes
 from remediator.view.shapes import Blocker
-from rules.api.gpu_record import gpu_record_name
+from rules.api import gpu_record, quarantine, sentences, timestamps
 from rules.api.health import GpuStatus, IncidentStatus
 from rules.api.nodes import QuarantineView
-from rules.api.quarantine import (
-    BlockedBy,
-    Condition,
-    DrainStatus,
-    Mode,
-    Phase,
-    RepairState,
-    gravest_reason,
-)
-from rules.api.sentences import these
-from rules.api.timestamps import format_time
+from rules.api.quarantine import BlockedBy, Condition, DrainStatus, Mode, Phase, RepairState
+from rules.catalog import why_not
 from rules.catalog.data_file import data_file
 from rules.catalog.reason import Level
-from rules.catalog.why_not import FLEET_WIDE, WhyNot
-from rules.policy.policy import shadow_of
+from rules.catalog.why_not import WhyNot
+from rules.policy import policy
+from rules.session import history, observation
 from rules.session.causes import CauseSight, level_in_effect, open_causes, sight_of, worst
-from rules.session.history import wanted_at
-from rules.session.observation import is_open
-from rules.session.repair.ladder import LadderRung, rungs
+from rules.session.repair import ladder
+from rules.session.repair.ladder import LadderRung
 from rules.session.status import PROPOSED, blocked_by, condition, is_true
-from rules.session.validation.validating import not_ready
+from rules.session.validation import validating
 
 if TYPE_CHECKING:  # the rules of the fleet, which commands do not wait for
     from remediator.view.state import PageState
@@ -96,7 +86,7 @@ def blockers(session: QuarantineView) -> Iterator[Blocker]:
 def _of_block(block: BlockedBy, reason: str) -> Blocker:
     return Blocker(
         reason=reason,
-        what=f"PDB {block.pdb}" if block.pdb else f"pod {these(block.pods)}",
+        what=f"PDB {block.pdb}" if block.pdb else f"pod {sentences.these(block.pods)}",
         why=block.why,
         permanent=block.permanent,
         owner=block.owner,
@@ -126,10 +116,10 @@ def _order(condition: Condition) -> tuple[int, str]:
 def next_step(session: QuarantineView, sight: CauseSight) -> str:
     """What comes next, a clause; "" where the session's own sentence says it."""
     status = session.status
-    if not is_open(session):
+    if not observation.is_open(session):
         return ""
     if (status.mode or sight.policy.mode) == Mode.SHADOW:
-        words = shadow_of(sight.policy)
+        words = policy.shadow_of(sight.policy)
         nobody = f", {words.nobody}" if words is not None and words.nobody else ""
         ends = f"; {words.enforced} has the node judged again" if words is not None else ""
         return f"nothing, in Shadow{nobody}{ends}"
@@ -166,7 +156,7 @@ def _of_phase(session: QuarantineView, sight: CauseSight) -> str:
             return "the repair is proven: Validating"
         case Phase.REPAIRING:
             return "Validating when the repair is proven, else the next step of the ladder"
-        case Phase.VALIDATING if sight.node is not None and not_ready(sight.node):
+        case Phase.VALIDATING if sight.node is not None and validating.not_ready(sight.node):
             return "the node must be Ready before it is released"
     return ""
 
@@ -180,27 +170,27 @@ def session_row(session: QuarantineView) -> shapes.SessionRow:
         node=session.spec.node_name,
         phase=status.phase or Phase.PENDING,
         mode=status.mode or Mode.SHADOW,
-        open=is_open(session),
+        open=observation.is_open(session),
         severity=worst(causes),
         level=session.spec.level,
-        reason=gravest_reason(causes),
+        reason=quarantine.gravest_reason(causes),
         causes=len(causes),
-        opened_at=format_time(wanted_at(session)),
+        opened_at=timestamps.format_time(history.wanted_at(session)),
         phase_since=status.phase_since or session.metadata.creation_timestamp,
         message=status.message or "The remediator has not reconciled it yet.",
         conditions=tuple(_condition(c) for c in status.conditions if c.status == "True"),
         evicted=drain.evicted,
         waits_for=_waits_for(session),
-        needs=must_of(session),
+        needs=people.must_of(session),
     )
 
 
 def _waits_for(session: QuarantineView) -> str:
     """What the fleet rules wait for, the same for many sessions; "" where it waits for its own."""
     blocked = condition(session.status, "Blocked")
-    if blocked is None or blocked.status != "True" or not is_open(session):
+    if blocked is None or blocked.status != "True" or not observation.is_open(session):
         return ""
-    return blocked.message if blocked.reason in FLEET_WIDE else ""
+    return blocked.message if blocked.reason in why_not.FLEET_WIDE else ""
 
 
 def _condition(one: Condition) -> str:
@@ -243,7 +233,7 @@ def _ladder(session: QuarantineView, state: PageState) -> tuple[LadderRung, ...]
     causes = open_causes(session, _sight(session, state)) or session.spec.causes
     others = [other for other in state.by_node.get(name, ()) if other.name != session.name]
     health = snapshot.healths.get(name)
-    return rungs(session, others, causes, health, snapshot.policy, snapshot.now)
+    return ladder.rungs(session, others, causes, health, snapshot.policy, snapshot.now)
 
 
 def _evidence(session: QuarantineView, state: PageState) -> tuple[IncidentStatus, ...]:
@@ -291,6 +281,6 @@ def _identity(uuid: str, session: QuarantineView, state: PageState) -> GpuStatus
     for gpu in health.status.gpus if health is not None else ():
         if gpu.uuid == uuid and gpu.serial:
             return GpuStatus(uuid=uuid, serial=gpu.serial, index=gpu.index)
-    record = state.snapshot.records.get(gpu_record_name(uuid))
+    record = state.snapshot.records.get(gpu_record.gpu_record_name(uuid))
     serial = record.status.serial if record is not None and not record.doubt else ""
     return GpuStatus(uuid=uuid, serial=serial, index=-1)

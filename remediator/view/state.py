@@ -15,18 +15,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from remediator.kube import resources
 from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
 from remediator.kube.clock import Clock
-from remediator.kube.resources import HEALTHS
 from remediator.view.shapes import ReplicaShown
+from rules.api import object_name
 from rules.api.nodes import AgentPod, HealthView, NodeView, QuarantineView
-from rules.api.object_name import api_path
-from rules.fleet.common_cause import CommonCause, common_causes, label_named
+from rules.fleet import common_cause, node_health, turns
+from rules.fleet.common_cause import CommonCause
 from rules.fleet.memory import FleetMemory
-from rules.fleet.node_health import HealthNow, health_now, health_unread
-from rules.fleet.turns import FleetVerdict, judge_fleet
-from rules.session.observation import FleetSnapshot, is_open
+from rules.fleet.node_health import HealthNow, health_now
+from rules.fleet.turns import FleetVerdict
+from rules.session import observation
+from rules.session.observation import FleetSnapshot
 
 _AGENTS_ON: Final = "agents by node"
 """In `FleetSnapshot.memo`, among names of nodes: none has a blank in it."""
@@ -78,7 +80,7 @@ def _keys(text: str) -> tuple[str, ...]:
 @functools.lru_cache(maxsize=4096)
 def _first(present: frozenset[str], wanted: tuple[str, ...]) -> str:
     """The key that names the group; nodes of a fleet carry few different sets of keys."""
-    return next(filter(None, (label_named(present, key) for key in wanted)), "")
+    return next(filter(None, (common_cause.label_named(present, key) for key in wanted)), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +112,7 @@ class PageState:
         """How the node's GPUs are, by its health object where that is known."""
         if (health := self.known(node.name)) is not None:
             return health_now(node, health, self.snapshot.agents, self.now)
-        return health_unread(node, self._agents_on(node.name))
+        return node_health.health_unread(node, self._agents_on(node.name))
 
     def _agents_on(self, node: str) -> Sequence[AgentPod]:
         """The agents' pods on one node; indexed once for all nodes of a page."""
@@ -124,7 +126,9 @@ class PageState:
 
     def open_session(self, node: str) -> QuarantineView | None:
         """The node's session that has not ended."""
-        return next((s for s in reversed(self.by_node.get(node, ())) if is_open(s)), None)
+        return next(
+            (s for s in reversed(self.by_node.get(node, ())) if observation.is_open(s)), None
+        )
 
 
 def sessions_by_node(
@@ -195,7 +199,7 @@ class LiveSource:
         # Kept before the answer comes, so that a second visitor does not ask again.
         self._keep(node, now, known)
         try:
-            found = await self._api.get(api_path(HEALTHS, node), HealthView)
+            found = await self._api.get(object_name.api_path(resources.HEALTHS, node), HealthView)
         except ApiError:
             found = None
         self._keep(node, now, found)
@@ -211,13 +215,13 @@ class LiveSource:
         # A standby replica shows the same as the leader because it judges the same objects. A
         # judgement that fails leaves nothing half remembered.
         memory, self._memory = self._memory, FleetMemory()
-        verdict = judge_fleet(snapshot, memory)
+        verdict = turns.judge_fleet(snapshot, memory)
         self._memory = memory
         return PageState(
             snapshot=snapshot,
             replica=replica,
             verdict=verdict,
-            common=common_causes(memory.census.labels, snapshot.healths),
+            common=common_cause.common_causes(memory.census.labels, snapshot.healths),
             keys=self._keys,
             by_node=sessions_by_node(snapshot.quarantines),
         )

@@ -15,11 +15,10 @@ from typing import Any, Final
 
 import msgspec
 
+from rules.api import names, object_name
 from rules.api.health import IncidentStatus, SourceStatus, Topology, Wire
 from rules.api.metadata import DOUBT_FIELD, ObjectMeta, View
-from rules.api.names import ANNOTATION_SESSION
-from rules.api.object_name import is_object_name
-from rules.text.tolerant import UNREADABLE
+from rules.text import tolerant
 
 _MAX_NOTE_BYTES: Final = 4096
 _KEPT: Final = 256
@@ -50,7 +49,7 @@ def note_of(annotations: Mapping[str, str]) -> MarkNote | None:
     One that names a session which cannot exist was not written by us, and says nothing of what was
     there before.
     """
-    text = annotations.get(ANNOTATION_SESSION)
+    text = annotations.get(names.ANNOTATION_SESSION)
     return _read(text) if text is not None and len(text) <= _MAX_NOTE_BYTES else None
 
 
@@ -58,9 +57,9 @@ def note_of(annotations: Mapping[str, str]) -> MarkNote | None:
 def _read(text: str) -> MarkNote | None:
     try:
         note = msgspec.json.decode(text, type=MarkNote)
-    except UNREADABLE:
+    except tolerant.UNREADABLE:
         return None
-    return note if is_object_name(note.session) else None
+    return note if object_name.is_object_name(note.session) else None
 
 
 def session_of(annotations: Mapping[str, str]) -> str:

@@ -14,10 +14,9 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any, Final
 
-from rules.api.health import Wire, plain
+from rules.api import health, object_name, timestamps
+from rules.api.health import Wire
 from rules.api.metadata import DOUBT_FIELD, ObjectMeta, View
-from rules.api.object_name import is_object_name, name_from
-from rules.api.timestamps import parse_time
 
 DAY_S: Final = 86_400.0
 MAX_EVENTS: Final = 64
@@ -126,13 +125,13 @@ class RecordView(View, frozen=True, kw_only=True):
 
 def record_patch(status: RecordStatus) -> dict[str, Any]:
     """The whole status as a merge patch: what is empty is removed by null."""
-    return {**dict.fromkeys(status.__struct_encode_fields__), **plain(status)}
+    return {**dict.fromkeys(status.__struct_encode_fields__), **health.plain(status)}
 
 
 def gpu_record_name(uuid: str) -> str:
     """The name of a GPU's record: `gpu-<uuid>` in lower case, a hash for what is no such name."""
     name = f"{_GPU_PREFIX}{uuid.lower().removeprefix(_GPU_PREFIX)}"
-    if is_object_name(name) and len(name) <= _MOST_CHARS:
+    if object_name.is_object_name(name) and len(name) <= _MOST_CHARS:
         return name
     return f"{_GPU_PREFIX}{_digest(uuid)}"
 
@@ -140,9 +139,9 @@ def gpu_record_name(uuid: str) -> str:
 def node_record_name(node: str) -> str:
     """The name of a node's own record: cables, NICs, power supplies and slots belong to it."""
     name = f"{_NODE_PREFIX}{node}"
-    if is_object_name(name) and len(name) <= _MOST_CHARS:
+    if object_name.is_object_name(name) and len(name) <= _MOST_CHARS:
         return name
-    return name_from(name, f"-{_digest(node)[:8]}", _MOST_CHARS)
+    return object_name.name_from(name, f"-{_digest(node)[:8]}", _MOST_CHARS)
 
 
 def record_names(node: str, uuids: Iterable[str]) -> list[str]:
@@ -170,7 +169,11 @@ def counted(status: RecordStatus) -> list[RecordEvent]:
     week. What was only reported does not count: heat would.
     """
     since = max(
-        (parse_time(said.at) or 0.0 for said in status.said if not in_vain(said, status)),
+        (
+            timestamps.parse_time(said.at) or 0.0
+            for said in status.said
+            if not in_vain(said, status)
+        ),
         default=0.0,
     )
     return [
@@ -178,7 +181,7 @@ def counted(status: RecordStatus) -> list[RecordEvent]:
         for event in status.events
         if event.outcome != FaultOutcome.UNDONE
         and (event.severity == FATAL or event.session)
-        and (at := parse_time(event.last_at or event.at)) is not None
+        and (at := timestamps.parse_time(event.last_at or event.at)) is not None
         and at > since
     ]
 
@@ -187,7 +190,7 @@ def in_vain(said: RecordWord, status: RecordStatus) -> bool:
     """Whether a person said that it was repaired and the same fault was back within a week, of
     this very part: another one has another record.
     """
-    word = parse_time(said.at)
+    word = timestamps.parse_time(said.at)
     if said.word != REPAIRED or word is None:
         return False
     seen = {
@@ -195,7 +198,7 @@ def in_vain(said: RecordWord, status: RecordStatus) -> bool:
         for event in status.events
         if event.outcome != FaultOutcome.UNDONE
         for text in (event.at, event.last_at)
-        if (at := parse_time(text)) is not None
+        if (at := timestamps.parse_time(text)) is not None
     }
     before = {reason for reason, at in seen if at <= word}
     return any(reason in before and 0 < at - word <= WEEK_S for reason, at in seen)
@@ -222,7 +225,9 @@ def faults_said(status: RecordStatus, now: float) -> str:
 
 
 def _within(events: Iterable[RecordEvent], days: float, now: float) -> list[RecordEvent]:
-    return [event for event in events if now - (parse_time(event.at) or 0.0) <= days * DAY_S]
+    return [
+        event for event in events if now - (timestamps.parse_time(event.at) or 0.0) <= days * DAY_S
+    ]
 
 
 def _is_repeated(events: Iterable[RecordEvent]) -> bool:

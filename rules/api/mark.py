@@ -14,17 +14,10 @@ from typing import Any, Final
 
 import msgspec
 
-from rules.api import names
-from rules.api.evidence import MarkNote, note_of
-from rules.api.node_managers import (
-    CORDON,
-    ManagerKind,
-    claimed_by_another,
-    claimed_by_us_at,
-    kind_of,
-)
+from rules.api import evidence, names, node_managers, timestamps
+from rules.api.evidence import MarkNote
+from rules.api.node_managers import ManagerKind
 from rules.api.nodes import FreshNode, NodeView, Taint
-from rules.api.timestamps import format_time, parse_time
 from rules.catalog.reason import is_reason_code
 
 AUTOSCALER_ANNOTATIONS: Final = (
@@ -59,7 +52,7 @@ class MarkState(StrEnum):
 
 def read_note(node: NodeView) -> MarkNote | None:
     """The node's session annotation; None where there is none or nobody can read it."""
-    return note_of(node.annotations)
+    return evidence.note_of(node.annotations)
 
 
 def own_taint(node: NodeView) -> Taint | None:
@@ -110,8 +103,8 @@ def mark_patch(
             session=session,
             boot_id=node.boot_id,
             prior_unschedulable=node.spec.unschedulable,
-            prior_by=claimed_by_another(node, CORDON, 0.0),
-            at=format_time(now),
+            prior_by=node_managers.claimed_by_another(node, node_managers.CORDON, 0.0),
+            at=timestamps.format_time(now),
             mark=mark,
             prior_annotations={
                 name: node.annotations.get(name) for name in AUTOSCALER_ANNOTATIONS
@@ -122,7 +115,7 @@ def mark_patch(
     if restored_boot:
         note = msgspec.structs.replace(note, restored_boot=restored_boot)
     if restored:
-        note = msgspec.structs.replace(note, restored_at=format_time(now))
+        note = msgspec.structs.replace(note, restored_at=timestamps.format_time(now))
     spec: dict[str, Any] = {}
     if "Cordon" in note.mark:
         spec["unschedulable"] = True
@@ -154,7 +147,7 @@ def _still_prior(note: MarkNote, node: NodeView) -> MarkNote:
     person's own uncordon ends the session, so another program took it off, and the cordon stays.
     An autoscaler annotation that has lost our value was changed by its owner.
     """
-    by_person = kind_of(note.prior_by) is ManagerKind.INTERACTIVE
+    by_person = node_managers.kind_of(note.prior_by) is ManagerKind.INTERACTIVE
     values = {name: node.annotations.get(name) for name in note.prior_annotations}
     return msgspec.structs.replace(
         note,
@@ -231,7 +224,7 @@ def stray_marks(node: FreshNode, lives: Sequence[tuple[float, float]]) -> tuple[
         if node.annotations.get(name) == _AUTOSCALER_VALUE
         and _is_forgotten(node, ("f:metadata", "f:annotations", f"f:{name}"), lives)
     ]
-    if node.spec.unschedulable and _is_forgotten(node, CORDON, lives):
+    if node.spec.unschedulable and _is_forgotten(node, node_managers.CORDON, lives):
         found.append(CORDONED)
     return tuple(found)
 
@@ -264,8 +257,8 @@ def may_have_strays(node: NodeView) -> bool:
 def _is_forgotten(
     node: FreshNode, path: Sequence[str], lives: Sequence[tuple[float, float]]
 ) -> bool:
-    at = claimed_by_us_at(node, path)
-    if at is None or claimed_by_another(node, path, 0.0):
+    at = node_managers.claimed_by_us_at(node, path)
+    if at is None or node_managers.claimed_by_another(node, path, 0.0):
         return False
     return not any(began <= at <= ended + _ENDS_WITHIN_S for began, ended in lives)
 
@@ -282,7 +275,9 @@ def cordon_stays(node: NodeView) -> str:
         return "its state before the quarantine is not recorded"
     if note.prior_unschedulable or "Cordon" not in note.mark:
         return f"it was cordoned before session {note.session}"
-    other = claimed_by_another(node, CORDON, parse_time(note.at) or 0.0)
+    other = node_managers.claimed_by_another(
+        node, node_managers.CORDON, timestamps.parse_time(note.at) or 0.0
+    )
     return f"{other} cordoned it during the quarantine" if other else ""
 
 
@@ -304,11 +299,13 @@ def annotations_left(node: NodeView) -> tuple[str, ...]:
 def _annotations_of_others(node: NodeView) -> frozenset[str]:
     """Autoscaler annotations that somebody else wants as well: they stay as they are."""
     note = read_note(node)
-    since = parse_time(note.at) if note is not None else None
+    since = timestamps.parse_time(note.at) if note is not None else None
     return frozenset(
         name
         for name in AUTOSCALER_ANNOTATIONS
-        if claimed_by_another(node, ("f:metadata", "f:annotations", f"f:{name}"), since or 0.0)
+        if node_managers.claimed_by_another(
+            node, ("f:metadata", "f:annotations", f"f:{name}"), since or 0.0
+        )
     )
 
 

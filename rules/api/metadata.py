@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from rules.api.timestamps import parse_time
+from rules.api import timestamps
 
 DOUBT_FIELD: Any = msgspec.field(name="gpuward.io/doubt", default="")
 """The field `doubt` of a view: never on the wire, set by `rules.text.tolerant`."""
@@ -60,7 +60,7 @@ class ObjectMeta(View, frozen=True, kw_only=True):
     @property
     def created_at(self) -> float:
         """Seconds since the epoch; 0.0 where the object carries no creation time."""
-        return parse_time(self.creation_timestamp) or 0.0
+        return timestamps.parse_time(self.creation_timestamp) or 0.0
 
     @property
     def controller(self) -> OwnerReference | None:

@@ -19,9 +19,8 @@ from typing import Final
 
 import msgspec
 
-from rules.api.names import COMPONENT_REMEDIATOR
+from rules.api import names, timestamps
 from rules.api.nodes import FreshNode, NodeView
-from rules.api.timestamps import parse_time
 from rules.catalog.data_file import data_file
 
 MERGED: Final = "ancient-changes"
@@ -85,7 +84,7 @@ def changes_since(node: NodeView, since: float) -> tuple[NodeChange, ...]:
         for entry in node.metadata.managed_fields
         if not entry.subresource
         and entry.manager != MERGED
-        and (at := parse_time(entry.time)) is not None
+        and (at := timestamps.parse_time(entry.time)) is not None
         and at > since - _RESOLUTION_S
     ]
     return tuple(sorted(found, key=lambda change: change.at, reverse=True))
@@ -93,7 +92,7 @@ def changes_since(node: NodeView, since: float) -> tuple[NodeChange, ...]:
 
 def kind_of(manager: str) -> ManagerKind:
     """Return the kind of client that uses this manager name."""
-    if manager == COMPONENT_REMEDIATOR:
+    if manager == names.COMPONENT_REMEDIATOR:
         return ManagerKind.OURS
     row = _row(manager)
     return row.kind if row is not None else ManagerKind.UNKNOWN
@@ -120,12 +119,12 @@ def claimed_by_another(node: NodeView, path: Sequence[str], since: float) -> str
     if not isinstance(node, FreshNode):
         return ""
     claims = [entry for entry in node.metadata.managed_fields if entry.claims(path)]
-    ours = any(entry.manager == COMPONENT_REMEDIATOR for entry in claims)
+    ours = any(entry.manager == names.COMPONENT_REMEDIATOR for entry in claims)
     for entry in claims:
         # Our own claim may have been put into the merged entry.
-        if entry.manager == COMPONENT_REMEDIATOR or (entry.manager == MERGED and not ours):
+        if entry.manager == names.COMPONENT_REMEDIATOR or (entry.manager == MERGED and not ours):
             continue
-        at = parse_time(entry.time)
+        at = timestamps.parse_time(entry.time)
         if at is None or at >= since:
             return entry.manager[:_NAME_LENGTH] or "another manager"
     return ""
@@ -141,5 +140,5 @@ def claimed_by_us_at(node: FreshNode, path: Sequence[str]) -> float | None:
     """When we last wrote, if we own the field at `path`; None where we do not, or nobody can say
     when. Whoever sets a value that is there already, as a second cordon, becomes no owner.
     """
-    ours = (e for e in node.metadata.managed_fields if e.manager == COMPONENT_REMEDIATOR)
-    return next((parse_time(entry.time) for entry in ours if entry.claims(path)), None)
+    ours = (e for e in node.metadata.managed_fields if e.manager == names.COMPONENT_REMEDIATOR)
+    return next((timestamps.parse_time(entry.time) for entry in ours if entry.claims(path)), None)

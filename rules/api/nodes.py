@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from rules.api import names, timestamps
 from rules.api.health import HealthStatus
 from rules.api.metadata import (
     DOUBT_FIELD,
@@ -23,14 +24,7 @@ from rules.api.metadata import (
     View,
     bounded_id,
 )
-from rules.api.names import (
-    ANNOTATION_POLICY_LAST_GOOD,
-    ANNOTATION_POLICY_UNREAD,
-    ANNOTATION_UNABLE,
-    COMPONENT_REMEDIATOR,
-)
 from rules.api.quarantine import PauseSpec, QuarantineSpec, QuarantineStatus
-from rules.api.timestamps import format_time, parse_time
 from rules.text.printable import printable
 
 
@@ -151,10 +145,10 @@ class HealthView(View, frozen=True, kw_only=True):
         noted = [
             at
             for writer in self.metadata.managed_fields
-            if writer.subresource == "status" and writer.manager != COMPONENT_REMEDIATOR
-            if (at := parse_time(writer.time)) is not None
+            if writer.subresource == "status" and writer.manager != names.COMPONENT_REMEDIATOR
+            if (at := timestamps.parse_time(writer.time)) is not None
         ]
-        return max(noted) if noted else parse_time(self.status.publisher.heartbeat)
+        return max(noted) if noted else timestamps.parse_time(self.status.publisher.heartbeat)
 
 
 class QuarantineView(View, frozen=True, kw_only=True):
@@ -225,11 +219,13 @@ class LeaderStatus:
 
     def annotations(self) -> dict[str, str]:
         """As it stands on the Lease."""
-        since = format_time(self.unable_since or 0.0)
+        since = timestamps.format_time(self.unable_since or 0.0)
         said = {
-            ANNOTATION_UNABLE: f"{since} {_leader_clause(self.unable)}" if self.unable else "",
-            ANNOTATION_POLICY_UNREAD: _leader_clause(self.unread),
-            ANNOTATION_POLICY_LAST_GOOD: _leader_clause(self.last_good),
+            names.ANNOTATION_UNABLE: f"{since} {_leader_clause(self.unable)}"
+            if self.unable
+            else "",
+            names.ANNOTATION_POLICY_UNREAD: _leader_clause(self.unread),
+            names.ANNOTATION_POLICY_LAST_GOOD: _leader_clause(self.last_good),
         }
         return {key: words for key, words in said.items() if words}
 
@@ -239,14 +235,14 @@ WELL: Final = LeaderStatus()
 
 def leader_status(annotations: Mapping[str, str]) -> LeaderStatus:
     """What stands on a Lease."""
-    said = annotations.get(ANNOTATION_UNABLE, "")
+    said = annotations.get(names.ANNOTATION_UNABLE, "")
     at, _, why = said.partition(" ")
-    since = parse_time(at)
+    since = timestamps.parse_time(at)
     return LeaderStatus(
         unable=_leader_clause(said if since is None else why),
         unable_since=since,
-        unread=_leader_clause(annotations.get(ANNOTATION_POLICY_UNREAD, "")),
-        last_good=_leader_clause(annotations.get(ANNOTATION_POLICY_LAST_GOOD, "")),
+        unread=_leader_clause(annotations.get(names.ANNOTATION_POLICY_UNREAD, "")),
+        last_good=_leader_clause(annotations.get(names.ANNOTATION_POLICY_LAST_GOOD, "")),
     )
 
 

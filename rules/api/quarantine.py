@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from rules.api.health import Wire
+from rules.catalog import xid
 from rules.catalog.reason import severity_rank
-from rules.catalog.xid import asks_for
 
 MAX_TIMELINE = 100
 MAX_NAMED = 20
@@ -73,7 +73,7 @@ def gravest(causes: Iterable[Cause]) -> Cause | None:
     """
     return max(
         causes,
-        key=lambda cause: (severity_rank(cause.severity), asks_for(cause.reason)),
+        key=lambda cause: (severity_rank(cause.severity), xid.asks_for(cause.reason)),
         default=None,
     )
 

@@ -16,9 +16,9 @@ from typing import Final
 
 import msgspec
 
-from rules.api.names import COMPONENT_REMEDIATOR
+from rules.api import names
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.text.tolerant import understand
+from rules.text import tolerant
 
 _MAX_BODY: Final = 64 * 1024
 NAMESPACE_ENDING: Final = "NamespaceTerminating"
@@ -63,7 +63,7 @@ class KubeStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_status(body: bytes) -> KubeStatus | None:
     """The Status in `body`; None for text, HTML and anything else."""
-    return understand(body[:_MAX_BODY], KubeStatus).value
+    return tolerant.understand(body[:_MAX_BODY], KubeStatus).value
 
 
 class Told(StrEnum):
@@ -159,7 +159,7 @@ ON_SESSIONS: Final = {
     NodeWrite.STATUS: "patch on gpuquarantines/status",
 }
 """Writes about a node that are not on the node, and the right that each needs."""
-_OWN_POLICY: Final = f"ValidatingAdmissionPolicy '{COMPONENT_REMEDIATOR}-"
+_OWN_POLICY: Final = f"ValidatingAdmissionPolicy '{names.COMPONENT_REMEDIATOR}-"
 """How a refusal by one of base's policies begins, which know the adapters that are installed."""
 _REPAIRS: Final = {NodeWrite.REPAIR, NodeWrite.UNREPAIR}
 """They need the component of their adapter, and the object of a provider may say no."""

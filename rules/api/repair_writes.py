@@ -17,15 +17,8 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from rules.api.names import (
-    ANNOTATION_MOVED,
-    ANNOTATION_RELEASE_GPU,
-    COMPONENT_REMEDIATOR,
-    DEPLOYED,
-    PAUSED_BY_US,
-)
+from rules.api import names, object_name
 from rules.api.nodes import NodeView, QuarantineView
-from rules.api.object_name import api_path, is_label_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +60,9 @@ class ObjectAddress:
         root = "/apis" if "/" in self.api_version else "/api"
         parts = [*self.api_version.split("/")]
         parts += ["namespaces", self.namespace] if self.namespace else []
-        return api_path(root, *parts, self.resource, *([self.name] if self.name else []))
+        return object_name.api_path(
+            root, *parts, self.resource, *([self.name] if self.name else [])
+        )
 
     @property
     def words(self) -> str:
@@ -155,7 +150,7 @@ class SetValidated:
 
 MAX_MOVED: Final = 16
 """Labels that one adapter moves at most; ours moves five."""
-_OURS: Final = f"{COMPONENT_REMEDIATOR}: "
+_OURS: Final = f"{names.COMPONENT_REMEDIATOR}: "
 """How the value of our annotation begins; people write other values."""
 _MAX_BYTES: Final = 8192
 """Sixteen keys of 317 characters with their values, and some."""
@@ -184,7 +179,9 @@ def node_patch(
 
 def priors(node: NodeView, clears: Iterable[str]) -> tuple[str, ...]:
     """What goes on record, `label=value`, before anybody is moved."""
-    return tuple(f"{key}={DEPLOYED}" for key in clears if node.labels.get(key) == DEPLOYED)
+    return tuple(
+        f"{key}={names.DEPLOYED}" for key in clears if node.labels.get(key) == names.DEPLOYED
+    )
 
 
 def clearing(
@@ -199,17 +196,17 @@ def clearing(
         return None
     keys = [each.partition("=")[0] for each in priors(node, clears)]
     notes: dict[str, str] = {}
-    if ANNOTATION_RELEASE_GPU not in node.annotations:
-        notes[ANNOTATION_RELEASE_GPU] = f"{_OURS}{request}"
+    if names.ANNOTATION_RELEASE_GPU not in node.annotations:
+        notes[names.ANNOTATION_RELEASE_GPU] = f"{_OURS}{request}"
     if not keys and not notes:
         return None
     if keys:
-        former = dict.fromkeys(sorted(keys), DEPLOYED)
-        notes[ANNOTATION_MOVED] = msgspec.json.encode(former).decode()
+        former = dict.fromkeys(sorted(keys), names.DEPLOYED)
+        notes[names.ANNOTATION_MOVED] = msgspec.json.encode(former).decode()
     meta = {
         "uid": node.uid,
         "resourceVersion": node.metadata.resource_version,
-        "labels": dict.fromkeys(keys, PAUSED_BY_US),
+        "labels": dict.fromkeys(keys, names.PAUSED_BY_US),
         "annotations": notes,
     }
     return node_patch(node, session.name, {"metadata": meta}, step=step, asks=True)
@@ -228,9 +225,9 @@ def restoring(
     """The write that lets everybody back; () where nobody was moved."""
     if node is None:
         return ()
-    labels = dict.fromkeys(moved_labels(node, recorded), DEPLOYED)
-    notes = [ANNOTATION_MOVED] if _on_node(node) else []
-    notes += [ANNOTATION_RELEASE_GPU] if _lets_go(node) else []
+    labels = dict.fromkeys(moved_labels(node, recorded), names.DEPLOYED)
+    notes = [names.ANNOTATION_MOVED] if _on_node(node) else []
+    notes += [names.ANNOTATION_RELEASE_GPU] if _lets_go(node) else []
     if not labels and not notes:
         return ()
     # Of exactly the Node that was seen: what an operator says meanwhile is not overwritten.
@@ -241,7 +238,7 @@ def restoring(
 
 
 def _lets_go(node: NodeView) -> bool:
-    return node.annotations.get(ANNOTATION_RELEASE_GPU, "").startswith(_OURS)
+    return node.annotations.get(names.ANNOTATION_RELEASE_GPU, "").startswith(_OURS)
 
 
 def moved_labels(node: NodeView, recorded: Iterable[str] = ()) -> tuple[str, ...]:
@@ -250,24 +247,30 @@ def moved_labels(node: NodeView, recorded: Iterable[str] = ()) -> tuple[str, ...
     """
     known = set(_on_node(node))
     pairs = (each.partition("=") for each in recorded)
-    known |= {key for key, _, former in pairs if former == DEPLOYED and is_label_key(key)}
-    return tuple(key for key in sorted(known) if node.labels.get(key) == PAUSED_BY_US)
+    known |= {
+        key
+        for key, _, former in pairs
+        if former == names.DEPLOYED and object_name.is_label_key(key)
+    }
+    return tuple(key for key in sorted(known) if node.labels.get(key) == names.PAUSED_BY_US)
 
 
 def unexplained_labels(node: NodeView, recorded: Iterable[str] = ()) -> tuple[str, ...]:
     """Labels that have our value, and nobody wrote down that it was us."""
     moved = moved_labels(node, recorded)
-    ours = (key for key, value in node.labels.items() if value == PAUSED_BY_US)
+    ours = (key for key, value in node.labels.items() if value == names.PAUSED_BY_US)
     return tuple(sorted(key for key in ours if key not in moved))
 
 
 def _on_node(node: NodeView) -> tuple[str, ...]:
-    text = node.annotations.get(ANNOTATION_MOVED, "")
+    text = node.annotations.get(names.ANNOTATION_MOVED, "")
     if not text or len(text) > _MAX_BYTES:
         return ()
     try:
         former = msgspec.json.decode(text.encode(errors="replace"), type=dict[str, str])
     except (msgspec.DecodeError, ValueError, RecursionError):
         return ()
-    right = all(is_label_key(key) and value == DEPLOYED for key, value in former.items())
+    right = all(
+        object_name.is_label_key(key) and value == names.DEPLOYED for key, value in former.items()
+    )
     return tuple(former) if right and len(former) <= MAX_MOVED else ()

@@ -14,10 +14,8 @@ from typing import Any
 
 import msgspec
 
-from rules.api import names
+from rules.api import health, names, object_name, timestamps
 from rules.api import writes as d
-from rules.api.health import plain
-from rules.api.object_name import name_from, segment
 from rules.api.quarantine import QuarantineStatus
 from rules.api.repair_writes import (
     CreateTestJob,
@@ -27,8 +25,7 @@ from rules.api.repair_writes import (
     Verb,
     WriteRepairObject,
 )
-from rules.api.timestamps import format_micro_time, format_time
-from rules.text.printable import within_bytes
+from rules.text import printable
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -60,7 +57,8 @@ def request(write: d.Write) -> Request:
     """The exact request of `write`."""
     match write:
         case d.MarkNode() | d.UnmarkNode() | d.RelabelNode():
-            path = f"/api/v1/nodes/{segment(write.node)}?fieldManager={names.COMPONENT_REMEDIATOR}"
+            node = object_name.segment(write.node)
+            path = f"/api/v1/nodes/{node}?fieldManager={names.COMPONENT_REMEDIATOR}"
             # The same as a merge patch here, since a taint list has no key to merge by, and an
             # eighth less work for the API server: it need not make JSON of the node and read it.
             body = dict(write.patch)
@@ -76,7 +74,7 @@ def request(write: d.Write) -> Request:
             return _told(write, names.CONDITION_HEALTHY, "Unknown", "AgentStale", told)
         case d.SetVerdictSilent():
             return _status(
-                f"{HEALTHS}/{segment(write.node)}",
+                f"{HEALTHS}/{object_name.segment(write.node)}",
                 write.resource_version,
                 {"silentSince": write.since or None},
             )
@@ -86,41 +84,41 @@ def request(write: d.Write) -> Request:
         case WriteRepairObject():
             return _repair_object(write)
         case d.DeleteObject():
-            return _delete(f"{_OURS}/{write.plural}/{segment(write.name)}", write.uid)
+            return _delete(f"{_OURS}/{write.plural}/{object_name.segment(write.name)}", write.uid)
         case CreateTestJob():
             return Request(method="POST", path=_jobs(write.namespace), body=dict(write.body))
         case DeleteTestJob():
-            path = f"{_jobs(write.namespace)}/{segment(write.name)}"
+            path = f"{_jobs(write.namespace)}/{object_name.segment(write.name)}"
             return _delete(path, write.uid, propagationPolicy="Background")
         case SetValidated():
             reason = "TestPassed" if write.passed else "TestFailed"
             word = _word(write.passed)
             return _told(write, names.CONDITION_VALIDATED, word, reason, {"uid": write.node_uid})
         case d.EmitEvent():
-            path = f"/api/v1/namespaces/{segment(write.namespace)}/events"
+            path = f"/api/v1/namespaces/{object_name.segment(write.namespace)}/events"
             return Request(method="POST", path=path, body=_event(write))
         case d.CreateRecord():
             return _create(RECORDS, "GPURecord", write.name)
         case d.WriteRecord():
-            path = f"{RECORDS}/{segment(write.name)}"
+            path = f"{RECORDS}/{object_name.segment(write.name)}"
             return _status(path, write.resource_version, dict(write.status))
         case d.CreateSession():
-            return _create(QUARANTINES, "GPUQuarantine", write.name, spec=plain(write.spec))
+            return _create(QUARANTINES, "GPUQuarantine", write.name, spec=health.plain(write.spec))
         case d.PatchSessionSpec():
             filled = {"nodeUID": write.node_uid, "bootID": write.boot_id, "level": write.level}
             spec: dict[str, Any] = {key: value for key, value in filled.items() if value}
             if write.causes is not None:
-                spec["causes"] = plain(write.causes)
+                spec["causes"] = health.plain(write.causes)
             metadata = {"resourceVersion": write.resource_version}
-            path = f"{QUARANTINES}/{segment(write.name)}"
+            path = f"{QUARANTINES}/{object_name.segment(write.name)}"
             return _merge(path, {"metadata": metadata, "spec": spec})
         case d.WriteSessionStatus():
-            path = f"{QUARANTINES}/{segment(write.name)}"
+            path = f"{QUARANTINES}/{object_name.segment(write.name)}"
             return _status(path, write.resource_version, status_patch(write.status))
 
 
 def _jobs(namespace: str) -> str:
-    return f"/apis/batch/v1/namespaces/{segment(namespace)}/jobs"
+    return f"/apis/batch/v1/namespaces/{object_name.segment(namespace)}/jobs"
 
 
 def _create(path: str, kind: str, name: str, **more: Any) -> Request:
@@ -149,7 +147,7 @@ def status_patch(status: QuarantineStatus) -> dict[str, Any]:
 
 def _whole(part: msgspec.Struct) -> dict[str, Any]:
     patch: dict[str, Any] = dict.fromkeys(part.__struct_encode_fields__)
-    patch.update(plain(part))
+    patch.update(health.plain(part))
     for name, key in zip(part.__struct_fields__, part.__struct_encode_fields__, strict=True):
         if isinstance(value := getattr(part, name), msgspec.Struct):
             patch[key] = _whole(value)
@@ -157,7 +155,8 @@ def _whole(part: msgspec.Struct) -> dict[str, Any]:
 
 
 def _pod_request(write: d.EvictPod | d.DeletePod | d.SetDisruptionTarget) -> Request:
-    path = f"/api/v1/namespaces/{segment(write.namespace)}/pods/{segment(write.name)}"
+    namespace, name = object_name.segment(write.namespace), object_name.segment(write.name)
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}"
     match write:
         case d.EvictPod():
             options: dict[str, Any] = {"preconditions": {"uid": write.uid}}
@@ -185,7 +184,7 @@ def _condition(write: _Saying, kind: str, status: str, reason: str) -> dict[str,
         "status": status,
         "reason": reason,
         "message": write.message,
-        "lastTransitionTime": format_time(write.at),
+        "lastTransitionTime": timestamps.format_time(write.at),
     }
 
 
@@ -199,8 +198,8 @@ def _told(
     write: _NodeWord, kind: str, status: str, reason: str, metadata: dict[str, Any]
 ) -> Request:
     condition = _condition(write, kind, status, reason)
-    condition["lastHeartbeatTime"] = format_time(write.at)
-    return _conditioned(f"/api/v1/nodes/{segment(write.node)}", metadata, condition)
+    condition["lastHeartbeatTime"] = timestamps.format_time(write.at)
+    return _conditioned(f"/api/v1/nodes/{object_name.segment(write.node)}", metadata, condition)
 
 
 def _word(value: bool) -> str:
@@ -228,17 +227,19 @@ def _event(write: d.EmitEvent) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {
-            "name": name_from(write.pod or write.node or DEPLOYMENT, f".{digest[:16]}"),
+            "name": object_name.name_from(
+                write.pod or write.node or DEPLOYMENT, f".{digest[:16]}"
+            ),
             "namespace": write.namespace,
         },
         "involvedObject": about,
         "type": write.kind,
         "reason": write.reason,
-        "message": within_bytes(write.message, _EVENT_BYTES),
+        "message": printable.within_bytes(write.message, _EVENT_BYTES),
         "count": 1,
-        "firstTimestamp": format_time(write.at),
-        "lastTimestamp": format_time(write.at),
-        "eventTime": format_micro_time(write.at),
+        "firstTimestamp": timestamps.format_time(write.at),
+        "lastTimestamp": timestamps.format_time(write.at),
+        "eventTime": timestamps.format_micro_time(write.at),
         "action": write.reason,
         "source": {"component": names.COMPONENT_REMEDIATOR},
         "reportingComponent": names.COMPONENT_REMEDIATOR,

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from rules.api import object_name
 from rules.api.metadata import LabelSelector
-from rules.api.object_name import is_label_key, is_label_value
 
 Matcher = Callable[[Mapping[str, str]], bool]
 
@@ -101,10 +101,12 @@ def _parts(part: str) -> tuple[str, str, list[str]]:
 
 def _operator(key: str, operator: str, values: Sequence[object]) -> Matcher:
     """One requirement as the API machinery has it; ValueError where it refuses one like it."""
-    if not is_label_key(key):
+    if not object_name.is_label_key(key):
         raise ValueError(f"{key!r:.80} is no label key")
     wanted = {value for value in values if isinstance(value, str)}
-    if len(wanted) != len(set(map(repr, values))) or not all(map(is_label_value, wanted)):
+    if len(wanted) != len(set(map(repr, values))) or not all(
+        map(object_name.is_label_value, wanted)
+    ):
         raise ValueError(f"{list(values)!r:.80} are not all label values")
     if (operator in _WITH_VALUES) != bool(wanted):
         raise ValueError(f"{operator!r:.40} of {key} with {len(wanted)} values")

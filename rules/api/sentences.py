@@ -9,17 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from rules.api.quarantine import (
-    MAX_MESSAGE,
-    BlockedBy,
-    Cause,
-    DrainStatus,
-    PodNote,
-    Pods,
-    RepairRequest,
-    pods_of,
-)
-from rules.api.timestamps import parse_time, utc
+from rules.api import quarantine, timestamps
+from rules.api.quarantine import BlockedBy, Cause, DrainStatus, PodNote, Pods, RepairRequest
 from rules.text.printable import printable
 
 _MINUTE_S: Final = 60.0
@@ -54,7 +45,7 @@ def bounded(text: str) -> str:
     everywhere else.
     """
     line = printable(text)
-    return shortened(line, MAX_MESSAGE)
+    return shortened(line, quarantine.MAX_MESSAGE)
 
 
 def shortened(text: str, most: int) -> str:
@@ -82,15 +73,16 @@ def let_go_by(asked: RepairRequest) -> str:
     """`ann let it go at 2026-01-31 12:03 UTC, the vendor is here on Monday`: as a release says
     it, with the time where it is known.
     """
-    at = parse_time(asked.at)
-    when = f" at {utc(at)}" if at is not None else ""
+    at = timestamps.parse_time(asked.at)
+    when = f" at {timestamps.utc(at)}" if at is not None else ""
     return f"{asked.by or 'a person'} let it go{when}{f', {asked.reason}' if asked.reason else ''}"
 
 
 def pending(causes: Sequence[Cause], since: float, why: str) -> str:
     """Wants to act and may not yet."""
     return bounded(
-        f"Waiting since {utc(since)} to quarantine it for {causes_clause(causes)}: {why}; "
+        f"Waiting since {timestamps.utc(since)} to quarantine it for {causes_clause(causes)}: "
+        f"{why}; "
         "nothing was done to the node so far."
     )
 
@@ -105,7 +97,7 @@ _MARKS: Final = {
 def marked(causes: Sequence[Cause], since: float, next_step: str, mark: str) -> str:
     """The mark is on; `mark` is the policy's word for what it is made of."""
     return bounded(
-        f"{_MARKS.get(mark, 'Marked')} since {utc(since)} for {causes_clause(causes)}; "
+        f"{_MARKS.get(mark, 'Marked')} since {timestamps.utc(since)} for {causes_clause(causes)}; "
         f"{next_step}."
     )
 
@@ -113,7 +105,9 @@ def marked(causes: Sequence[Cause], since: float, next_step: str, mark: str) -> 
 def shadowed(causes: Sequence[Cause], since: float, would: str, nobody: str = "") -> str:
     """The mark is virtual; `nobody` says that nobody chose that, "" where somebody did."""
     touched = f"nothing is touched, {nobody}" if nobody else "nothing is touched"
-    return bounded(f"Shadow since {utc(since)}: {causes_clause(causes)} {would}; {touched}.")
+    return bounded(
+        f"Shadow since {timestamps.utc(since)}: {causes_clause(causes)} {would}; {touched}."
+    )
 
 
 def would_drain(drain: DrainStatus) -> str:
@@ -147,17 +141,22 @@ def draining(
     since nobody looks at the pods of a drain that stands still. `leaves_by`: when the last pod
     that was told to go and has a long grace of its own must have gone; others wait for their turn.
     """
-    parts = [f"Draining since {utc(since)}: {drain.evicted} evicted"]
+    parts = [f"Draining since {timestamps.utc(since)}: {drain.evicted} evicted"]
     then = " when last looked at" if halted else ""
-    until = f", those with a long grace until {utc(leaves_by)}" if leaves_by is not None else ""
+    until = (
+        f", those with a long grace until {timestamps.utc(leaves_by)}"
+        if leaves_by is not None
+        else ""
+    )
     leaving = still_leaving(drain)
     if leaving is None:
         pods = f"{drain.waiting.total} still on it, leaving or waiting{then}"
         parts.append(f"{pods} ({these(drain.waiting)}){until}")
     else:
-        others = pods_of(note for note in drain.waiting.named if note not in leaving)
+        others = quarantine.pods_of(note for note in drain.waiting.named if note not in leaving)
         if leaving:
-            of_them = f"{len(leaving)} of them still leaving{then} ({these(pods_of(leaving))})"
+            which = these(quarantine.pods_of(leaving))
+            of_them = f"{len(leaving)} of them still leaving{then} ({which})"
             parts.append(f"{of_them}{until}")
             until = ""
         if others.total:
@@ -205,7 +204,7 @@ def quarantined(
     people = bool(causes) and all(cause.source == "Human" for cause in causes)
     waits = "waiting for a person to release the node" if people else then
     clauses = "; ".join(
-        [f"Drained at {utc(since)}{counts} for {causes_clause(causes)}", waits, *also]
+        [f"Drained at {timestamps.utc(since)}{counts} for {causes_clause(causes)}", waits, *also]
     )
     return bounded(f"{clauses}.")
 
@@ -245,15 +244,19 @@ def validating(
     settled = f"{clause[0].upper()}{clause[1:]}"
     if reported or closed_at is not None or not until_then:
         known_at = since if reported or closed_at is None else min(closed_at, since)
-        settled += f" {'since' if reported else 'at'} {utc(known_at)}"
+        settled += f" {'since' if reported else 'at'} {timestamps.utc(known_at)}"
         later = since - known_at >= _MINUTE_S
     else:
         later = True  # and nobody knows when they closed
     if later:
         why = f" (until then: {until_then})" if until_then else ""
-        settled += f", its healthy time counts from {utc(since)} on{why}"
+        settled += f", its healthy time counts from {timestamps.utc(since)} on{why}"
     stays = "nothing else comes up" if reported else "the node stays healthy"
-    then = f"not released: {blocked_by}" if blocked_by else f"released at {utc(until)} if {stays}"
+    then = (
+        f"not released: {blocked_by}"
+        if blocked_by
+        else f"released at {timestamps.utc(until)} if {stays}"
+    )
     return bounded(f"{'; '.join([settled, then, *also])}.")
 
 

@@ -11,11 +11,11 @@ from typing import Final
 
 import msgspec
 
+from rules.catalog import thresholds
 from rules.catalog.data_file import data_file
 from rules.catalog.reason import Action, ClosesKind, ClosesOn
-from rules.catalog.thresholds import DEFAULT_RULES
 from rules.catalog.xid import PLACED_XID, XidRow
-from rules.text.printable import is_pasteable
+from rules.text import printable
 
 _CLOSES: Final = {
     ClosesKind.RESET: "closes once the agent sees that the GPU was reset (or the node rebooted) "
@@ -67,7 +67,10 @@ def repair(action: str) -> str:
 
 def repeats_needed(xid: int) -> str:
     """What makes a program's fault that repeats (`REPEATING_XIDS`) one of the GPU."""
-    bursts, hours = DEFAULT_RULES["RepeatBursts"], DEFAULT_RULES["RepeatWindow"].value / 3600
+    bursts, hours = (
+        thresholds.DEFAULT_RULES["RepeatBursts"],
+        thresholds.DEFAULT_RULES["RepeatWindow"].value / 3600,
+    )
     place = ", at one place of the chip" if xid == PLACED_XID else ""
     enough = f"{bursts.value:.0f} bursts within {hours:.0f} h"
     return f"{enough} that no other GPU of the node shows{place}"
@@ -86,7 +89,9 @@ _COMMANDS: Final = {
 def repair_command(action: str, pci: str = "") -> str:
     """The command on the node that repairs; "" where none does, or the address is none."""
     command = next((text for known, text in _COMMANDS.items() if known == action), "")
-    return "" if "{pci}" in command and not is_pasteable(pci) else command.format(pci=pci)
+    return (
+        "" if "{pci}" in command and not printable.is_pasteable(pci) else command.format(pci=pci)
+    )
 
 
 GPU: Final = "GPU"

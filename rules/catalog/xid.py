@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from rules.catalog import nvlink, reasons
 from rules.catalog.data_file import data_file
-from rules.catalog.nvlink import nvlink4_verdict, nvlink5_rule
 from rules.catalog.reason import (
     BY_HUMAN,
     SILENCE_3M,
@@ -27,12 +27,6 @@ from rules.catalog.reason import (
     ReasonRow,
     Severity,
     strength,
-)
-from rules.catalog.reasons import (
-    REASONS,
-    RECOVERY_REASONS,
-    reason_for_recovery_action,
-    reason_for_sxid,
 )
 from rules.kernel_log.record import KernelLine, LineKind
 
@@ -163,15 +157,15 @@ def reason_for_xid(
     """
     reason = _row_reason(xid)
     if xid == RECOVERY_ACTION_XID and recovery_to is not None:
-        return reason_for_recovery_action(recovery_to, driver)
+        return reasons.reason_for_recovery_action(recovery_to, driver)
     if asks is not None:
         return _as_asked(reason, asks, driver)
-    if words and (rule := nvlink5_rule(xid, words)) is not None:
+    if words and (rule := nvlink.nvlink5_rule(xid, words)) is not None:
         return like(reason, _bucket_reason(rule.immediate))
     if xid in _NVLINK5 and words and line_fatal is False:
         return like(reason, _bucket_reason("IGNORE"))
     if xid == NVLINK_XID and words:
-        verdict = nvlink4_verdict(words)
+        verdict = nvlink.nvlink4_verdict(words)
         if verdict.severity is Severity.INFO:
             return replace(like(reason, _bucket_reason("IGNORE")), action=verdict.action)
         return replace(reason, severity=verdict.severity, action=verdict.action)
@@ -197,7 +191,7 @@ def _as_asked(reason: Reason, asks: int, driver: int | None) -> Reason:
     if asks == 0:
         row = like(reason, _row_reason(CONTAINED_XID))
     else:
-        row = like(reason, reason_for_recovery_action(asks, driver))
+        row = like(reason, reasons.reason_for_recovery_action(asks, driver))
     return replace(
         row, klass=ReasonClass.DECISIVE if asks else ReasonClass.NEEDS_CONTEXT, needs=""
     )
@@ -225,7 +219,7 @@ def nvidia_buckets(xid: int, words: tuple[int, ...] = ()) -> tuple[str, str] | N
 
     None for a number that the catalog does not know; an empty word where it says nothing.
     """
-    if words and (rule := nvlink5_rule(xid, words)) is not None:
+    if words and (rule := nvlink.nvlink5_rule(xid, words)) is not None:
         return rule.immediate, rule.investigatory
     row = catalog().get(xid)
     return (row.immediate, row.investigatory) if row is not None else None
@@ -284,18 +278,22 @@ def _of_line(line: KernelLine, driver: int | None) -> Reason | None:
     if line.kind is LineKind.XID:
         return reason_for_line(line, driver)
     if line.kind is LineKind.SXID or line.kind is LineKind.FABRIC_MANAGER:
-        return reason_for_sxid(line.sxid_fatal)
+        return reasons.reason_for_sxid(line.sxid_fatal)
     if line.kind is LineKind.AER:
-        return REASONS["PcieAerCorrected" if line.detail == "corrected" else "PcieAerUncorrected"]
+        return reasons.REASONS[
+            "PcieAerCorrected" if line.detail == "corrected" else "PcieAerUncorrected"
+        ]
     code = REASON_OF_KIND.get(line.kind)
-    return None if code is None else REASONS[code]
+    return None if code is None else reasons.REASONS[code]
 
 
 def asks_for(reason: str) -> tuple[int, int]:
     """How much a fault asks for of which only the reason is known: level and repair of its row;
     nothing where no row has the name, as of what others say on a node.
     """
-    row = REASONS.get(reason) or RECOVERY_REASONS.get(reason) or _xids().get(reason)
+    row = (
+        reasons.REASONS.get(reason) or reasons.RECOVERY_REASONS.get(reason) or _xids().get(reason)
+    )
     return strength(row)[1:] if row is not None else (0, 0)
 
 

@@ -12,15 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from rules.api import quarantine, sentences
 from rules.api.health import GpuStatus, HealthStatus
 from rules.api.pods import OwnerView, PodView
-from rules.api.quarantine import BlockedBy, Cause, PodNote, gravest, pods_of
+from rules.api.quarantine import BlockedBy, Cause, PodNote
 from rules.api.refusal import lacks_right
-from rules.api.sentences import bounded
 from rules.api.workloads import PdbView
 from rules.api.writes import DeletePod, EmitEvent, EvictPod
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.drain.eviction import EvictionKind, EvictionOutcome, judge
+from rules.drain import eviction
+from rules.drain.eviction import EvictionKind, EvictionOutcome
 from rules.drain.gangs import Gang
 from rules.text.printable import printable, within_bytes
 
@@ -58,7 +59,7 @@ def obstacle_of(
 
     `asked`: the PDB refused another of its pods, so that this one waits as well.
     """
-    block = judge(pod, pdbs, now)
+    block = eviction.judge(pod, pdbs, now)
     if block is not None and block.permanent:
         if block.reason is not WhyNot.BUDGET_NEVER_ALLOWS or gang is None:
             return block
@@ -150,7 +151,7 @@ def grouped(refusals: list[tuple[PodView, Refusal]]) -> tuple[BlockedBy, ...]:
     return tuple(
         BlockedBy(
             pdb=pdb,
-            pods=pods_of((PodNote(name=name) for name in pods), _POD_NAMES),
+            pods=quarantine.pods_of((PodNote(name=name) for name in pods), _POD_NAMES),
             owner=owner,
             why=why[:512],
             permanent=not for_now,
@@ -210,7 +211,7 @@ def owner_told(
         pod_uid=gone.uid,
         kind="Warning" if forced else "Normal",
         reason=DELETED if forced else EVICTED,
-        message=bounded(
+        message=sentences.bounded(
             f"{did} from node {gone.node}, which is taken out of service for {why}, GPUQuarantine "
             f"{session}; more: kubectl gpuward why {gone.node}, or ask whoever runs the cluster."
         ),
@@ -221,7 +222,7 @@ def owner_told(
 
 def _causes(causes: Sequence[Cause], verdict: HealthStatus) -> str:
     """The gravest cause in words, and how many more there are."""
-    first, more = gravest(causes), len(causes) - 1
+    first, more = quarantine.gravest(causes), len(causes) - 1
     if first is None:
         return "a cause that is over by now"
     return f"{_cause(first, verdict)}{f' and {more} more' if more else ''}"

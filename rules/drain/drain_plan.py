@@ -13,14 +13,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from rules.api import quarantine, timestamps
 from rules.api.metadata import OwnerReference
 from rules.api.pods import ClaimView, OwnerView, PodView, VolumeAttachmentView, is_own_job
-from rules.api.quarantine import MAX_NAMED, BlockedBy, DrainStatus, PodNote, pods_of
-from rules.api.timestamps import parse_time
+from rules.api.quarantine import BlockedBy, DrainStatus, PodNote
 from rules.api.workloads import PdbView
 from rules.api.writes import DeletePod, EvictPod, SetDisruptionTarget
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.drain.fate import Fate, LeftBy, Moment, fate_of
+from rules.drain import fate
+from rules.drain.fate import Fate, LeftBy, Moment
 from rules.drain.memory import DrainMemory
 from rules.policy.policy import Policy
 
@@ -65,7 +66,7 @@ def worked_since(drain: DrainStatus, now: float, last_active_at: float | None) -
     """When the drain would have started had nothing suspended it, without the latest outage: what
     waits with a bound counts from here, so that no bound is used up while nobody was there.
     """
-    started = parse_time(drain.started_at)
+    started = timestamps.parse_time(drain.started_at)
     if started is None:
         return now
     gap_s = now - last_active_at if last_active_at is not None else 0.0
@@ -140,10 +141,10 @@ class DrainPlan:
         return DrainStatus(
             evicted=self.memory.evicted,
             recent=self.memory.recent,
-            waiting=pods_of(PodNote(name=name) for name in self.waiting),
-            blocked=self.blocked[:MAX_NAMED],
-            left_by_policy=pods_of(self.left_by_policy),
-            left_by_failure=pods_of(self.left_by_failure),
+            waiting=quarantine.pods_of(PodNote(name=name) for name in self.waiting),
+            blocked=self.blocked[: quarantine.MAX_NAMED],
+            left_by_policy=quarantine.pods_of(self.left_by_policy),
+            left_by_failure=quarantine.pods_of(self.left_by_failure),
             force_refused=str(refused.reason) if refused is not None else "",
             started_at=drain.started_at,
             suspended_seconds=drain.suspended_seconds,
@@ -256,7 +257,7 @@ def _arrived(pod: PodView, at: Moment, since: float) -> bool:
     controller = pod.metadata.controller
     if controller is not None and (controller.group, controller.kind) in _VALIDATES:
         return False
-    verdict = fate_of(pod, frozenset(), at)
+    verdict = fate.fate_of(pod, frozenset(), at)
     if verdict.fate in _GOING:
         return True
     # A debugging pod of the people who repair the node asks for no GPU.

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from rules.api import refusal, selectors
 from rules.api.pods import PodView
-from rules.api.refusal import NAMESPACE_ENDING, KubeStatus, Told, read_status, told
-from rules.api.selectors import selects
+from rules.api.refusal import NAMESPACE_ENDING, KubeStatus, Told
 from rules.api.workloads import PdbView
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.text.printable import printable
@@ -36,7 +36,7 @@ def matching(pod: PodView, pdbs: Iterable[PdbView]) -> tuple[PdbView, ...]:
         if pdb.metadata.namespace != pod.metadata.namespace:
             continue
         try:
-            if selects(pdb.spec.selector, pod.metadata.labels):
+            if selectors.selects(pdb.spec.selector, pod.metadata.labels):
                 found.append(pdb)
         except ValueError:
             continue
@@ -289,7 +289,7 @@ def classify(
     now: float,
 ) -> EvictionOutcome:
     """Read one answer. `pdbs` are those that select the pod (`rules.drain.eviction.matching`)."""
-    answer = read_status(body)
+    answer = refusal.read_status(body)
     said = answer or KubeStatus()
     message = said.message or body[:200].decode("utf-8", "replace")
     message = printable(" ".join(message.split()))[:300]
@@ -302,7 +302,7 @@ def classify(
             kind = EvictionKind.BUDGET_VANISHED if vanished else EvictionKind.POD_GONE
             return EvictionOutcome(kind=kind, message=message)
         case 409:
-            other = Told.OTHER_UID in told(message)
+            other = Told.OTHER_UID in refusal.told(message)
             kind = EvictionKind.OTHER_POD if other else EvictionKind.POD_CHANGED
             if said.about == "poddisruptionbudgets":
                 kind = EvictionKind.CONTENTION
@@ -313,7 +313,7 @@ def classify(
             return EvictionOutcome(kind=EvictionKind.UNAUTHORIZED, message=message)
         case 403:
             return _forbidden(said, message)
-        case 500 if Told.SEVERAL_BUDGETS in told(message):
+        case 500 if Told.SEVERAL_BUDGETS in refusal.told(message):
             block = judge(pod, pdbs, now)
             if block is None or not block.permanent:
                 # The PDB objects are not what the API server saw; its answer is.
@@ -341,7 +341,7 @@ def _too_many(
         return EvictionOutcome(kind=EvictionKind.API_BUSY, message=message, retry_after_s=retry_s)
     causes = answer.causes
     if "DisruptionBudget" not in causes:
-        busy = Told.BUSY in told(answer.message)
+        busy = Told.BUSY in refusal.told(answer.message)
         kind = EvictionKind.API_BUSY if busy else EvictionKind.IN_PROGRESS
         return EvictionOutcome(kind=kind, message=message, retry_after_s=retry_s)
     text = causes["DisruptionBudget"][:300] or message
@@ -360,7 +360,7 @@ def _permanent(block: Refusal) -> EvictionOutcome:
 def _forbidden(said: KubeStatus, message: str) -> EvictionOutcome:
     if NAMESPACE_ENDING in said.causes:
         return EvictionOutcome(kind=EvictionKind.NAMESPACE_ENDING, message=message)
-    if not told(message) & {Told.BY_ADMISSION, Told.BUDGET_NEGATIVE}:
+    if not refusal.told(message) & {Told.BY_ADMISSION, Told.BUDGET_NEGATIVE}:
         return EvictionOutcome(
             kind=EvictionKind.MISSING_PERMISSION,
             message="pods/eviction may not be created",

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from rules.api.pods import ContainerStatus, PodView, is_own_job
-from rules.api.selectors import parse_selector
-from rules.api.timestamps import parse_time, utc
+from rules.api import pods, selectors, timestamps
+from rules.api.pods import ContainerStatus, PodView
 from rules.catalog.reason import Severity
 from rules.catalog.why_not import Refusal, WhyNot
+from rules.policy import section
 from rules.policy.policy import PodRule, Policy
-from rules.policy.section import parse_duration
 
 MIRROR: Final = "kubernetes.io/config.mirror"
 KARPENTER_HOLD: Final = "karpenter.sh/do-not-disrupt"
@@ -97,7 +96,7 @@ def fate_of(pod: PodView, missing: frozenset[str], at: Moment) -> PodVerdict:
         return _left(LeftBy.NATURE_DAEMON)
     if pod.terminating:
         return _leaving(pod, at.now)
-    if is_own_job(pod, at.own_namespace):
+    if pods.is_own_job(pod, at.own_namespace):
         # Its session ends it.
         return PodVerdict(fate=Fate.STAYS)
     if pod.doubt:
@@ -138,7 +137,7 @@ def pod_rule(pod: PodView, policy: Policy) -> PodRule:
     for rule in policy.pods:
         if rule.namespaces and pod.metadata.namespace not in rule.namespaces:
             continue
-        if parse_selector(rule.selector)(pod.metadata.labels):
+        if selectors.parse_selector(rule.selector)(pod.metadata.labels):
             return rule
     return _NO_RULE
 
@@ -150,7 +149,7 @@ def _is_mirror(pod: PodView) -> bool:
 
 
 def _leaving(pod: PodView, now: float) -> PodVerdict:
-    deleted_at = parse_time(pod.metadata.deletion_timestamp or "") or now
+    deleted_at = timestamps.parse_time(pod.metadata.deletion_timestamp or "") or now
     stuck_at = deleted_at + STUCK_AFTER_S
     if now < stuck_at:
         long = (pod.metadata.deletion_grace_period_seconds or 0) >= LONG_GRACE_S
@@ -205,7 +204,7 @@ def _held(pod: PodView, at: Moment) -> PodVerdict | None:
     return _waits(
         Refusal(
             reason=WhyNot.DO_NOT_DISRUPT,
-            why=f"{word} is honoured until {utc(until)}",
+            why=f"{word} is honoured until {timestamps.utc(until)}",
             until=until,
             remedy="remove the annotation to let it go earlier",
         )
@@ -215,10 +214,10 @@ def _held(pod: PodView, at: Moment) -> PodVerdict | None:
 def _own_time(pod: PodView, value: str) -> float | None:
     """A duration counts from the pod's start; an unreadable value is ignored."""
     try:
-        length_s = parse_duration(value)
+        length_s = section.parse_duration(value)
     except ValueError:
         return None
-    started = parse_time(pod.status.start_time or "")
+    started = timestamps.parse_time(pod.status.start_time or "")
     return None if started is None else started + length_s
 
 
@@ -228,6 +227,6 @@ def _completing(rule: PodRule, at: Moment) -> PodVerdict | None:
     until = None if rule.max_wait_s is None else at.started_at + rule.max_wait_s
     if until is not None and at.now >= until:
         return None
-    limit = f" until {utc(until)}" if until is not None else ""
+    limit = f" until {timestamps.utc(until)}" if until is not None else ""
     why = f"it may end by itself{limit} (policy WaitCompleted)"
     return _waits(Refusal(reason=WhyNot.WAIT_COMPLETED, why=why, until=until))

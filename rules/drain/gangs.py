@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from rules.api import workloads
 from rules.api.metadata import OwnerReference
 from rules.api.pods import OwnerView, PodView
-from rules.api.workloads import pod_group_of, workload_of
 
 _GANG_KINDS: Final = frozenset(
     {
@@ -60,7 +60,7 @@ class Gang:
 
 def gang_of(pod: PodView, owners: Mapping[str, OwnerView]) -> Gang | None:
     """The gang `pod` belongs to. `owners` (by UID) may miss any part of the chain."""
-    found = _by_chain(pod, owners) or workload_of(pod) or pod_group_of(pod)
+    found = _by_chain(pod, owners) or workloads.workload_of(pod) or workloads.pod_group_of(pod)
     if found is None:
         return None
     kind, name = found
@@ -81,7 +81,7 @@ def _by_chain(pod: PodView, owners: Mapping[str, OwnerView]) -> tuple[str, str] 
         parent = owners.get(owner.uid)
         owner = parent.metadata.controller if parent else None
     if found is not None and found[0] in {"Job", "LeaderWorkerSet"}:
-        return workload_of(pod) or found
+        return workloads.workload_of(pod) or found
     return found
 
 

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from rules.api import quarantine
 from rules.api.pods import PodView
-from rules.api.quarantine import MAX_NAMED, DrainStatus
+from rules.api.quarantine import DrainStatus
 from rules.api.writes import EvictPod
 from rules.catalog.why_not import Refusal
 from rules.drain.eviction import EvictionKind, EvictionOutcome
@@ -93,7 +94,7 @@ def answered(memory: DrainMemory, eviction: EvictPod, outcome: EvictionOutcome) 
 
 
 def _counted(memory: DrainMemory, pods: Sequence[str]) -> DrainMemory:
-    recent = (*memory.recent, *pods)[:MAX_NAMED]
+    recent = (*memory.recent, *pods)[: quarantine.MAX_NAMED]
     return replace(memory, evicted=memory.evicted + len(pods), recent=recent)
 
 
@@ -112,7 +113,7 @@ def _caught_up(memory: DrainMemory, pods: tuple[PodView, ...]) -> DrainMemory:
 def forced(memory: DrainMemory, eviction: EvictPod) -> DrainMemory:
     """Book a pod that was deleted by force (policy `onTimeout: Force`)."""
     accepted = EvictionOutcome(kind=EvictionKind.ACCEPTED, message="force")
-    names = (*memory.forced, f"{eviction.namespace}/{eviction.name}")[-MAX_NAMED:]
+    names = (*memory.forced, f"{eviction.namespace}/{eviction.name}")[-quarantine.MAX_NAMED :]
     unforced = {uid: why for uid, why in memory.unforced.items() if uid != eviction.uid}
     return replace(answered(memory, eviction, accepted), forced=names, unforced=unforced)
 

@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from rules.api.mark import EFFECT, own_taint
-from rules.api.names import TAINT_QUARANTINE
+from rules.api import mark, names, timestamps
 from rules.api.nodes import NodeView
 from rules.api.pods import DaemonSetView, PodView, Toleration, gpu_amounts
-from rules.api.timestamps import parse_time
 
 YOUNG_S: Final = 3600.0
 """A node this young that was never Ready is still being built: it is no capacity yet."""
@@ -32,13 +30,13 @@ def being_built(node: NodeView, now: float) -> bool:
     condition = node.condition("Ready")
     if condition is None:
         return True
-    changed = parse_time(condition.last_transition_time or "")
+    changed = timestamps.parse_time(condition.last_transition_time or "")
     return changed is None or changed - node.metadata.created_at <= _FIRST_REPORT_S
 
 
 def is_unavailable(node: NodeView) -> bool:
     """Whether new work cannot land there now, whoever caused it."""
-    closed = node.spec.unschedulable or own_taint(node) is not None
+    closed = node.spec.unschedulable or mark.own_taint(node) is not None
     return node.ready != "True" or closed or bool(node.doubt)
 
 
@@ -112,8 +110,8 @@ def _selects(daemon_set: DaemonSetView, node: NodeView) -> bool:
 
 
 def _tolerates(toleration: Toleration) -> bool:
-    if toleration.effect not in {"", EFFECT}:
+    if toleration.effect not in {"", mark.EFFECT}:
         return False
     if toleration.key == "":
         return toleration.operator == "Exists"
-    return toleration.key == TAINT_QUARANTINE
+    return toleration.key == names.TAINT_QUARANTINE

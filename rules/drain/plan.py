@@ -12,18 +12,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from rules.api import timestamps
 from rules.api.pods import PodView
 from rules.api.quarantine import PodNote
-from rules.api.timestamps import parse_time
 from rules.api.workloads import PdbView
 from rules.api.writes import DeletePod, EvictPod, SetDisruptionTarget
 from rules.catalog.reason import Severity
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.drain.blockers import HOLDING, grouped, obstacle_of, owner_name, worst_of
-from rules.drain.drain_plan import DrainInput, DrainPlan, OwnerWanted, overdue, worked_since
-from rules.drain.eviction import matching, needs_turn
+from rules.drain import blockers, drain_plan, eviction, gangs
+from rules.drain.drain_plan import DrainInput, DrainPlan, OwnerWanted
 from rules.drain.fate import Fate, LeftBy, Moment, PodVerdict, fate_of, is_critical
-from rules.drain.gangs import gang_of
 from rules.drain.memory import DrainMemory, claims, keeps_returning, listed
 from rules.policy.policy import Policy
 
@@ -75,11 +73,11 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
                 continue
         obstacle = _obstacle(pod, verdict, look, pdbs, memory, by_pdb, now)
         if obstacle is not None:
-            owner = owner_name(pod, owners)
+            owner = blockers.owner_name(pod, owners)
             obstacles.append((pod, replace(obstacle, owner=owner)))
         if verdict.fate is Fate.WAITS:
             waiting.append(pod.key)
-        elif obstacle is None or obstacle.reason not in HOLDING:
+        elif obstacle is None or obstacle.reason not in blockers.HOLDING:
             later = turn is not None and is_critical(pod) > turn
             asks = look.dry_run or late or not later
             # In a dry run nobody leaves, so that no turn would ever come.
@@ -92,7 +90,7 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
         found = ((p, v) for p, v in verdicts if v.fate is fate and v.why)
         return tuple(PodNote(name=p.key, why=v.why) for p, v in found)
 
-    stuck, worst = notes(Fate.STUCK), worst_of(obstacles)
+    stuck, worst = notes(Fate.STUCK), blockers.worst_of(obstacles)
     remaining = [p for p, v in verdicts if v.fate not in {Fate.STAYS, Fate.OVER}]
     memory, drained, wake_at, attached = _settled(memory, pods, remaining, look, policy, now)
     wanted = _unknown_owners(verdicts, obstacles, look)
@@ -107,7 +105,7 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
         force_refused=next(
             (memory.unforced[d.uid] for _, d in force if d.uid in memory.unforced), None
         ),
-        blocked=grouped(obstacles),
+        blocked=blockers.grouped(obstacles),
         blocked_reason=worst.reason if worst is not None else None,
         needs_human=_needs_human(worst, stuck, late),
         waiting=tuple(waiting),
@@ -152,9 +150,9 @@ def _obstacle(
             why=f"no other node has {pod.gpus} free GPUs",
             remedy="it goes when there is room, or when the fault becomes Fatal",
         )
-    gang = gang_of(pod, look.owners)
+    gang = gangs.gang_of(pod, look.owners)
     outcome = memory.outcomes.get(pod.uid)
-    return obstacle_of(pod, pdbs, outcome, gang, now, look.dry_run or by_pdb)
+    return blockers.obstacle_of(pod, pdbs, outcome, gang, now, look.dry_run or by_pdb)
 
 
 def _refusing(
@@ -176,7 +174,7 @@ def _budgets(
     near: dict[str, list[PdbView]] = {}
     for pdb in pdbs:
         near.setdefault(pdb.metadata.namespace, []).append(pdb)
-    return {pod.uid: matching(pod, near.get(pod.metadata.namespace, ())) for pod in pods}
+    return {pod.uid: eviction.matching(pod, near.get(pod.metadata.namespace, ())) for pod in pods}
 
 
 def _evict(pod: PodView, look: DrainInput, pdbs: tuple[PdbView, ...]) -> EvictPod:
@@ -186,7 +184,7 @@ def _evict(pod: PodView, look: DrainInput, pdbs: tuple[PdbView, ...]) -> EvictPo
         name=pod.metadata.name,
         uid=pod.uid,
         session=look.session,
-        pdb=pdbs[0].key if needs_turn(pod, pdbs) else "",
+        pdb=pdbs[0].key if eviction.needs_turn(pod, pdbs) else "",
         dry_run=look.dry_run,
     )
 
@@ -203,8 +201,8 @@ def _force_is_due(pod: PodView, verdict: PodVerdict, look: DrainInput, at: Momen
         return False
     if verdict.fate is Fate.WAITS and verdict.until is not None:
         return False
-    started = parse_time(pod.status.start_time or "") or pod.metadata.created_at
-    lost_s = at.started_at - (parse_time(look.drain.started_at) or at.now)
+    started = timestamps.parse_time(pod.status.start_time or "") or pod.metadata.created_at
+    lost_s = at.started_at - (timestamps.parse_time(look.drain.started_at) or at.now)
     over = at.now - started - lost_s > at.policy.drain_timeout_s(at.severity)
     return over and verdict.fate in {Fate.EVICT, Fate.WAITS}
 
@@ -318,13 +316,13 @@ def kept_from_force(pod: PodView, look: DrainInput, policy: Policy, now: float) 
 
 
 def _is_late(look: DrainInput, at: Moment) -> bool:
-    return overdue(look.drain, at.severity, at.policy, at.now, look.last_active_at)
+    return drain_plan.overdue(look.drain, at.severity, at.policy, at.now, look.last_active_at)
 
 
 def _moment(look: DrainInput, policy: Policy, now: float) -> Moment:
     return Moment(
         now=now,
-        started_at=worked_since(look.drain, now, look.last_active_at),
+        started_at=drain_plan.worked_since(look.drain, now, look.last_active_at),
         severity=look.severity,
         policy=policy,
         own_namespace=look.own_namespace,

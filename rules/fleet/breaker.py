@@ -15,14 +15,15 @@ from math import log
 from operator import itemgetter
 from typing import Final, NamedTuple
 
+from rules.api import sentences, timestamps
 from rules.api.nodes import QuarantineView
-from rules.api.sentences import some
-from rules.api.timestamps import utc
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.fleet.common_cause import Found, Shared, found_alike, keys_for, nodes_of
+from rules.fleet import common_cause
+from rules.fleet.common_cause import Found, Shared
 from rules.fleet.memory import FleetMemory, ReasonKey, SessionFacts
 from rules.policy.policy import Policy
-from rules.session.observation import FleetSnapshot, is_open
+from rules.session import observation
+from rules.session.observation import FleetSnapshot
 from rules.text.printable import count
 
 _LEAST_SPECIFIC: Final = 1000
@@ -130,7 +131,8 @@ def judge_breaker(
 def _then(until: float) -> str:
     """What comes of the nodes that wait, and how a person keeps it from coming."""
     return (
-        f"no detector takes another node before {utc(until)}, then what still fails is taken "
+        f"no detector takes another node before {timestamps.utc(until)}, then what still fails "
+        "is taken "
         "within the budget, unless somebody pauses it"
     )
 
@@ -219,7 +221,7 @@ def _per_reason(
             continue
         for key in reason_keys(facts.session, snapshot, memory):
             at = first.setdefault((facts.node, key), facts.created_at)
-            if is_open(facts.session) and used_up(used, key, facts.node, rate.count):
+            if observation.is_open(facts.session) and used_up(used, key, facts.node, rate.count):
                 message = f"{key[0]} took {count(rate.count, 'node')} within {rate.window_s}"
                 excesses.append(_Excess(1, at, WhyNot.PER_REASON, message))
     return excesses
@@ -233,7 +235,7 @@ def correlated_findings(
     several = max(_SEVERAL, rate.count)
     if len(sessions) < several:
         return ()
-    labels = keys_for(snapshot.policy.budget.per)
+    labels = common_cause.keys_for(snapshot.policy.budget.per)
     groups: defaultdict[tuple[str, int, str], list[SessionFacts]] = defaultdict(list)
     for facts in sessions:
         node, health = snapshot.nodes.get(facts.node), snapshot.healths.get(facts.node)
@@ -277,12 +279,17 @@ def _finding(reason: str, bursts: list[_Burst], memory: FleetMemory) -> FleetFin
         odds = found.odds if found.odds < _TELLING else 0.0
         return odds, -found.hit, ranks[found.alike.key]
 
-    candidates = found_alike(hits, faulty, groups, fleet, _SEVERAL)
+    candidates = common_cause.found_alike(hits, faulty, groups, fleet, _SEVERAL)
     best = min(
         (one for one in candidates if one.odds < _TELLING or len(one.alike.values) == 1), key=order
     )
-    nodes = nodes_of(best.alike, hits)
-    going_on = {facts.node for one in bursts for facts in one.sessions if is_open(facts.session)}
+    nodes = common_cause.nodes_of(best.alike, hits)
+    going_on = {
+        facts.node
+        for one in bursts
+        for facts in one.sessions
+        if observation.is_open(facts.session)
+    }
     return FleetFinding(
         reason=reason,
         shared=best.alike.name,
@@ -298,7 +305,7 @@ def _who(found: Found, nodes: tuple[str, ...], fleet: int) -> str:
     if len(found.alike.values) > 1:
         return found.alike.among(len(nodes), found.group)
     of = f"{found.group} of {fleet} do, " if len(nodes) <= found.group < fleet else ""
-    return f"{len(nodes)} nodes that share {found.alike.name} ({of}{some(nodes)})"
+    return f"{len(nodes)} nodes that share {found.alike.name} ({of}{sentences.some(nodes)})"
 
 
 def _last_burst(

@@ -15,10 +15,12 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final
 
+from rules.api import selectors
 from rules.api.nodes import NodeView
-from rules.api.selectors import Matcher, parse_selector
-from rules.drain.node_room import being_built, is_unavailable
-from rules.fleet.common_cause import FleetLabels, Shared, keys_for, shared_labels
+from rules.api.selectors import Matcher
+from rules.drain import node_room
+from rules.fleet import common_cause
+from rules.fleet.common_cause import FleetLabels, Shared
 from rules.policy.policy import Budget, Policy
 
 
@@ -173,11 +175,11 @@ class NodeCensus:
     def _begin(self, selector: str, per: tuple[str, ...]) -> None:
         """Everything is counted anew by these."""
         self._selector, self._per = selector, per
-        self._selects: Matcher = parse_selector(selector)
+        self._selects: Matcher = selectors.parse_selector(selector)
         self.selected: dict[str, NodeView] = {}
         """Those that the policy selects; not to be changed by who reads it."""
         self._counted: dict[str, _Counted] = {}
-        self._keys = keys_for(per)
+        self._keys = common_cause.keys_for(per)
         self._of: dict[str, tuple[Shared | None, ...]] = {}
         self._groups: Counter[Shared] = Counter()
         self.labels = FleetLabels(self._of, self._groups)
@@ -225,7 +227,7 @@ class NodeCensus:
             gone={line: set(names) for line, names in self._gone.items()},
         )
         for name, node in self._unready.items():
-            if name in taken or not being_built(node, now):
+            if name in taken or not node_room.being_built(node, now):
                 for line in keys_of(node, self._per):
                     book.totals[line] = book.totals.get(line, 0) + 1
                     book.gone.setdefault(line, set()).add(name)
@@ -243,11 +245,11 @@ class NodeCensus:
             node,
             lines,
             pool_of(node),
-            is_unavailable(node),
+            node_room.is_unavailable(node),
             node.ready != "True",
         )
         self.selected[name] = node
-        shared = self._of[name] = shared_labels(node.labels, self._keys)
+        shared = self._of[name] = common_cause.shared_labels(node.labels, self._keys)
         self._groups.update(one for one in shared if one is not None)
         self._pools[counted.pool] += 1
         if counted.unready:

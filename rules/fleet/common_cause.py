@@ -19,9 +19,9 @@ from math import exp, lgamma, log
 from operator import itemgetter
 from typing import Final, NamedTuple
 
+from rules.api import sentences
 from rules.api.names import LABEL_DRIVER, LABEL_NVLINK_DOMAIN
 from rules.api.nodes import HealthView
-from rules.api.sentences import some
 from rules.catalog.reason import Severity
 
 _MOST_OF: Final = 0.5
@@ -61,7 +61,9 @@ class Alike(NamedTuple):
         """
         values = self.name
         if len(self.values) > 1:
-            values = f"one of {len(self.values)} values of {self.key} ({some(self.values)})"
+            values = (
+                f"one of {len(self.values)} values of {self.key} ({sentences.some(self.values)})"
+            )
         of = f"{hit} of the {group} nodes" if hit < group else f"all {hit} nodes"
         return f"{of} with {values}"
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from rules.api import requests, timestamps
 from rules.api import writes as d
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
@@ -24,21 +25,14 @@ from rules.api.repair_writes import (
     SetValidated,
     WriteRepairObject,
 )
-from rules.api.requests import merged
-from rules.api.timestamps import format_time
 from rules.drain.drain_plan import DrainPlan
 from rules.drain.gangs import Gang
+from rules.fleet import turns
 from rules.fleet.memory import FleetMemory
-from rules.fleet.turns import FleetVerdict, judge_fleet
+from rules.fleet.turns import FleetVerdict
+from rules.session import observation
 from rules.session.decide import decide
-from rules.session.observation import (
-    FleetSnapshot,
-    NodeObservation,
-    Permit,
-    is_open,
-    observe,
-    sessions_by_node,
-)
+from rules.session.observation import FleetSnapshot, NodeObservation, Permit
 
 _ROUNDS: Final = 100
 """Judgements at one moment: a budget lets nodes in one by one. Whoever goes on after that is left
@@ -95,7 +89,7 @@ class Forecast:
         self._found: dict[str, Foreseen] = {}
         self._serial = 0
         due = set(self._nodes)
-        due |= {s.spec.node_name for s in self._sessions.values() if is_open(s)}
+        due |= {s.spec.node_name for s in self._sessions.values() if observation.is_open(s)}
         for name in due:
             opened = self._open(name)
             self._found[name] = Foreseen(node=name, before=opened[0] if opened else None)
@@ -115,7 +109,7 @@ class Forecast:
         first: FleetVerdict | None = None
         due: set[str] = set()
         for _ in range(_ROUNDS):
-            verdict = judge_fleet(self.copied(), self._memory)
+            verdict = turns.judge_fleet(self.copied(), self._memory)
             self._permits = verdict.permits
             first = first or verdict
             for name, permit in verdict.permits.items():
@@ -143,7 +137,9 @@ class Forecast:
     def _open(self, node: str) -> list[QuarantineView]:
         """The open sessions of a node, oldest first."""
         its = {name: self._sessions[name] for name in self._of_node.get(node, ())}
-        return [s for s in sessions_by_node(its).get(node, ()) if is_open(s)]
+        return [
+            s for s in observation.sessions_by_node(its).get(node, ()) if observation.is_open(s)
+        ]
 
     def _look(self, name: str) -> bool:
         """Decide once on each session of a node; whether anything was written."""
@@ -171,9 +167,9 @@ class Forecast:
         its = {one: self._sessions[one] for one in self._of_node.get(name, ())}
 
         def look(read: FreshNode | None) -> NodeObservation:
-            sessions = sessions_by_node(its)
+            sessions = observation.sessions_by_node(its)
             return replace(
-                observe(snapshot, name, sessions=sessions, session=session, node=read),
+                observation.observe(snapshot, name, sessions=sessions, session=session, node=read),
                 permit=permit,
                 plan=self._drained,
                 # It looks each minute, and this is one of its looks.
@@ -197,7 +193,7 @@ class Forecast:
                 meta = ObjectMeta(
                     name=write.name,
                     uid=write.name,
-                    creation_timestamp=format_time(self._base.now),
+                    creation_timestamp=timestamps.format_time(self._base.now),
                 )
                 self._store(QuarantineView(metadata=meta, spec=write.spec))
             case d.PatchSessionSpec():
@@ -207,7 +203,7 @@ class Forecast:
                 session = self._sessions[write.name]
                 status = _as_stored(write.status)
                 self._store(msgspec.structs.replace(session, status=status))
-                if not is_open(self._sessions[write.name]):
+                if not observation.is_open(self._sessions[write.name]):
                     self._ended[node] = write.name
             case d.MarkNode() | d.UnmarkNode() | d.RelabelNode():
                 self._found[node].marked |= isinstance(write, d.MarkNode)
@@ -226,7 +222,9 @@ class Forecast:
 
     def _patch(self, node: str, patch: Mapping[str, Any]) -> None:
         self._serial += 1
-        stored = merged(msgspec.to_builtins(self._nodes[node]), msgspec.to_builtins(patch))
+        stored = requests.merged(
+            msgspec.to_builtins(self._nodes[node]), msgspec.to_builtins(patch)
+        )
         stored["metadata"]["resourceVersion"] = f"f{self._serial}"
         self._nodes[node] = msgspec.convert(stored, NodeView)
 

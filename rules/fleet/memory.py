@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from operator import is_
 from typing import Final, Generic, TypeVar
 
+from rules.api import timestamps
 from rules.api.names import LABEL_DRIVER
 from rules.api.nodes import HealthView, NodeView, QuarantineView
-from rules.api.timestamps import parse_time
+from rules.fleet import common_cause
 from rules.fleet.budget import NodeCensus
-from rules.fleet.common_cause import shared_labels
+from rules.session import history
 from rules.session.causes import has_human
 from rules.session.external import SOURCE as EXTERNAL
-from rules.session.history import joined, wanted_at
+from rules.session.history import wanted_at
 
 T = TypeVar("T")
 
@@ -115,7 +116,7 @@ def marked_at(session: QuarantineView) -> float | None:
     """When the session took its node, by its timeline; None when it never did."""
     for entry in session.status.timeline:
         if entry.step == "Marked":
-            return parse_time(entry.at)
+            return timestamps.parse_time(entry.at)
     return None
 
 
@@ -131,8 +132,8 @@ def _facts_of(session: QuarantineView) -> SessionFacts:
         marked_at=marked_at(session),
         reasons=reasons,
         external=tuple(sorted({c.reason for c in causes if c.source == EXTERNAL})),
-        may_be_storm=bool(causes) and not human and not joined(session),
-        confirmed=bool(reasons) and human and not joined(session),
+        may_be_storm=bool(causes) and not human and not history.joined(session),
+        confirmed=bool(reasons) and human and not history.joined(session),
     )
 
 
@@ -152,7 +153,10 @@ def _shared_by(
     if driver:
         # The one that failed: the node may have been given another since.
         labels[LABEL_DRIVER] = driver
-    found = ["=".join(one) if one is not None else "" for one in shared_labels(labels, keys)]
+    found = [
+        "=".join(one) if one is not None else ""
+        for one in common_cause.shared_labels(labels, keys)
+    ]
     found.append(f"agent={agent} rules={rules}" if agent else "")
     return tuple(found)
 

@@ -11,21 +11,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from rules.api.names import ANNOTATION_HOLD, CONDITION_VALIDATED
+from rules.api import names, pods, selectors, sentences, timestamps
 from rules.api.nodes import NodeView
-from rules.api.pods import gpu_amounts
 from rules.api.quarantine import Mode, QuarantineSpec
 from rules.api.repair_writes import CreateTestJob, DeleteTestJob
-from rules.api.selectors import parse_selector
-from rules.api.sentences import bounded
-from rules.api.timestamps import parse_time
 from rules.api.writes import CreateSession, Write
 from rules.catalog.reason import Level
-from rules.fleet.budget import control_plane
+from rules.fleet import budget
 from rules.policy.policy import Validation
-from rules.session.causes import session_name
-from rules.session.exclusions import kept_off
-from rules.session.observation import FleetSnapshot, is_open
+from rules.session import causes, exclusions, observation
+from rules.session.observation import FleetSnapshot
 from rules.session.validation.jobs import (
     ANNOTATION_BOOT,
     ANNOTATION_NODE,
@@ -95,7 +90,7 @@ def due(snapshot: FleetSnapshot, jobs: Sequence[JobSeen], tried: Mapping[str, fl
         or snapshot.doubt
     ):
         return []
-    selects = parse_selector(snapshot.policy.node_selector)
+    selects = selectors.parse_selector(snapshot.policy.node_selector)
     selected = [node for node in snapshot.nodes.values() if selects(node.labels)]
     going_on = (s for s in jobs if s.job is not None and not s.job.over)
     running = {n.name for s in going_on if (n := _node_of(s, snapshot)) is not None}
@@ -105,7 +100,7 @@ def due(snapshot: FleetSnapshot, jobs: Sequence[JobSeen], tried: Mapping[str, fl
     free = (
         node.name
         for node in sorted(selected, key=lambda node: node.name)
-        if node.condition(CONDITION_VALIDATED) is None
+        if node.condition(names.CONDITION_VALIDATED) is None
         and node.name not in running
         and snapshot.now - tried.get(node.name, float("-inf")) >= AGAIN_S
         and not why_not_now(node, snapshot, taken)
@@ -135,7 +130,9 @@ def making(
 
 
 def _in_quarantine(snapshot: FleetSnapshot) -> frozenset[str]:
-    return frozenset(s.spec.node_name for s in snapshot.quarantines.values() if is_open(s))
+    return frozenset(
+        s.spec.node_name for s in snapshot.quarantines.values() if observation.is_open(s)
+    )
 
 
 def why_not_now(node: NodeView, snapshot: FleetSnapshot, taken: Collection[str]) -> str:
@@ -144,23 +141,23 @@ def why_not_now(node: NodeView, snapshot: FleetSnapshot, taken: Collection[str])
     """
     if node.doubt or _gpus(node) < 1:
         return "it has no whole GPUs that a pod could ask for"
-    if control_plane(node):
+    if budget.control_plane(node):
         return "it is a control-plane node"
     if node.spec.unschedulable or node.ready != "True":
         return "it takes no pods"
-    if ANNOTATION_HOLD in node.annotations:
+    if names.ANNOTATION_HOLD in node.annotations:
         return "a person holds it"
     if node.name in taken:
         return "it is in quarantine"
     health = snapshot.healths.get(node.name)
     if health is not None and health.status.health == "Unhealthy":
         return "its agent calls it unhealthy"
-    return kept_off(node, snapshot)
+    return exclusions.kept_off(node, snapshot)
 
 
 def _gpus(node: NodeView) -> int:
     """Whole GPUs; 0 for a node that is cut into MIG devices or shares them."""
-    amounts = {name: n for name, n in gpu_amounts(node.status.allocatable).items() if n > 0}
+    amounts = {name: n for name, n in pods.gpu_amounts(node.status.allocatable).items() if n > 0}
     return amounts.get(GPU_RESOURCE, 0) if amounts.keys() <= {GPU_RESOURCE} else 0
 
 
@@ -173,10 +170,10 @@ def _node_of(seen: JobSeen, snapshot: FleetSnapshot) -> NodeView | None:
 
 def _known(job: JobView, node: NodeView) -> bool:
     """Whether the Job's result is on the node already, or that of a later test."""
-    known = node.condition(CONDITION_VALIDATED)
+    known = node.condition(names.CONDITION_VALIDATED)
     if known is None:
         return False
-    at = parse_time(known.last_heartbeat_time or "") or 0.0
+    at = timestamps.parse_time(known.last_heartbeat_time or "") or 0.0
     own = known.message.startswith(f"{job.metadata.name}: ")
     return own or 0 < job.metadata.created_at <= at
 
@@ -215,7 +212,7 @@ def _told(
     sessions = [s for s in snapshot.quarantines.values() if s.spec.node_name == node.name]
     opened = any(c.incident == seen.name for s in sessions for c in s.spec.causes)
     if result.verdict is not Verdict.PASS and not opened:
-        cause = cause_of_test(seen.name, result.verdict, bounded(result.message)[:512])
+        cause = cause_of_test(seen.name, result.verdict, sentences.bounded(result.message)[:512])
         level = snapshot.policy.level_of(REASON, str(Level.DRAIN))
         if level not in {Level.REPORT, Level.CORDON, Level.DRAIN}:
             level = str(Level.DRAIN)
@@ -227,7 +224,7 @@ def _told(
                 causes=(cause,),
                 level=level,
             )
-            yield CreateSession(name=session_name(node, seen.name, sessions), spec=spec)
+            yield CreateSession(name=causes.session_name(node, seen.name, sessions), spec=spec)
     passed = result.verdict is Verdict.PASS
     yield told_on(
         node, seen.name, passed=passed, message=result.message or result.verdict, now=snapshot.now

@@ -19,11 +19,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from rules.api.names import CONDITION_HEALTHY, LABEL_HEALTH
+from rules.api import names, timestamps
 from rules.api.nodes import AgentPod, HealthView, NodeView, TimedNode
-from rules.api.timestamps import format_time, parse_time, utc
 from rules.api.writes import SetNodeUnknown, SetVerdictSilent
-from rules.session.observation import AGENT_GONE_S, Staleness, publisher_silence, staleness
+from rules.session import observation
+from rules.session.observation import Staleness
 
 UNKNOWN: Final = "Unknown"
 WORDS: Final = ("Healthy", "Degraded", "Unhealthy", UNKNOWN)
@@ -65,9 +65,9 @@ def health_now(
     if health is None:
         return HealthNow(UNKNOWN, Staleness.NO_VERDICT)
     if node is None:
-        why, _ = publisher_silence(health, agents, now)
+        why, _ = observation.publisher_silence(health, agents, now)
     else:
-        why = staleness(health, node, agents, now)
+        why = observation.staleness(health, node, agents, now)
     said = health.status.health
     word = said if said in WORDS else UNKNOWN
     if why == Staleness.BLIND and word in _ILL:
@@ -83,14 +83,14 @@ def health_unread(node: NodeView, agents: Iterable[AgentPod]) -> HealthNow:
     pods = list(agents)
     if pods and not any(pod.ready for pod in pods):
         return HealthNow(UNKNOWN, Staleness.POD_NOT_READY)
-    word = node.labels.get(LABEL_HEALTH, "").capitalize()
+    word = node.labels.get(names.LABEL_HEALTH, "").capitalize()
     return HealthNow(word if word in WORDS else UNKNOWN)
 
 
 def word_of(node: NodeView) -> tuple[str, str]:
     """What the node says of its agent's verdict: whoever publishes, or gives up, changes it."""
-    condition = node.condition(CONDITION_HEALTHY)
-    return condition.status if condition else "", node.labels.get(LABEL_HEALTH, "")
+    condition = node.condition(names.CONDITION_HEALTHY)
+    return condition.status if condition else "", node.labels.get(names.LABEL_HEALTH, "")
 
 
 def silent_since(
@@ -99,11 +99,11 @@ def silent_since(
     """Since when the node's agent has been silent, if for too long; what this process could not
     see does not count.
     """
-    silence, since = publisher_silence(health, agents, now)
+    silence, since = observation.publisher_silence(health, agents, now)
     if not silence:
         return None
     counted_from = max(since, observing_since)
-    return since if now - counted_from >= AGENT_GONE_S else None
+    return since if now - counted_from >= observation.AGENT_GONE_S else None
 
 
 def say_silent(
@@ -117,7 +117,7 @@ def say_silent(
     return SetVerdictSilent(
         node=health.metadata.name,
         resource_version=health.metadata.resource_version,
-        since="" if since is None else format_time(since or now),
+        since="" if since is None else timestamps.format_time(since or now),
     )
 
 
@@ -134,8 +134,8 @@ def mark_unknown(
         return None
     if word_of(node) == ("Unknown", "unknown"):
         return None
-    why, _ = publisher_silence(health, agents, now)
-    at = f" (since {utc(since)})" if since else ""
+    why, _ = observation.publisher_silence(health, agents, now)
+    at = f" (since {timestamps.utc(since)})" if since else ""
     return SetNodeUnknown(
         node=node.name,
         node_uid=node.uid,
@@ -197,12 +197,12 @@ def _by_report(node: NodeView | None) -> float | None:
     if not isinstance(node, TimedNode) or ready is None:
         return None
     reports = (
-        parse_time(entry.time)
+        timestamps.parse_time(entry.time)
         for entry in node.metadata.managed_fields
         if entry.manager == _KUBELET and entry.subresource == "status"
     )
     noted = max((at for at in reports if at is not None), default=None)
-    dated = parse_time(ready.last_heartbeat_time or "")
+    dated = timestamps.parse_time(ready.last_heartbeat_time or "")
     return None if noted is None or dated is None else dated - noted
 
 
@@ -216,4 +216,6 @@ def _latest(health: HealthView | None) -> float:
         status.publisher.heartbeat,
         *(incident.last_seen for incident in status.incidents),
     )
-    return max((at for one in told if (at := parse_time(one or "")) is not None), default=0.0)
+    return max(
+        (at for one in told if (at := timestamps.parse_time(one or "")) is not None), default=0.0
+    )

@@ -13,24 +13,18 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Final
 
+from rules.api import timestamps
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
-from rules.api.timestamps import parse_time, utc
 from rules.catalog.reason import severity_rank
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.fleet.budget import control_plane
+from rules.fleet import budget
+from rules.session import exclusions, observation
 from rules.session import status as st
 from rules.session.causes import EVIDENCE_GANGS, causes_now, drains_now, has_human, worst
-from rules.session.exclusions import kept_off
-from rules.session.observation import (
-    FleetSnapshot,
-    Permit,
-    Unjudged,
-    selects_node,
-    sessions_by_node,
-)
-from rules.session.repair.ladder import let_go, next_step, under_way
-from rules.text.printable import count
+from rules.session.observation import FleetSnapshot, Permit, Unjudged
+from rules.session.repair import ladder
+from rules.text import printable
 
 READ_S: Final = 10.0
 """How long a node waits until its gangs are known: one restart beats a quick start."""
@@ -54,7 +48,7 @@ def moving_gangs(
     """Gang keys of nodes that drain now or were drained within `gangWindow`, by node."""
     moving: dict[str, frozenset[str]] = {}
     for session in sessions:
-        since = parse_time(session.status.phase_since) or snapshot.now
+        since = timestamps.parse_time(session.status.phase_since) or snapshot.now
         just_drained = (
             session.status.phase == Phase.QUARANTINED
             and snapshot.now - since < snapshot.policy.drain.gang_window_s
@@ -107,7 +101,7 @@ def drain_turn(
     return Refusal(
         reason=WhyNot.GANG_WINDOW,
         why=f"gang {min(restarting)} is drained in one go, its bad nodes are collected until "
-        f"{utc(until)}{with_mates}",
+        f"{timestamps.utc(until)}{with_mates}",
         until=until,
     )
 
@@ -210,7 +204,7 @@ class _Turns:
 
     def _held(self, session: QuarantineView) -> Permit | None:
         snapshot, node = self.snapshot, session.spec.node_name
-        since = parse_time(session.status.phase_since) or snapshot.now
+        since = timestamps.parse_time(session.status.phase_since) or snapshot.now
         if unread_until(node, since, snapshot) is not None:
             return Permit(start=True, unjudged=Unjudged.GANGS)
         refusal = drain_turn(node, since, self.to_come, self.moving, snapshot)
@@ -221,7 +215,8 @@ class _Turns:
             return None
         limit = self.snapshot.policy.limits.nodes_draining
         why = (
-            f"{count(limit, 'node is', 'nodes are')} draining (limits.nodesDraining), it follows "
+            f"{printable.count(limit, 'node is', 'nodes are')} draining (limits.nodesDraining), "
+            "it follows "
             "when one is done"
         )
         return Permit.refused(Refusal(reason=WhyNot.NODES_DRAINING, why=why), start=True)
@@ -251,9 +246,9 @@ def _drains(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
 def _cannot(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
     """Whether something on the node itself keeps it from draining now."""
     node = snapshot.nodes.get(session.spec.node_name)
-    if node is None or node.ready == "Unknown" or kept_off(node, snapshot):
+    if node is None or node.ready == "Unknown" or exclusions.kept_off(node, snapshot):
         return True
-    return not has_human(session) and not selects_node(snapshot.policy, node)
+    return not has_human(session) and not observation.selects_node(snapshot.policy, node)
 
 
 _REPAIR_GOES: Final = Permit(start=True, drain=True, repair=True, unjudged=None)
@@ -270,14 +265,14 @@ def repair_permits(
     if snapshot.policy.mode == Mode.SHADOW:
         return {}
     sessions = [s for s in opened if s.status.mode != Mode.SHADOW]
-    running = [(a.started_at, s.name, s) for s in sessions if (a := under_way(s.status))]
+    running = [(a.started_at, s.name, s) for s in sessions if (a := ladder.under_way(s.status))]
     asking = [session for _, _, session in sorted(running, key=itemgetter(0, 1))]
     if snapshot.policy.repair.mode != "Off":
-        by_node = sessions_by_node(snapshot.counted)
+        by_node = observation.sessions_by_node(snapshot.counted)
         wanting = [
             s
             for s in sessions
-            if under_way(s.status) is None
+            if ladder.under_way(s.status) is None
             and s.status.phase in {Phase.QUARANTINED, Phase.REPAIRING}
             and _wants_repair(s, by_node.get(s.spec.node_name, []), snapshot)
         ]
@@ -302,13 +297,13 @@ def _wants_repair(
 ) -> bool:
     """Whether it could use a turn: one that is held up takes no place."""
     node = snapshot.nodes.get(session.spec.node_name)
-    if node is None or session.spec.hold or kept_off(node, snapshot):
+    if node is None or session.spec.hold or exclusions.kept_off(node, snapshot):
         return False
     health = snapshot.healths.get(node.name)
     causes = causes_now(session, node, snapshot)
     others = [s for s in siblings if s.name != session.name]
-    led = next_step(session, others, causes, health, snapshot.policy, snapshot.now)
-    return led.rung is not None and let_go(session, causes, led.rung, snapshot.policy)
+    led = ladder.next_step(session, others, causes, health, snapshot.policy, snapshot.now)
+    return led.rung is not None and ladder.let_go(session, causes, led.rung, snapshot.policy)
 
 
 def _repair_refused(
@@ -318,12 +313,12 @@ def _repair_refused(
     repair = snapshot.policy.repair
     if node is None:
         return _no_repair(WhyNot.NODE_GONE, "there is no node")
-    if control_plane(node):
+    if budget.control_plane(node):
         why = "it is a control-plane node, which a person repairs"
         return _no_repair(WhyNot.CONTROL_PLANE, why)
     if len(under_repair) >= repair.concurrent:
         why = (
-            f"{count(repair.concurrent, 'node is', 'nodes are')} under repair "
+            f"{printable.count(repair.concurrent, 'node is', 'nodes are')} under repair "
             "(repair.concurrent), it follows when one is done"
         )
         return _no_repair(WhyNot.REPAIR_LIMIT, why)

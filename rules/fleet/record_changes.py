@@ -13,30 +13,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rules.api.gpu_record import (
-    GPU_SCOPE,
-    NODE_SCOPE,
-    REPAIRED,
-    FaultOutcome,
-    RecordEvent,
-    RecordStatus,
-    RecordView,
-    RecordWord,
-    gpu_record_name,
-    node_record_name,
-    record_patch,
-)
+from rules.api import gpu_record, names, sentences, timestamps
+from rules.api.gpu_record import FaultOutcome, RecordEvent, RecordStatus, RecordView, RecordWord
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
-from rules.api.names import ANNOTATION_REPAIRED
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase, RepairState
-from rules.api.sentences import shortened
-from rules.api.timestamps import format_time, parse_time
 from rules.api.writes import CreateRecord, DeleteObject, WriteRecord
 from rules.catalog.reason import Severity, severity_rank
-from rules.fleet.record_update import RecordIdentity, outlived_record, told, updated
-from rules.session.causes import ended_by_person, kept_inventory
-from rules.session.history import ended_at
+from rules.fleet import record_update
+from rules.fleet.record_update import RecordIdentity
+from rules.session import causes, history
 
 MOST_GPUS: Final = 64
 """Records that one node's verdict may open: as many GPUs as it may list."""
@@ -63,7 +49,7 @@ class RecordChange:
             name=self.name,
             node=self.node,
             resource_version=version,
-            status=record_patch(self.status),
+            status=gpu_record.record_patch(self.status),
         )
 
 
@@ -88,7 +74,7 @@ def record_changes(
         if before is None or before.node in {"", name}:
             # Said of the GPUs that are there: one that was taken out keeps its past.
             words = _words_on(node) if identity.node == name else []
-        after = updated(before, identity, faults, words, now)
+        after = record_update.updated(before, identity, faults, words, now)
         if after is not None and after != before:
             changes.append(RecordChange(name=record, node=name, status=after, known=known))
     return tuple(changes)
@@ -100,11 +86,11 @@ def aged(records: Iterable[RecordView], now: float) -> tuple[RecordChange | Dele
     for record in records:
         if record.doubt:
             continue
-        if outlived_record(record, now):
+        if record_update.outlived_record(record, now):
             node, uid = record.status.node, record.metadata.uid
             due.append(DeleteObject(plural="gpurecords", name=record.name, uid=uid, node=node))
             continue
-        after = told(record.status, now)
+        after = record_update.told(record.status, now)
         if after != record.status:
             node = record.status.node
             due.append(RecordChange(name=record.name, node=node, status=after, known=record))
@@ -118,7 +104,8 @@ def room_for_records(name: str, records: Iterable[RecordView]) -> int:
     The latest place alone would let two nodes that name each other's GPUs open any number.
     """
     held = sum(
-        one.status.scope == GPU_SCOPE and any(place.node == name for place in one.status.places)
+        one.status.scope == gpu_record.GPU_SCOPE
+        and any(place.node == name for place in one.status.places)
         for one in records
     )
     return max(0, MOST_RECORDS_OF_NODE - held)
@@ -149,7 +136,7 @@ def _found(
             faults[uuid].append(fault)
     published = health is not None and not health.doubt
     whole = published and len(gpus) >= status.expected_gpus.count
-    listed = {gpu.uuid: gpu for s in sessions for gpu in kept_inventory(s.status.evidence)}
+    listed = {gpu.uuid: gpu for s in sessions for gpu in causes.kept_inventory(s.status.evidence)}
     own = [
         uuid
         for uuid in faults
@@ -161,7 +148,7 @@ def _found(
         identity = _identity(name, uuid, gpus.get(uuid), status)
         if uuid in listed and not identity.serial:
             identity = dataclasses.replace(identity, serial=listed[uuid].serial)
-        record = gpu_record_name(uuid) if uuid else node_record_name(name)
+        record = gpu_record.gpu_record_name(uuid) if uuid else gpu_record.node_record_name(name)
         found[record] = identity, faults[uuid]
     return found
 
@@ -175,7 +162,7 @@ def _may_tell(name: str, uuid: str, records: Mapping[str, RecordView], *, whole:
     elsewhere is not this node's to accuse; but what became of a fault that was recorded here is
     told to its end, wherever the GPU is by then.
     """
-    known = records.get(gpu_record_name(uuid))
+    known = records.get(gpu_record.gpu_record_name(uuid))
     if known is None:
         return not whole
     if known.status.node in {"", name}:
@@ -191,12 +178,12 @@ def _identity(
 ) -> RecordIdentity:
     if not uuid:
         return RecordIdentity(
-            scope=NODE_SCOPE,
+            scope=gpu_record.NODE_SCOPE,
             node=name,
             driver=status.driver_version[:64],
         )
     return RecordIdentity(
-        scope=GPU_SCOPE,
+        scope=gpu_record.GPU_SCOPE,
         uuid=uuid[:96],
         serial=gpu.serial if gpu is not None else "",
         product=gpu.product if gpu is not None else "",
@@ -273,12 +260,12 @@ def _ended(session: QuarantineView | None, closed_at: str, *, active: bool) -> t
     phase = session.status.phase
     if phase not in {Phase.RELEASED, Phase.CANCELLED, Phase.NODE_GONE}:
         return FaultOutcome.ACTIVE, ""
-    at = format_time(ended_at(session))
+    at = timestamps.format_time(history.ended_at(session))
     if phase == Phase.NODE_GONE:
         return FaultOutcome.NODE_GONE, at
-    closed = parse_time(closed_at)
-    mended = closed is not None and closed <= (parse_time(at) or 0.0)
-    if ended_by_person(session) and not mended:
+    closed = timestamps.parse_time(closed_at)
+    mended = closed is not None and closed <= (timestamps.parse_time(at) or 0.0)
+    if causes.ended_by_person(session) and not mended:
         return FaultOutcome.UNDONE, at
     if phase == Phase.CANCELLED:
         return (FaultOutcome.ACTIVE, "") if active else (FaultOutcome.CLOSED, closed_at or at)
@@ -294,10 +281,10 @@ def steps_of(session: QuarantineView) -> tuple[str, ...]:
 
 
 def _words_on(node: NodeView | None) -> list[RecordWord]:
-    said = node.annotations.get(ANNOTATION_REPAIRED, "") if node is not None else ""
+    said = node.annotations.get(names.ANNOTATION_REPAIRED, "") if node is not None else ""
     when, _, reason = said.partition(" ")
-    at = parse_time(when)
+    at = timestamps.parse_time(when)
     if at is None:
         return []
-    why = shortened(" ".join(reason.split()), 256)
-    return [RecordWord(at=format_time(at), word=REPAIRED, reason=why)]
+    why = sentences.shortened(" ".join(reason.split()), 256)
+    return [RecordWord(at=timestamps.format_time(at), word=gpu_record.REPAIRED, reason=why)]

@@ -13,28 +13,19 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from rules.api import gpu_record, timestamps
 from rules.api.gpu_record import (
-    DAY_S,
-    FATAL,
-    GPU_SCOPE,
-    MAX_EVENTS,
-    MAX_PLACES,
-    MAX_SAID,
-    MAX_STEPS,
-    REPEAT_DAYS,
     FaultOutcome,
     RecordEvent,
     RecordPlace,
     RecordStatus,
     RecordView,
     RecordWord,
-    faults_said,
 )
-from rules.api.timestamps import format_micro_time, format_time, parse_time
 
-KEPT_S: Final = REPEAT_DAYS * DAY_S
+KEPT_S: Final = gpu_record.REPEAT_DAYS * gpu_record.DAY_S
 """How long a record outlives its last event."""
-FORGOTTEN_S: Final = 365 * DAY_S
+FORGOTTEN_S: Final = 365 * gpu_record.DAY_S
 """A fault that never ended (its node is gone) is kept so long."""
 SAME_S: Final = 3600.0
 """The same reason again within this time, nothing done meanwhile, is the same fault flapping."""
@@ -47,7 +38,7 @@ _REASON_CHARS, _TEXT_CHARS, _LONGEST_TIME = 63, 256, 40
 class RecordIdentity:
     """What the record is about, as far as it is known now; "" where it is not."""
 
-    scope: str = GPU_SCOPE
+    scope: str = gpu_record.GPU_SCOPE
     uuid: str = ""
     serial: str = ""
     product: str = ""
@@ -71,7 +62,7 @@ def updated(
         product=identity.product or known.product,
         places=_placed(known, identity, now),
     )
-    for fault in sorted(faults, key=lambda f: (parse_time(f.at) or 0.0, f.reason)):
+    for fault in sorted(faults, key=lambda f: (timestamps.parse_time(f.at) or 0.0, f.reason)):
         result = _with_fault(result, fault, identity, now)
     if not result.events and status is None:
         return None
@@ -84,7 +75,7 @@ def updated(
 
 def told(status: RecordStatus, now: float) -> RecordStatus:
     """The record with its sentence as of now: faults leave its window without any event."""
-    return replace(status, message=faults_said(status, now))
+    return replace(status, message=gpu_record.faults_said(status, now))
 
 
 def outlived_record(record: RecordView, now: float) -> bool:
@@ -92,7 +83,7 @@ def outlived_record(record: RecordView, now: float) -> bool:
     events = record.status.events
     if not events:
         return now - record.metadata.created_at > KEPT_S
-    last = max(parse_time(e.ended_at or e.last_at or e.at) or 0.0 for e in events)
+    last = max(timestamps.parse_time(e.ended_at or e.last_at or e.at) or 0.0 for e in events)
     active = any(e.outcome == FaultOutcome.ACTIVE for e in events)
     return now - last > (FORGOTTEN_S if active else KEPT_S)
 
@@ -103,31 +94,31 @@ def _placed(status: RecordStatus, identity: RecordIdentity, now: float) -> tuple
     if not identity.node:
         return places
     last = places[-1] if places else None
-    here = RecordPlace(node=identity.node, slot=identity.slot, since=format_time(now))
+    here = RecordPlace(node=identity.node, slot=identity.slot, since=timestamps.format_time(now))
     if last is not None and last.node == identity.node:
         if not identity.slot or last.slot == identity.slot:
             return places
         if not last.slot:
             return (*places[:-1], replace(last, slot=identity.slot))
-    if last is not None and now - (parse_time(last.since) or 0.0) < MOVED_S:
+    if last is not None and now - (timestamps.parse_time(last.since) or 0.0) < MOVED_S:
         return places
-    return (*places, here)[-MAX_PLACES:]
+    return (*places, here)[-gpu_record.MAX_PLACES :]
 
 
 def _with_fault(
     status: RecordStatus, fault: RecordEvent, identity: RecordIdentity, now: float
 ) -> RecordStatus:
-    at = parse_time(fault.at)
-    if at is None or at > now + DAY_S:
+    at = timestamps.parse_time(fault.at)
+    if at is None or at > now + gpu_record.DAY_S:
         return status
     if len(fault.at) > _LONGEST_TIME:
-        fault = replace(fault, at=format_micro_time(at))
+        fault = replace(fault, at=timestamps.format_micro_time(at))
     index = _index_of(status.events, fault, at)
     known_end = status.events[index].ended_at if index is not None else ""
     fault = replace(fault, ended_at=_ended_by_now(fault.ended_at, known_end, now))
     if index is not None:
         return _told_more(status, index, fault)
-    forgotten = parse_time(status.forgotten_until) or 0.0
+    forgotten = timestamps.parse_time(status.forgotten_until) or 0.0
     if at <= forgotten or (now - at > KEPT_S and fault.outcome != FaultOutcome.ACTIVE):
         return status
     same = _flapping(status.events, fault, at)
@@ -143,18 +134,21 @@ def _ended_by_now(ended: str, known: str, now: float) -> str:
 
     An end still to come stays where it was cut at first, so that the same word changes nothing.
     """
-    at = parse_time(ended)
+    at = timestamps.parse_time(ended)
     if at is None:
         return ""
     if at > now:
-        return known or format_time(now)
-    return ended if len(ended) <= _LONGEST_TIME else format_micro_time(at)
+        return known or timestamps.format_time(now)
+    return ended if len(ended) <= _LONGEST_TIME else timestamps.format_micro_time(at)
 
 
 def _index_of(events: tuple[RecordEvent, ...], fault: RecordEvent, at: float) -> int | None:
     """The event that holds this fault already, or a later one of the same flapping."""
     for index, event in enumerate(events):
-        began, last = parse_time(event.at), parse_time(event.last_at or event.at)
+        began, last = (
+            timestamps.parse_time(event.at),
+            timestamps.parse_time(event.last_at or event.at),
+        )
         if began is None or last is None or event.reason != fault.reason[:_REASON_CHARS]:
             continue
         if began <= at <= last:
@@ -167,7 +161,7 @@ def _flapping(events: tuple[RecordEvent, ...], fault: RecordEvent, at: float) ->
         event = events[index]
         if event.reason != fault.reason[:_REASON_CHARS]:
             continue
-        last = parse_time(event.ended_at or event.last_at or event.at) or 0.0
+        last = timestamps.parse_time(event.ended_at or event.last_at or event.at) or 0.0
         repaired = bool(event.steps) or event.outcome not in {
             FaultOutcome.ACTIVE,
             FaultOutcome.CLOSED,
@@ -186,10 +180,12 @@ def _told_more(status: RecordStatus, index: int, fault: RecordEvent) -> RecordSt
     new = replace(
         event,
         session=fault.session or event.session,
-        steps=fault.steps[-MAX_STEPS:] or event.steps,
+        steps=fault.steps[-gpu_record.MAX_STEPS :] or event.steps,
         outcome=event.outcome if forgets else fault.outcome,
         ended_at=event.ended_at if forgets else fault.ended_at,
-        severity=FATAL if FATAL in {event.severity, fault.severity} else fault.severity,
+        severity=gpu_record.FATAL
+        if gpu_record.FATAL in {event.severity, fault.severity}
+        else fault.severity,
     )
     return _put(status, index, new)
 
@@ -204,19 +200,19 @@ def _added(
         reason=fault.reason[:_REASON_CHARS],
         severity=fault.severity[:32],
         driver=identity.driver[:64],
-        steps=fault.steps[-MAX_STEPS:],
+        steps=fault.steps[-gpu_record.MAX_STEPS :],
     )
     events = list(status.events)
     before = max(
         # The part was back in service after this fault when the next one came.
-        (i for i, e in enumerate(events) if (parse_time(e.ended_at) or inf) <= at),
-        key=lambda i: parse_time(events[i].ended_at) or 0.0,
+        (i for i, e in enumerate(events) if (timestamps.parse_time(e.ended_at) or inf) <= at),
+        key=lambda i: timestamps.parse_time(events[i].ended_at) or 0.0,
         default=None,
     )
     if before is not None and events[before].came_back_after is None:
-        after_s = int(at - (parse_time(events[before].ended_at) or at))
+        after_s = int(at - (timestamps.parse_time(events[before].ended_at) or at))
         events[before] = replace(events[before], came_back_after=after_s)
-    events = sorted([*events, event], key=lambda e: (parse_time(e.at) or 0.0, e.reason))
+    events = sorted([*events, event], key=lambda e: (timestamps.parse_time(e.at) or 0.0, e.reason))
     counters = replace(status.counters, faults=status.counters.faults + 1)
     return replace(status, events=tuple(events), counters=counters)
 
@@ -227,26 +223,29 @@ def _put(status: RecordStatus, index: int, event: RecordEvent) -> RecordStatus:
 
 
 def _bounded(status: RecordStatus) -> RecordStatus:
-    if len(status.events) <= MAX_EVENTS:
+    if len(status.events) <= gpu_record.MAX_EVENTS:
         return status
-    dropped, kept = status.events[:-MAX_EVENTS], status.events[-MAX_EVENTS:]
+    dropped, kept = (
+        status.events[: -gpu_record.MAX_EVENTS],
+        status.events[-gpu_record.MAX_EVENTS :],
+    )
     ends = [status.forgotten_until, *(e.last_at or e.at for e in dropped)]
-    last = max(ends, key=lambda text: parse_time(text) or 0.0)
+    last = max(ends, key=lambda text: timestamps.parse_time(text) or 0.0)
     return replace(status, events=kept, forgotten_until=last)
 
 
 def _with_words(status: RecordStatus, words: Iterable[RecordWord]) -> RecordStatus:
     """People's words, each once; one about a time before the first event says nothing here."""
-    first = min((parse_time(e.at) or 0.0 for e in status.events), default=0.0)
+    first = min((timestamps.parse_time(e.at) or 0.0 for e in status.events), default=0.0)
     known = {(said.at, said.word) for said in status.said}
     new = [
         replace(word, reason=word.reason[:_TEXT_CHARS])
         for word in words
         if (word.at, word.word) not in known
-        and (at := parse_time(word.at)) is not None
+        and (at := timestamps.parse_time(word.at)) is not None
         and at >= first
     ]
     if not new:
         return status
-    said = sorted([*status.said, *new], key=lambda one: parse_time(one.at) or 0.0)
-    return replace(status, said=tuple(said[-MAX_SAID:]))
+    said = sorted([*status.said, *new], key=lambda one: timestamps.parse_time(one.at) or 0.0)
+    return replace(status, said=tuple(said[-gpu_record.MAX_SAID :]))

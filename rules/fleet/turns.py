@@ -13,15 +13,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from rules.api.mark import read_note
+from rules.api import mark, timestamps
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
-from rules.api.timestamps import utc
 from rules.api.writes import EmitEvent
 from rules.catalog.reason import Severity, severity_rank
 from rules.catalog.why_not import Refusal, WhyNot
+from rules.drain import node_room
 from rules.drain.gangs import Gang
-from rules.drain.node_room import is_unavailable
+from rules.fleet import quarantined_turns
 from rules.fleet.breaker import (
     Breaker,
     FleetFinding,
@@ -34,7 +34,7 @@ from rules.fleet.breaker import (
 )
 from rules.fleet.budget import BudgetBook, BudgetLine, control_plane
 from rules.fleet.memory import FleetMemory, SessionFacts
-from rules.fleet.quarantined_turns import drain_permits, repair_permits, unread_until
+from rules.session import exclusions, observation
 from rules.session.causes import (
     causes_now,
     drains_now,
@@ -43,9 +43,8 @@ from rules.session.causes import (
     sight_of,
     worst,
 )
-from rules.session.exclusions import kept_off
-from rules.session.observation import FleetSnapshot, Permit, Unjudged, is_open
-from rules.text.printable import count
+from rules.session.observation import FleetSnapshot, Permit, Unjudged
+from rules.text import printable
 
 STARTED: Final = frozenset({"Marked", "Draining", "Quarantined", "Repairing", "Validating"})
 
@@ -68,13 +67,13 @@ def judge_fleet(snapshot: FleetSnapshot, memory: FleetMemory | None = None) -> F
     memory = memory or FleetMemory()
     memory.keep(snapshot.counted)
     selected, book = budget_book(snapshot, memory)
-    opened = [s for s in snapshot.counted.values() if is_open(s)]
+    opened = [s for s in snapshot.counted.values() if observation.is_open(s)]
     lines = book.lines()
     asked = asked_by_detectors(snapshot, memory)
     breaker = judge_breaker(snapshot, memory, asked)
     turns = _Turns(snapshot, opened, counted(asked), book, breaker, memory)
-    permits = dict(drain_permits(opened, snapshot))
-    permits |= repair_permits(opened, snapshot)
+    permits = dict(quarantined_turns.drain_permits(opened, snapshot))
+    permits |= quarantined_turns.repair_permits(opened, snapshot)
     for session in _in_order(opened, snapshot, memory):
         permits[session.name] = turns.judge(session)
     return FleetVerdict(
@@ -97,7 +96,7 @@ def budget_book(
         s.spec.node_name
         for s in snapshot.counted.values()
         # Virtual marks count in a Shadow budget only; real ones are on the nodes anyway.
-        if is_open(s) and s.status.phase in STARTED and s.status.mode == policy.mode
+        if observation.is_open(s) and s.status.phase in STARTED and s.status.mode == policy.mode
     }
     return census.selected, census.book(taken, policy, snapshot.now)
 
@@ -143,7 +142,7 @@ def _takes(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
     node = snapshot.nodes.get(session.spec.node_name)
     if node is None or node.name in snapshot.reserved:
         return node is not None
-    note = read_note(node)
+    note = mark.read_note(node)
     return note is not None and note.session == session.name
 
 
@@ -207,7 +206,7 @@ class _Turns:
     def _may_act(self, session: QuarantineView, node: NodeView) -> bool:
         """Whether the session could use a turn: a turn given to one that cannot is a turn lost."""
         snapshot = self._snapshot
-        if kept_off(node, snapshot):
+        if exclusions.kept_off(node, snapshot):
             return False
         causes = causes_now(session, node, snapshot)
         return bool(causes) and (not sight_of(node, snapshot).stale or needs_no_verdict(causes))
@@ -228,7 +227,7 @@ class _Turns:
             if used_up(self._used, key, node.name, budget.per_reason.count):
                 return _no(
                     WhyNot.PER_REASON,
-                    f"{key[0]} took {count(budget.per_reason.count, 'node')} within "
+                    f"{key[0]} took {printable.count(budget.per_reason.count, 'node')} within "
                     f"{budget.per_reason.window_s}, a person confirms with kubectl gpuward "
                     f'quarantine {node.name} --reason "..."',
                 )
@@ -237,8 +236,9 @@ class _Turns:
             until = new[-budget.max_new.count] + budget.max_new.window_s
             return _no(
                 WhyNot.MAX_NEW,
-                f"{count(budget.max_new.count, 'node was', 'nodes were')} quarantined within "
-                f"{budget.max_new.window_s}, the next may at {utc(until)}",
+                f"{printable.count(budget.max_new.count, 'node was', 'nodes were')} quarantined "
+                "within "
+                f"{budget.max_new.window_s}, the next may at {timestamps.utc(until)}",
                 until,
             )
         if self._book.is_gone(node):
@@ -257,7 +257,7 @@ class _Turns:
 
     def _overtaken(self, node: NodeView) -> Permit | None:
         """A place held for a mark on its way is lost when others became unavailable meanwhile."""
-        if node.name not in self._snapshot.reserved or is_unavailable(node):
+        if node.name not in self._snapshot.reserved or node_room.is_unavailable(node):
             return None
         for line in map(self._book.line, self._book.keys_of(node)):
             if line.unavailable > line.limit:
@@ -291,7 +291,9 @@ class _Turns:
             return False
         asked = self._unread if in_gang else {session.spec.node_name}
         since = session.metadata.created_at
-        return any(unread_until(one, since, snapshot) is not None for one in asked)
+        return any(
+            quarantined_turns.unread_until(one, since, snapshot) is not None for one in asked
+        )
 
     def _count_gang_needs(self, pending: Iterable[QuarantineView]) -> dict[str, set[str]]:
         """Available nodes with a Pending session, by gang."""

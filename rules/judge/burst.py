@@ -12,21 +12,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from rules.catalog.reason import (
-    ACTIONS,
-    BY_HUMAN,
-    ON_REBOOT,
-    ON_RESET,
-    Action,
-    ClosesKind,
-    Level,
-    Reason,
-    ReasonClass,
-    Severity,
-    closes_on_state,
-    strength,
-)
-from rules.catalog.reasons import NO_ACTION, RECOVERY_REASONS, reason_for_recovery_action
+from rules.catalog import reason, reasons
+from rules.catalog.reason import Action, ClosesKind, Level, Reason, ReasonClass, Severity
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Thresholds
 from rules.catalog.xid import ANSWERED_XIDS, NVLINK_XIDS, catalog, like, reason_for_xid
@@ -53,11 +40,11 @@ _CONSEQUENCES: Final = frozenset({43, 45})
 """A program's channels end because of what came before. Source: NVIDIA Xid catalog."""
 
 FABRIC_XIDS: Final = frozenset(range(145, 151))
-_LINKS_BACK: Final = closes_on_state(Signal.NVLINK_STATES, 3, 5)
+_LINKS_BACK: Final = reason.closes_on_state(Signal.NVLINK_STATES, 3, 5)
 
 DRAIN_P2P: Final = 3
 
-_CLOSES_ON: Final = {Action.RESTART_NODE: ON_REBOOT, Action.REPLACE_NODE: BY_HUMAN}
+_CLOSES_ON: Final = {Action.RESTART_NODE: reason.ON_REBOOT, Action.REPLACE_NODE: reason.BY_HUMAN}
 """What ends an incident whose lighter repairs did not last."""
 
 
@@ -81,7 +68,7 @@ def unconfirmed(row: Reason) -> Reason:
 
 def row_for_action(value: int, around: Surroundings) -> Reason:
     """The driver's recovery action as a row; draining P2P traffic asks for NVLink."""
-    row = reason_for_recovery_action(value, around.branch)
+    row = reasons.reason_for_recovery_action(value, around.branch)
     if value == DRAIN_P2P and not around.nvlink:
         return replace(row, severity=Severity.DEGRADED, level=Level.REPORT)
     return row
@@ -99,9 +86,9 @@ def judged_row(
     """
     lead = _lead(members)
     row = asked = thresholds.apply(lead.row)
-    if answer == NO_ACTION and _is_answered(lead, around):
+    if answer == reasons.NO_ACTION and _is_answered(lead, around):
         row = thresholds.apply(no_need(lead.row))
-    elif answer is not None and answer != NO_ACTION:
+    elif answer is not None and answer != reasons.NO_ACTION:
         row = _answered(lead.xid, asked, answer, around)
     if any(member.lost for member in members):
         floor = Action.RESTART_NODE
@@ -111,7 +98,7 @@ def judged_row(
             floor = Action.REPLACE_NODE
         row = _at_least(floor, row, asked)
     if row.severity is not Severity.INFO and row.closes_on.kind is ClosesKind.SILENCE:
-        row = replace(row, closes_on=ON_RESET)  # silence ends a record, never a fault
+        row = replace(row, closes_on=reason.ON_RESET)  # silence ends a record, never a fault
     return row
 
 
@@ -170,7 +157,7 @@ def _is_answered(member: Member, around: Surroundings) -> bool:
 
 def stronger_action(one: Action, other: Action) -> bool:
     """Whether the first repair is the heavier one."""
-    return ACTIONS.index(one) > ACTIONS.index(other)
+    return reason.ACTIONS.index(one) > reason.ACTIONS.index(other)
 
 
 def _raised_to(floor: Action | None, row: Reason) -> Reason:
@@ -192,7 +179,7 @@ def _of_many(incident: Incident, row: Reason) -> Reason:
     if row.severity is Severity.DEGRADED and not xids.isdisjoint(NVLINK_XIDS):
         row = replace(row, closes_on=_LINKS_BACK)
     if row.severity is not Severity.INFO and row.closes_on.kind is ClosesKind.SILENCE:
-        row = replace(row, closes_on=ON_RESET)
+        row = replace(row, closes_on=reason.ON_RESET)
     return row
 
 
@@ -217,7 +204,10 @@ def _lead(members: Sequence[Member]) -> Member:
     if xids >= CONTAINED and not decisive:
         return Member(reason_for_xid(48, contained=True), 48)
     causes = [member for member in members if member.xid not in _CONSEQUENCES] or members
-    return max(causes, key=lambda m: (strength(m.row), m.row.reason, m.row.closes_on == ON_REBOOT))
+    return max(
+        causes,
+        key=lambda m: (reason.strength(m.row), m.row.reason, m.row.closes_on == reason.ON_REBOOT),
+    )
 
 
 def _spoken(members: Sequence[Member]) -> Sequence[Member]:
@@ -236,21 +226,25 @@ def _answered(xid: int | None, row: Reason, answer: int, around: Surroundings) -
     """The answer alone where this branch links the Xid to it, else the stronger of the two."""
     entry = catalog().get(xid) if xid is not None else None
     said = row_for_action(answer, around)
-    if row.reason in RECOVERY_REASONS:
+    if row.reason in reasons.RECOVERY_REASONS:
         return said  # the latest value wins, and a reason must say what its action does
     linked = entry is not None and entry.linked(around.branch)
-    if not linked and strength(said) <= strength(row):
+    if not linked and reason.strength(said) <= reason.strength(row):
         return row
     return like(row, said)
 
 
 def _at_least(floor: Action, row: Reason, asked: Reason) -> Reason:
     """No answer makes a lost GPU less than lost; `asked` is what people and catalog say of it."""
-    action = row.action if ACTIONS.index(row.action) > ACTIONS.index(floor) else floor
+    action = (
+        row.action if reason.ACTIONS.index(row.action) > reason.ACTIONS.index(floor) else floor
+    )
     return replace(
         row,
         severity=max(row.severity, asked.severity),
         level=max(row.level, asked.level),
         action=action,
-        closes_on=ON_REBOOT if action is floor and row.action is not floor else row.closes_on,
+        closes_on=reason.ON_REBOOT
+        if action is floor and row.action is not floor
+        else row.closes_on,
     )

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from rules.catalog.reason import ClosesKind, Severity
 from rules.catalog.signals import Signal
-from rules.judge.burst import judged_row, unconfirmed
+from rules.judge import burst, recording
 from rules.judge.incident import (
     NOBODY,
     Incident,
@@ -26,7 +26,6 @@ from rules.judge.incident import (
 )
 from rules.judge.observation import SourceName, SourceState
 from rules.judge.present import Present, gpu_now, present_of
-from rules.judge.recording import BEFORE_START, rests, settle, surroundings
 from rules.judge.state import (
     MAX_GPUS,
     START_GRACE_S,
@@ -135,7 +134,7 @@ def _aged(on: Judging, incident: Incident) -> Incident:
     if incident.phase is IncidentPhase.PRESENT:
         return _confronted(on, incident)
     if incident.phase is IncidentPhase.CONTEXT:
-        incident = settle(on, incident)
+        incident = recording.settle(on, incident)
         if incident.phase is IncidentPhase.CONTEXT:
             return incident
     ends = incident.row.closes_on
@@ -160,7 +159,7 @@ def _has_left(on: Judging, incident: Incident) -> bool:
     """
     repaired = incident.first_seen < on.state.node.repaired_at
     over = repaired or (incident.rebooted and incident.row.closes_on.kind is not ClosesKind.HUMAN)
-    if not over or rests(on.state, incident):
+    if not over or recording.rests(on.state, incident):
         return False
     return present_of(on.state, incident, since=0.0) is Present.LEFT
 
@@ -170,8 +169,8 @@ def _confronted(on: Judging, incident: Incident) -> Incident:
 
     It cannot acquit of what was seen live: many a fault leaves a GPU that looks sound.
     """
-    if rests(on.state, incident):
-        return settle(on, incident)
+    if recording.rests(on.state, incident):
+        return recording.settle(on, incident)
     # What rested is judged by looks from after the stand-down: in it cards are taken out.
     rested_until = on.state.stood_down_until if incident.lost else 0.0
     since = max(incident.present_since, rested_until)
@@ -192,14 +191,16 @@ def _confronted(on: Judging, incident: Incident) -> Incident:
             touched_at=on.now,
             held_at=None,
         )
-        return settle(on, live)
-    by = NOT_CONFIRMED if incident.present_since else BEFORE_START
+        return recording.settle(on, live)
+    by = NOT_CONFIRMED if incident.present_since else recording.BEFORE_START
     if present is Present.GOOD:
         return closed(incident, on.now, by)
     if not _blind(on, incident):
-        return settle(on, incident)
-    row = unconfirmed(
-        judged_row(incident.members, incident.answer, surroundings(on.state), on.thresholds)
+        return recording.settle(on, incident)
+    row = burst.unconfirmed(
+        burst.judged_row(
+            incident.members, incident.answer, recording.surroundings(on.state), on.thresholds
+        )
     )
     if row.severity is Severity.INFO:
         return closed(incident, on.now, by)

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from rules.api import health, names, timestamps
 from rules.api.evidence import (
     DIGEST_KEY,
     MAX_EVIDENCE_GPUS,
@@ -26,14 +27,12 @@ from rules.api.evidence import (
     EvidenceSpec,
     digest,
 )
-from rules.api.health import HealthStatus, plain
-from rules.api.names import API_VERSION
-from rules.api.timestamps import format_micro_time, format_time
-from rules.catalog.reasons import recovery_action_word
+from rules.api.health import HealthStatus
+from rules.catalog import reasons
 from rules.catalog.signals import Signal
 from rules.judge.observation import TopologySeen, Value
 from rules.judge.state import GpuView, NodeState
-from rules.kernel_log.parse import parse_message
+from rules.kernel_log import parse
 from rules.text.printable import count, printable
 
 _LINE_CHARS: Final = 1024
@@ -49,7 +48,7 @@ _WORTH: Final = re.compile(
 
 def worth_keeping(message: bytes) -> bool:
     """Whether a kernel message speaks of the driver, the GPUs or the bus they hang on."""
-    return _WORTH.search(message) is not None or parse_message(message) is not None
+    return _WORTH.search(message) is not None or parse.parse_message(message) is not None
 
 
 class KernelMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +97,7 @@ class KernelExcerpt:
 def _line(message: KernelMessage) -> str:
     text = message.text[: 4 * _LINE_CHARS].decode(errors="backslashreplace")
     clock = "" if message.since_boot_s is None else f"[{message.since_boot_s:.6f}] "
-    at = "" if message.at is None else f"{format_micro_time(message.at)} "
+    at = "" if message.at is None else f"{timestamps.format_micro_time(message.at)} "
     return f"{at}{clock}{printable(text)[:_LINE_CHARS]}"
 
 
@@ -122,7 +121,7 @@ def evidence(
         node_name=state.node.name[:253],
         node_uid=status.node_uid,
         boot_id=status.boot_id,
-        taken_at=format_time(now),
+        taken_at=timestamps.format_time(now),
         agent_version=status.agent_version,
         rules_version=status.rules_version,
         driver_version=status.driver_version,
@@ -135,10 +134,10 @@ def evidence(
         kernel_lines_dropped=kernel.dropped,
         missing=_bounded(lacking),
     )
-    body: dict[str, Any] = plain(_fitted(spec, lacking))
+    body: dict[str, Any] = health.plain(_fitted(spec, lacking))
     body[DIGEST_KEY] = digest(body)
     return {
-        "apiVersion": API_VERSION,
+        "apiVersion": names.API_VERSION,
         "kind": "GPUEvidence",
         "metadata": {"name": session},
         "spec": body,
@@ -180,8 +179,8 @@ def _gpu(view: GpuView, state: NodeState) -> EvidenceGpu:
         board=_text(seen.board, 64),
         vbios=_text(seen.vbios, 64),
         inforom=_text(str(view.values.get(Signal.INFOROM_IMAGE) or ""), 64),
-        read_at=format_time(view.read_at) if view.read_at else "",
-        recovery_action=recovery_action_word(view.action, state.branch),
+        read_at=timestamps.format_time(view.read_at) if view.read_at else "",
+        recovery_action=reasons.recovery_action_word(view.action, state.branch),
         links=_links(seen.uuid or view.pci, state.topology),
         readings=tuple(
             EvidenceReading(signal=signal, value=_text(_spelled(value), _VALUE_CHARS))

@@ -14,9 +14,11 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from rules.api.health import MAX_GPUS, ExpectedGpus, said_count
-from rules.judge.observation import GPU_CLASSES, NVIDIA_VENDOR, PciFunction
-from rules.text.pci_address import plain_address
+from rules.api import health
+from rules.api.health import ExpectedGpus
+from rules.judge import observation
+from rules.judge.observation import PciFunction
+from rules.text import pci_address
 
 CONFIG: Final = "Config"
 ANNOTATION: Final = "Annotation"
@@ -49,14 +51,14 @@ def gpu_addresses(
 
     A GPU handed to a virtual machine (vfio-pci) or left out by the driver on request is none.
     """
-    left_out = {plain_address(address) for address in excluded}
+    left_out = {pci_address.plain_address(address) for address in excluded}
     return tuple(
         sorted(
             {
-                plain_address(function.address)
+                pci_address.plain_address(function.address)
                 for function in functions
-                if function.vendor == NVIDIA_VENDOR
-                and function.device_class in GPU_CLASSES
+                if function.vendor == observation.NVIDIA_VENDOR
+                and function.device_class in observation.GPU_CLASSES
                 and function.driver != "vfio-pci"
             }
             - left_out
@@ -74,7 +76,7 @@ def learn(learned: Learned, count: int, key: str) -> Learned:
     """Take one count; another `key` than the known one forgets what was learned."""
     if key and learned.key and key != learned.key:
         return Learned(count=count, key=key)
-    return Learned(count=max(learned.count, min(count, MAX_GPUS)), key=key or learned.key)
+    return Learned(count=max(learned.count, min(count, health.MAX_GPUS)), key=key or learned.key)
 
 
 def expected_gpus(configured: int | None, annotation: str, learned: Learned) -> ExpectedGpus:
@@ -84,7 +86,7 @@ def expected_gpus(configured: int | None, annotation: str, learned: Learned) -> 
     """
     if configured is not None:
         return ExpectedGpus(count=configured, source=CONFIG)
-    if (said := said_count(annotation)) is not None:
+    if (said := health.said_count(annotation)) is not None:
         return ExpectedGpus(count=said, source=ANNOTATION)
     source = f"{LEARNED}:{learned.key}" if learned.key else LEARNED
     return ExpectedGpus(count=learned.count, source=source)
@@ -95,4 +97,4 @@ def learned_from(published: ExpectedGpus) -> Learned:
     source, _, key = published.source.partition(":")
     if source != LEARNED:
         return Learned()
-    return Learned(count=max(0, min(published.count, MAX_GPUS)), key=key)
+    return Learned(count=max(0, min(published.count, health.MAX_GPUS)), key=key)

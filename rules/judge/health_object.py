@@ -14,9 +14,8 @@ from typing import Final
 
 import msgspec
 
-from rules.api import names
+from rules.api import health, names, object_name, timestamps
 from rules.api.health import (
-    MAX_SEEN_RUNNING,
     Cursor,
     ExpectedGpus,
     GpuStatus,
@@ -25,23 +24,14 @@ from rules.api.health import (
     SourceStatus,
     Topology,
 )
-from rules.api.names import CONDITION_DEGRADED, CONDITION_HEALTHY
-from rules.api.object_name import RefusedLabel, checked_labels, product_label
-from rules.api.timestamps import format_time
-from rules.catalog.reasons import recovery_action_word
-from rules.judge.health_status import (
-    ALL_PASSING,
-    STARTING,
-    Assessment,
-    GpuAssessment,
-    Health,
-    not_looked_yet,
-)
+from rules.api.object_name import RefusedLabel
+from rules.catalog import reasons
+from rules.judge import health_status, wire
+from rules.judge.health_status import Assessment, GpuAssessment, Health
 from rules.judge.incident import in_order
 from rules.judge.observation import SourceState
 from rules.judge.state import MAX_PORT_CHARS, GpuView, NodeState, SourceView
 from rules.judge.topology import describe
-from rules.judge.wire import ledger_to_wire, to_wire
 
 MIXED = "mixed"
 
@@ -64,7 +54,7 @@ def labels(
         names.LABEL_DRIVER: state.driver,
     }
     wanted |= {name: value for name, value in facts.items() if value}
-    kept, refused = checked_labels(wanted)
+    kept, refused = object_name.checked_labels(wanted)
     return {name: kept.get(name) for name in names.AGENT_LABELS}, refused
 
 
@@ -82,7 +72,7 @@ def _product(state: NodeState) -> str:
     products = {view.seen.product for view in state.gpus.values() if view.seen.product}
     if len(products) > 1:
         return MIXED
-    return product_label(products.pop()) if products else ""
+    return object_name.product_label(products.pop()) if products else ""
 
 
 SOFT_LIMIT_BYTES: Final = 60 * 1024
@@ -195,11 +185,11 @@ def publish(state: NodeState, judged: Assessment, now: float, identity: Identity
         publisher=PublisherPod(
             pod=identity.pod[:512],
             pod_uid=identity.pod_uid[:64],
-            heartbeat="" if heartbeat is None else format_time(heartbeat),
+            heartbeat="" if heartbeat is None else timestamps.format_time(heartbeat),
         ),
         node_uid=state.node.uid[:64],
         boot_id=(state.node.boot_id or state.cursor_boot)[:64],
-        observed_at=format_time(now),
+        observed_at=timestamps.format_time(now),
         agent_version=identity.agent_version[:64],
         rules_version=identity.rules_version[:64],
         driver_version=state.driver[:64],
@@ -217,8 +207,8 @@ def publish(state: NodeState, judged: Assessment, now: float, identity: Identity
             for key, view in sorted(state.gpus.items(), key=lambda item: _position(item[1]))
         ),
         topology=topology,
-        incidents=tuple(to_wire(incident) for incident in in_order(state.incidents)),
-        ledger=ledger_to_wire(state.ledger),
+        incidents=tuple(wire.to_wire(incident) for incident in in_order(state.incidents)),
+        ledger=wire.ledger_to_wire(state.ledger),
         dropped=state.dropped,
     )
     return Publication(
@@ -287,13 +277,15 @@ def _conditions(judged: Assessment) -> tuple[PublishedCondition, ...]:
     degraded = judged.degraded
     return (
         PublishedCondition(
-            type=CONDITION_HEALTHY,
+            type=names.CONDITION_HEALTHY,
             status=_CONDITION_STATUS[judged.health],
-            reason=judged.reason if judged.health is not Health.HEALTHY else ALL_PASSING,
+            reason=judged.reason
+            if judged.health is not Health.HEALTHY
+            else health_status.ALL_PASSING,
             message=judged.message,
         ),
         PublishedCondition(
-            type=CONDITION_DEGRADED,
+            type=names.CONDITION_DEGRADED,
             status="False" if degraded is None else "True",
             reason=NOT_DEGRADED if degraded is None else degraded.row.reason,
             message=judged.degraded_message,
@@ -305,10 +297,10 @@ def _sources(state: NodeState, now: float) -> tuple[SourceStatus, ...]:
     """Every data source by name. The one that reads the GPUs is Down until it has read them."""
     views = dict(state.sources)
     eye = state.view_source
-    if eye is not None and (eye not in views or not_looked_yet(state, now)):
+    if eye is not None and (eye not in views or health_status.not_looked_yet(state, now)):
         views[eye] = SourceView(
             state=SourceState.DOWN,
-            reason=STARTING,
+            reason=health_status.STARTING,
             since=views[eye].since if eye in views else now,
         )
     return tuple(
@@ -316,7 +308,7 @@ def _sources(state: NodeState, now: float) -> tuple[SourceStatus, ...]:
             name=name.value,
             state=view.state.value,
             reason=view.reason[:63],
-            since=format_time(view.since),
+            since=timestamps.format_time(view.since),
         )
         for name, view in sorted(views.items())
     )
@@ -326,7 +318,7 @@ def _seen_running(state: NodeState) -> tuple[str, ...]:
     """What a later agent of this boot must know to miss it."""
     services = [service.value for service, view in state.services.items() if view.ran]
     ports = [name[:MAX_PORT_CHARS] for name, view in state.ports.items() if view.was_active]
-    return tuple(sorted(services) + sorted(ports))[:MAX_SEEN_RUNNING]
+    return tuple(sorted(services) + sorted(ports))[: health.MAX_SEEN_RUNNING]
 
 
 def _gpu(view: GpuView, judged: GpuAssessment, branch: int | None) -> GpuStatus:
@@ -342,9 +334,9 @@ def _gpu(view: GpuView, judged: GpuAssessment, branch: int | None) -> GpuStatus:
         module_id=seen.module_id,
         health=judged.health.value,
         reason=judged.reason[:63],
-        recovery_action=recovery_action_word(view.action, branch),
+        recovery_action=reasons.recovery_action_word(view.action, branch),
         reset_pending=view.reset_pending,
-        reset_at=format_time(view.reset_at) if view.reset_at else "",
+        reset_at=timestamps.format_time(view.reset_at) if view.reset_at else "",
         mig_mode=_MIG_MODE[seen.mig_mode],
     )
 

@@ -17,14 +17,13 @@ import msgspec
 from rules.catalog.reason import Severity, strength
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import DEFAULT_RULES, Thresholds
-from rules.judge.expected_gpus import gpu_addresses
-from rules.judge.facts.sources import DRIVER_ABSENT
+from rules.judge import expected_gpus, messages, present
+from rules.judge.facts import sources
 from rules.judge.incident import Incident, IncidentPhase
-from rules.judge.messages import incident_sentence, unconfirmed_sentence, unknown_sentence
 from rules.judge.observation import SourceName, SourceState
-from rules.judge.present import Present, present_of
+from rules.judge.present import Present
 from rules.judge.state import START_GRACE_S, GpuView, NodeState
-from rules.text.printable import count, within_bytes
+from rules.text import printable
 
 
 class Check(StrEnum):
@@ -160,14 +159,14 @@ def assess(state: NodeState, now: float, thresholds: Thresholds = DEFAULT_RULES)
     healthy = None if blind else _count_healthy(state, gpus)
     if fatal is not None:
         health, reason = Health.UNHEALTHY, fatal.row.reason
-        message = incident_sentence(state, fatal, len(active) - 1)
+        message = messages.incident_sentence(state, fatal, len(active) - 1)
     elif blind and not (degraded is not None and _told_by_log(blind, degraded)):
-        health, reason, message = Health.UNKNOWN, blind, unknown_sentence(blind)
+        health, reason, message = Health.UNKNOWN, blind, messages.unknown_sentence(blind)
         if degraded is not None and blind in (LOG_ONLY, NO_GPU):
-            message = unconfirmed_sentence(state, degraded)
+            message = messages.unconfirmed_sentence(state, degraded)
     elif degraded is not None:
         health, reason = Health.DEGRADED, degraded.row.reason
-        message = incident_sentence(state, degraded, len(active) - 1)
+        message = messages.incident_sentence(state, degraded, len(active) - 1)
     else:
         health, reason = Health.HEALTHY, ALL_PASSING
         message = _healthy_sentence(state, expected, healthy)
@@ -180,7 +179,7 @@ def assess(state: NodeState, now: float, thresholds: Thresholds = DEFAULT_RULES)
         gpus_expected=expected,
         degraded=degraded,
         degraded_message=_bounded(
-            incident_sentence(state, degraded, 0)
+            messages.incident_sentence(state, degraded, 0)
             if degraded is not None
             else "No Degraded incident is active."
         ),
@@ -209,9 +208,9 @@ def view_problem(state: NodeState, now: float, thresholds: Thresholds = DEFAULT_
         return TOO_LITTLE if tells_too_little(state) else ""
     reason = view.reason or f"{'NVML' if source is SourceName.NVML else 'DCGM'}Down"
     if _all_unbound(state):
-        reason = DRIVER_ABSENT
+        reason = sources.DRIVER_ABSENT
     booted_at = state.node.booted_at or state.started_at
-    if reason == DRIVER_ABSENT and now < booted_at + thresholds["BootGrace"].value:
+    if reason == sources.DRIVER_ABSENT and now < booted_at + thresholds["BootGrace"].value:
         return WAITING
     return reason
 
@@ -226,7 +225,7 @@ def _log_problem(state: NodeState) -> str:
 
 def _has_gpus(state: NodeState) -> bool:
     """Whether a GPU is there or should be."""
-    return bool(state.gpus or gpu_addresses(state.functions) or state.expected.count)
+    return bool(state.gpus or expected_gpus.gpu_addresses(state.functions) or state.expected.count)
 
 
 def _told_by_log(blind: str, degraded: Incident) -> bool:
@@ -243,7 +242,7 @@ def not_looked_yet(state: NodeState, now: float) -> bool:
     return now < state.started_at + START_GRACE_S and any(
         incident.active
         and incident.rebooted
-        and present_of(state, incident, since=0.0) is Present.UNSEEN
+        and present.present_of(state, incident, since=0.0) is Present.UNSEEN
         for incident in state.incidents
     )
 
@@ -258,7 +257,7 @@ def _none_answers(state: NodeState) -> bool:
 
 def _all_unbound(state: NodeState) -> bool:
     """Whether there are GPUs on the bus and no driver holds any of them."""
-    addresses = gpu_addresses(state.functions)
+    addresses = expected_gpus.gpu_addresses(state.functions)
     held = any(function.driver == "nvidia" for function in state.functions)
     return bool(addresses) and not held
 
@@ -299,7 +298,7 @@ def _healthy_sentence(state: NodeState, expected: int, healthy: int | None) -> s
             "the last verdict stands until they are back."
         )
     if state.view_source in state.restored_sources:
-        gpus = count(expected, "GPU")
+        gpus = printable.count(expected, "GPU")
         return f"All checks passed on {gpus} before the agent's restart; it looks again."
     checks = covered(state)
     lacking = missed(checks)
@@ -314,4 +313,4 @@ def _healthy_sentence(state: NodeState, expected: int, healthy: int | None) -> s
 
 
 def _bounded(message: str) -> str:
-    return within_bytes(message, MAX_MESSAGE_BYTES)
+    return printable.within_bytes(message, MAX_MESSAGE_BYTES)

@@ -15,13 +15,8 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from rules.api.health import (
-    MAX_EVIDENCE,
-    MAX_EVIDENCE_BYTES,
-    MAX_INCIDENTS,
-    MigInstance,
-    NvidiaAction,
-)
+from rules.api import health
+from rules.api.health import MigInstance, NvidiaAction
 from rules.catalog.reason import Action, Reason
 from rules.catalog.thresholds import Thresholds
 from rules.catalog.xid import GPU_LOST_XID
@@ -201,7 +196,7 @@ def incident_id(finding: Finding, boot_id: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def clipped(text: str, limit: int = MAX_EVIDENCE_BYTES) -> str:
+def clipped(text: str, limit: int = health.MAX_EVIDENCE_BYTES) -> str:
     """Cut to `limit` bytes of UTF-8; what is not printable comes out escaped, newlines too."""
     return printable(text[:limit]).encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")
 
@@ -238,7 +233,7 @@ def joined(incident: Incident, finding: Finding, now: float) -> Incident:
     if not any(m.xid == finding.xid and m.row == finding.row for m in members):
         members = (*members, finding.member)[:MAX_MEMBERS]
     evidence = incident.evidence
-    if finding.evidence and len(evidence) < MAX_EVIDENCE:
+    if finding.evidence and len(evidence) < health.MAX_EVIDENCE:
         line = clipped(finding.evidence)
         evidence = evidence if line in evidence else (*evidence, line)
     return replace(
@@ -280,14 +275,14 @@ def held_still(incident: Incident, now: float, thresholds: Thresholds) -> bool:
 def with_evidence(incident: Incident, text: str) -> Incident:
     """Keep one more line of evidence, if there is room and it says something new."""
     line = clipped(text)
-    if len(incident.evidence) >= MAX_EVIDENCE or line in incident.evidence:
+    if len(incident.evidence) >= health.MAX_EVIDENCE or line in incident.evidence:
         return incident
     return replace(incident, evidence=(*incident.evidence, line))
 
 
 def with_conclusion(incident: Incident, text: str) -> Incident:
     """Keep what was concluded whatever else was kept: it takes the last place if there is none."""
-    kept = incident.evidence[: MAX_EVIDENCE - 1]
+    kept = incident.evidence[: health.MAX_EVIDENCE - 1]
     return replace(incident, evidence=(*kept, clipped(text)))
 
 
@@ -396,11 +391,11 @@ def capped(incidents: tuple[Incident, ...]) -> tuple[tuple[Incident, ...], int]:
 
     Returns what stays and how many went.
     """
-    excess = len(incidents) - MAX_INCIDENTS
+    excess = len(incidents) - health.MAX_INCIDENTS
     if excess <= 0:
         return incidents, 0
     ordered = in_order(incidents)
-    return ordered[:MAX_INCIDENTS], excess
+    return ordered[: health.MAX_INCIDENTS], excess
 
 
 def _union(old: tuple[_T, ...], new: tuple[_T, ...], limit: int) -> tuple[_T, ...]:

@@ -15,10 +15,9 @@ from msgspec.structs import replace
 from rules.catalog.reason import ClosesKind, Severity
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Thresholds
+from rules.judge import closing, memory, patterns, present, recording, topology
 from rules.judge import observation as facts
-from rules.judge.closing import LINKS_DOWN, close_what_ended, grace_end, mark_reboot
-from rules.judge.facts.dcgm import judge_page
-from rules.judge.facts.kernel import judge_line, judge_repeats
+from rules.judge.facts import dcgm, kernel, readings, sources
 from rules.judge.facts.presence import (
     answered_poll,
     count_gpus,
@@ -26,29 +25,10 @@ from rules.judge.facts.presence import (
     take_functions,
     take_inventory,
 )
-from rules.judge.facts.readings import judge_readings
-from rules.judge.facts.sources import (
-    LONGEST_STAND_DOWN_S,
-    PRINTED_WITHIN_S,
-    change_source,
-    expire_restored,
-    expire_stand_down,
-    judge_event,
-    judge_failed_call,
-    judge_unprinted,
-    reset_required,
-    settle_driver,
-    take_host,
-    take_node,
-)
 from rules.judge.incident import Incident, IncidentPhase
-from rules.judge.memory import Gauge, Latch, unconfirmed
+from rules.judge.memory import Gauge, Latch
 from rules.judge.observation import SourceName, SourceState
-from rules.judge.patterns import add_up, merge_common
-from rules.judge.present import none_missing
-from rules.judge.recording import rests
 from rules.judge.state import START_GRACE_S, Judging, NodeState, identify
-from rules.judge.topology import better
 
 
 class ChangeKind(StrEnum):
@@ -128,10 +108,10 @@ def judge(
 ) -> tuple[NodeState, tuple[Change, ...]]:
     """Take one observation at `now` (wall seconds)."""
     on = Judging(state, now, thresholds)
-    on = _let_time_pass(settle_driver(_take(on, observation)))
+    on = _let_time_pass(sources.settle_driver(_take(on, observation)))
     if on.state.incidents is not state.incidents or _others_are_here(state, on.state):
-        on = merge_common(on)
-    on = add_up(state, on)
+        on = patterns.merge_common(on)
+    on = patterns.add_up(state, on)
     return on.state, changes_between(state, on.state)
 
 
@@ -154,20 +134,22 @@ def next_deadline(state: NodeState) -> float | None:
         for incident in state.incidents
         if incident.active and (at := _deadline(state, incident)) is not None
     ]
-    deadlines += [finding.at + PRINTED_WITHIN_S for finding in state.unprinted]
+    deadlines += [finding.at + sources.PRINTED_WITHIN_S for finding in state.unprinted]
     if state.restored_sources:
         deadlines.append(state.started_at + START_GRACE_S)
     if state.stand_down is not None and not state.stand_down.expired:
-        deadlines.append(state.stand_down.since + LONGEST_STAND_DOWN_S)
+        deadlines.append(state.stand_down.since + sources.LONGEST_STAND_DOWN_S)
     return min(deadlines, default=None)
 
 
 def wants_reread(state: NodeState) -> bool:
     """Whether something was seen once and waits for its confirming re-read."""
-    return unconfirmed(state.missing) or any(
+    return memory.unconfirmed(state.missing) or any(
         (view.action_seen is not None and view.action_seen != view.action)
-        or any(isinstance(flag, Latch) and unconfirmed(flag) for flag in view.checks.values())
-        or unconfirmed(view.lost)
+        or any(
+            isinstance(flag, Latch) and memory.unconfirmed(flag) for flag in view.checks.values()
+        )
+        or memory.unconfirmed(view.lost)
         for view in state.gpus.values()
     )
 
@@ -182,7 +164,9 @@ def wants_another_look(state: NodeState) -> bool:
         i.active and i.phase is IncidentPhase.CONTEXT for i in state.incidents
     ):
         return True
-    if any(unconfirmed(check) for view in state.gpus.values() for check in view.checks.values()):
+    if any(
+        memory.unconfirmed(check) for view in state.gpus.values() for check in view.checks.values()
+    ):
         return True
     view = state.view_source
     if view is None or state.source(view) is not facts.SourceState.UP or state.missing.raised:
@@ -195,8 +179,8 @@ def _deadline(state: NodeState, incident: Incident) -> float | None:
     if incident.phase is IncidentPhase.CONTEXT or incident.held_at is not None:
         return incident.due_at
     if incident.phase is IncidentPhase.PRESENT:
-        waits = incident.row.severity is Severity.INFO and not rests(state, incident)
-        return grace_end(state, incident) if waits else None
+        waits = incident.row.severity is Severity.INFO and not recording.rests(state, incident)
+        return closing.grace_end(state, incident) if waits else None
     ends = incident.row.closes_on
     if incident.row.severity is Severity.INFO and ends.kind is ClosesKind.SILENCE:
         return incident.touched_at + ends.silence_s
@@ -206,7 +190,7 @@ def _deadline(state: NodeState, incident: Incident) -> float | None:
 def _take(on: Judging, seen: facts.Observation) -> Judging:
     match seen:
         case facts.KernelLineSeen():
-            return judge_line(on.then(_boot(on.state, seen.boot_id)), seen)
+            return kernel.judge_line(on.then(_boot(on.state, seen.boot_id)), seen)
         case facts.KernelRead():
             return on.then(_read_up_to(_boot(on.state, seen.boot_id), seen.boot_id, seen.sequence))
         case facts.KernelGap():
@@ -214,26 +198,26 @@ def _take(on: Judging, seen: facts.Observation) -> Judging:
                 on = on.then(_read_up_to(on.state, seen.boot_id, seen.sequence))
             return on.replace(records_lost_at=on.now)
         case facts.SourceChanged():
-            return change_source(on, seen)
+            return sources.change_source(on, seen)
         case facts.Inventory():
             return count_gpus(take_inventory(on, seen))
         case facts.TopologySeen():
             known = None if _built_anew(on.state, seen) else on.state.topology
-            return on.replace(topology=better(seen, known))
+            return on.replace(topology=topology.better(seen, known))
         case facts.Readings():
             return _readings(on, seen)
         case facts.GpuEvent():
-            return judge_event(on, seen)
+            return sources.judge_event(on, seen)
         case facts.CallFailed():
-            return judge_failed_call(on, seen)
+            return sources.judge_failed_call(on, seen)
         case facts.PciSeen():
             return take_functions(on, seen)
         case facts.DcgmSeen():
-            return count_gpus(judge_page(on, seen))
+            return count_gpus(dcgm.judge_page(on, seen))
         case facts.NodeSeen():
-            return take_node(on, seen)
+            return sources.take_node(on, seen)
         case facts.HostSeen():
-            return take_host(on, seen)
+            return sources.take_host(on, seen)
     return on
 
 
@@ -245,17 +229,17 @@ def _built_anew(state: NodeState, seen: facts.TopologySeen) -> bool:
         return False
     fewer = not set(seen.gpus).issuperset(state.topology.gpus)
     said = any(
-        i.active and i.row.reason == LINKS_DOWN and i.first_seen < state.node.repaired_at
+        i.active and i.row.reason == closing.LINKS_DOWN and i.first_seen < state.node.repaired_at
         for i in state.incidents
     )
-    return said or (fewer and none_missing(state))
+    return said or (fewer and present.none_missing(state))
 
 
 def _let_time_pass(on: Judging) -> Judging:
-    on = judge_unprinted(judge_repeats(on))
-    on = expire_restored(on)
-    on = expire_stand_down(on)
-    return close_what_ended(on)
+    on = sources.judge_unprinted(kernel.judge_repeats(on))
+    on = sources.expire_restored(on)
+    on = sources.expire_stand_down(on)
+    return closing.close_what_ended(on)
 
 
 def _readings(on: Judging, seen: facts.Readings) -> Judging:
@@ -263,7 +247,7 @@ def _readings(on: Judging, seen: facts.Readings) -> Judging:
 
     Only some polls look for it; the others say nothing about presence.
     """
-    on = judge_readings(on, seen)
+    on = readings.judge_readings(on, seen)
     presence = seen.values.get(Signal.PRESENCE)
     if presence is None:
         return on
@@ -274,7 +258,7 @@ def _readings(on: Judging, seen: facts.Readings) -> Judging:
         return lost_poll(on, who, "NVML: the GPU cannot be opened", said=False)
     on = answered_poll(on, who)
     asks = "NVML: the GPU requires a reset" if presence == "reset_required" else ""
-    return reset_required(on, who, asks)
+    return sources.reset_required(on, who, asks)
 
 
 def _boot(state: NodeState, boot_id: str) -> NodeState:
@@ -306,7 +290,7 @@ def _boot(state: NodeState, boot_id: str) -> NodeState:
     }
     state = replace(state, gpus=gpus, pci_at=0.0, inventory_at=0.0)
     state = replace(state, checks={}, services={})
-    return mark_reboot(state)
+    return closing.mark_reboot(state)
 
 
 def _read_up_to(state: NodeState, boot_id: str, sequence: int) -> NodeState:

@@ -11,14 +11,13 @@ from typing import Final
 
 import msgspec
 
-from rules.catalog.explanations import NVSWITCH, device_at, device_kind
+from rules.catalog import explanations, reasons
 from rules.catalog.reason import Action, Level, Severity
-from rules.catalog.reasons import NO_ACTION
+from rules.judge import patterns, topology
 from rules.judge.incident import Incident, Scope
 from rules.judge.judge import Change, ChangeKind
-from rules.judge.patterns import COMMON
 from rules.judge.state import NodeState, find_gpu
-from rules.judge.topology import Interconnect, interconnect
+from rules.judge.topology import Interconnect
 
 AMPERE: Final = 7
 """NVML's architecture number. Source: NVML reference."""
@@ -95,7 +94,7 @@ def incident_sentence(state: NodeState, incident: Incident, others: int) -> str:
     if others > 0:
         more = f" ({others} more incident{'s' if others != 1 else ''} active)"
     means = _MEANS[row.severity]
-    if incident.answer == NO_ACTION:
+    if incident.answer == reasons.NO_ACTION:
         means = "the driver saw no need for a repair"
     return (
         f"{subject(state, incident)} reported {row.reason}: {means}, "
@@ -131,7 +130,10 @@ def resets_alone(state: NodeState) -> bool:
     }
     if any(generation < AMPERE for generation in generations):
         return False
-    switched = state.topology is not None and interconnect(state.topology) is Interconnect.NVSWITCH
+    switched = (
+        state.topology is not None
+        and topology.interconnect(state.topology) is Interconnect.NVSWITCH
+    )
     return not (AMPERE in generations and switched)
 
 
@@ -142,8 +144,8 @@ def subject(state: NodeState, incident: Incident) -> str:
     if incident.scope is Scope.NODE and len(several) > 1:
         return f"The node (common cause on {len(several)} GPUs)"
     if incident.scope is Scope.NODE and not incident.gpus:
-        if device_kind(reason) == NVSWITCH and incident.pci:
-            return device_at(reason, incident.pci[0])
+        if explanations.device_kind(reason) == explanations.NVSWITCH and incident.pci:
+            return explanations.device_at(reason, incident.pci[0])
         return f"The node (device {incident.pci[0]})" if incident.pci else "The node"
     names = []
     for gpu in incident.gpus or incident.pci:
@@ -155,7 +157,7 @@ def subject(state: NodeState, incident: Incident) -> str:
         else:
             known = incident.pci[:1]
             serial = f", serial {view.seen.serial}" if view and view.seen.serial else ""
-            named_as = device_at(reason, known[0]) if known else f"GPU {gpu}"
+            named_as = explanations.device_at(reason, known[0]) if known else f"GPU {gpu}"
             names.append(f"{named_as}{serial}")
     named = ", ".join(names[:3]) or "A GPU"
     return f"The NVLink domain of {named}" if incident.scope is Scope.DOMAIN else named
@@ -193,7 +195,7 @@ def _event(state: NodeState, change: Change) -> NodeEvent | None:
         if change.kind is ChangeKind.CLOSED:
             about = subject(state, incident)
             sentence = f"{about}: {change.reason} is over ({incident.closed_by})."
-            if incident.closed_by == COMMON:
+            if incident.closed_by == patterns.COMMON:
                 sentence = f"{about}: {change.reason} goes on as one fault of the whole node."
             return NodeEvent(NORMAL, change.reason, sentence)
         if not incident.active:

@@ -14,16 +14,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from rules.api.health import MAX_EVIDENCE
+from rules.api import health
+from rules.catalog import reasons, xid
 from rules.catalog.reason import Action, ClosesKind, Severity, strength
-from rules.catalog.reasons import REASONS
 from rules.catalog.thresholds import Thresholds
-from rules.catalog.xid import REPEATING_XIDS
-from rules.judge.burst import FABRIC_XIDS, stronger_action
-from rules.judge.closing import NOT_CONFIRMED
-from rules.judge.expected_gpus import gpu_addresses
-from rules.judge.facts.presence import MISMATCH
-from rules.judge.facts.standing import record_standing
+from rules.judge import burst, closing, expected_gpus, recording
+from rules.judge.facts import presence, standing
 from rules.judge.incident import (
     MAX_LINKS,
     MAX_MEMBERS,
@@ -38,9 +34,8 @@ from rules.judge.incident import (
     with_conclusion,
 )
 from rules.judge.observation import SourceName
-from rules.judge.recording import BEFORE_START, CONTAINED_ERROR, settle
 from rules.judge.state import MAX_GPUS, Judging, NodeState, find_gpu
-from rules.text.printable import count
+from rules.text import printable
 
 COMMON: Final = "CommonCause"
 FABRIC_FAILED: Final = "FabricStateFailed"
@@ -71,13 +66,13 @@ def _may_be_common(state: NodeState, incident: Incident) -> bool:
     domain is one finding already.
     """
     judged = incident.phase is IncidentPhase.SETTLED and incident.held_at is None
-    if not judged or incident.row.reason == MISMATCH:
+    if not judged or incident.row.reason == presence.MISMATCH:
         return False
-    if incident.row.severity is Severity.INFO and not FABRIC_XIDS.isdisjoint(incident.xids):
+    if incident.row.severity is Severity.INFO and not burst.FABRIC_XIDS.isdisjoint(incident.xids):
         return False  # what the table says to ignore, however many print it
     if incident.scope is Scope.DOMAIN and incident.row.reason != FABRIC_FAILED:
         return False
-    if not REPEATING_XIDS.isdisjoint(incident.xids):
+    if not xid.REPEATING_XIDS.isdisjoint(incident.xids):
         return False
     keys = _gpus_of(incident)
     return bool(keys) and all(find_gpu(state, key, key) is not None for key in keys)
@@ -88,7 +83,7 @@ def _gpus_of(incident: Incident) -> tuple[str, ...]:
 
 
 def _gpus_here(state: NodeState) -> int:
-    on_bus = len(gpu_addresses(state.functions, state.excluded))
+    on_bus = len(expected_gpus.gpu_addresses(state.functions, state.excluded))
     return max(len(state.gpus), state.expected.count, on_bus)
 
 
@@ -124,10 +119,12 @@ def _merged(on: Judging, together: Sequence[Incident]) -> Judging:
         last_seen=max(i.last_seen for i in together),
         touched_at=max(i.touched_at for i in together),
         count=sum(i.count for i in together),
-        evidence=tuple(dict.fromkeys(e for i in together for e in i.evidence))[:MAX_EVIDENCE],
+        evidence=tuple(dict.fromkeys(e for i in together for e in i.evidence))[
+            : health.MAX_EVIDENCE
+        ],
         reset_at=None,
     )
-    home = settle(on, home)
+    home = recording.settle(on, home)
     ended = {other.id: closed(other, on.now, COMMON) for other in others}
     return on.replace(incidents=replace_all(on.state.incidents, {**ended, home.id: home}))
 
@@ -185,13 +182,13 @@ def _floored(on: Judging, incident: Incident) -> Incident:
         floor = Action.REPLACE_NODE
     elif reboots + resets >= limit:
         floor = Action.RESTART_NODE
-    if floor is None or floor is incident.floor or not stronger_action(floor, row.action):
+    if floor is None or floor is incident.floor or not burst.stronger_action(floor, row.action):
         return incident
     days = round(on.thresholds["RepairWindow"].value / _DAY_S)
-    tried = f"{count(resets, 'reset')} and {count(reboots, 'restart')}"
-    said = f"came again after {tried} within {count(days, 'day')}"
+    tried = f"{printable.count(resets, 'reset')} and {printable.count(reboots, 'restart')}"
+    said = f"came again after {tried} within {printable.count(days, 'day')}"
     raised = replace(with_conclusion(incident, said), floor=floor)
-    return settle(on, raised)
+    return recording.settle(on, raised)
 
 
 def _endings(before: NodeState, on: Judging) -> Judging:
@@ -215,7 +212,7 @@ def _ended(on: Judging, old: Incident, incident: Incident) -> tuple[Judging, Inc
     if by in _REPAIRED_BY:
         return _note(on, incident, _REPAIRED_BY[by] + reason, "RepairWindow"), incident
     held_at = old.held_at
-    unconfirmed = by in (NOT_CONFIRMED, BEFORE_START)
+    unconfirmed = by in (closing.NOT_CONFIRMED, recording.BEFORE_START)
     lately = on.now - incident.last_seen <= on.thresholds["FlapWindow"].value
     lost = unconfirmed and lately and incident.lost
     if by != ClosesKind.STATE and not lost and not (held_at and unconfirmed):
@@ -242,14 +239,14 @@ def _kept_open(on: Judging, old: Incident, incident: Incident, held_at: float) -
         held_at=held_at,
         due_at=held_at + on.thresholds["FlapWindow"].value,
     )
-    return settle(on, opened) if old.phase is IncidentPhase.PRESENT else opened
+    return recording.settle(on, opened) if old.phase is IncidentPhase.PRESENT else opened
 
 
 def _contained_often(before: NodeState, on: Judging) -> Judging:
     """Report a GPU with more contained memory errors within a day than chance explains."""
     hours = round(on.thresholds[_WINDOW].value / _HOUR_S)
     for (owner, what), entry in on.state.ledger.items():
-        if what != CONTAINED_ERROR or before.ledger.get((owner, what)) is entry:
+        if what != recording.CONTAINED_ERROR or before.ledger.get((owner, what)) is entry:
             continue
         who = _named(on.state, owner)
         seen = on.times((owner, *who), what, _WINDOW)
@@ -257,13 +254,13 @@ def _contained_often(before: NodeState, on: Judging) -> Judging:
             continue
         finding = Finding(
             at=on.now,
-            row=REASONS[CONTAINED_OFTEN],
+            row=reasons.REASONS[CONTAINED_OFTEN],
             who=who,
             source=SourceName.KERNEL_LOG,
-            evidence=f"{what}: {count(seen, 'time')} within {hours} h",
+            evidence=f"{what}: {printable.count(seen, 'time')} within {hours} h",
             counts=False,
         )
-        on = record_standing(on, finding)
+        on = standing.record_standing(on, finding)
     return on
 
 

@@ -12,18 +12,13 @@ from enum import Enum
 from typing import Final
 
 from rules.catalog.signals import Signal
-from rules.judge.expected_gpus import (
-    ANNOTATION,
-    CONFIG,
-    given_away,
-    gpu_addresses,
-)
-from rules.judge.facts.checks import LINK_STATES, LINKS_UP
+from rules.judge import expected_gpus
+from rules.judge.facts import checks
 from rules.judge.incident import Incident
 from rules.judge.observation import SourceState, Value
 from rules.judge.state import GpuView, NodeState, find_gpu, functions_at
 from rules.judge.topology import Interconnect, interconnect, links_rest
-from rules.text.pci_address import plain_address
+from rules.text import pci_address
 
 _NOT_SOUND: Final = frozenset({"lost", "missing", "reset_required"})
 """What the presence of a GPU may be that cannot work."""
@@ -72,12 +67,18 @@ def none_missing(state: NodeState) -> bool:
     Where nothing is known of the count, a GPU may be missing.
     """
     expected = state.expected
-    if not expected.count and expected.source not in (CONFIG, ANNOTATION):
+    if not expected.count and expected.source not in (
+        expected_gpus.CONFIG,
+        expected_gpus.ANNOTATION,
+    ):
         return False
     source = state.view_source
     if source is None:
         alive = [each for each in state.functions if each.config_space_ok is not False]
-        return state.pci_at > 0 and len(gpu_addresses(alive, state.excluded)) >= expected.count
+        return (
+            state.pci_at > 0
+            and len(expected_gpus.gpu_addresses(alive, state.excluded)) >= expected.count
+        )
     if state.source(source) is not SourceState.UP or not state.inventory_at:
         return False
     return sum(view.enumerated for view in state.gpus.values()) >= expected.count
@@ -126,13 +127,13 @@ def links_down(state: NodeState, view: GpuView) -> int:
     states = view.values.get(Signal.NVLINK_STATES)
     if not isinstance(states, tuple) or view.seen.mig_mode:
         return 0
-    if not any(link in LINKS_UP for link in states) and links_rest(state, view):
+    if not any(link in checks.LINKS_UP for link in states) and links_rest(state, view):
         return 0
     expected = expected_links(state, view.seen.uuid)
     if expected is None:
         return 0
-    up = sum(link in LINKS_UP for link in states)
-    unread = sum(link not in LINK_STATES for link in states)
+    up = sum(link in checks.LINKS_UP for link in states)
+    unread = sum(link not in checks.LINK_STATES for link in states)
     return max(0, expected - up - unread)
 
 
@@ -142,7 +143,7 @@ def all_links_up(state: NodeState, view: GpuView) -> bool:
     expected = expected_links(state, view.seen.uuid)
     if not isinstance(states, tuple) or not expected:
         return False
-    return sum(link in LINKS_UP for link in states) >= expected
+    return sum(link in checks.LINKS_UP for link in states) >= expected
 
 
 def expected_links(state: NodeState, uuid: str) -> int | None:
@@ -177,7 +178,7 @@ def links_by_design(state: NodeState, uuid: str) -> tuple[int, ...] | None:
 
 def _unknown_gpu(state: NodeState, incident: Incident, since: float) -> Present:
     """A GPU that no source knows by name: sick where a GPU is missing, else it has left."""
-    addresses = [plain_address(pci) for pci in incident.pci]
+    addresses = [pci_address.plain_address(pci) for pci in incident.pci]
     if addresses and all(_given_away(state, address, since) for address in addresses):
         return Present.LEFT
     gone = [address for address in addresses if gone_from_pci(state, address, since)]
@@ -205,7 +206,9 @@ def _not_here(state: NodeState, address: str) -> Present:
 
 def _given_away(state: NodeState, address: str, since: float) -> bool:
     """Whether the GPU at the address is a virtual machine's, or left out by the driver."""
-    return state.pci_at > since and address in given_away(state.functions, state.excluded)
+    return state.pci_at > since and address in expected_gpus.given_away(
+        state.functions, state.excluded
+    )
 
 
 def gone_from_pci(state: NodeState, address: str, since: float) -> bool:

@@ -12,18 +12,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from rules.catalog.reason import Action, ClosesKind, ReasonClass, Severity, strength
-from rules.catalog.reasons import NO_ACTION, RECOVERY_REASONS
+from rules.catalog import reason, reasons
+from rules.catalog.reason import Action, ClosesKind, ReasonClass, Severity
 from rules.catalog.signals import Signal
 from rules.catalog.xid import CONTAINED_XID, RECOVERY_ACTION_XID
-from rules.judge.burst import (
-    SECURITY_FAULT_XID,
-    Surroundings,
-    asks_driver,
-    row_for_action,
-    settled,
-)
-from rules.judge.expected_gpus import gpu_addresses
+from rules.judge import burst, expected_gpus, topology
+from rules.judge.burst import Surroundings
 from rules.judge.incident import (
     NO_NEED,
     PAST_CLOCK_S,
@@ -50,8 +44,8 @@ from rules.judge.state import (
     find_gpu,
     identify,
 )
-from rules.judge.topology import Interconnect, interconnect
-from rules.text.pci_address import plain_address
+from rules.judge.topology import Interconnect
+from rules.text import pci_address
 
 CONTAINMENT: Final = "PcieContainment"
 _MAX_BRIDGES: Final = 16
@@ -63,9 +57,9 @@ def learn_bridges(state: NodeState, functions: Sequence[PciFunction]) -> NodeSta
     it.
     """
     bridges = dict(state.bridges)
-    ours = gpu_addresses(functions, state.excluded)
+    ours = expected_gpus.gpu_addresses(functions, state.excluded)
     for function in functions:
-        address = plain_address(function.address)
+        address = pci_address.plain_address(function.address)
         if address not in ours:
             bridges.pop(address, None)  # handed to a virtual machine, or left out, since then
         elif address in bridges or len(bridges) < MAX_GPUS:
@@ -98,7 +92,7 @@ def _same_loss(state: NodeState, finding: Finding) -> Incident | None:
     What needs the present to agree never joins what is already judged.
     """
     lost = finding.member.lost
-    if not lost and finding.row.reason != CONTAINMENT and finding.xid != SECURITY_FAULT_XID:
+    if not lost and finding.row.reason != CONTAINMENT and finding.xid != burst.SECURITY_FAULT_XID:
         return None
     who, waits = finding.who, finding.lookback or finding.needs_present
     for incident in state.incidents:
@@ -106,7 +100,7 @@ def _same_loss(state: NodeState, finding: Finding) -> Incident | None:
             continue
         if waits and incident.phase is not IncidentPhase.PRESENT:
             continue
-        cut_off = incident.has_reason(CONTAINMENT) or SECURITY_FAULT_XID in incident.xids
+        cut_off = incident.has_reason(CONTAINMENT) or burst.SECURITY_FAULT_XID in incident.xids
         if cut_off if lost else incident.lost:
             return incident
     return None
@@ -124,7 +118,7 @@ _GRAVE: Final = (ReasonClass.DECISIVE, ReasonClass.NEEDS_CONTEXT)
 
 def surroundings(state: NodeState) -> Surroundings:
     """What about this node changes a meaning."""
-    without_nvlink = state.topology is not None and interconnect(state.topology) in (
+    without_nvlink = state.topology is not None and topology.interconnect(state.topology) in (
         Interconnect.PCIE,
         Interconnect.SINGLE,
     )
@@ -137,7 +131,7 @@ def surroundings(state: NodeState) -> Surroundings:
 
 def settle(on: Judging, incident: Incident) -> Incident:
     """The incident with its phase and row worked out by what is known of the node now."""
-    return settled(incident, on.now, surroundings(on.state), on.thresholds)
+    return burst.settled(incident, on.now, surroundings(on.state), on.thresholds)
 
 
 def record(on: Judging, finding: Finding) -> Judging:
@@ -220,11 +214,11 @@ def take_answer(
     if view is not None and not finding.lookback:
         on = on.with_gpu(replace(view, action=value, action_seen=None))
     around = surroundings(on.state)
-    if value == NO_ACTION:
+    if value == reasons.NO_ACTION:
         return _no_action(on, who, finding)
     asked = _asked(on, who, finding)
     if asked is None:
-        row = row_for_action(value, around)
+        row = burst.row_for_action(value, around)
         old = _own(on.state, who)
         if old is not None and old.row.reason != row.reason:
             on = on.with_incident(closed(old, finding.at, SUPERSEDED))
@@ -232,8 +226,8 @@ def take_answer(
     if asked.answer == value:
         return on.with_incident(replace(asked, last_seen=max(asked.last_seen, finding.at)))
     if asked.answer is not None and len(asked.gpus) > 1:
-        lighter = strength(row_for_action(value, around)) < strength(
-            row_for_action(asked.answer, around)
+        lighter = reason.strength(burst.row_for_action(value, around)) < reason.strength(
+            burst.row_for_action(asked.answer, around)
         )
         if lighter:
             return on  # one of several GPUs needs less than another
@@ -260,13 +254,13 @@ def note_no_need(on: Judging, who: Named) -> Judging:
             and incident.answer is None
             and incident.phase is not IncidentPhase.PRESENT
         )
-        if not waits or not incident.concerns(who) or not asks_driver(incident, around):
+        if not waits or not incident.concerns(who) or not burst.asks_driver(incident, around):
             continue
         if len(incident.gpus) > 1:
             continue  # what one of several GPUs does not need says nothing of the others
         read = replace(incident, unasked=incident.unasked + 1)
         if read.unasked >= _NONE_READ:
-            read = with_conclusion(replace(read, answer=NO_ACTION), NO_NEED)
+            read = with_conclusion(replace(read, answer=reasons.NO_ACTION), NO_NEED)
             read = settle(on, read)
         on = on.with_incident(read)
     return on
@@ -315,7 +309,7 @@ def finding_for_action(
     state: NodeState, value: int, at: float, source: SourceName, evidence: str
 ) -> Finding:
     """The recovery action as a sighting of its own."""
-    row = row_for_action(value, surroundings(state))
+    row = burst.row_for_action(value, surroundings(state))
     scope = Scope.DOMAIN if row.action is Action.RECOVER_IMEX_DOMAIN else Scope.GPU
     return Finding(at=at, row=row, source=source, evidence=evidence, scope=scope)
 
@@ -338,12 +332,16 @@ def _asked(on: Judging, who: Named, finding: Finding) -> Incident | None:
             or any(member.row.klass in _GRAVE for member in incident.members)
         )
     ]
-    return max(about, key=lambda i: (strength(i.row), i.last_seen), default=None)
+    return max(about, key=lambda i: (reason.strength(i.row), i.last_seen), default=None)
 
 
 def _own(state: NodeState, who: Named) -> Incident | None:
     for incident in state.incidents:
-        if incident.active and incident.concerns(who) and incident.row.reason in RECOVERY_REASONS:
+        if (
+            incident.active
+            and incident.concerns(who)
+            and incident.row.reason in reasons.RECOVERY_REASONS
+        ):
             return incident
     return None
 

@@ -12,11 +12,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from rules.api.health import MAX_SEEN_RUNNING, GpuStatus, HealthStatus
-from rules.api.timestamps import parse_time
+from rules.api import health, timestamps
+from rules.api.health import GpuStatus, HealthStatus
+from rules.catalog import signals
 from rules.catalog.reason import Action, ClosesKind, Level, Reason, ReasonClass
 from rules.catalog.reasons import HOST_SIGNAL, REASONS, RECOVERY_REASONS, recovery_action_of
-from rules.catalog.signals import driver_branch
 from rules.catalog.thresholds import DEFAULT_RULES, Thresholds
 from rules.catalog.xid import (
     ANSWERED_XIDS,
@@ -24,12 +24,9 @@ from rules.catalog.xid import (
     reason_for_line,
     reason_for_xid,
 )
+from rules.judge import closing, expected_gpus, wire
 from rules.judge.burst import being_judged
-from rules.judge.closing import mark_reboot
-from rules.judge.expected_gpus import learned_from
-from rules.judge.facts.dcgm import FROZEN
-from rules.judge.facts.presence import MISMATCH
-from rules.judge.facts.sources import RESET_REQUIRED
+from rules.judge.facts import dcgm, presence, sources
 from rules.judge.incident import NOBODY, REASON_LOST, Incident, IncidentPhase, Member, Named, Scope
 from rules.judge.memory import Gauge, Latch
 from rules.judge.observation import GpuSeen, Service, SourceName, SourceState, TopologySeen
@@ -46,10 +43,9 @@ from rules.judge.state import (
     initial,
 )
 from rules.judge.topology import Interconnect
-from rules.judge.wire import from_wire, ledger_from_wire
-from rules.kernel_log.parse import parse_message
+from rules.kernel_log import parse
 from rules.kernel_log.record import KernelLine
-from rules.text.pci_address import plain_address
+from rules.text import pci_address
 
 _NOT_BY_NUMBER: Final = frozenset({13, 74, 94, 95, *range(144, 151), RECOVERY_ACTION_XID})
 """The Xids whose line says more than their number."""
@@ -76,7 +72,7 @@ def restore(
     same_boot = status.boot_id == boot_id
     if node_uid and status.node_uid and status.node_uid != node_uid and not same_boot:
         return fresh
-    branch = driver_branch(status.driver_version)
+    branch = signals.driver_branch(status.driver_version)
     observed_at = _time(status.observed_at, now)
     incidents = tuple(
         _restored(incident, now, observed_at, branch, thresholds)
@@ -87,9 +83,9 @@ def restore(
         node=replace(fresh.node, uid=node_uid or status.node_uid),
         driver=status.driver_version,
         virtualization=status.virtualization,
-        learned=learned_from(status.expected_gpus),
+        learned=expected_gpus.learned_from(status.expected_gpus),
         address_uuids={
-            plain_address(gpu.pci): gpu.uuid
+            pci_address.plain_address(gpu.pci): gpu.uuid
             for gpu in status.gpus[:MAX_GPUS]
             if gpu.pci and gpu.uuid
         },
@@ -98,12 +94,12 @@ def restore(
         published_topology=status.topology,
         stand_down=_stand_down(status, now),
         incidents=incidents,
-        ledger=ledger_from_wire(status.ledger),
+        ledger=wire.ledger_from_wire(status.ledger),
         dropped=max(0, status.dropped),
     )
     if not same_boot:
         state = replace(state, before_boot=_before_boot(status))
-        return mark_reboot(state) if status.boot_id else state
+        return closing.mark_reboot(state) if status.boot_id else state
     state = replace(
         state,
         cursor_boot=status.cursor.boot_id,
@@ -120,7 +116,7 @@ def restore(
         },
         ports={
             name[:MAX_PORT_CHARS]: PortView(was_active=True)
-            for name in status.seen_running[:MAX_SEEN_RUNNING]
+            for name in status.seen_running[: health.MAX_SEEN_RUNNING]
             if name not in list(Service)
         },
     )
@@ -129,7 +125,7 @@ def restore(
 
 
 def _incidents(status: HealthStatus, now: float) -> tuple[Incident, ...]:
-    by_id = {incident.id: from_wire(incident, now) for incident in status.incidents[:64]}
+    by_id = {incident.id: wire.from_wire(incident, now) for incident in status.incidents[:64]}
     return tuple(incident for key, incident in by_id.items() if key)
 
 
@@ -194,7 +190,7 @@ def _cut_burst(
 
 
 def _line(evidence: str) -> KernelLine | None:
-    line = parse_message(evidence.encode())
+    line = parse.parse_message(evidence.encode())
     return line if line is not None and line.xid is not None else None
 
 
@@ -212,7 +208,7 @@ def _sources(status: HealthStatus, now: float) -> dict[SourceName, SourceView]:
 
 
 def _was_frozen(status: HealthStatus) -> bool:
-    return any(s.name == SourceName.DCGM and s.reason == FROZEN for s in status.sources)
+    return any(s.name == SourceName.DCGM and s.reason == dcgm.FROZEN for s in status.sources)
 
 
 def _stand_down(status: HealthStatus, now: float) -> StandDown | None:
@@ -235,7 +231,7 @@ def _gpus(status: HealthStatus, incidents: tuple[Incident, ...]) -> dict[str, Gp
 def _before_boot(status: HealthStatus) -> dict[str, GpuSeen]:
     """Who was where; indices are the driver's, and it counts anew at each boot."""
     return {
-        plain_address(gpu.pci): replace(_seen(gpu), index=-1)
+        pci_address.plain_address(gpu.pci): replace(_seen(gpu), index=-1)
         for gpu in status.gpus[:MAX_GPUS]
         if gpu.pci and gpu.uuid
     }
@@ -243,7 +239,7 @@ def _before_boot(status: HealthStatus) -> dict[str, GpuSeen]:
 
 def _shown(status: HealthStatus) -> dict[str, tuple[str, ...]]:
     """Where the bus showed GPUs, if it shows any; the first look at it tells."""
-    return {plain_address(gpu.pci): () for gpu in status.gpus[:MAX_GPUS] if gpu.pci}
+    return {pci_address.plain_address(gpu.pci): () for gpu in status.gpus[:MAX_GPUS] if gpu.pci}
 
 
 def _seen(gpu: GpuStatus) -> GpuSeen:
@@ -261,15 +257,15 @@ def _seen(gpu: GpuStatus) -> GpuSeen:
 
 
 def _view(gpu: GpuStatus, incidents: tuple[Incident, ...]) -> GpuView:
-    address = plain_address(gpu.pci) if gpu.pci else ""
+    address = pci_address.plain_address(gpu.pci) if gpu.pci else ""
     mine = [i for i in incidents if _is_bad(i) and i.concerns(Named(gpu.uuid, address))]
-    missed = next((i for i in mine if i.row.reason in (MISMATCH, REASON_LOST)), None)
+    missed = next((i for i in mine if i.row.reason in (presence.MISMATCH, REASON_LOST)), None)
     return GpuView(
         seen=_seen(gpu),
         enumerated=gpu.health != "Unknown",
         action=_action_asked(mine) or recovery_action_of(gpu.recovery_action),
         reset_pending=gpu.reset_pending,
-        reset_at=parse_time(gpu.reset_at) or 0.0,
+        reset_at=timestamps.parse_time(gpu.reset_at) or 0.0,
         lost=Gauge(raised=missed is not None),
         lost_at=missed.last_seen if missed is not None else 0.0,
         lost_since=missed.first_seen if missed is not None else 0.0,
@@ -290,7 +286,10 @@ def _is_bad(incident: Incident) -> bool:
 
 def _node_misses(incidents: tuple[Incident, ...]) -> bool:
     return any(
-        _is_bad(i) and i.row.reason == MISMATCH and i.scope is Scope.NODE and i.concerns(NOBODY)
+        _is_bad(i)
+        and i.row.reason == presence.MISMATCH
+        and i.scope is Scope.NODE
+        and i.concerns(NOBODY)
         for i in incidents
     )
 
@@ -305,7 +304,7 @@ def _standing(incidents: Iterable[Incident]) -> Checks:
 
 
 def _is_flag(incident: Incident) -> bool:
-    return incident.row.klass is ReasonClass.LATCH or incident.row.reason == RESET_REQUIRED
+    return incident.row.klass is ReasonClass.LATCH or incident.row.reason == sources.RESET_REQUIRED
 
 
 def _topology(status: HealthStatus) -> TopologySeen | None:
@@ -341,5 +340,5 @@ def _by_index(gpus: tuple[GpuStatus, ...]) -> Mapping[int, str]:
 
 
 def _time(text: str, otherwise: float) -> float:
-    at = parse_time(text)
+    at = timestamps.parse_time(text)
     return otherwise if at is None else min(at, otherwise)

@@ -14,9 +14,10 @@ import msgspec
 from msgspec import Struct, structs
 from msgspec import field as kept
 
+from rules.api import timestamps
 from rules.api.health import ExpectedGpus, Topology
-from rules.api.timestamps import parse_time
-from rules.catalog.signals import Signal, driver_branch
+from rules.catalog import signals
+from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Thresholds
 from rules.judge.expected_gpus import Learned, expected_gpus
 from rules.judge.incident import Finding, Incident, Named
@@ -31,7 +32,7 @@ from rules.judge.observation import (
     TopologySeen,
     Value,
 )
-from rules.text.pci_address import plain_address
+from rules.text import pci_address
 
 MAX_GPUS: Final = 64
 MAX_REPEATS: Final = 128
@@ -105,7 +106,7 @@ class GpuView(Struct, frozen=True, kw_only=True):
     @property
     def pci(self) -> str:
         """The plain address; empty when the driver did not say."""
-        return plain_address(self.seen.pci) if self.seen.pci else ""
+        return pci_address.plain_address(self.seen.pci) if self.seen.pci else ""
 
 
 class Repeat(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,7 +147,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def repaired_at(self) -> float:
         """When a person said that it is repaired; 0 where nobody did."""
-        return parse_time(self.repaired.partition(" ")[0]) or 0.0
+        return timestamps.parse_time(self.repaired.partition(" ")[0]) or 0.0
 
 
 class PortView(msgspec.Struct, frozen=True, kw_only=True):
@@ -237,7 +238,7 @@ class NodeState(Struct, frozen=True, kw_only=True):
     @property
     def branch(self) -> int | None:
         """The driver's major number."""
-        return driver_branch(self.driver)
+        return signals.driver_branch(self.driver)
 
 
 def initial(
@@ -265,14 +266,16 @@ def find_gpu(state: NodeState, gpu: str, pci: str = "") -> GpuView | None:
         return state.gpus[gpu]
     if not pci:
         return None
-    address = plain_address(pci)
+    address = pci_address.plain_address(pci)
     matches = [view for view in state.gpus.values() if view.pci == address]
     return max(matches, key=lambda view: (view.enumerated, view.answered_at), default=None)
 
 
 def functions_at(state: NodeState, address: str) -> tuple[PciFunction, ...]:
     """What the PCI bus shows at a plain address."""
-    return tuple(each for each in state.functions if plain_address(each.address) == address)
+    return tuple(
+        each for each in state.functions if pci_address.plain_address(each.address) == address
+    )
 
 
 def just_told(at: float, now: float) -> bool:
@@ -282,7 +285,7 @@ def just_told(at: float, now: float) -> bool:
 
 def identify(state: NodeState, gpu: str, pci: str) -> Named:
     """Complete a UUID or an address with the other one, as far as either is known."""
-    address = plain_address(pci) if pci else ""
+    address = pci_address.plain_address(pci) if pci else ""
     view = find_gpu(state, gpu, address)
     if view is not None:
         return Named(view.seen.uuid or gpu, view.pci or address)

@@ -11,20 +11,11 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from rules.api.health import MAX_EVIDENCE, IncidentStatus, LedgerEntry
-from rules.api.timestamps import format_micro_time, format_time, parse_time
-from rules.catalog.reason import (
-    SILENCE_3M,
-    Action,
-    ClosesKind,
-    ClosesOn,
-    Level,
-    Reason,
-    ReasonClass,
-    Severity,
-    is_reason_code,
-)
-from rules.catalog.reasons import NO_ACTION
+from rules.api import health, timestamps
+from rules.api.health import IncidentStatus, LedgerEntry
+from rules.catalog import reason, reasons
+from rules.catalog.reason import Action, ClosesKind, ClosesOn, Level, Reason, ReasonClass, Severity
+from rules.judge import memory
 from rules.judge.incident import (
     MAX_LINKS,
     MAX_PORTS,
@@ -35,8 +26,8 @@ from rules.judge.incident import (
     Scope,
     clipped,
 )
-from rules.judge.memory import MAX_COUNT, MAX_ENTRIES, MAX_MARKS, NAME_CHARS, Entry, Ledger, Mark
-from rules.text.pci_address import plain_address
+from rules.judge.memory import Entry, Ledger, Mark
+from rules.text import pci_address
 
 _XID_REASON: Final = re.compile(r"Xid(\d{1,5})[A-Za-z]")
 _UNREADABLE: Final = "Unreadable"
@@ -71,16 +62,18 @@ def to_wire(incident: Incident) -> IncidentStatus:
         sources=incident.sources,
         nvidia=incident.nvidia,
         active=incident.active,
-        first_seen=format_micro_time(incident.first_seen),
-        last_seen=format_micro_time(incident.last_seen),
+        first_seen=timestamps.format_micro_time(incident.first_seen),
+        last_seen=timestamps.format_micro_time(incident.last_seen),
         count=incident.count,
-        held_since="" if incident.held_at is None else format_micro_time(incident.held_at),
+        held_since=""
+        if incident.held_at is None
+        else timestamps.format_micro_time(incident.held_at),
         mended_by=_mended_by(incident),
         interrupted_by=AGENT_RESTART if incident.cut and incident.active else "",
-        driver_answer=_NOTHING_ASKED if incident.answer == NO_ACTION else "",
+        driver_answer=_NOTHING_ASKED if incident.answer == reasons.NO_ACTION else "",
         least_action="" if incident.floor is None else incident.floor.value,
         closes_on=str(row.closes_on),
-        closed_at=format_micro_time(incident.closed_at) if not incident.active else "",
+        closed_at=timestamps.format_micro_time(incident.closed_at) if not incident.active else "",
         closed_by=incident.closed_by[:128],
         evidence=incident.evidence,
     )
@@ -89,7 +82,7 @@ def to_wire(incident: Incident) -> IncidentStatus:
 def from_wire(status: IncidentStatus, now: float) -> Incident:
     """The incident that an earlier agent published; its times of judgement start anew."""
     row = Reason(
-        reason=status.reason if is_reason_code(status.reason) else _UNREADABLE,
+        reason=status.reason if reason.is_reason_code(status.reason) else _UNREADABLE,
         klass=_word(ReasonClass, status.klass, ReasonClass.RECORD),
         severity=_word(Severity, status.severity, Severity.INFO),
         level=_word(Level, status.level, Level.REPORT),
@@ -98,20 +91,20 @@ def from_wire(status: IncidentStatus, now: float) -> Incident:
         source="published before",
     )
     named = _XID_REASON.match(row.reason)
-    first_seen = parse_time(status.first_seen)
+    first_seen = timestamps.parse_time(status.first_seen)
     first_seen = now if first_seen is None else min(first_seen, now)
-    last_seen = parse_time(status.last_seen)
+    last_seen = timestamps.parse_time(status.last_seen)
     last_seen = first_seen if last_seen is None else min(max(last_seen, first_seen), now)
-    closed_at = parse_time(status.closed_at)
+    closed_at = timestamps.parse_time(status.closed_at)
     return Incident(
         id=clipped(status.id, 64),
         row=row,
         members=(Member(row, int(named[1]) if named else None),),
         phase=IncidentPhase.SETTLED,
-        answer=NO_ACTION if status.driver_answer == _NOTHING_ASKED else None,
+        answer=reasons.NO_ACTION if status.driver_answer == _NOTHING_ASKED else None,
         scope=_word(Scope, status.scope, Scope.GPU),
         gpus=tuple(clipped(gpu, _UUID_CHARS) for gpu in status.gpus[:64]),
-        pci=tuple(plain_address(clipped(pci, _PCI_CHARS)) for pci in status.pci[:64]),
+        pci=tuple(pci_address.plain_address(clipped(pci, _PCI_CHARS)) for pci in status.pci[:64]),
         mig=status.mig,
         links=status.links[:MAX_LINKS],
         ports=tuple(clipped(port, _PORT_CHARS) for port in status.ports[:MAX_PORTS]),
@@ -123,12 +116,12 @@ def from_wire(status: IncidentStatus, now: float) -> Incident:
         opened_at=now,
         touched_at=last_seen,
         count=max(1, status.count),
-        held_at=parse_time(status.held_since) if status.active else None,
+        held_at=timestamps.parse_time(status.held_since) if status.active else None,
         rebooted=status.active and status.mended_by == ClosesKind.REBOOT,
         reset_at=now if status.active and status.mended_by == ClosesKind.RESET else None,
         closed_at=last_seen if closed_at is None else closed_at,
         closed_by="" if status.active else clipped(status.closed_by, 128),
-        evidence=tuple(map(clipped, status.evidence[:MAX_EVIDENCE])),
+        evidence=tuple(map(clipped, status.evidence[: health.MAX_EVIDENCE])),
         cut=status.active and status.interrupted_by == AGENT_RESTART,
         floor=_word(Action, status.least_action, None),
         restored_xids=status.xids[:MAX_XIDS],
@@ -147,7 +140,7 @@ def _mended_by(incident: Incident) -> str:
 def _closes_on(text: str) -> ClosesOn:
     with suppress(ValueError):
         return ClosesOn.parse(text)
-    return SILENCE_3M
+    return reason.SILENCE_3M
 
 
 def _word(kind: type[_Word], text: str, otherwise: _Other) -> _Word | _Other:
@@ -163,8 +156,8 @@ def ledger_to_wire(ledger: Ledger) -> tuple[LedgerEntry, ...]:
         LedgerEntry(
             gpu=owner,
             what=what,
-            last_seen=format_time(entry.last_at),
-            seen=tuple(f"{format_time(mark.at)} x{mark.count}" for mark in entry.marks),
+            last_seen=timestamps.format_time(entry.last_at),
+            seen=tuple(f"{timestamps.format_time(mark.at)} x{mark.count}" for mark in entry.marks),
         )
         for (owner, what), entry in sorted(
             ledger.items(), key=lambda item: (-item[1].last_at, item[0])
@@ -175,16 +168,16 @@ def ledger_to_wire(ledger: Ledger) -> tuple[LedgerEntry, ...]:
 def ledger_from_wire(entries: tuple[LedgerEntry, ...]) -> Ledger:
     """What an earlier agent noted; what cannot be read is left out."""
     ledger: dict[tuple[str, str], Entry] = {}
-    for entry in entries[:MAX_ENTRIES]:
-        marks = tuple(mark for text in entry.seen[:MAX_MARKS] if (mark := _mark(text)))
-        last_at = parse_time(entry.last_seen)
+    for entry in entries[: memory.MAX_ENTRIES]:
+        marks = tuple(mark for text in entry.seen[: memory.MAX_MARKS] if (mark := _mark(text)))
+        last_at = timestamps.parse_time(entry.last_seen)
         if marks and entry.gpu and entry.what:
-            key = (clipped(entry.gpu, NAME_CHARS), clipped(entry.what, NAME_CHARS))
+            key = (clipped(entry.gpu, memory.NAME_CHARS), clipped(entry.what, memory.NAME_CHARS))
             ledger[key] = Entry(marks, marks[-1].at if last_at is None else last_at)
     return ledger
 
 
 def _mark(text: str) -> Mark | None:
     found = _MARK.fullmatch(text)
-    at = parse_time(found[1]) if found else None
-    return Mark(at, min(int(found[2]), MAX_COUNT)) if found and at is not None else None
+    at = timestamps.parse_time(found[1]) if found else None
+    return Mark(at, min(int(found[2]), memory.MAX_COUNT)) if found and at is not None else None

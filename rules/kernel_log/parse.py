@@ -11,10 +11,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from rules.kernel_log import shapes, text
 from rules.kernel_log.record import KernelLine, LineKind
-from rules.kernel_log.shapes import NVRM, OTHER
-from rules.kernel_log.text import BARE, MAX_LINE, printable, split_prefix
-from rules.text.pci_address import normal_pci
+from rules.text import pci_address
 
 ADDRESS: Final = rb"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)?"
 """A PCI address; drivers of 2007 print two parts only."""
@@ -117,7 +116,7 @@ def parse_xid(message: bytes, user: bool) -> KernelLine | None:
         int(number),
         None,
         None,
-        normal_pci(address.decode("ascii")),
+        pci_address.normal_pci(address.decode("ascii")),
         None,
         int(gi) if gi else None,
         int(ci) if ci else None,
@@ -129,7 +128,7 @@ def parse_xid(message: bytes, user: bool) -> KernelLine | None:
         recovery_from,
         recovery_to,
         user,
-        printable(message),
+        text.printable(message),
         fatal,
         words,
         gpc,
@@ -149,10 +148,10 @@ def parse_sxid(message: bytes, user: bool) -> KernelLine | None:
     return KernelLine(
         LineKind.SXID_DETAIL if detail else LineKind.SXID,
         user=user,
-        text=printable(message),
+        text=text.printable(message),
         sxid=int(found[2]),
         sxid_fatal=word[1] == b"Fatal" if word else None,
-        pci=normal_pci(found[1].decode("ascii")),
+        pci=pci_address.normal_pci(found[1].decode("ascii")),
         link=int(word[2]) if word and word[2] else None,
     )
 
@@ -165,7 +164,7 @@ def parse_fabric_manager(message: bytes, user: bool) -> KernelLine | None:
     return KernelLine(
         LineKind.FABRIC_MANAGER,
         user=user,
-        text=printable(message),
+        text=text.printable(message),
         sxid=int(found[2]),
         sxid_fatal=found[1] is None,
     )
@@ -190,7 +189,7 @@ def _registers(message: bytes, body: int) -> tuple[int, ...]:
 
 def _process(name: bytes) -> str | None:
     plain = name.strip(b"' \r")
-    return printable(plain) if plain and plain not in (b"<unknown>", b"<n/a>") else None
+    return text.printable(plain) if plain and plain not in (b"<unknown>", b"<n/a>") else None
 
 
 def parse(line: bytes) -> KernelLine | None:
@@ -199,26 +198,26 @@ def parse(line: bytes) -> KernelLine | None:
     Bare, or as `/dev/kmsg` (header, semicolon, text), dmesg, journal or syslog print it; what
     follows a newline (the dictionary lines of a `/dev/kmsg` record) is ignored.
     """
-    if len(line) > MAX_LINE:
-        line = line[:MAX_LINE]
+    if len(line) > text.MAX_LINE:
+        line = line[: text.MAX_LINE]
     if b"\n" in line:
         line = line[: line.index(b"\n")]
-    if line.startswith(BARE):
+    if line.startswith(text.BARE):
         return parse_message(line)
-    message, user = split_prefix(line)
+    message, user = text.split_prefix(line)
     return parse_message(message, user=user)
 
 
 def parse_message(message: bytes, *, user: bool = False) -> KernelLine | None:
     """Read a message whose transport prefix is gone; `user` says that user space wrote it."""
-    if len(message) > MAX_LINE or message.endswith(b"\r"):
-        message = message[:MAX_LINE].rstrip(b"\r")
+    if len(message) > text.MAX_LINE or message.endswith(b"\r"):
+        message = message[: text.MAX_LINE].rstrip(b"\r")
     if message.startswith(b"NVRM: "):
         if message.startswith(b"Xid (", 6):
             return parse_xid(message, user)
-        return NVRM.parse(message, 6, user)
+        return shapes.NVRM.parse(message, 6, user)
     if message.startswith(b"nvidia-nvswitch"):
         return parse_sxid(message, user)
     if message.startswith(b"detected NVSwitch "):
         return parse_fabric_manager(message, user)
-    return OTHER.parse(message, 0, user)
+    return shapes.OTHER.parse(message, 0, user)

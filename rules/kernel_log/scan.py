@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from rules.kernel_log.text import MAX_LINE, split_prefix
+from rules.kernel_log import text
 
 _ANY_WORD: Final = re.compile(
     rb"NVRM:|NVSwitch |nvidia-(?:nvswitch|peermem)|nccl\.so|mlx5_|more than "
@@ -51,7 +51,7 @@ class LineScanner(Generic[T]):
         self,
         read: Read[T],
         worth: Callable[[bytes], bool] = worth_parsing,
-        longest: int = MAX_LINE,
+        longest: int = text.MAX_LINE,
     ) -> None:
         self._read = read
         self._worth = worth
@@ -122,7 +122,7 @@ def understood(line: bytes, container: LogContainer) -> bool:
         return unwrapped_json(line) is not line
     if container is not LogContainer.PLAIN:
         return True
-    return len(split_prefix(line)[0]) < len(line) or _BARE_LINE.match(line) is not None
+    return len(text.split_prefix(line)[0]) < len(line) or _BARE_LINE.match(line) is not None
 
 
 def worth_unwrapping(line: bytes) -> bool:
@@ -155,7 +155,7 @@ def unwrapped_cri(line: bytes) -> bytes:
     if found is None:
         return line
     inner = line[found.end() :]
-    if len(split_prefix(inner)[0]) < len(inner):
+    if len(text.split_prefix(inner)[0]) < len(inner):
         return inner
     return b"%s node kernel: %s" % (found[1], inner)
 
@@ -170,7 +170,7 @@ def _bytes_of(value: Any) -> bytes | None:
     if isinstance(value, str):
         return value.encode("utf-8", "replace")
     if isinstance(value, list) and all(isinstance(v, int) and 0 <= v < 256 for v in value):
-        return bytes(value[:MAX_LINE])
+        return bytes(value[: text.MAX_LINE])
     return None
 
 

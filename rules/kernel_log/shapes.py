@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from rules.kernel_log import text
 from rules.kernel_log.record import KernelLine, LineKind
-from rules.kernel_log.text import printable
-from rules.text.pci_address import normal_pci
+from rules.text import pci_address
 
 _SLOT: Final = rb"[0-9a-fA-F]{2}:[0-9a-fA-F]{2}"
 _PCI: Final = rb"(?P<pci>[0-9a-fA-F]{4,8}:" + _SLOT + rb"(?:\.[0-9a-fA-F])?)"
@@ -309,13 +309,13 @@ def _line(shape: _Shape, found: re.Match[bytes], message: bytes, user: bool) -> 
     erring = found[groups.erring] if groups.erring else None
     return KernelLine(
         shape.kind,
-        pci=normal_pci(pci.decode("ascii")) if pci else None,
+        pci=pci_address.normal_pci(pci.decode("ascii")) if pci else None,
         gpu_uuid=uuid.decode("ascii") if uuid else None,
         pid=int(pid) if pid else None,
-        process=printable(process) if process else None,
-        erring=normal_pci(erring.decode("ascii")) if erring else None,
+        process=text.printable(process) if process else None,
+        erring=pci_address.normal_pci(erring.decode("ascii")) if erring else None,
         user=user,
-        text=printable(message),
+        text=text.printable(message),
         detail=_detail(shape, found) if groups.detail else None,
     )
 
@@ -324,12 +324,12 @@ def _detail(shape: _Shape, found: re.Match[bytes]) -> str | None:
     raw = found[shape.groups.detail]
     if raw is None:
         return None
-    detail = printable(raw)
+    detail = text.printable(raw)
     if shape.kind is LineKind.AER:
         word = detail.lower()
         if word.startswith("correct"):
             return "corrected"
         return "nonfatal" if "non-fatal" in word else "fatal"
     if shape.groups.of:
-        return f"{detail} of {printable(found[shape.groups.of])} Gb/s"
+        return f"{detail} of {text.printable(found[shape.groups.of])} Gb/s"
     return detail

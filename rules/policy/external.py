@@ -13,8 +13,7 @@ from typing import Final
 
 import msgspec
 
-from rules.api import names
-from rules.api.object_name import is_label_key
+from rules.api import names, object_name
 from rules.catalog.reason import Action, Level, Severity, is_reason_code
 from rules.policy.section import Seconds, Section
 
@@ -63,7 +62,7 @@ def parse_match(text: object) -> Match:
     rest, _, effect = rest.partition(":") if match.kind == "taint" else (rest, "", "")
     match.name, given, value = rest.strip().partition("=")
     match.effect, match.value = effect or None, value if given else None
-    if not is_label_key(match.name):
+    if not object_name.is_label_key(match.name):
         what = "condition type" if match.kind == "condition" else f"{match.kind} key"
         raise ValueError(f"{match.name!r:.80} is no {what}")
     if match.name in OWN or match.name.startswith(f"{names.PREFIX}/"):

@@ -13,12 +13,13 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from rules.api.names import LABEL_GPUS
+from rules.api import names
 from rules.api.quarantine import Mode
 from rules.catalog.reason import Level, Severity
 from rules.catalog.why_not import WhyNot
+from rules.policy import section
 from rules.policy.external import ExternalTrigger, Match
-from rules.policy.section import PositiveSeconds, Seconds, Section, format_duration
+from rules.policy.section import PositiveSeconds, Seconds, Section
 from rules.repair.adapter import ADAPTERS, OwnAdapter, RepairAction
 from rules.repair.ladder import Step
 
@@ -162,7 +163,7 @@ class Policy(Section, frozen=True, kw_only=True):
     api_version: Literal["gpuward.io/v1alpha1"] = "gpuward.io/v1alpha1"
     kind: Literal["QuarantinePolicy"] = "QuarantinePolicy"
     mode: Mode = Mode.SHADOW
-    node_selector: str = LABEL_GPUS
+    node_selector: str = names.LABEL_GPUS
     mark: Literal["CordonAndTaint", "Taint", "Cordon"] = "CordonAndTaint"
     reasons: dict[str, ReasonOverride] = msgspec.field(default_factory=dict)
     budget: Budget = Budget()
@@ -198,7 +199,7 @@ def effective_view(policy: Policy) -> dict[str, Any]:
 
     def hook(value: object) -> object:
         if isinstance(value, Seconds):
-            return format_duration(value)
+            return section.format_duration(value)
         if isinstance(value, Match):
             return str(value)
         raise NotImplementedError(f"{type(value).__name__} in a policy")

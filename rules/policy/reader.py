@@ -18,14 +18,15 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from rules.api.object_name import is_api_version, is_label_key, is_object_name
+from rules.api import object_name
 from rules.api.selectors import parse_selector
+from rules.catalog import reasons, xid
 from rules.catalog.reason import is_reason_code
-from rules.catalog.reasons import REASONS, RECOVERY_REASONS
-from rules.catalog.xid import catalog
-from rules.policy.external import Match, external_problems, parse_match
+from rules.policy import external, section
+from rules.policy.external import Match
 from rules.policy.policy import Policy, Repair, effective_view
-from rules.policy.section import PositiveSeconds, Seconds, parse_duration
+from rules.policy.section import PositiveSeconds, Seconds
+from rules.repair import ladder
 from rules.repair.adapter import (
     ADAPTERS,
     OWN_NAMESPACE,
@@ -35,7 +36,6 @@ from rules.repair.adapter import (
     parse_condition,
     template_problems,
 )
-from rules.repair.ladder import LADDER
 
 _MAX_PROBLEMS: Final = 20
 _UNKNOWN_KEY: Final = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
@@ -84,13 +84,13 @@ def _spelled_out(document: dict[Any, Any]) -> dict[Any, Any]:
 
 def _decode(kind: type, value: object) -> object:
     if kind is PositiveSeconds:
-        if (seconds := parse_duration(value)) <= 0:
+        if (seconds := section.parse_duration(value)) <= 0:
             raise ValueError("must be longer than 0s")
         return PositiveSeconds(seconds)
     if kind is Seconds:
-        return parse_duration(value)
+        return section.parse_duration(value)
     if kind is Match:
-        return parse_match(value)
+        return external.parse_match(value)
     raise NotImplementedError(f"{kind.__name__} in a policy")
 
 
@@ -125,7 +125,7 @@ def _nonsense(policy: Policy) -> Iterator[tuple[str, str]]:
         ("repair.steps", policy.repair.mode == "Off" or bool(policy.repair.steps),
          "names no step, so there is nothing to repair with; name one or set repair.mode: Off"),
         ("validate.timeout", policy.validate.timeout_s >= 1, "must be at least 1s"),
-        ("validate.template", is_object_name(policy.validate.template),
+        ("validate.template", object_name.is_object_name(policy.validate.template),
          f"is wrong: {policy.validate.template!r:.80} is no name of a PodTemplate"),
     ]  # fmt: skip
     yield from ((path, message) for path, good, message in checks if not good)
@@ -138,10 +138,10 @@ def _nonsense(policy: Policy) -> Iterator[tuple[str, str]]:
             yield path, f"is wrong: {error}"
     for path, keys in (("budget.per", policy.budget.per), ("repair.per", policy.repair.per)):
         for index, key in enumerate(keys):
-            if not is_label_key(key):
+            if not object_name.is_label_key(key):
                 yield f"{path}[{index}]", f"is wrong: {key!r:.80} is no label key"
     yield from repair_problems(policy.repair)
-    yield from external_problems(policy.external, asked_on_nodes(policy.repair))
+    yield from external.external_problems(policy.external, asked_on_nodes(policy.repair))
     for reason in policy.reasons:
         if not is_reason_code(reason):
             yield f"reasons.{reason[:80]}", "is wrong: a reason is CamelCase"
@@ -152,7 +152,11 @@ def unknown_reasons(policy: Policy) -> tuple[str, ...]:
 
     A note and not an error: a newer agent, or one with a rules file of its own, may publish it.
     """
-    known = {*REASONS, *RECOVERY_REASONS, *(row.reason().reason for row in catalog().values())}
+    known = {
+        *reasons.REASONS,
+        *reasons.RECOVERY_REASONS,
+        *(row.reason().reason for row in xid.catalog().values()),
+    }
     known |= {trigger.reason for trigger in policy.external}
     return tuple(
         f"reasons.{reason} is no reason of this version{_near_reason(reason, known)}; it changes "
@@ -190,7 +194,7 @@ def repair_problems(repair: Repair) -> Iterator[Problem]:
             message = f"{wanted.adapter!r:.80} is no adapter; known are {names}"
             yield f"{path}.adapter", message
         elif known is not None and step not in known.steps:
-            can = ", ".join(each for each in LADDER if each in known.steps)
+            can = ", ".join(each for each in ladder.LADDER if each in known.steps)
             message = f"{wanted.adapter} cannot ask for a {step}; it can for {can}"
             yield f"{path}.adapter", message
 
@@ -232,7 +236,7 @@ def _own_adapter(name: str, adapter: OwnAdapter, path: str) -> Iterator[Problem]
 
 def _label(adapter: OwnAdapter, path: str) -> Iterator[Problem]:
     key, _, value = adapter.label.partition("=")
-    if not is_label_key(key) or not value:
+    if not object_name.is_label_key(key) or not value:
         yield f"{path}.label", f"{adapter.label!r:.80} is no label; write KEY=VALUE"
     elif key.partition("/")[0].endswith("gpuward.io"):
         yield f"{path}.label", "is gpuward's own, which repairs nothing"
@@ -244,7 +248,7 @@ def _label(adapter: OwnAdapter, path: str) -> Iterator[Problem]:
 
 def _object(body: dict[str, Any], path: str) -> Iterator[Problem]:
     version, kind = body.get("apiVersion"), body.get("kind")
-    if not (isinstance(version, str) and is_api_version(version)):
+    if not (isinstance(version, str) and object_name.is_api_version(version)):
         yield f"{path}.apiVersion", f"{version!r:.80} is none; write group/version or v1"
     elif version.startswith("gpuward.io/"):
         yield f"{path}.apiVersion", "is gpuward's own, which repairs nothing"
@@ -262,7 +266,7 @@ def _object(body: dict[str, Any], path: str) -> Iterator[Problem]:
         yield f"{path}.metadata.name", "is no name; leave it out for one that gpuward makes"
     namespace, own = metadata.get("namespace", ""), f"{{{OWN_NAMESPACE}}}"
     if namespace not in {"", own} and not (
-        isinstance(namespace, str) and is_object_name(namespace)
+        isinstance(namespace, str) and object_name.is_object_name(namespace)
     ):
         yield f"{path}.metadata.namespace", f"is no namespace; {own} is the remediator's own"
     if "status" in body:

@@ -20,12 +20,12 @@ from typing import Any, Final
 
 import msgspec
 
+from rules.api import object_name
 from rules.api.names import (
     CONDITION_NEEDS_REPLACE,
     CONDITION_NEEDS_RESET,
     CONDITION_NEEDS_RESTART,
 )
-from rules.api.object_name import is_object_name
 from rules.catalog.data_file import data_file
 from rules.catalog.reason import is_reason_code
 from rules.repair.ladder import Step
@@ -229,9 +229,11 @@ class RequestFacts:
     def values(self) -> dict[str, str]:
         """By the names that templates use."""
         return {
-            "node": self.node if is_object_name(self.node) else _safe(self.node),
+            "node": self.node if object_name.is_object_name(self.node) else _safe(self.node),
             "nodeUID": _safe(self.node_uid),
-            "session": self.session if is_object_name(self.session) else _safe(self.session),
+            "session": self.session
+            if object_name.is_object_name(self.session)
+            else _safe(self.session),
             "bootID": _safe(self.boot_id),
             "gpuUUIDs": ",".join(self.gpus),
             "reason": self.reason if is_reason_code(self.reason) else "Unknown",

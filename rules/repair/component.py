@@ -14,12 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from rules.api.names import (
-    ANNOTATION_MOVED,
-    ANNOTATION_RELEASE_GPU,
-    ANNOTATION_REPAIR,
-    COMPONENT_REMEDIATOR,
-)
+from rules.api import names
 from rules.repair.adapter import (
     ADAPTERS,
     OWN_NAMESPACE,
@@ -32,10 +27,10 @@ from rules.repair.adapter import (
 )
 from rules.repair.objects import at
 
-ROLE: Final = COMPONENT_REMEDIATOR
-UNKNOWN_POLICY: Final = f"{COMPONENT_REMEDIATOR}-unknown"
-JOBS_POLICY: Final = f"{COMPONENT_REMEDIATOR}-jobs"
-MARK_POLICY: Final = f"{COMPONENT_REMEDIATOR}-mark"
+ROLE: Final = names.COMPONENT_REMEDIATOR
+UNKNOWN_POLICY: Final = f"{names.COMPONENT_REMEDIATOR}-unknown"
+JOBS_POLICY: Final = f"{names.COMPONENT_REMEDIATOR}-jobs"
+MARK_POLICY: Final = f"{names.COMPONENT_REMEDIATOR}-mark"
 POD_TEMPLATE: Final = "pod-template.yaml"
 """Beside the generated files, by hand: what an adapter's Jobs run, and each right's reason."""
 ADMISSION: Final = "admission.yaml"
@@ -93,7 +88,7 @@ def component(name: str, actions: Sequence[RepairAction]) -> dict[str, str]:
     slot = f"repair{name}"
     if keys := node_keys(actions):
         patches.append(
-            _variable(MARK_POLICY, slots().index(slot), slot, (*keys, ANNOTATION_REPAIR))
+            _variable(MARK_POLICY, slots().index(slot), slot, (*keys, names.ANNOTATION_REPAIR))
         )
     if kinds := job_kinds(actions):
         at = 1 + job_slots(ADAPTERS.items(), OWN).index(slot)
@@ -166,7 +161,7 @@ def job_kinds(actions: Iterable[RepairAction]) -> tuple[str, ...]:
 
 def _role(folder: str, rights: Iterable[AdapterRight]) -> str:
     """The Role with these rights, and its binding."""
-    name = f"{COMPONENT_REMEDIATOR}-{folder}"
+    name = f"{names.COMPONENT_REMEDIATOR}-{folder}"
     rules = "\n".join(
         f'  - {{apiGroups: ["{right.group}"], resources: [{right.resource}], '
         f"verbs: [{', '.join(right.verbs)}]}}"
@@ -196,7 +191,7 @@ roleRef:
   name: {name}
 subjects:
   - kind: ServiceAccount
-    name: {COMPONENT_REMEDIATOR}
+    name: {names.COMPONENT_REMEDIATOR}
     namespace: gpuward
 """
 
@@ -242,7 +237,7 @@ def node_keys(actions: Iterable[RepairAction]) -> tuple[str, ...]:
         if isinstance(action, NodeLabel):
             found.add(action.label)
         elif isinstance(action, NewObject) and action.clears:
-            found |= {*action.clears, ANNOTATION_RELEASE_GPU, ANNOTATION_MOVED}
+            found |= {*action.clears, names.ANNOTATION_RELEASE_GPU, names.ANNOTATION_MOVED}
     return tuple(sorted(found))
 
 

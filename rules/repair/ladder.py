@@ -14,7 +14,7 @@ from typing import Final
 
 from rules.api.quarantine import RepairBefore
 from rules.catalog.reason import Action
-from rules.text.printable import count
+from rules.text import printable
 
 
 class Step(StrEnum):
@@ -224,7 +224,8 @@ def _restart_driver(before: RepairBefore, seen: Seen) -> Proof:
     if len(seen.serials) < wanted:
         return _missing(f"{len(seen.serials)} of {wanted} GPUs are there")
     return Proof(
-        proven=True, clause=f"the driver loaded anew with {count(len(seen.serials), 'GPU')}"
+        proven=True,
+        clause=f"the driver loaded anew with {printable.count(len(seen.serials), 'GPU')}",
     )
 
 

@@ -12,20 +12,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from rules.api.names import ANNOTATION_REPAIR
+from rules.api import names, object_name
 from rules.api.nodes import NodeView
-from rules.api.object_name import is_object_name
 from rules.api.quarantine import RepairTarget
 from rules.api.repair_writes import ObjectAddress
-from rules.repair.adapter import (
-    OWN_NAMESPACE,
-    ConditionIs,
-    NewObject,
-    NodeLabel,
-    Replacement,
-    RequestFacts,
-    filled_text,
-)
+from rules.repair import adapter
+from rules.repair.adapter import ConditionIs, NewObject, NodeLabel, Replacement, RequestFacts
 from rules.text.printable import printable
 
 Json = Mapping[str, Any]
@@ -157,10 +149,12 @@ def new_address(
     action: NewObject, request: str, facts: RequestFacts, own_namespace: str
 ) -> ObjectAddress | str:
     """Where a new object is made, or a clause that says why it cannot be."""
-    name = filled_text(action.meta.get("name", ""), facts.values) or request
-    named = {OWN_NAMESPACE: own_namespace}
-    namespace = filled_text(action.meta.get("namespace", ""), named)
-    if not is_object_name(name) or (namespace and not is_object_name(namespace)):
+    name = adapter.filled_text(action.meta.get("name", ""), facts.values) or request
+    named = {adapter.OWN_NAMESPACE: own_namespace}
+    namespace = adapter.filled_text(action.meta.get("namespace", ""), named)
+    if not object_name.is_object_name(name) or (
+        namespace and not object_name.is_object_name(namespace)
+    ):
         return "its name is no name that an object can have"
     return ObjectAddress(
         api_version=action.api_version,
@@ -185,7 +179,7 @@ def the_one(action: Replacement, node: str, found: tuple[Json, ...]) -> Json | s
 
 
 def _is_name(value: object) -> bool:
-    return isinstance(value, str) and is_object_name(value)
+    return isinstance(value, str) and object_name.is_object_name(value)
 
 
 # ------------------------------------------------------------------ whether it may be asked
@@ -208,13 +202,13 @@ GOES: Final = AskVerdict()
 
 def is_ours(json: Json, request: str) -> bool:
     """Whether the object carries this very request."""
-    return bool(request) and annotation(json, ANNOTATION_REPAIR).startswith(f"{request} ")
+    return bool(request) and annotation(json, names.ANNOTATION_REPAIR).startswith(f"{request} ")
 
 
 def of_label(action: NodeLabel, request: str, node: NodeView) -> AskVerdict:
     """Whether the label may be set: nobody else's is overwritten."""
     found = node.labels.get(action.label)
-    noted = node.annotations.get(ANNOTATION_REPAIR, "").startswith(f"{request} ")
+    noted = node.annotations.get(names.ANNOTATION_REPAIR, "").startswith(f"{request} ")
     if noted or found == action.value:
         # The same was asked for before; it is followed and not written again.
         return AskVerdict(asked=True)

@@ -13,19 +13,11 @@ from typing import Final
 
 import msgspec
 
+from rules.api import mark, quarantine, timestamps
 from rules.api.health import IncidentStatus
-from rules.api.mark import marked, own_taint, read_note
 from rules.api.nodes import NodeView, QuarantineView
-from rules.api.quarantine import (
-    Cause,
-    Phase,
-    QuarantineSpec,
-    QuarantineStatus,
-    ReleaseRequest,
-    gravest_reason,
-)
+from rules.api.quarantine import Cause, Phase, QuarantineSpec, QuarantineStatus, ReleaseRequest
 from rules.api.refusal import NodeWrite
-from rules.api.timestamps import format_time
 from rules.api.writes import (
     CreateSession,
     Decision,
@@ -34,11 +26,11 @@ from rules.api.writes import (
     WriteSessionStatus,
     node_event,
 )
-from rules.catalog.reason import level_rank
+from rules.catalog import reason
 from rules.catalog.why_not import Refusal
 from rules.policy.policy import Policy, session_mode
+from rules.session import case, observation, override
 from rules.session import status as st
-from rules.session.case import is_fresh, unmark
 from rules.session.causes import (
     DELETED_BY,
     actionable,
@@ -49,9 +41,8 @@ from rules.session.causes import (
     session_name,
 )
 from rules.session.history import NotOpened, opening
-from rules.session.observation import NodeObservation, is_open
-from rules.session.override import EVIDENCE_LEVEL, overridden_until, override_ends_at
-from rules.session.repair.endings import cleared, of_nobody
+from rules.session.observation import NodeObservation
+from rules.session.repair import endings
 
 _AGENTS_REPORT_S = 300.0
 """An agent publishes within 60 s; its pod may have to be created and its image to be pulled."""
@@ -65,10 +56,10 @@ def without_session(seen: NodeObservation, now: float, policy: Policy) -> Decisi
     decision = _decided(seen, now, policy)
     if seen.node is not None and not seen.node.doubt:
         # Before anything else: whoever follows a request would repair a node that serves.
-        taken = of_nobody(seen, now, policy)
+        taken = endings.of_nobody(seen, now, policy)
         if isinstance(taken, Decision):
             return taken
-        decision = cleared(decision, taken, seen, now)
+        decision = endings.cleared(decision, taken, seen, now)
     refusal = seen.refused.get(NodeWrite.OPEN)
     if refusal is None or not any(isinstance(w, CreateSession) for w in decision.writes):
         return decision
@@ -103,16 +94,16 @@ def _decided(seen: NodeObservation, now: float, policy: Policy) -> Decision:
         at = seen.vanished.settled_at
         return Decision(step="Watch", because=because, wake_at=at, unfinished=True)
     if node is not None and seen.vanished.lost:
-        note = read_note(node)
+        note = mark.read_note(node)
         for each in gone:
             if note is not None and note.session == each.name:
                 return _opened_again(each.name, each.spec, node, seen, policy, now)
         if ended:
             return _ended_again(ended[0], node, seen, now)
-    if node is not None and marked(node):
+    if node is not None and mark.marked(node):
         return _orphan(node, seen, now, policy)
     # What an ended session says of a mark that is off by now is taken back.
-    ended_ones = (session for session in seen.siblings if not is_open(session))
+    ended_ones = (session for session in seen.siblings if not observation.is_open(session))
     settled = tuple(w for one in ended_ones for w in _written(one, st.silent(one.status, now)))
     if node is None:
         return Decision(step="NodeGone", writes=settled)
@@ -134,7 +125,7 @@ def _unmarked(node: NodeView, seen: NodeObservation, now: float, policy: Policy)
         why = seen.stale if found.not_opened is NotOpened.STALE else found.not_opened
         return Decision(step="Watch", because=why, wake_at=found.until)
     incidents = found.incidents
-    level = max((level_of(i, policy) for i in incidents), key=level_rank)
+    level = max((level_of(i, policy) for i in incidents), key=reason.level_rank)
     causes = appended((), (cause_of(i) for i in incidents))
     if found.earlier is not None:
         return _reopened(found.earlier, causes, level, node, seen, policy, now)
@@ -175,11 +166,11 @@ def _reopened(
         return Decision(step="Reopen", because=because, writes=(patch,))
     # The causes that it had are gone from it: the timeline keeps for what it was opened each time.
     others = f" and {len(causes) - 1} more" if len(causes) > 1 else ""
-    message = f"Opened anew for {gravest_reason(causes)}{others}: the session goes on."
+    message = f"Opened anew for {quarantine.gravest_reason(causes)}{others}: the session goes on."
     begun = QuarantineStatus(
         mode=str(session_mode(policy)),
         phase=str(Phase.PENDING),
-        phase_since=format_time(now),
+        phase_since=timestamps.format_time(now),
         boot_id=node.boot_id,
         message=message,
         conditions=session.status.conditions,
@@ -188,7 +179,7 @@ def _reopened(
         evidence={
             **dict.fromkeys(session.status.evidence),
             **evidence_of(seen.health, causes, seen.external.incidents),
-            EVIDENCE_LEVEL: level,
+            override.EVIDENCE_LEVEL: level,
         },
     )
     status = st.noted(begun, str(Phase.PENDING), message, now)
@@ -197,7 +188,7 @@ def _reopened(
 
 def _orphan(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -> Decision:
     """A mark whose session ended, or that somebody deleted: a deletion is a cancel."""
-    note = read_note(node)
+    note = mark.read_note(node)
     session = note.session if note else ""
     known = _named(seen, session)
     # Else this process never saw it: a person, a replaced definition, a restored backup?
@@ -214,19 +205,19 @@ def _orphan(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -
         again = min(until, now + _LOOK_AGAIN_S)
         return Decision(step="Watch", because=because, wake_at=again, unfinished=True)
     if (refusal := seen.refused.get(NodeWrite.UNMARK)) is not None:
-        if own_taint(node) is None and not node.spec.unschedulable:
+        if mark.own_taint(node) is None and not node.spec.unschedulable:
             # Annotations alone keep no work away: a new fault must not wait for who refuses.
             opening = _unmarked(node, seen, now, policy)
             if opening.step == "Open":
                 return opening
         return _stays(node, session, seen, refusal, now)
-    if not is_fresh(node):
+    if not case.is_fresh(node):
         return Decision(step="ReadNode", because="a mark is to come off", needs_fresh_node=True)
     return Decision(
         step="Unmark",
         because="its session has ended" if known else "its session was deleted",
         writes=(
-            unmark(node, session, orphan=bool(session)),
+            case.unmark(node, session, orphan=bool(session)),
             # Last: the mark comes off also where nothing can be put on record.
             *_mark_found(node, seen, now),
         ),
@@ -239,7 +230,7 @@ def _mark_found(
     """Put on record that the ended session had marked the node, where it did not live to say so:
     one that never touched its node may be taken up again.
     """
-    note = read_note(node)
+    note = mark.read_note(node)
     holder = next((s for s in seen.siblings if note and s.name == note.session), None)
     if note is None or holder is None or holder.spec.node_uid != node.uid:
         return ()
@@ -291,7 +282,7 @@ def _acting(seen: NodeObservation, policy: Policy) -> tuple[IncidentStatus, ...]
 def _asks_for_a_session(seen: NodeObservation, policy: Policy, now: float) -> bool:
     """Whether a fault is active that no person overrode."""
     faults = _acting(seen, policy)
-    overridden = overridden_until(faults, seen.siblings, policy, now)
+    overridden = override.overridden_until(faults, seen.siblings, policy, now)
     return any(i.id not in overridden for i in faults)
 
 
@@ -305,7 +296,7 @@ def _ended_by_people(
         for each in seen.vanished.ended
         if each.spec.node_uid in uids
         and not _named(seen, each.name)
-        and override_ends_at(each, policy) > now
+        and override.override_ends_at(each, policy) > now
     )
 
 
@@ -324,7 +315,7 @@ def _opened_again(
     faults = _acting(seen, policy)
     causes = tuple(cause_of(incident) for incident in faults)
     if spec is None:
-        level = max((level_of(i, policy) for i in faults), key=level_rank)
+        level = max((level_of(i, policy) for i in faults), key=reason.level_rank)
         spec = QuarantineSpec(
             node_name=node.name, node_uid=node.uid, boot_id=node.boot_id, level=level
         )
@@ -364,7 +355,7 @@ def _created(
     message = (
         f"Session {name}{which} is gone and nobody is known to have asked for that: {why}. {then}"
     )
-    key = f"{node.uid}/{name}/{format_time(now)[:13]}/SessionLost"
+    key = f"{node.uid}/{name}/{timestamps.format_time(now)[:13]}/SessionLost"
     event = node_event(node.name, node.uid, "QuarantineSessionLost", message, now, key)
     return Decision(
         step=STEP_CREATE_AGAIN,

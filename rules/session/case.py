@@ -12,14 +12,12 @@ from typing import Final
 
 import msgspec
 
+from rules.api import names, sentences, timestamps
 from rules.api.mark import MarkState, mark_state, read_note, relabel_patch, unmark_patch
-from rules.api.names import LABEL_HEALTH, LABEL_QUARANTINE
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import Cause, DrainStatus, Mode, Phase, QuarantineStatus
 from rules.api.refusal import NodeWrite
 from rules.api.repair_writes import DeleteTestJob
-from rules.api.sentences import causes_clause
-from rules.api.timestamps import format_time, parse_time
 from rules.api.writes import (
     Decision,
     EmitEvent,
@@ -32,6 +30,7 @@ from rules.api.writes import (
 from rules.catalog.reason import Level
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.policy import Policy, session_mode
+from rules.session import external, observation, override
 from rules.session import status as st
 from rules.session.causes import (
     CauseSight,
@@ -41,9 +40,7 @@ from rules.session.causes import (
     reported_causes,
     worst,
 )
-from rules.session.external import SOURCE as EXTERNAL
-from rules.session.observation import NodeObservation, Staleness, is_open
-from rules.session.override import EVIDENCE_LEVEL, level_evidence, since_override
+from rules.session.observation import NodeObservation, Staleness
 
 RECHECK_S: Final = 60.0
 """Every open session is decided at least this often, whatever the watches say."""
@@ -83,18 +80,20 @@ class Case:
             return touched(stored, drain=self.seen.plan.status(stored.drain or DrainStatus()))
         if stored.phase:
             said = self.seen.external.incidents
-            return touched(stored, evidence=level_evidence(self.session, self.seen.health, said))
+            return touched(
+                stored, evidence=override.level_evidence(self.session, self.seen.health, said)
+            )
         boot = self.seen.node.boot_id if self.seen.node else ""
         begun = QuarantineStatus(
             mode=str(session_mode(self.policy)),
             phase=str(Phase.PENDING),
-            phase_since=format_time(self.now),
+            phase_since=timestamps.format_time(self.now),
             boot_id=self.session.spec.boot_id or boot,
             evidence={
                 **evidence_of(
                     self.seen.health, self.session.spec.causes, self.seen.external.incidents
                 ),
-                EVIDENCE_LEVEL: self.session.spec.level,
+                override.EVIDENCE_LEVEL: self.session.spec.level,
             },
         )
         return st.noted(begun, "Pending", self._opening(), self.now)
@@ -104,7 +103,9 @@ class Case:
         incidents = self.seen.health.status.incidents if self.seen.health is not None else ()
         ids = {cause.incident for cause in self.session.spec.causes}
         mine = (each for each in incidents if each.active and each.id in ids)
-        new = next(filter(None, (since_override(each, self.seen.siblings) for each in mine)), "")
+        new = next(
+            filter(None, (override.since_override(each, self.seen.siblings) for each in mine)), ""
+        )
         return f"session opened: {new}" if new else "session opened"
 
     @property
@@ -115,7 +116,7 @@ class Case:
     @property
     def phase_since(self) -> float:
         """When it got there."""
-        return parse_time(self.status.phase_since) or self.now
+        return timestamps.parse_time(self.status.phase_since) or self.now
 
     @property
     def shadow(self) -> bool:
@@ -143,8 +144,8 @@ class Case:
     def asked_for(self) -> str:
         """The causes in words: those that hold, else those that it was all done for."""
         if self.causes:
-            return causes_clause(self.causes)
-        return f"{causes_clause(self.session.spec.causes)}, closed by now"
+            return sentences.causes_clause(self.causes)
+        return f"{sentences.causes_clause(self.session.spec.causes)}, closed by now"
 
     @cached_property
     def reported(self) -> tuple[Cause, ...]:
@@ -167,9 +168,9 @@ class Case:
         that no agent ever judged: there nobody but those who brought it here could say more.
         """
         sources = {cause.source for cause in self.session.spec.causes}
-        if sources != {EXTERNAL} or self.seen.stale != Staleness.NO_VERDICT:
+        if sources != {external.SOURCE} or self.seen.stale != Staleness.NO_VERDICT:
             return self.seen.stale
-        return "" if LABEL_HEALTH not in self.node.labels else self.seen.stale
+        return "" if names.LABEL_HEALTH not in self.node.labels else self.seen.stale
 
     @property
     def settled(self) -> bool:
@@ -196,7 +197,7 @@ class Case:
         rivals = [
             other
             for other in self.seen.siblings
-            if is_open(other) and other.spec.node_uid in {"", uid}
+            if observation.is_open(other) and other.spec.node_uid in {"", uid}
         ]
         return min((self.session, *rivals), key=lambda s: (s.metadata.created_at, s.name))
 
@@ -261,7 +262,7 @@ class Case:
         note = read_note(node)
         if note is None or note.session != self.session.name:
             return None
-        if node.labels.get(LABEL_QUARANTINE) == status.phase.lower():
+        if node.labels.get(names.LABEL_QUARANTINE) == status.phase.lower():
             return None
         return RelabelNode(
             node=node.name,

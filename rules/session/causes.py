@@ -14,15 +14,17 @@ from typing import Final
 
 import msgspec
 
+from rules.api import object_name
 from rules.api.health import HealthStatus, IncidentStatus, plain
 from rules.api.nodes import HealthView, NodeView, QuarantineView
-from rules.api.object_name import name_from
 from rules.api.quarantine import Cause, RepairGpu
-from rules.catalog.reason import Level, Severity, level_rank, severity_rank
+from rules.catalog import reason
+from rules.catalog.reason import Level, Severity
 from rules.policy.policy import Policy
+from rules.session import observation
 from rules.session.external import SOURCE as EXTERNAL
 from rules.session.external import holds, is_external, trigger_of
-from rules.session.observation import FleetSnapshot, NodeObservation, is_open, staleness
+from rules.session.observation import FleetSnapshot, NodeObservation
 from rules.session.validation import result as test_result
 
 MAX_CAUSES: Final = 32
@@ -52,9 +54,11 @@ def actionable(
     found = [
         incident
         for incident in (*_of_agent(health), *external)
-        if incident.active and level_rank(level_of(incident, policy)) > Level.REPORT.rank
+        if incident.active and reason.level_rank(level_of(incident, policy)) > Level.REPORT.rank
     ]
-    return tuple(sorted(found, key=lambda i: (-severity_rank(i.severity), i.first_seen, i.id)))
+    return tuple(
+        sorted(found, key=lambda i: (-reason.severity_rank(i.severity), i.first_seen, i.id))
+    )
 
 
 def believed(seen: NodeObservation, policy: Policy) -> tuple[IncidentStatus, ...]:
@@ -83,7 +87,7 @@ def name_by_hand(node: str, word: str) -> str:
     has. By this form, and by that of `session_name`, an agent's evidence is told from another's
     (daemonset/base/agent-admission.yaml).
     """
-    return name_from(node, f"-by-hand-{word}")
+    return object_name.name_from(node, f"-by-hand-{word}")
 
 
 def session_name(node: NodeView, incident: str, sessions: Iterable[QuarantineView]) -> str:
@@ -95,13 +99,13 @@ def session_name(node: NodeView, incident: str, sessions: Iterable[QuarantineVie
     ended = sum(
         1
         for session in known
-        if not is_open(session)
+        if not observation.is_open(session)
         and any(cause.incident == incident for cause in session.spec.causes)
     )
     names = {session.name for session in known}
     while True:
         digest = hashlib.sha256(f"{node.uid}/{incident}/{ended}".encode()).hexdigest()
-        name = name_from(node.name, f"-{digest[:8]}")
+        name = object_name.name_from(node.name, f"-{digest[:8]}")
         if name not in names:
             return name
         ended += 1
@@ -114,7 +118,7 @@ def cause_of(incident: IncidentStatus) -> Cause:
         incident=incident.id,
         reason=incident.reason[:63],
         # The CRD knows three words; a newer agent's other word counts as Degraded.
-        severity=str(list(Severity)[severity_rank(incident.severity)]),
+        severity=str(list(Severity)[reason.severity_rank(incident.severity)]),
         message=incident.evidence[0][:512] if incident.evidence else "",
     )
 
@@ -136,7 +140,7 @@ def sight_of(node: NodeView, snapshot: FleetSnapshot) -> CauseSight:
     known = snapshot.memo.get(node.name)
     if not isinstance(known, CauseSight) or known.node is not node:
         health, policy, now = snapshot.healths.get(node.name), snapshot.policy, snapshot.now
-        stale = staleness(health, node, snapshot.agents, now)
+        stale = observation.staleness(health, node, snapshot.agents, now)
         known = CauseSight(node=node, health=health, stale=stale, policy=policy, now=now)
         snapshot.memo[node.name] = known
     return known
@@ -147,7 +151,7 @@ def open_causes(session: QuarantineView, sight: CauseSight) -> tuple[Cause, ...]
     return tuple(
         cause
         for cause in _holding(session, sight)
-        if level_rank(_allowed(cause, session, sight.policy)) > Level.REPORT.rank
+        if reason.level_rank(_allowed(cause, session, sight.policy)) > Level.REPORT.rank
     )
 
 
@@ -218,9 +222,11 @@ def level_in_effect(session: QuarantineView, causes: Iterable[Cause], policy: Po
     for the gravest of them. Both may change while the session waits or drains.
     """
     allowed = max(
-        (_allowed(c, session, policy) for c in causes), key=level_rank, default=str(Level.DRAIN)
+        (_allowed(c, session, policy) for c in causes),
+        key=reason.level_rank,
+        default=str(Level.DRAIN),
     )
-    return min(session.spec.level, allowed, key=level_rank)
+    return min(session.spec.level, allowed, key=reason.level_rank)
 
 
 def causes_now(
@@ -285,7 +291,9 @@ def appended(
         at = next((i for i, known in enumerate(result) if same_cause(cause, known)), None)
         if at is None:
             result.append(cause)
-        elif cause.incident and severity_rank(cause.severity) > severity_rank(result[at].severity):
+        elif cause.incident and reason.severity_rank(cause.severity) > reason.severity_rank(
+            result[at].severity
+        ):
             result[at] = msgspec.structs.replace(result[at], severity=cause.severity)
     room = min(CRD_CAUSES, max(MAX_CAUSES, len(causes)))
     if len(result) <= room:
@@ -296,7 +304,7 @@ def appended(
         cause = result[index]
         human = cause.source == "Human"
         ended = holding is not None and not human and cause.incident not in holding
-        return index > 0, not human, ended, -severity_rank(cause.severity), index
+        return index > 0, not human, ended, -reason.severity_rank(cause.severity), index
 
     kept = set(sorted(range(len(result)), key=order)[:room])
     return tuple(cause for index, cause in enumerate(result) if index in kept)
@@ -313,7 +321,9 @@ def is_taken(cause: Cause, causes: tuple[Cause, ...]) -> bool:
 
 def worst(causes: Iterable[Cause]) -> str:
     """The gravest severity among causes; Degraded where there is none."""
-    return max((c.severity for c in causes), key=severity_rank, default=str(Severity.DEGRADED))
+    return max(
+        (c.severity for c in causes), key=reason.severity_rank, default=str(Severity.DEGRADED)
+    )
 
 
 def has_human(session: QuarantineView) -> bool:

@@ -13,41 +13,34 @@ from typing import Final
 
 from msgspec import structs
 
+from rules.api import sentences, timestamps
 from rules.api.mark import MarkState
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, Phase
-from rules.api.sentences import bounded
-from rules.api.timestamps import format_time
 from rules.api.writes import Decision, PatchSessionSpec
-from rules.catalog.reason import level_rank
+from rules.catalog import reason
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.policy import Policy, by_accident
+from rules.session import absent, exclusions, history, observation, override, part_taken, phases
 from rules.session import status as st
-from rules.session.absent import without_session
 from rules.session.case import RECHECK_S, Case, is_fresh, touched
 from rules.session.causes import DELETED_BY, appended, believed, cause_of, is_taken, level_of
-from rules.session.exclusions import opted_out
-from rules.session.history import EVIDENCE_JOINED
-from rules.session.observation import NodeObservation, is_open
-from rules.session.override import known_when_lowered, overridden_until
-from rules.session.part_taken import NEW_BOOT, awaits_booking, boot_unbooked, restored
-from rules.session.phases import in_phase
-from rules.session.validation.result import failed_cause
-from rules.session.validation.validating import end, rebooted
+from rules.session.observation import NodeObservation
+from rules.session.validation import result, validating
 
 
 def decide(
     session: QuarantineView | None, seen: NodeObservation, now: float, policy: Policy
 ) -> Decision:
     """What to do about one node now. `session` is its open session, oldest first, if any."""
-    if session is None or not is_open(session):
-        return without_session(seen, now, policy)
+    if session is None or not observation.is_open(session):
+        return absent.without_session(seen, now, policy)
     case = Case(session=session, seen=seen, now=now, policy=policy)
     for rule in _RULES:
         decision = rule(case)
         if decision is not None and not _is_refused(case, decision):
             return decision
-    return in_phase(case)
+    return phases.in_phase(case)
 
 
 def _is_refused(case: Case, decision: Decision) -> bool:
@@ -83,7 +76,7 @@ def _unreadable(case: Case) -> Decision | None:
         return None
     message = f"Nothing is done: {refusal.why}; {refusal.remedy}."
     status = st.with_refusal(stored, case.now, refusal, message)
-    status = touched(status, message=bounded(message))
+    status = touched(status, message=sentences.bounded(message))
     return Decision(
         step="Unreadable",
         because=refusal.why,
@@ -105,7 +98,7 @@ def _node_gone(case: Case) -> Decision | None:
         why = "the node was replaced by another of the same name, which is judged by itself"
     else:
         return None
-    return end(case, Phase.NODE_GONE, why)
+    return validating.end(case, Phase.NODE_GONE, why)
 
 
 def _fill_in(case: Case) -> Decision | None:
@@ -130,8 +123,8 @@ def _join(case: Case) -> Decision | None:
         return None
     causes = case.session.spec.causes
     if all(is_taken(cause, primary.spec.causes) for cause in causes):
-        evidence = {**case.status.evidence, EVIDENCE_JOINED: primary.name}
-        return end(case, Phase.CANCELLED, f"joined {primary.name}", evidence=evidence)
+        evidence = {**case.status.evidence, history.EVIDENCE_JOINED: primary.name}
+        return validating.end(case, Phase.CANCELLED, f"joined {primary.name}", evidence=evidence)
     return Decision(step="Join", because=f"waiting for {primary.name} to take the causes")
 
 
@@ -139,9 +132,9 @@ def _append(case: Case) -> Decision | None:
     """New incidents, and the causes of sessions that join, become causes of this session."""
     spec = case.session.spec
     wanted_level, joining = spec.level, []
-    for other in filter(is_open, case.seen.siblings):
-        wanted_level = max(wanted_level, other.spec.level, key=level_rank)
-        made_at = format_time(other.metadata.created_at)
+    for other in filter(observation.is_open, case.seen.siblings):
+        wanted_level = max(wanted_level, other.spec.level, key=reason.level_rank)
+        made_at = timestamps.format_time(other.metadata.created_at)
         joining += [
             # People asked for theirs when they made it.
             structs.replace(cause, at=made_at)
@@ -149,18 +142,20 @@ def _append(case: Case) -> Decision | None:
             else cause
             for cause in other.spec.causes
         ]
-    new = list(filter(None, [failed_cause(case.session)]))
-    if not opted_out(case.node):
+    new = list(filter(None, [result.failed_cause(case.session)]))
+    if not exclusions.opted_out(case.node):
         acting = believed(case.seen, case.policy)
-        overridden = overridden_until(acting, case.seen.siblings, case.policy, case.now)
+        overridden = override.overridden_until(acting, case.seen.siblings, case.policy, case.now)
         for incident in acting:
             if incident.id not in overridden:
                 new.append(cause_of(incident))
-                if known_when_lowered(case.session, incident):
+                if override.known_when_lowered(case.session, incident):
                     continue
-                wanted_level = max(wanted_level, level_of(incident, case.policy), key=level_rank)
+                wanted_level = max(
+                    wanted_level, level_of(incident, case.policy), key=reason.level_rank
+                )
     said = case.seen.external.incidents
-    at = format_time(case.now)
+    at = timestamps.format_time(case.now)
     # Those that join an open session now; one that names a time itself keeps it.
     dated = [c if c.at else structs.replace(c, at=at) for c in (*joining, *new)]
     causes = appended(spec.causes, dated, case.seen.health, said)
@@ -184,11 +179,13 @@ def _mode_flipped(case: Case) -> Decision | None:
         return None
     if case.shadow:
         why = "the policy enforces now, the node is judged afresh"
-        return end(case, Phase.CANCELLED, why)
+        return validating.end(case, Phase.CANCELLED, why)
     if by_accident(case.policy):
         return None
     if case.phase is Phase.PENDING and case.mark is MarkState.ABSENT:
-        return end(case, Phase.CANCELLED, "the policy is Shadow now, the node is judged afresh")
+        return validating.end(
+            case, Phase.CANCELLED, "the policy is Shadow now, the node is judged afresh"
+        )
     return None
 
 
@@ -197,14 +194,16 @@ def _release_asked(case: Case) -> Decision | None:
     if asked is None:
         return None
     if asked.by == DELETED_BY:
-        return end(case, Phase.CANCELLED, "a person deleted the session", by=st.BY_PERSON)
+        return validating.end(
+            case, Phase.CANCELLED, "a person deleted the session", by=st.BY_PERSON
+        )
     reasons = f", {asked.reason}" if asked.reason else ""
     who = asked.by or "a person"
     # What they leave behind: faults, not the word of people.
     faults = sum(cause.source != "Human" for cause in case.causes)
     still = f"; {faults} of its causes still {'holds' if faults == 1 else 'hold'}"
     why = f"{who} asked for it{reasons}{still if faults else ''}"
-    return end(case, Phase.RELEASED, why, by=asked.by or st.BY_PERSON)
+    return validating.end(case, Phase.RELEASED, why, by=asked.by or st.BY_PERSON)
 
 
 def _undone(case: Case) -> Decision | None:
@@ -216,13 +215,13 @@ def _undone(case: Case) -> Decision | None:
         return None
     if case.seen.owner or case.seen.doubt:
         # Whether an owner is at work is not known while what is known of it is too old.
-        return in_phase(case)
-    if awaits_booking(case):
+        return phases.in_phase(case)
+    if part_taken.awaits_booking(case):
         return None
     if not is_fresh(case.node):
         # A cache that lags behind our own mark looks just the same.
         return Decision(step="ReadNode", because="the mark looks undone", needs_fresh_node=True)
-    if (again := restored(case)) is not None:
+    if (again := part_taken.restored(case)) is not None:
         return again
     what = {
         MarkState.UNCORDONED: "a person uncordoned the node",
@@ -230,7 +229,7 @@ def _undone(case: Case) -> Decision | None:
         MarkState.UNRECORDED: "a person removed or changed the node's session annotation",
         MarkState.FOREIGN: "a person changed the node's session annotation",
     }.get(case.mark, "a person removed the mark")
-    return end(case, Phase.CANCELLED, what, by=st.BY_PERSON)
+    return validating.end(case, Phase.CANCELLED, what, by=st.BY_PERSON)
 
 
 _CHANGED: Final = {MarkState.ABSENT, MarkState.UNRECORDED, MarkState.FOREIGN}
@@ -239,23 +238,29 @@ _CHANGED: Final = {MarkState.ABSENT, MarkState.UNRECORDED, MarkState.FOREIGN}
 
 def _boot_changed(case: Case) -> Decision | None:
     """A new boot: evictions stop, the fresh verdict of this boot decides, unless a person does."""
-    if not boot_unbooked(case):
+    if not part_taken.boot_unbooked(case):
         return None
     node = case.node
-    status = st.noted(case.status, NEW_BOOT, "the node rebooted", case.now)
+    status = st.noted(case.status, part_taken.NEW_BOOT, "the node rebooted", case.now)
     by_person = any(cause.source == "Human" for cause in case.causes)
     if case.phase is Phase.PENDING or case.shadow or (by_person and case.phase in _TAKEN_OUT):
         # No verdict ends what a person asked for: the node stays out as it is.
         moved = touched(status, boot_id=node.boot_id)
-        return case.decision(NEW_BOOT, moved, because="the node rebooted", wake_at=case.now)
+        return case.decision(
+            part_taken.NEW_BOOT, moved, because="the node rebooted", wake_at=case.now
+        )
     message = "The node rebooted; its fresh verdict decides."
-    moved = touched(rebooted(status), boot_id=node.boot_id, phase_since=format_time(case.now))
+    moved = touched(
+        validating.rebooted(status),
+        boot_id=node.boot_id,
+        phase_since=timestamps.format_time(case.now),
+    )
     if case.phase in {Phase.VALIDATING, Phase.REPAIRING}:
         # A step that is under way is judged by its proof, which asks for more than a new boot.
         moved = touched(moved, message=message)
     else:
         moved = st.enter(moved, Phase.VALIDATING, message, case.now)
-    return case.decision(NEW_BOOT, moved, because="the node rebooted")
+    return case.decision(part_taken.NEW_BOOT, moved, because="the node rebooted")
 
 
 _TAKEN_OUT: Final = frozenset({Phase.MARKED, Phase.DRAINING, Phase.QUARANTINED})

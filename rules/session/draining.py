@@ -7,19 +7,18 @@ from typing import Final
 
 import msgspec
 
-from rules.api.quarantine import BlockedBy, DrainStatus, Phase, Pods, QuarantineStatus, pods_of
-from rules.api.sentences import blocked_clause, these
+from rules.api import quarantine, sentences, timestamps
+from rules.api.quarantine import BlockedBy, DrainStatus, Phase, Pods, QuarantineStatus
 from rules.api.sentences import draining as draining_sentence
 from rules.api.sentences import quarantined as quarantined_sentence
-from rules.api.timestamps import format_time
 from rules.api.writes import Decision, Evicting
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.drain.drain_plan import DrainPlan, overdue
+from rules.drain import drain_plan
+from rules.drain.drain_plan import DrainPlan
+from rules.session import causes, halts
 from rules.session import status as st
 from rules.session.case import Case, touched
-from rules.session.causes import EVIDENCE_GANGS
-from rules.session.halts import unreachable
-from rules.session.repair.readiness import awaited
+from rules.session.repair import readiness
 
 _MAX_GANGS: Final = 16
 _TIME_OVER: Final = "the drain's time is over"
@@ -30,11 +29,11 @@ def begin_drain(case: Case, status: QuarantineStatus) -> Decision:
     status = st.with_refusal(status, case.now, None)
     before = status.drain or DrainStatus()
     drain = DrainStatus(
-        started_at=format_time(case.now), evicted=before.evicted, recent=before.recent
+        started_at=timestamps.format_time(case.now), evicted=before.evicted, recent=before.recent
     )
     evidence = dict(status.evidence)
     if case.seen.gangs:
-        evidence[EVIDENCE_GANGS] = list(case.seen.gangs[:_MAX_GANGS])
+        evidence[causes.EVIDENCE_GANGS] = list(case.seen.gangs[:_MAX_GANGS])
     status = touched(status, drain=drain, evidence=evidence)
     sentence = draining_sentence(drain, case.now, "")
     status = st.enter(status, Phase.DRAINING, sentence, case.now)
@@ -61,10 +60,10 @@ def probe(case: Case, status: QuarantineStatus) -> tuple[QuarantineStatus, Evict
 def draining(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
     """Follow the plan of the last uncached lists until the node is drained."""
     plan = case.seen.plan
-    drain = status.drain or DrainStatus(started_at=format_time(case.now))
+    drain = status.drain or DrainStatus(started_at=timestamps.format_time(case.now))
     if plan is not None:
         status = _with_forced(status, plan, case.now)
-    if halt is None and unreachable(case):
+    if halt is None and halts.unreachable(case):
         why = "the node's kubelet is silent, an eviction ends nothing there"
         halt = Refusal(reason=WhyNot.NODE_UNREACHABLE, why=why)
     if halt is not None:
@@ -102,7 +101,7 @@ def _with_forced(status: QuarantineStatus, plan: DrainPlan, now: float) -> Quara
 def _drained(case: Case, status: QuarantineStatus, drain: DrainStatus) -> Decision:
     status = st.with_refusal(status, case.now, None)
     drain = msgspec.structs.replace(drain, waiting=Pods(), blocked=())
-    sentence = quarantined_sentence(case.causes, case.now, drain, awaited(case))
+    sentence = quarantined_sentence(case.causes, case.now, drain, readiness.awaited(case))
     status = st.enter(touched(status, drain=drain), Phase.QUARANTINED, sentence, case.now)
     return case.decision("Drained", status, because="two equal lists with nothing left to evict")
 
@@ -110,7 +109,7 @@ def _drained(case: Case, status: QuarantineStatus, drain: DrainStatus) -> Decisi
 def _blocked_or_going(
     case: Case, status: QuarantineStatus, drain: DrainStatus, plan: DrainPlan
 ) -> Decision:
-    late = overdue(
+    late = drain_plan.overdue(
         drain,
         case.severity,
         case.policy,
@@ -190,16 +189,16 @@ def _kept_by(plan: DrainPlan) -> Refusal | None:
     if plan.unseen is not None:
         return plan.unseen
     if plan.blocked_reason is not None:
-        return Refusal(reason=plan.blocked_reason, why=blocked_clause(plan.blocked))
+        return Refusal(reason=plan.blocked_reason, why=sentences.blocked_clause(plan.blocked))
     if plan.stuck:
-        why = f"{len(plan.stuck)} stuck ({these(pods_of(plan.stuck))})"
+        why = f"{len(plan.stuck)} stuck ({sentences.these(quarantine.pods_of(plan.stuck))})"
         return Refusal(reason=WhyNot.POD_STUCK, why=why)
     return None
 
 
 def _not_forced(blocked_by: tuple[BlockedBy, ...], refused: Refusal) -> Refusal:
     """`drain.onTimeout: Force`, and the API server lets nobody do it: what blocks is told, too."""
-    blocked = blocked_clause(blocked_by)
+    blocked = sentences.blocked_clause(blocked_by)
     forced = "and the policy says Force, which"
     why = f"{_TIME_OVER} {forced} {refused.why}, {refused.remedy}"
     why = f"{blocked}; {why}" if blocked else why

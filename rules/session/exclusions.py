@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from rules.api import names
+from rules.api import names, object_name, selectors, timestamps
 from rules.api.metadata import LabelSelector
 from rules.api.nodes import LeaseView, NodeView, PauseView
-from rules.api.object_name import is_object_name
 from rules.api.quarantine import PauseSpec
-from rules.api.selectors import Matcher, matcher
-from rules.api.timestamps import parse_time
+from rules.api.selectors import Matcher
 
 if TYPE_CHECKING:
     from rules.session.observation import FleetSnapshot
@@ -108,7 +106,9 @@ def leases_by_node(leases: Iterable[LeaseView]) -> dict[str, LeaseView]:
 def _lease_owner(lease: LeaseView | None, now: float) -> str:
     if lease is None or not lease.spec.holder_identity:
         return ""
-    renewed = parse_time(lease.spec.renew_time or "") or parse_time(lease.spec.acquire_time or "")
+    renewed = timestamps.parse_time(lease.spec.renew_time or "") or timestamps.parse_time(
+        lease.spec.acquire_time or ""
+    )
     duration_s = lease.spec.lease_duration_seconds or 0
     if renewed is None or now > renewed + duration_s:
         return ""
@@ -140,7 +140,7 @@ def pause_singles_out(pause: PauseView, node: NodeView, now: float) -> bool:
 
 def pause_over(pause: PauseView, now: float) -> bool:
     """Whether the pause has ended; an end that cannot be read never comes."""
-    until = parse_time(pause.spec.until) if pause.spec.until else None
+    until = timestamps.parse_time(pause.spec.until) if pause.spec.until else None
     return until is not None and now >= until
 
 
@@ -169,14 +169,14 @@ def _impossible(nodes: tuple[str, ...]) -> str:
     """The first that no node can have, quoted; a pause may name thousands and is asked per
     node.
     """
-    return next((f"{name!r:.80}" for name in nodes if not is_object_name(name)), "")
+    return next((f"{name!r:.80}" for name in nodes if not object_name.is_object_name(name)), "")
 
 
 def _selector_of(spec: PauseSpec) -> Matcher | None:
     """The selector as a function; ValueError where it is none, an unknown key included."""
     if spec.scope.node_selector is None:
         return None
-    return matcher(msgspec.convert(spec.scope.node_selector, _StrictSelector))
+    return selectors.matcher(msgspec.convert(spec.scope.node_selector, _StrictSelector))
 
 
 class _StrictSelector(LabelSelector, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rules.api import timestamps
 from rules.api.health import IncidentStatus
 from rules.api.nodes import NodeView
 from rules.api.quarantine import Cause
-from rules.api.timestamps import format_time, parse_time
 from rules.policy.external import ExternalTrigger
 from rules.text.printable import printable
 
@@ -139,8 +139,8 @@ def _incident(seen: _Sighting, since: float) -> IncidentStatus:
         scope="Node",
         sources=(SOURCE,),
         active=True,
-        first_seen=format_time(since),
-        last_seen=format_time(since),
+        first_seen=timestamps.format_time(since),
+        last_seen=timestamps.format_time(since),
         evidence=(seen.said,),
     )
 
@@ -160,7 +160,7 @@ def _sighted(
         found = node.condition(match.name)
         if found is None or found.status != match.value:
             return
-        since = parse_time(found.last_transition_time or "")
+        since = timestamps.parse_time(found.last_transition_time or "")
         words = ": ".join(_short(word) for word in (found.reason, found.message) if word)
         said = f"condition {match.name} is {match.value}{': ' if words else ''}{words}"
     elif match.kind == "taint":
@@ -176,7 +176,7 @@ def _sighted(
         )
         if taint is None:
             return
-        since = parse_time(taint.time_added or "")
+        since = timestamps.parse_time(taint.time_added or "")
         said = f"taint {match.name}={_short(taint.value)}:{_short(taint.effect)} is set"
     else:
         value = (node.annotations if match.kind == "annotation" else node.labels).get(match.name)
@@ -204,4 +204,4 @@ def _time(text: str) -> float | None:
     """RFC 3339, or seconds since 1970 as GKE writes them; None for everything else."""
     if text.isascii() and text.isdigit() and len(text) <= 12:
         return float(text) if float(text) <= _LAST_TIME else None
-    return parse_time(text)
+    return timestamps.parse_time(text)

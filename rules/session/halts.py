@@ -11,17 +11,16 @@ from typing import Final
 
 import msgspec
 
-from rules.api.names import ANNOTATION_HOLD, LABEL_OPT_OUT
+from rules.api import names
 from rules.api.nodes import NodeView, PauseView
 from rules.api.quarantine import Phase, QuarantineStatus, RepairState
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.drain.drain_plan import OUTAGE_S
-from rules.policy.policy import by_accident, shadow_of
-from rules.repair.ladder import ENDS_BOOT
+from rules.drain import drain_plan
+from rules.policy import policy
+from rules.repair import ladder
+from rules.session import causes, exclusions
 from rules.session import status as st
 from rules.session.case import Case, touched
-from rules.session.causes import has_human
-from rules.session.exclusions import opted_out, pause_doubt
 from rules.session.repair.ladder import under_way
 
 PART_OF_MARK: Final = "mark"
@@ -39,22 +38,23 @@ def opt_out_unheard(node: NodeView) -> str:
 
     `false` says what it does.
     """
-    value = node.labels.get(LABEL_OPT_OUT)
+    value = node.labels.get(names.LABEL_OPT_OUT)
     if value is None or value in {"true", "false"}:
         return ""
-    return f"the label {LABEL_OPT_OUT}={value} opts nothing out, only {LABEL_OPT_OUT}=true does"
+    label = names.LABEL_OPT_OUT
+    return f"the label {label}={value} opts nothing out, only {label}=true does"
 
 
 def halt_of(case: Case) -> Refusal | None:
     """The first reason not to do harm, the most lasting first."""
     if case.seen.owner:
         return Refusal(reason=WhyNot.STAND_DOWN, why=f"standing down, {case.seen.owner}")
-    if opted_out(case.node):
+    if exclusions.opted_out(case.node):
         return Refusal(
-            reason=WhyNot.OPT_OUT, why=f"the node carries the label {LABEL_OPT_OUT}=true"
+            reason=WhyNot.OPT_OUT, why=f"the node carries the label {names.LABEL_OPT_OUT}=true"
         )
-    unknown = by_accident(case.policy)  # which nodes the policy selects, too
-    if not case.seen.selected and not has_human(case.session) and not unknown:
+    unknown = policy.by_accident(case.policy)  # which nodes the policy selects, too
+    if not case.seen.selected and not causes.has_human(case.session) and not unknown:
         return Refusal(
             reason=WhyNot.NOT_SELECTED, why="the policy's nodeSelector does not select the node"
         )
@@ -62,14 +62,14 @@ def halt_of(case: Case) -> Refusal | None:
         return Refusal(reason=WhyNot.PAUSED, why=pause_clause(case.seen.pauses))
     if case.seen.doubt:
         return Refusal(reason=WhyNot.VIEW_TOO_OLD, why=case.seen.doubt)
-    if (words := shadow_of(case.policy)) is not None and not case.shadow:
+    if (words := policy.shadow_of(case.policy)) is not None and not case.shadow:
         return Refusal(reason=words.reason, why=words.halts)
     return None
 
 
 def hold_of(case: Case) -> Refusal | None:
     """A hold by a person: no repair step, no test and no release begins."""
-    held = case.node.annotations.get(ANNOTATION_HOLD)
+    held = case.node.annotations.get(names.ANNOTATION_HOLD)
     if not case.session.spec.hold and held is None:
         return None
     why = f" ({held[:200]})" if held else ""
@@ -82,7 +82,7 @@ def pause_clause(pauses: tuple[PauseView, ...]) -> str:
     by = f" by {first.spec.by[:100]}" if first.spec.by else ""
     why = f" ({first.spec.reason[:200]})" if first.spec.reason else ""
     more = f" and {len(pauses) - 1} more" if len(pauses) > 1 else ""
-    doubt = pause_doubt(first)
+    doubt = exclusions.pause_doubt(first)
     unclear = f", which covers every node because {doubt}" if doubt else ""
     return f"paused{by}{why} with GPUWardPause {first.metadata.name}{more}{unclear}"
 
@@ -126,7 +126,7 @@ def with_halts(case: Case, halt: Refusal | None) -> QuarantineStatus:
             lost_s = case.now - before
     elif case.seen.last_active_at is not None:
         gap_s = case.now - case.seen.last_active_at
-        lost_s = gap_s if gap_s > OUTAGE_S else 0.0
+        lost_s = gap_s if gap_s > drain_plan.OUTAGE_S else 0.0
     if lost_s <= 0:
         return status
     suspended = status.drain.suspended_seconds + round(lost_s)
@@ -152,7 +152,7 @@ def _with_pause_told(
 def _why_silent(status: QuarantineStatus) -> str:
     step, makes = under_way(status), ""
     if step is not None and step.state == RepairState.ASKED:
-        makes = f", as {step.step} makes it" if step.step in ENDS_BOOT else ""
+        makes = f", as {step.step} makes it" if step.step in ladder.ENDS_BOOT else ""
     return (
         f"The node's Ready condition is Unknown{makes}; nothing is evicted or forced until it is "
         "back."

@@ -12,18 +12,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from rules.api import timestamps
 from rules.api.health import IncidentStatus
 from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
 from rules.api.quarantine import Mode, Phase
-from rules.api.timestamps import parse_time
 from rules.api.writes import DeleteObject
 from rules.catalog.reason import Level
 from rules.catalog.why_not import WhyNot
 from rules.policy.policy import Policy, session_mode
-from rules.session.causes import actionable, believed, ended_by_person, has_human
-from rules.session.exclusions import opted_out, pause_singles_out
-from rules.session.observation import NodeObservation, is_open, sessions_by_node
-from rules.session.override import overridden_until
+from rules.session import causes, exclusions, observation, override
+from rules.session.observation import NodeObservation
 
 KEEP_S: Final = 28 * 86_400.0
 """Seconds for which ended sessions, pauses and evidence are kept: four weekly reviews."""
@@ -35,7 +33,7 @@ REPLACE_WINDOW_S: Final = 7 * 86_400.0
 
 def ended_at(session: QuarantineView) -> float:
     """When an ended session ended; its creation where that was not recorded."""
-    return parse_time(session.status.phase_since) or session.metadata.created_at
+    return timestamps.parse_time(session.status.phase_since) or session.metadata.created_at
 
 
 def needs_replacement(
@@ -80,7 +78,7 @@ def counts_until(session: QuarantineView, policy: Policy) -> float:
     """Until when the fleet rules count a session: for ever while it is open, and then for the
     longest of the windows that they look back.
     """
-    if is_open(session):
+    if observation.is_open(session):
         return float("inf")
     return ended_at(session) + _fleet_window_s(session, policy)
 
@@ -93,10 +91,10 @@ def outlived(
     What still has an effect stays longer (`remembered_s`).
     """
     deletions: list[DeleteObject] = []
-    by_node = sessions_by_node({session.name: session for session in sessions})
+    by_node = observation.sessions_by_node({session.name: session for session in sessions})
     for node, all_sessions in sorted(by_node.items()):
         ended = sorted(
-            (s for s in all_sessions if not is_open(s)),
+            (s for s in all_sessions if not observation.is_open(s)),
             key=lambda s: (ended_at(s), s.name),
             reverse=True,
         )
@@ -132,15 +130,15 @@ def left_alone(
     active = [incident for incident in health.status.incidents if incident.active]
     if not active:
         return ""
-    if opted_out(node):
+    if exclusions.opted_out(node):
         return WhyNot.OPT_OUT
-    acting = actionable(health, (), policy)
+    acting = causes.actionable(health, (), policy)
     if not acting:
         return Level.REPORT
-    overridden = overridden_until(acting, sessions, policy, now)
+    overridden = override.overridden_until(acting, sessions, policy, now)
     if all(one.id in overridden for one in acting):
         return RELEASED
-    paused = any(pause_singles_out(pause, node, now) for pause in pauses)
+    paused = any(exclusions.pause_singles_out(pause, node, now) for pause in pauses)
     return WhyNot.PAUSED if paused else ""
 
 
@@ -164,7 +162,7 @@ def never_marked(session: QuarantineView) -> bool:
 def taken_up_at(session: QuarantineView) -> float | None:
     """When the session was last taken up again after its end; None of one that never was."""
     opened = [entry for entry in session.status.timeline if entry.step == Phase.PENDING]
-    return parse_time(opened[-1].at) if len(opened) > 1 else None
+    return timestamps.parse_time(opened[-1].at) if len(opened) > 1 else None
 
 
 def wanted_at(session: QuarantineView) -> float:
@@ -186,9 +184,9 @@ def reusable(
         return None
     if not never_marked(latest):
         return None
-    if has_human(latest) or ended_by_person(latest) or joined(latest):
+    if causes.has_human(latest) or causes.ended_by_person(latest) or joined(latest):
         return None
-    ended_at = parse_time(latest.status.phase_since)
+    ended_at = timestamps.parse_time(latest.status.phase_since)
     return latest if ended_at is not None and now - ended_at <= REUSE_S else None
 
 
@@ -219,14 +217,14 @@ class Opening:
 def opening(seen: NodeObservation, now: float, policy: Policy) -> Opening:
     """For a node that is there, and has no open session."""
     assert seen.node is not None
-    acting = believed(seen, policy)
+    acting = causes.believed(seen, policy)
     due_at = seen.external.due_at
     if seen.stale and not acting:
         return Opening(not_opened=NotOpened.STALE, until=due_at)
-    if not seen.selected or opted_out(seen.node):
+    if not seen.selected or exclusions.opted_out(seen.node):
         kept = NotOpened.OPTED_OUT if seen.selected else NotOpened.NOT_SELECTED
         return Opening(not_opened=kept)
-    overridden = overridden_until(acting, seen.siblings, policy, now)
+    overridden = override.overridden_until(acting, seen.siblings, policy, now)
     incidents = tuple(i for i in acting if i.id not in overridden)
     if not incidents:
         # A fault that stays changes nothing that would wake anybody when the cancel expires.

@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from rules.api import selectors, timestamps
 from rules.api.health import HealthStatus
 from rules.api.nodes import AgentPod, HealthView, NodeView, PauseView, QuarantineView
-from rules.api.selectors import parse_selector
-from rules.api.timestamps import parse_time
 from rules.catalog.why_not import Refusal
-from rules.session.exclusions import owner_on, pauses_on
+from rules.session import exclusions
 from rules.session.external import External, external_of
 
 if TYPE_CHECKING:  # what stands in annotations alone, no command has to wait for
@@ -243,11 +242,11 @@ def publisher_silence(
     publisher = health.status.publisher
     if publisher.pod_uid and agents is None:
         since = health.status.silent_since
-        return (Staleness.SILENT, parse_time(since) or 0.0) if since else ("", 0.0)
+        return (Staleness.SILENT, timestamps.parse_time(since) or 0.0) if since else ("", 0.0)
     if publisher.pod_uid and agents is not None:
         pod = agents.get(publisher.pod_uid)
         if pod is None:
-            return Staleness.POD_GONE, parse_time(health.status.observed_at) or 0.0
+            return Staleness.POD_GONE, timestamps.parse_time(health.status.observed_at) or 0.0
         if not pod.ready:
             return Staleness.POD_NOT_READY, pod.ready_changed_at
         return "", 0.0
@@ -295,7 +294,7 @@ def _sees_gpus(status: HealthStatus) -> bool:
 
 def selects_node(policy: Policy, node: NodeView) -> bool:
     """Whether the policy's `nodeSelector` selects the node, as its labels are now."""
-    return parse_selector(policy.node_selector)(node.labels)
+    return selectors.parse_selector(policy.node_selector)(node.labels)
 
 
 def sessions_by_node(
@@ -345,9 +344,9 @@ def observe(
         stale=staleness(health, seen, snapshot.agents, snapshot.now) if seen else "no node",
         external=external,
         observing_since=snapshot.observing_since,
-        pauses=pauses_on(seen, snapshot) if seen else (),
+        pauses=exclusions.pauses_on(seen, snapshot) if seen else (),
         doubt=snapshot.doubt,
-        owner=owner_on(seen, snapshot) if seen else "",
+        owner=exclusions.owner_on(seen, snapshot) if seen else "",
         siblings=siblings,
         gangs=tuple(gang.key for gang in snapshot.gangs.get(name, ())),
         not_kept=snapshot.not_kept,

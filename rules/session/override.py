@@ -13,15 +13,13 @@ from typing import Any, Final
 
 import msgspec
 
+from rules.api import sentences, timestamps
 from rules.api.health import IncidentStatus, Wire
 from rules.api.nodes import HealthView, QuarantineView
-from rules.api.sentences import some
-from rules.api.timestamps import parse_time
 from rules.catalog.reason import level_rank, severity_rank
 from rules.policy.policy import Policy
-from rules.session.causes import active_ids, ended_by_person
+from rules.session import causes, observation
 from rules.session.external import is_external
-from rules.session.observation import is_open
 
 EVIDENCE_SEEN: Final = "seenWhenEnded"
 """In `status.evidence`: the faults of the causes, as they were when a person ended the session."""
@@ -70,7 +68,7 @@ def override_ends_at(session: QuarantineView, policy: Policy) -> float:
     person ended it.
     """
     ended_at = _ended_at(session)
-    if is_open(session) or not ended_by_person(session) or not ended_at:
+    if observation.is_open(session) or not causes.ended_by_person(session) or not ended_at:
         return 0.0
     return ended_at + policy.release.cancel_expiry_s
 
@@ -79,7 +77,7 @@ def since_override(incident: IncidentStatus, sessions: Iterable[QuarantineView])
     """What is new about the incident since a person ended a session for it, a clause; "" where
     nothing is, or nobody ended one.
     """
-    ended = [s for s in sessions if not is_open(s) and ended_by_person(s)]
+    ended = [s for s in sessions if not observation.is_open(s) and causes.ended_by_person(s)]
     for session in sorted(ended, key=_ended_at, reverse=True):
         recorded = _recorded(session, EVIDENCE_SEEN)
         if any(fault.id == incident.id for fault in recorded):
@@ -108,7 +106,7 @@ def what_is_new(recorded: Sequence[RecordedFault], incident: IncidentStatus) -> 
         if not same.pci:
             return ""
     new = [gpu for gpu in named if gpu not in known]
-    return f"{incident.reason} came to {some(new)}" if new else ""
+    return f"{incident.reason} came to {sentences.some(new)}" if new else ""
 
 
 def seen_when_ended(session: QuarantineView, health: HealthView | None) -> list[dict[str, Any]]:
@@ -127,8 +125,8 @@ def level_evidence(
             evidence[EVIDENCE_KNOWN] = None
         return {**evidence, EVIDENCE_LEVEL: session.spec.level}
     if not isinstance(evidence.get(EVIDENCE_KNOWN), list):
-        others = sorted(active_ids(None, external))
-        evidence[EVIDENCE_KNOWN] = [*_record(health, active_ids(health)), *others]
+        others = sorted(causes.active_ids(None, external))
+        evidence[EVIDENCE_KNOWN] = [*_record(health, causes.active_ids(health)), *others]
     return evidence
 
 
@@ -190,4 +188,4 @@ def _recorded(session: QuarantineView, key: str) -> list[RecordedFault]:
 
 
 def _ended_at(session: QuarantineView) -> float:
-    return parse_time(session.status.phase_since) or 0.0
+    return timestamps.parse_time(session.status.phase_since) or 0.0

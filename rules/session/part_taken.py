@@ -13,17 +13,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from rules.api.mark import MarkState, read_note
-from rules.api.node_managers import ManagerKind, changes_since
+from rules.api import mark, node_managers, timestamps, writes
+from rules.api.mark import MarkState
+from rules.api.node_managers import ManagerKind
 from rules.api.quarantine import Mode, Phase, QuarantineStatus, TimelineEntry
-from rules.api.timestamps import parse_time
-from rules.api.writes import Decision, EmitEvent, node_event
+from rules.api.writes import Decision, EmitEvent
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.drain.drain_plan import was_away
+from rules.drain import drain_plan
+from rules.session import halts, phases
 from rules.session import status as st
 from rules.session.case import Case
-from rules.session.halts import EVIDENCE_PART_TAKEN, PART_OF_MARK, halt_of, with_halts
-from rules.session.phases import in_phase, mark_write
 
 BOOT_WORK_S: Final = 600.0
 """How long after a new boot a lost cordon counts as its doing. The driver container starts with
@@ -63,7 +62,7 @@ def restored(case: Case) -> Decision | None:
 
 def _noted_program(case: Case) -> str:
     """The program that took this very part off, as the session has kept it; "" for none."""
-    kept = case.status.evidence.get(EVIDENCE_PART_TAKEN)
+    kept = case.status.evidence.get(halts.EVIDENCE_PART_TAKEN)
     if not isinstance(kept, dict) or kept.get("part") != case.mark:
         return ""
     return str(kept.get("by", ""))
@@ -77,11 +76,11 @@ def _owner_just_left(case: Case) -> bool:
     if paused.status != "True":
         left_at = st.since(case.status, "Paused")
         return left_at is not None and case.now - left_at <= OWNER_LEFT_S
-    if case.status.evidence.get(EVIDENCE_PART_TAKEN):
+    if case.status.evidence.get(halts.EVIDENCE_PART_TAKEN):
         # That the owner took it is known already; the mark was refused or halted since.
         return True
     seen_at = case.seen.last_active_at
-    return seen_at is not None and not was_away(case.now, seen_at)
+    return seen_at is not None and not drain_plan.was_away(case.now, seen_at)
 
 
 def _program_that_wrote(case: Case) -> str:
@@ -91,16 +90,16 @@ def _program_that_wrote(case: Case) -> str:
     An uncordon itself leaves no trace; most controllers set a label, a taint or an annotation
     along with it. After an absence of ours only programs that are known to uncordon count.
     """
-    note = read_note(case.node)
+    note = mark.read_note(case.node)
     if case.mark not in _PART or note is None:
         return ""
     seen_at = case.seen.last_active_at
-    away = seen_at is None or was_away(case.now, seen_at)
-    times = (seen_at, parse_time(note.at), parse_time(note.restored_at))
+    away = seen_at is None or drain_plan.was_away(case.now, seen_at)
+    times = (seen_at, timestamps.parse_time(note.at), timestamps.parse_time(note.restored_at))
     since = max((at for at in times if at is not None), default=case.now)
     changes = [
         change
-        for change in changes_since(case.node, since)
+        for change in node_managers.changes_since(case.node, since)
         if change.at >= since or case.now - change.at <= _REACTION_S
     ]
     if any(change.kind is ManagerKind.INTERACTIVE for change in changes):
@@ -115,8 +114,8 @@ def _removed_before(case: Case) -> bool:
     paused = st.condition(case.status, "Paused")
     if paused is not None and paused.status == "True" and paused.reason == WhyNot.UNDONE_AGAIN:
         return True
-    note = read_note(case.node)
-    before = parse_time(note.restored_at) if note is not None else None
+    note = mark.read_note(case.node)
+    before = timestamps.parse_time(note.restored_at) if note is not None else None
     return before is not None and case.now - before < AGAIN_S
 
 
@@ -126,11 +125,11 @@ def _left_alone(case: Case, program: str) -> Decision:
     refusal = Refusal(
         reason=WhyNot.UNDONE_AGAIN,
         why=f"the {part} was taken off again by {program} within an hour of its restoration",
-        subject=PART_OF_MARK,
+        subject=halts.PART_OF_MARK,
         owner=program,
         permanent=True,
     )
-    decision = in_phase(case, refusal)
+    decision = phases.in_phase(case, refusal)
     paused = st.condition(case.status, "Paused")
     if paused is not None and paused.status == "True" and paused.reason == WhyNot.UNDONE_AGAIN:
         return decision
@@ -147,7 +146,7 @@ def _event(case: Case, what: str, message: str, at: object) -> EmitEvent:
     """The Event on the node, one for `at`."""
     key = f"{case.session.metadata.uid}/{what}/{at}"
     node = case.node
-    return node_event(node.name, node.uid, f"Quarantine{what}", message, case.now, key)
+    return writes.node_event(node.name, node.uid, f"Quarantine{what}", message, case.now, key)
 
 
 def _restore(case: Case, program: str) -> Decision:
@@ -155,16 +154,16 @@ def _restore(case: Case, program: str) -> Decision:
     taken = Refusal(
         reason=WhyNot.STAND_DOWN,
         why=f"{program or _OWNER} took a part of the mark off the node",
-        subject=PART_OF_MARK,
+        subject=halts.PART_OF_MARK,
         owner=program,
     )
-    if (halt := halt_of(case)) is not None:
+    if (halt := halts.halt_of(case)) is not None:
         why = f"{taken.why}, which is put back when this is over: {halt.why}"
-        return in_phase(case, replace(taken, why=why))
-    again = mark_write(case, case.status.phase, restored=bool(program))
+        return phases.in_phase(case, replace(taken, why=why))
+    again = phases.mark_write(case, case.status.phase, restored=bool(program))
     # Until the mark is back the owner counts as just gone: its absence is nobody's cancel.
     halt = taken if case.refusal(again) is not None else None
-    status = with_halts(case, halt)
+    status = halts.with_halts(case, halt)
     why = f"{_OWNER} is over and took a part of the mark off: it is put back"
     if program:
         why = f"the {_PART[case.mark]} was taken off by {program}: it is restored once"
@@ -219,14 +218,18 @@ def put_back(case: Case) -> Decision | None:
     noted = _lost_since_boot(case.status)
     if not noted:
         status = st.noted(status, _LOST, _BOOT_SENTENCE, case.now)
-    if case.policy.mode == Mode.SHADOW or halt_of(case) is not None:
+    if case.policy.mode == Mode.SHADOW or halts.halt_of(case) is not None:
         # Nothing is put on the node now; that it was lost to the boot is remembered.
-        return in_phase(case) if noted else case.decision(_LOST, status, because=_BOOT_SENTENCE)
+        return (
+            phases.in_phase(case)
+            if noted
+            else case.decision(_LOST, status, because=_BOOT_SENTENCE)
+        )
     return case.decision(
         "CordonAgain",
         status,
         because=_BOOT_SENTENCE,
-        before=(mark_write(case, case.status.phase, boot=case.node.boot_id),),
+        before=(phases.mark_write(case, case.status.phase, boot=case.node.boot_id),),
         after=(_event(case, "CordonRestored", _BOOT_SENTENCE, case.node.boot_id),),
     )
 
@@ -238,7 +241,7 @@ _BOOT_SENTENCE: Final = (
 
 
 def _of_the_boot(case: Case) -> bool:
-    note = read_note(case.node)
+    note = mark.read_note(case.node)
     boot = case.node.boot_id
     if note is None or not boot or boot_unbooked(case) or note.restored_boot == boot:
         return False
@@ -261,7 +264,7 @@ def _boot_began(case: Case) -> float | None:
     """
     booked = _latest(case.status, {NEW_BOOT})
     if booked is not None:
-        return parse_time(booked.at)
+        return timestamps.parse_time(booked.at)
     back_at = _kubelet_back_at(case)
     if back_at is None or case.session.spec.boot_id != case.node.boot_id:
         return back_at
@@ -275,7 +278,7 @@ def _kubelet_back_at(case: Case) -> float | None:
     ready = case.node.condition("Ready")
     if ready is None or ready.status == "Unknown":
         return None
-    return parse_time(ready.last_transition_time or "")
+    return timestamps.parse_time(ready.last_transition_time or "")
 
 
 def _lost_since_boot(status: QuarantineStatus) -> bool:

@@ -19,10 +19,10 @@ from dataclasses import replace
 
 import msgspec
 
+from rules.api import sentences
 from rules.api.mark import MarkState, mark_patch, marked, read_note
 from rules.api.quarantine import Cause, DrainStatus, Phase, Pods, QuarantineStatus
 from rules.api.refusal import NodeWrite
-from rules.api.sentences import arrived as arrived_clause
 from rules.api.sentences import marked as marked_sentence
 from rules.api.sentences import pending as pending_sentence
 from rules.api.sentences import quarantined as quarantined_sentence
@@ -31,17 +31,14 @@ from rules.api.sentences import shadowed as shadowed_sentence
 from rules.api.writes import Decision, Evicting, MarkNode
 from rules.catalog.reason import is_reason_code
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.policy.policy import shadow_of
+from rules.policy import policy
+from rules.session import causes, halts, history, observation
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched, unmark
-from rules.session.causes import needs_no_verdict
 from rules.session.draining import begin_drain, draining, probe
-from rules.session.halts import halt_of, unreachable, with_halts
-from rules.session.history import needs_replacement
-from rules.session.observation import Unjudged, is_open
-from rules.session.repair.evidence import with_evidence
-from rules.session.repair.progress import follow_step
-from rules.session.repair.readiness import Outlook, awaited, begin_step, would_repair
+from rules.session.observation import Unjudged
+from rules.session.repair import evidence, progress, readiness
+from rules.session.repair.readiness import Outlook
 from rules.session.validation import result as test_result
 from rules.session.validation.validating import begin_validation, end, validating
 
@@ -50,8 +47,8 @@ def in_phase(case: Case, halt: Refusal | None = None) -> Decision:
     """The phase's own rule, with pauses and suspended time already booked; `halt` where what
     stops harm has more to say than `halt_of` knows.
     """
-    halt = halt or halt_of(case)
-    status = with_evidence(case, with_halts(case, halt))
+    halt = halt or halts.halt_of(case)
+    status = evidence.with_evidence(case, halts.with_halts(case, halt))
     if case.phase is not Phase.QUARANTINED:
         status = st.with_condition(status, st.PROPOSED, case.now)
     if case.phase is not Phase.PENDING and not case.shadow:
@@ -60,7 +57,7 @@ def in_phase(case: Case, halt: Refusal | None = None) -> Decision:
         return _pending(case, status, halt)
     if case.phase is Phase.VALIDATING:
         return validating(case, status, halt)
-    if (followed := follow_step(case, status, halt)) is not None:
+    if (followed := progress.follow_step(case, status, halt)) is not None:
         return followed
     if case.settled:
         if case.shadow:
@@ -75,7 +72,7 @@ def in_phase(case: Case, halt: Refusal | None = None) -> Decision:
 
 
 def _with_replace(case: Case, status: QuarantineStatus) -> QuarantineStatus:
-    if not needs_replacement(case.session, case.seen, case.policy, case.now):
+    if not history.needs_replacement(case.session, case.seen, case.policy, case.now):
         return status
     return st.with_condition(
         status,
@@ -102,7 +99,7 @@ def _pending(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
     marks = permit.start or permit.unjudged is Unjudged.MARK_REFUSED
     if halt is not None:
         refusal = halt
-    elif case.seen.stale and not needs_no_verdict(case.causes):
+    elif case.seen.stale and not causes.needs_no_verdict(case.causes):
         refusal = Refusal(reason=WhyNot.VERDICT_STALE, why=case.seen.stale)
     elif refused is not None and not case.shadow and marks:
         refusal = refused
@@ -189,7 +186,7 @@ def _clear_foreign(case: Case, status: QuarantineStatus) -> Decision:
     note = read_note(case.node)
     name = note.session if note else ""
     holder = next((other for other in case.seen.siblings if other.name == name), None)
-    if holder is not None and is_open(holder):
+    if holder is not None and observation.is_open(holder):
         return case.decision("Wait", status, because=f"{name} holds the node")
     if not is_fresh(case.node):
         return Decision(
@@ -210,8 +207,8 @@ def _sentence(
         would += f" ({would_drain(probed)})" if probed is not None else ""
         tests = case.policy.validate
         tested = f", and tested under load ({tests.template}) in the end" if tests.tests else ""
-        would += would_repair(case) + tested if drain else ""
-        words = shadow_of(case.policy)
+        would += readiness.would_repair(case) + tested if drain else ""
+        words = policy.shadow_of(case.policy)
         return shadowed_sentence(case.causes, since, would, words.nobody if words else "")
     if not drain:
         text = "level Cordon leaves its pods alone until the causes close"
@@ -243,7 +240,7 @@ def _marked(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decis
             return case.decision("Shadow", status, because=case.severity, evicting=evicting)
         if halt is not None:
             refusal = halt
-        elif unreachable(case):
+        elif halts.unreachable(case):
             why = "the node's kubelet is silent"
             refusal = Refusal(reason=WhyNot.NODE_UNREACHABLE, why=why)
         elif permit.unjudged is not None:
@@ -274,7 +271,7 @@ def _draining(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Dec
     """The drain, as long as it is wanted and has its place."""
     if not case.drains:
         return _stop_draining(case, status, "the level is Cordon now")
-    if halt is None and not unreachable(case):
+    if halt is None and not halts.unreachable(case):
         permit = case.seen.permit
         if permit.unjudged is Unjudged.HALT_OVER:
             return _await_judgement(case)
@@ -295,10 +292,10 @@ def _stop_draining(case: Case, status: QuarantineStatus, why: str) -> Decision:
 
 
 def _quarantined(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
-    step = begin_step(case, status, halt)
+    step = readiness.begin_step(case, status, halt)
     if isinstance(step, Decision):
         return step
-    outlook = step or Outlook(then=awaited(case))
+    outlook = step or Outlook(then=readiness.awaited(case))
     arrived = case.seen.plan.arrived if case.seen.plan is not None else None
     entered = case.phase_since if case.phase is Phase.QUARANTINED else case.now
     since = st.drained_at(status) or entered
@@ -307,7 +304,7 @@ def _quarantined(case: Case, status: QuarantineStatus, halt: Refusal | None) -> 
     also = []
     if arrived:
         # Pods that came past the scheduler: a person ends what gpuward would have to repeat.
-        why = arrived_clause(arrived)
+        why = sentences.arrived(arrived)
         kept = Refusal(reason=WhyNot.POD_ARRIVED, why=why, permanent=True)
         message = f"Not empty: {why}."
         also.append(why)

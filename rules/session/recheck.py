@@ -9,17 +9,16 @@ enough. Whether a single pod may still go is asked of `rules.drain.plan` beside 
 
 from __future__ import annotations
 
+from rules.api import mark, names
 from rules.api import writes as d
-from rules.api.mark import MarkState, mark_state, marked, read_note
-from rules.api.names import ANNOTATION_HOLD
+from rules.api.mark import MarkState
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Phase
 from rules.api.repair_writes import CreateTestJob, SetRepairCondition, WriteRepairObject
-from rules.policy.policy import shadow_of
-from rules.session.causes import drains_now, has_human, holds_now
-from rules.session.exclusions import kept_off
-from rules.session.observation import FleetSnapshot, is_open, selects_node
-from rules.session.repair.ladder import under_way
+from rules.policy import policy
+from rules.session import causes, exclusions, observation
+from rules.session.observation import FleetSnapshot
+from rules.session.repair import ladder
 from rules.session.validation import result as test_result
 
 
@@ -27,11 +26,11 @@ def recheck(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
     """Why `write` must not be sent now; "" when it may. Harmless writes always may."""
     if not write.harmful:
         return ""
-    if (words := shadow_of(snapshot.policy)) is not None:
+    if (words := policy.shadow_of(snapshot.policy)) is not None:
         return words.said
     if snapshot.doubt:
         return snapshot.doubt
-    for refusal in (kept_off(node, snapshot), _session(write, node, snapshot)):
+    for refusal in (exclusions.kept_off(node, snapshot), _session(write, node, snapshot)):
         if refusal:
             return refusal
     return ""
@@ -49,12 +48,12 @@ def _session(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
         return _tests(write, node, snapshot)
     if node.ready == "Unknown":
         return "the node's kubelet is silent"
-    note = read_note(node)
+    note = mark.read_note(node)
     if note is None:
         return "the node does not carry our mark"
     if isinstance(write, d.EvictPod) and write.session and write.session != note.session:
         return f"the node carries the mark of {note.session}"
-    if mark_state(node, note.session) is not MarkState.WHOLE:
+    if mark.mark_state(node, note.session) is not MarkState.WHOLE:
         return "the mark on the node is not whole"
     session = snapshot.quarantines.get(note.session)
     if session is not None and session.status.boot_id not in {"", node.boot_id}:
@@ -70,7 +69,7 @@ def _repairs(
     if refusal := _not_held(session, node, snapshot):
         return refusal
     assert session is not None
-    attempt = under_way(session.status)
+    attempt = ladder.under_way(session.status)
     if attempt is None or attempt.step != write.step:
         return "the step is not on record"
     if attempt.before.boot_id != node.boot_id:
@@ -93,7 +92,7 @@ def _tests(write: CreateTestJob, node: NodeView, snapshot: FleetSnapshot) -> str
         return "the test is not on record"
     if test.boot_id != node.boot_id:
         return "the node rebooted"
-    back = session.spec.causes and holds_now(session, node, snapshot)
+    back = session.spec.causes and causes.holds_now(session, node, snapshot)
     return "a cause came back" if back else ""
 
 
@@ -102,9 +101,9 @@ def _not_held(session: QuarantineView | None, node: NodeView, snapshot: FleetSna
     refusal = _open(session, node, snapshot)
     if refusal or session is None:
         return refusal
-    if mark_state(node, session.name) is not MarkState.WHOLE:
+    if mark.mark_state(node, session.name) is not MarkState.WHOLE:
         return "the mark on the node is not whole"
-    held = session.spec.hold or ANNOTATION_HOLD in node.annotations
+    held = session.spec.hold or names.ANNOTATION_HOLD in node.annotations
     return "a person holds the node" if held else ""
 
 
@@ -114,18 +113,18 @@ def _tests_new(write: CreateTestJob, node: NodeView, snapshot: FleetSnapshot) ->
         return "the policy tests no new nodes"
     if write.node_uid != node.uid:
         return "the node was replaced"
-    if node.spec.unschedulable or node.ready != "True" or marked(node):
+    if node.spec.unschedulable or node.ready != "True" or mark.marked(node):
         return "the node takes no pods"
-    if not selects_node(snapshot.policy, node):
+    if not observation.selects_node(snapshot.policy, node):
         return "the policy's nodeSelector does not select the node"
     taken = (s for s in snapshot.quarantines.values() if s.spec.node_name == node.name)
-    return "the node is in quarantine" if any(map(is_open, taken)) else ""
+    return "the node is in quarantine" if any(map(observation.is_open, taken)) else ""
 
 
 def _drained(session: QuarantineView, node: NodeView, snapshot: FleetSnapshot) -> str:
     if snapshot.policy.repair.mode == "Off":
         return "the policy repairs nothing"
-    if not drains_now(session, node, snapshot):
+    if not causes.drains_now(session, node, snapshot):
         return "none of its causes asks for a drained node any more"
     return ""
 
@@ -133,11 +132,11 @@ def _drained(session: QuarantineView, node: NodeView, snapshot: FleetSnapshot) -
 def _open(session: QuarantineView | None, node: NodeView, snapshot: FleetSnapshot) -> str:
     if session is None:
         return "its session is gone"
-    if not is_open(session) or session.spec.release is not None:
+    if not observation.is_open(session) or session.spec.release is not None:
         return "its session has ended"
     if session.spec.node_uid not in {"", node.uid}:
         return "the node was replaced"
-    if not has_human(session) and not selects_node(snapshot.policy, node):
+    if not causes.has_human(session) and not observation.selects_node(snapshot.policy, node):
         return "the policy's nodeSelector does not select the node"
     return ""
 
@@ -146,13 +145,17 @@ def _marks(session: QuarantineView | None, node: NodeView, snapshot: FleetSnapsh
     """A first mark rests on causes; one that is put back, on the session alone."""
     if session is None or session.status.phase not in {"", Phase.PENDING}:
         return ""
-    return "" if holds_now(session, node, snapshot) else "none of its causes asks for it any more"
+    return (
+        ""
+        if causes.holds_now(session, node, snapshot)
+        else "none of its causes asks for it any more"
+    )
 
 
 def _drains(session: QuarantineView | None, node: NodeView, snapshot: FleetSnapshot) -> str:
     """Evictions wait for their turn; the session and what it is allowed move on meanwhile."""
     if session is None or session.status.phase != Phase.DRAINING:
         return "its session does not drain any more"
-    if not drains_now(session, node, snapshot):
+    if not causes.drains_now(session, node, snapshot):
         return "none of its causes asks for a drain any more"
     return ""

@@ -9,22 +9,11 @@ from typing import Any, Final
 
 import msgspec
 
-from rules.api.health import plain
+from rules.api import health, quarantine, sentences, timestamps, writes
 from rules.api.nodes import QuarantineView
-from rules.api.quarantine import (
-    MAX_TIMELINE,
-    Cause,
-    Condition,
-    Mode,
-    Phase,
-    QuarantineStatus,
-    TimelineEntry,
-    gravest_reason,
-)
+from rules.api.quarantine import Cause, Condition, Mode, Phase, QuarantineStatus, TimelineEntry
 from rules.api.refusal import NodeWrite
 from rules.api.repair_writes import CreateTestJob, SetRepairCondition, WriteRepairObject
-from rules.api.sentences import bounded, shortened, some
-from rules.api.timestamps import format_time, parse_time
 from rules.api.writes import (
     CreateSession,
     EmitEvent,
@@ -34,7 +23,6 @@ from rules.api.writes import (
     UnmarkNode,
     Write,
     WriteSessionStatus,
-    node_event,
 )
 from rules.catalog.reason import severity_rank
 from rules.catalog.why_not import Refusal, WhyNot
@@ -76,7 +64,7 @@ def enter(
     if status.phase == phase:
         return msgspec.structs.replace(status, message=message)
     moved = msgspec.structs.replace(
-        status, phase=str(phase), phase_since=format_time(now), message=message
+        status, phase=str(phase), phase_since=timestamps.format_time(now), message=message
     )
     return noted(moved, str(phase), message, now, by)
 
@@ -90,17 +78,19 @@ def noted(
     subject: str = "",
 ) -> QuarantineStatus:
     """Add a timeline entry."""
-    said = shortened(bounded(message), 256)
-    entry = TimelineEntry(at=format_time(now), step=step, subject=subject, message=said, by=by)
+    said = sentences.shortened(sentences.bounded(message), 256)
+    entry = TimelineEntry(
+        at=timestamps.format_time(now), step=step, subject=subject, message=said, by=by
+    )
     timeline = (*status.timeline, entry)
-    if len(timeline) > MAX_TIMELINE:
-        timeline = timeline[:_FIRST_KEPT] + timeline[_FIRST_KEPT - MAX_TIMELINE :]
+    if len(timeline) > quarantine.MAX_TIMELINE:
+        timeline = timeline[:_FIRST_KEPT] + timeline[_FIRST_KEPT - quarantine.MAX_TIMELINE :]
     return msgspec.structs.replace(status, timeline=timeline)
 
 
 def named(status: QuarantineStatus, causes: Iterable[Cause]) -> QuarantineStatus:
     """`status` that names the gravest of `causes`, as each one that is written does."""
-    return msgspec.structs.replace(status, reason=gravest_reason(causes))
+    return msgspec.structs.replace(status, reason=quarantine.gravest_reason(causes))
 
 
 def write_of(session: QuarantineView, status: QuarantineStatus) -> WriteSessionStatus:
@@ -151,7 +141,7 @@ def is_true(status: QuarantineStatus, kind: str) -> bool:
 def since(status: QuarantineStatus, kind: str) -> float | None:
     """When the condition last changed its status."""
     found = condition(status, kind)
-    return parse_time(found.last_transition_time) if found else None
+    return timestamps.parse_time(found.last_transition_time) if found else None
 
 
 def with_condition(
@@ -167,8 +157,8 @@ def with_condition(
         type=kind,
         status=value,
         reason=str(reason) or (known.reason if known and kind in _REMEMBERED else ""),
-        message=bounded(message) if reason else _OVER,
-        last_transition_time=format_time(now)
+        message=sentences.bounded(message) if reason else _OVER,
+        last_transition_time=timestamps.format_time(now)
         if changed or known is None
         else known.last_transition_time,
     )
@@ -228,7 +218,7 @@ def with_mark_found(
     """
     if times(status, str(Phase.MARKED)) or status.mode == Mode.SHADOW:
         return status
-    at = min(now, max(opened_at, parse_time(marked_at) or now))
+    at = min(now, max(opened_at, timestamps.parse_time(marked_at) or now))
     return noted(status, str(Phase.MARKED), "its mark was found on the node", at)
 
 
@@ -242,7 +232,7 @@ def drained_at(status: QuarantineStatus) -> float | None:
         if entry.step == Phase.DRAINING:
             found = None
         elif entry.step == Phase.QUARANTINED and found is None:
-            found = parse_time(entry.at)
+            found = timestamps.parse_time(entry.at)
     return found
 
 
@@ -264,7 +254,7 @@ class _Said(msgspec.Struct, frozen=True):
     @property
     def joined(self) -> str:
         """The session's message with it, as its last sentence."""
-        return bounded(f"{self.before} {self.message}".strip())
+        return sentences.bounded(f"{self.before} {self.message}".strip())
 
 
 def kind_of(write: Write) -> NodeWrite | None:
@@ -296,14 +286,14 @@ def not_recorded(
     """What the API server says to a session's status cannot stand in that status."""
     message = f"Session {write.name} of this node does not go on: {refusal.why}."
     key = f"{write.name}/{refusal.reason}/NotRecorded/{write.status.phase_since}"
-    return node_event(write.node, node_uid, NEEDS_HUMAN, message, now, key)
+    return writes.node_event(write.node, node_uid, NEEDS_HUMAN, message, now, key)
 
 
 def lost_fields(sent: QuarantineStatus, stored: QuarantineStatus) -> tuple[str, ...]:
     """Fields that were sent and that the API server did not keep, as `status.evidence`; what
     stands inside free-form evidence is no field.
     """
-    return tuple(sorted(set(_lost("status", plain(sent), plain(stored)))))
+    return tuple(sorted(set(_lost("status", health.plain(sent), health.plain(stored)))))
 
 
 def _lost(path: str, sent: Any, stored: Any) -> Iterator[str]:
@@ -323,11 +313,12 @@ def not_kept(
 ) -> EmitEvent:
     """A definition of an older release drops what it does not know, and says so to nobody."""
     message = (
-        f"The definitions in this cluster do not keep {some(lost)} of GPUQuarantine, so they are "
+        f"The definitions in this cluster do not keep {sentences.some(lost)} of GPUQuarantine, "
+        "so they are "
         "older than the remediator: bring them up to date with kubectl apply -k daemonset/crds."
     )
     key = f"{write.name}/NotKept/{','.join(lost)}"[:253]
-    return node_event(write.node, node_uid, NEEDS_HUMAN, message, now, key)
+    return writes.node_event(write.node, node_uid, NEEDS_HUMAN, message, now, key)
 
 
 NOT_KEPT_S: Final = 3600.0
@@ -347,7 +338,7 @@ def entries_lost(dropped: Set[str], part: str) -> Refusal | None:
     remedy = "kubectl apply -k daemonset/crds"
     why = (
         f"the definition of GPUQuarantine in this cluster is older than the remediator and does "
-        f"not keep {some(lost)}, apply it again ({remedy})"
+        f"not keep {sentences.some(lost)}, apply it again ({remedy})"
     )
     return Refusal(reason=WhyNot.SESSION_REFUSED, why=why, permanent=True, remedy=remedy)
 
@@ -355,7 +346,7 @@ def entries_lost(dropped: Set[str], part: str) -> Refusal | None:
 def saying(status: QuarantineStatus, refusal: Refusal, now: float) -> QuarantineStatus:
     """`status` with the refusal in its conditions and its sentence."""
     lead = "Failed" if refusal.reason is WhyNot.UNEXPECTED_ERROR else "Refused"
-    said = _Said(bounded(f"{lead}: {refusal.why}."), _silenced(status).message)
+    said = _Said(sentences.bounded(f"{lead}: {refusal.why}."), _silenced(status).message)
     wanted = {"Blocked": True, "NeedsHuman": refusal.permanent}
     for kind in _REFUSABLE:
         if not is_true(status, kind) or _says(status, kind):

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from rules.catalog import reasons
 from rules.catalog.reason import ClosesKind, Reason
-from rules.catalog.reasons import REASONS
 from rules.catalog.signals import LOWEST_COMPUTE_STATE, Signal
 from rules.catalog.thresholds import Threshold
-from rules.judge.facts.checks_heat import clocks, margin_left, memory_temperature, power_limit
-from rules.judge.facts.standing import Check, Look, Sample, above, flag, number_of
+from rules.judge import recording, topology
+from rules.judge.facts import checks_heat, standing
+from rules.judge.facts.standing import Check, Look, Sample
 from rules.judge.incident import Scope
 from rules.judge.memory import Latch
 from rules.judge.observation import Value
-from rules.judge.recording import BEFORE_START
 from rules.judge.state import GpuView, NodeState
-from rules.judge.topology import FABRIC_COMPLETED, Partition
+from rules.judge.topology import Partition
 
 VOLATILE: Final = (
     Signal.ECC_CORRECTED_VOLATILE,
@@ -78,8 +78,8 @@ _MOST_PCIE_GENERATION: Final = 6
 def _level_of(value: Value) -> float | None:
     """A number; of a histogram of spare rows its last bin, the banks without any."""
     if isinstance(value, tuple) and len(value) == _HISTOGRAM_BINS:
-        return number_of(value[-1])
-    return number_of(value)
+        return standing.number_of(value[-1])
+    return standing.number_of(value)
 
 
 def _flag(
@@ -96,7 +96,7 @@ def _flag(
             return None
         numbers = [n for s in signals if (n := _level_of(sample.values.get(s))) is not None]
         read = (f"{s.value}={sample.values[s]}" for s in signals if s in sample.values)
-        return flag(bad(sum(numbers), limit), " ".join(read)) if numbers else None
+        return standing.flag(bad(sum(numbers), limit), " ".join(read)) if numbers else None
 
     return Check(
         reason=reason,
@@ -113,11 +113,11 @@ def _pending_after_error(state: NodeState, view: GpuView) -> Reason | None:
     after_error = any(
         incident.concerns(view.who)
         and not _MEMORY_ERROR_XIDS.isdisjoint(incident.xids)
-        and incident.closed_by not in (BEFORE_START, ClosesKind.RESET, ClosesKind.REBOOT)
+        and incident.closed_by not in (recording.BEFORE_START, ClosesKind.RESET, ClosesKind.REBOOT)
         for incident in state.incidents
     )
     asked = view.action == DRAIN_AND_RESET
-    return REASONS["RowRemapPendingAfterError"] if after_error or asked else None
+    return reasons.REASONS["RowRemapPendingAfterError"] if after_error or asked else None
 
 
 FLAGS: Final = (
@@ -142,7 +142,7 @@ def _pcie_width(sample: Sample, limit: Threshold) -> Look | None:
     now, most = sample.number(Signal.PCIE_WIDTH), sample.last(Signal.PCIE_WIDTH_MAX)
     if now is None or not most or now <= 0:
         return None
-    return above(limit, most - now, f"pcie_width_lanes={now:g} of {most:g}")
+    return standing.above(limit, most - now, f"pcie_width_lanes={now:g} of {most:g}")
 
 
 def _pcie_generation(sample: Sample, limit: Threshold) -> Look | None:
@@ -158,7 +158,7 @@ def _pcie_generation(sample: Sample, limit: Threshold) -> Look | None:
     if use < sample.thresholds["PCIeLoadUtilization"].value or state > LOWEST_COMPUTE_STATE:
         return None
     evidence = f"pcie_generation={now:g} of {most:g} at {use:g} % use in P{state:g}"
-    return above(limit, most - now, evidence)
+    return standing.above(limit, most - now, evidence)
 
 
 def _pcie_replays(sample: Sample, _: Threshold) -> Look | None:
@@ -181,7 +181,7 @@ def _links(sample: Sample, limit: Threshold) -> Look | None:
     if sample.links_down is None:
         return None
     evidence = f"nvlink_states: {sample.links_down} of the design's links down{_named(sample)}"
-    return above(limit, sample.links_down, evidence)
+    return standing.above(limit, sample.links_down, evidence)
 
 
 def _named(sample: Sample) -> str:
@@ -204,7 +204,7 @@ def _unknown_links(sample: Sample, limit: Threshold) -> Look | None:
         return None
     unknown = sum(link is not None and link not in LINK_STATES for link in states)
     evidence = f"nvlink_states: {unknown} of {len(states)} links in a state that is not known"
-    return above(limit, unknown, evidence)
+    return standing.above(limit, unknown, evidence)
 
 
 RETRAINS: Final = (
@@ -248,7 +248,7 @@ def _bit_errors(sample: Sample, limit: Threshold) -> Look | None:
     if not ratios:
         return None
     evidence = " ".join(f"{signal.value}={ratio:g}" for signal, ratio in ratios.items())
-    return above(limit, max(ratios.values()), evidence)
+    return standing.above(limit, max(ratios.values()), evidence)
 
 
 def _c2c_links(sample: Sample, limit: Threshold) -> Look | None:
@@ -257,12 +257,14 @@ def _c2c_links(sample: Sample, limit: Threshold) -> Look | None:
     if not isinstance(states, tuple) or not any(states):
         return None
     down = sum(state is not None and state != _C2C_UP for state in states)
-    return above(limit, down, f"c2c_states: {down} of {len(states)} links down")
+    return standing.above(limit, down, f"c2c_states: {down} of {len(states)} links down")
 
 
 def _c2c_errors(sample: Sample, limit: Threshold) -> Look | None:
     rate = sample.rates.get(Signal.C2C_ERRORS)
-    return None if rate is None else above(limit, rate, f"c2c_errors: {rate:.1f} a second")
+    return (
+        None if rate is None else standing.above(limit, rate, f"c2c_errors: {rate:.1f} a second")
+    )
 
 
 def _fabric_state(sample: Sample, _: Threshold) -> Look | None:
@@ -270,11 +272,11 @@ def _fabric_state(sample: Sample, _: Threshold) -> Look | None:
     state = sample.number(Signal.FABRIC_STATE)
     if state is None or state == 0:
         return None
-    if state != FABRIC_COMPLETED and sample.booting:
+    if state != topology.FABRIC_COMPLETED and sample.booting:
         return None
     status = sample.last(Signal.FABRIC_STATUS) or 0
-    bad = (state != FABRIC_COMPLETED and sample.outside is Partition.NO) or status != 0
-    return flag(bad, f"fabric_state={state:g} fabric_status={status:g}")
+    bad = (state != topology.FABRIC_COMPLETED and sample.outside is Partition.NO) or status != 0
+    return standing.flag(bad, f"fabric_state={state:g} fabric_status={status:g}")
 
 
 def _registration(sample: Sample, _: Threshold) -> Look | None:
@@ -283,14 +285,14 @@ def _registration(sample: Sample, _: Threshold) -> Look | None:
     if state is None or state == 0 or sample.booting:
         return None
     evidence = f"fabric_state={state:g}, and other GPUs of the node are registered"
-    return flag(sample.outside is Partition.POSSIBLE, evidence)
+    return standing.flag(sample.outside is Partition.POSSIBLE, evidence)
 
 
 def _fabric_health(sample: Sample, _: Threshold) -> Look | None:
     """By the driver's own summary; drivers before it (R580) give the mask alone."""
     summary = sample.number(Signal.FABRIC_HEALTH_SUMMARY)
     if summary:
-        return flag(summary != _FABRIC_HEALTHY, f"fabric_health_summary={summary:g}")
+        return standing.flag(summary != _FABRIC_HEALTHY, f"fabric_health_summary={summary:g}")
     mask = sample.number(Signal.FABRIC_HEALTH_MASK)
     if not mask or mask < 0 or sample.last(Signal.FABRIC_HEALTH_SUMMARY):
         return None
@@ -302,7 +304,7 @@ def _fabric_health(sample: Sample, _: Threshold) -> Look | None:
     words = ", ".join(
         word for field, word in _FABRIC_FIELDS.items() if bits >> field & 0b11 == _FABRIC_SO
     )
-    return flag(bad, f"fabric_health_mask={bits:#x}{f' ({words})' if words else ''}")
+    return standing.flag(bad, f"fabric_health_mask={bits:#x}{f' ({words})' if words else ''}")
 
 
 def _gauge(
@@ -315,15 +317,18 @@ def _gauge(
 
 
 GAUGES: Final = (
-    _gauge("ThermalSlowdown", clocks(
+    _gauge("ThermalSlowdown", checks_heat.clocks(
         HARDWARE_THERMAL | SOFTWARE_THERMAL,
         times=(Signal.HW_THERMAL_SLOWDOWN_TIME, Signal.SW_THERMAL_SLOWDOWN_TIME),
     )),
-    _gauge("PowerBrake", clocks(POWER_BRAKE, times=(Signal.POWER_BRAKE_TIME,))),
-    _gauge("HardwareSlowdown", clocks(HARDWARE_SLOWDOWN, unless=HARDWARE_THERMAL | POWER_BRAKE)),
-    _gauge("PowerLimitLow", power_limit),
-    _gauge("TemperatureMargin", margin_left),
-    _gauge("MemoryTemperature", memory_temperature),
+    _gauge("PowerBrake", checks_heat.clocks(POWER_BRAKE, times=(Signal.POWER_BRAKE_TIME,))),
+    _gauge(
+        "HardwareSlowdown",
+        checks_heat.clocks(HARDWARE_SLOWDOWN, unless=HARDWARE_THERMAL | POWER_BRAKE),
+    ),
+    _gauge("PowerLimitLow", checks_heat.power_limit),
+    _gauge("TemperatureMargin", checks_heat.margin_left),
+    _gauge("MemoryTemperature", checks_heat.memory_temperature),
     _gauge("PCIeWidthDegraded", _pcie_width),
     _gauge("PCIeGenDegraded", _pcie_generation),
     _gauge("PCIeReplayRate", _pcie_replays),

@@ -11,7 +11,8 @@ from typing import Final
 
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Threshold
-from rules.judge.facts.standing import Look, Sample, below, flag
+from rules.judge.facts import standing
+from rules.judge.facts.standing import Look, Sample
 
 _NANOSECONDS: Final = 1e9
 
@@ -67,7 +68,7 @@ def power_limit(sample: Sample, limit: Threshold) -> Look | None:
     if beside <= 0:
         return None
     evidence = f"power_limit_watts={now:g}, default {default:g}, {beside:g} on the other GPUs"
-    return below(limit, now / min(default, beside), evidence)
+    return standing.below(limit, now / min(default, beside), evidence)
 
 
 def margin_left(sample: Sample, limit: Threshold) -> Look | None:
@@ -92,10 +93,10 @@ def margin_left(sample: Sample, limit: Threshold) -> Look | None:
             evidence.append(f"thermal_margin_celsius={margin:g} ({by_limit:g} above slowdown)")
         elif not left:
             said = f"thermal_margin_celsius={margin:g} at {temperature:g} degrees"
-            return flag(bad=False, evidence=said)
+            return standing.flag(bad=False, evidence=said)
     if not left:
         return None
-    return below(limit, min(left), ", ".join(evidence))
+    return standing.below(limit, min(left), ", ".join(evidence))
 
 
 def _temperature(sample: Sample) -> float | None:
@@ -119,4 +120,4 @@ def memory_temperature(sample: Sample, limit: Threshold) -> Look | None:
     most = sample.last(Signal.MEMORY_MAX_TEMPERATURE)
     if now is None or not most:
         return None
-    return below(limit, most - now, f"memory_temperature_celsius={now:g} of {most:g}")
+    return standing.below(limit, most - now, f"memory_temperature_celsius={now:g} of {most:g}")

@@ -15,10 +15,9 @@ from rules.api.health import MigInstance
 from rules.catalog.signals import Signal
 from rules.catalog.xid import reason_for_xid
 from rules.judge import observation as facts
-from rules.judge.facts.readings import judge_readings
-from rules.judge.facts.sources import RECORDS_LOST_S, change_source, is_reported, log_is_complete
+from rules.judge import recording
+from rules.judge.facts import readings, sources
 from rules.judge.incident import Finding
-from rules.judge.recording import record
 from rules.judge.state import (
     GpuView,
     Judging,
@@ -27,7 +26,7 @@ from rules.judge.state import (
     identify,
     with_gpu,
 )
-from rules.text.pci_address import plain_address
+from rules.text import pci_address
 
 FOREIGN: Final = "ForeignPage"
 BLANK: Final = "BlankPage"
@@ -69,7 +68,7 @@ def judge_page(on: Judging, seen: facts.DcgmSeen) -> Judging:
         unasked = values.get(Signal.FABRIC_STATE) == _NVML_TOO_OLD
         known = {**values, Signal.FABRIC_STATE: None} if unasked else values
         page = facts.Readings(at=seen.at, gpu=uuid, values=known, pci=seen.pci.get(uuid, ""))
-        on = judge_readings(on, page, facts.SourceName.DCGM)
+        on = readings.judge_readings(on, page, facts.SourceName.DCGM)
     return on
 
 
@@ -94,9 +93,9 @@ def _is_foreign(state: NodeState, seen: facts.DcgmSeen) -> bool:
     uuids = {view.seen.uuid for view in state.gpus.values() if view.seen.uuid}
     if uuids and seen.gpus:
         return uuids.isdisjoint(seen.gpus)
-    here = {plain_address(function.address) for function in state.functions}
+    here = {pci_address.plain_address(function.address) for function in state.functions}
     here |= {view.pci for view in state.gpus.values() if view.pci}
-    told = {plain_address(pci) for pci in seen.pci.values() if pci}
+    told = {pci_address.plain_address(pci) for pci in seen.pci.values() if pci}
     return bool(here and told) and here.isdisjoint(told)
 
 
@@ -140,7 +139,7 @@ def _judge_xids(on: Judging, seen: facts.DcgmSeen) -> Judging:
     }
     last.update(list(seen.instance_xids.items())[:_MAX_INSTANCES])
     on = on.replace(dcgm_xids=last)
-    if _nvml_tells(on) or log_is_complete(on):
+    if _nvml_tells(on) or sources.log_is_complete(on):
         return on
     for (uuid, instance), xid in last.items():
         was = before.get((uuid, instance), 0)
@@ -157,8 +156,8 @@ def _judge_xids(on: Judging, seen: facts.DcgmSeen) -> Judging:
             evidence=f"dcgm-exporter: last Xid changed from {was} to {xid}",
             mig=MigInstance(gi=instance) if instance is not None else None,
         )
-        if not is_reported(on.state, finding):
-            on = record(on, finding)
+        if not sources.is_reported(on.state, finding):
+            on = recording.record(on, finding)
     return on
 
 
@@ -166,11 +165,11 @@ def _nvml_tells(on: Judging) -> bool:
     """Whether the driver's events would have shown an Xid of the last pages."""
     nvml = on.state.sources.get(facts.SourceName.NVML)
     up = nvml is not None and nvml.state is facts.SourceState.UP
-    return up and nvml is not None and on.now - nvml.since > RECORDS_LOST_S
+    return up and nvml is not None and on.now - nvml.since > sources.RECORDS_LOST_S
 
 
 def _say(on: Judging, seen: facts.DcgmSeen, told: facts.SourceState, reason: str) -> Judging:
     change = facts.SourceChanged(
         at=seen.at, source=facts.SourceName.DCGM, state=told, reason=reason
     )
-    return change_source(on, change)
+    return sources.change_source(on, change)

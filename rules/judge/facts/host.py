@@ -12,32 +12,17 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from rules.catalog import reasons
 from rules.catalog.reason import ClosesKind
-from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Threshold
-from rules.judge.facts.standing import (
-    Check,
-    Look,
-    close_standing,
-    flag,
-    is_raised,
-    judge_check,
-    memory_of,
-)
+from rules.judge import observation, present, recording
+from rules.judge.facts import standing
+from rules.judge.facts.standing import Check, Look
 from rules.judge.incident import Finding, Scope
 from rules.judge.memory import Gauge
-from rules.judge.observation import (
-    NVIDIA_VENDOR,
-    NVSWITCH_CLASS,
-    HostSeen,
-    NetworkPort,
-    Service,
-    SourceName,
-    SourceState,
-)
-from rules.judge.present import Present, present_of
-from rules.judge.recording import close_where, record
+from rules.judge.observation import HostSeen, NetworkPort, Service, SourceName, SourceState
+from rules.judge.present import Present
 from rules.judge.state import (
     Judging,
     NodeState,
@@ -60,7 +45,7 @@ def judge_ports(on: Judging, seen: HostSeen) -> Judging:
     on = on.replace(ports=ports)
     since = {name: view.down_since for name, view in ports.items() if view.down_since is not None}
     if ports and not since:
-        return close_where(on, lambda i: i.row.reason == PORT_DOWN, ClosesKind.STATE)
+        return recording.close_where(on, lambda i: i.row.reason == PORT_DOWN, ClosesKind.STATE)
     down = [
         name
         for name, at in since.items()
@@ -70,13 +55,13 @@ def judge_ports(on: Judging, seen: HostSeen) -> Judging:
         return on
     finding = Finding(
         at=seen.at,
-        row=REASONS[PORT_DOWN],
+        row=reasons.REASONS[PORT_DOWN],
         source=SourceName.HOST,
         evidence=f"network ports that were active and are down: {', '.join(sorted(down))}",
         ports=tuple(sorted(down)),
         scope=Scope.NODE,
     )
-    return record(on, finding)
+    return recording.record(on, finding)
 
 
 def _named(state: NodeState) -> frozenset[str]:
@@ -93,7 +78,7 @@ def _stepped(view: PortView, port: NetworkPort, now: float, *, known: frozenset[
     """One port after a look."""
     if port.active:
         good = view.good_looks + 1
-        if view.down_since is None or good >= REASONS[PORT_DOWN].closes_on.count:
+        if view.down_since is None or good >= reasons.REASONS[PORT_DOWN].closes_on.count:
             return PortView(was_active=True)
         return replace(view, was_active=True, good_looks=good)
     if not view.was_active and port.name not in known:
@@ -110,21 +95,23 @@ Linux kernel.hung_task_timeout_secs, its default and some slack."""
 
 def end_hung_tasks(on: Judging) -> Judging:
     """A hung task of the kernel log is over when the log falls silent and all GPUs answer."""
-    on = close_where(on, lambda i: i.rebooted and i.row.reason == HUNG, ClosesKind.REBOOT)
+    on = recording.close_where(
+        on, lambda i: i.rebooted and i.row.reason == HUNG, ClosesKind.REBOOT
+    )
     hung = [i for i in on.state.incidents if i.active and i.row.reason == HUNG]
     if not hung:
         return on.remember(HUNG, Gauge())
     over = all(
         on.now - i.last_seen > _REPEATS_WITHIN_S
-        and present_of(on.state, i, since=i.last_seen) is Present.GOOD
+        and present.present_of(on.state, i, since=i.last_seen) is Present.GOOD
         for i in hung
     )
-    old = memory_of(on.state, HUNG) or Gauge()
+    old = standing.memory_of(on.state, HUNG) or Gauge()
     new = old.step(bad=False, good=over, threshold=on.thresholds[HUNG])
     on = on.remember(HUNG, new)
     if not new.over(on.thresholds[HUNG]):
         return on
-    return close_standing(on, HUNG, None, ClosesKind.STATE)
+    return standing.close_standing(on, HUNG, None, ClosesKind.STATE)
 
 
 NOT_SEEN: Final = "NotSeen"
@@ -147,7 +134,7 @@ def _fabric_manager(host: Host, _: Threshold) -> Look | None:
     if view.running is None or not view.ran or not _has_own_switches(host.state):
         return None
     evidence = f"{Service.FABRIC_MANAGER.value} ran earlier in this boot and does not run now"
-    return flag(bad=not view.running, evidence=evidence)
+    return standing.flag(bad=not view.running, evidence=evidence)
 
 
 _FABRIC_MANAGER: Final = Check(
@@ -162,13 +149,15 @@ _FABRIC_MANAGER: Final = Check(
 def judge_services(on: Judging, seen: HostSeen) -> Judging:
     """Take one poll, unless the driver is coming, going, or out of sight."""
     check = _FABRIC_MANAGER
-    on = close_where(on, lambda i: i.rebooted and i.row.reason == check.reason, ClosesKind.REBOOT)
+    on = recording.close_where(
+        on, lambda i: i.rebooted and i.row.reason == check.reason, ClosesKind.REBOOT
+    )
     on = on.replace(services=_services(on.state, seen))
     if not _settled(on):
         return on
     look = check.measure(Host(on.state, seen), check.limit(on.thresholds))
     on = _counted_unseen(on, check, unseen=look is None and not seen.services)
-    return judge_check(on, check, look, SourceName.HOST) if look else on
+    return standing.judge_check(on, check, look, SourceName.HOST) if look else on
 
 
 def _counted_unseen(on: Judging, check: Check[Host], *, unseen: bool) -> Judging:
@@ -177,12 +166,14 @@ def _counted_unseen(on: Judging, check: Check[Host], *, unseen: bool) -> Judging
     Nobody can say any more that it stands, or that it ended.
     """
     key = check.reason + NOT_SEEN
-    old = memory_of(on.state, key) or Gauge()
+    old = standing.memory_of(on.state, key) or Gauge()
     looks = old.step(bad=unseen, good=not unseen, threshold=check.limit(on.thresholds))
     on = on.remember(key, looks)
-    if not looks.raised or not is_raised(on.state, check.reason):
+    if not looks.raised or not standing.is_raised(on.state, check.reason):
         return on
-    return close_standing(on.remember(check.reason, Gauge()), check.reason, None, NOT_SEEN)
+    return standing.close_standing(
+        on.remember(check.reason, Gauge()), check.reason, None, NOT_SEEN
+    )
 
 
 def _services(state: NodeState, seen: HostSeen) -> dict[Service, ServiceView]:
@@ -217,7 +208,8 @@ def _has_own_switches(state: NodeState) -> bool:
     if any(v.enumerated and v.values.get(Signal.C2C_STATES) for v in state.gpus.values()):
         return False
     return (topology is not None and interconnect(topology) is Interconnect.NVSWITCH) or any(
-        function.vendor == NVIDIA_VENDOR and function.device_class == NVSWITCH_CLASS
+        function.vendor == observation.NVIDIA_VENDOR
+        and function.device_class == observation.NVSWITCH_CLASS
         for function in state.functions
     )
 

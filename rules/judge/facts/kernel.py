@@ -17,8 +17,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from rules.api.health import MigInstance, NvidiaAction
+from rules.catalog import reasons
 from rules.catalog.reason import BY_HUMAN, SILENCE_3M, Action, Level, Reason, Severity
-from rules.catalog.reasons import NO_ACTION, REASONS, reason_for_sxid
 from rules.catalog.signals import Signal
 from rules.catalog.xid import (
     PLACED_XID,
@@ -29,13 +29,11 @@ from rules.catalog.xid import (
     reason_for_line,
     reason_for_xid,
 )
+from rules.judge import closing, observation, recording
 from rules.judge.burst import being_judged
-from rules.judge.closing import mark_reset
-from rules.judge.facts.readings import count_link_fault
-from rules.judge.facts.sources import hint_to_look
+from rules.judge.facts import readings, sources
 from rules.judge.incident import NOBODY, PAST_CLOCK_S, Finding, Named, Scope, with_conclusion
-from rules.judge.observation import GPU_CLASSES, NVIDIA_VENDOR, KernelLineSeen, SourceName
-from rules.judge.recording import about_gpus_below, finding_for_action, record, take_answer
+from rules.judge.observation import KernelLineSeen, SourceName
 from rules.judge.state import (
     MAX_ADDRESSES,
     MAX_REPEATS,
@@ -48,7 +46,7 @@ from rules.judge.state import (
     with_gpu,
 )
 from rules.kernel_log.record import KernelLine, LineKind
-from rules.text.pci_address import plain_address
+from rules.text import pci_address
 
 ROW_REMAP_XIDS: Final = frozenset({63, 177})
 """The driver noted a row or bank to be remapped: it takes effect at the next reset."""
@@ -108,13 +106,13 @@ def _judge_xid(on: Judging, seen: KernelLineSeen) -> Judging:
     if line.xid == RECOVERY_ACTION_XID and line.recovery_to is not None:
         return _judge_action(on, seen, line.recovery_to)
     if line.xid == RECOVERY_ACTION_XID and not seen.lookback:
-        on = hint_to_look(on, who)  # an action that the line does not name
+        on = sources.hint_to_look(on, who)  # an action that the line does not name
     buckets = nvidia_buckets(line.xid, line.words)
     row = reason_for_line(line, on.state.branch)
     view = find_gpu(on.state, *who)
     if line.xid in _REMAP_XIDS and view is not None and view.values.get(Signal.REMAP_FAILURE):
         row = reason_for_xid(line.xid, driver=on.state.branch, remap_failed=True)
-    on, row = count_link_fault(on, line, row, who, seen.at)
+    on, row = readings.count_link_fault(on, line, row, who, seen.at)
     if not seen.lookback:
         on = count_repeat(on, line, who, seen.at)
     finding = _finding(on.state, seen, row)
@@ -127,13 +125,15 @@ def _judge_xid(on: Judging, seen: KernelLineSeen) -> Judging:
     )
     if line.xid in ROW_REMAP_XIDS and not seen.lookback:
         on = on.then(_note_pending(on.state, who))
-    return record(on, finding)
+    return recording.record(on, finding)
 
 
 def _judge_action(on: Judging, seen: KernelLineSeen, value: int) -> Judging:
     line = seen.line
     who = identify(on.state, line.gpu_uuid or "", line.pci or "")
-    finding = finding_for_action(on.state, value, seen.at, SourceName.KERNEL_LOG, line.text)
+    finding = recording.finding_for_action(
+        on.state, value, seen.at, SourceName.KERNEL_LOG, line.text
+    )
     finding = replace(
         finding,
         xid=line.xid,
@@ -141,8 +141,8 @@ def _judge_action(on: Judging, seen: KernelLineSeen, value: int) -> Judging:
         lookback=seen.lookback,
         who=who,
     )
-    on = take_answer(on, who, value, finding=finding)
-    if value != NO_ACTION:
+    on = recording.take_answer(on, who, value, finding=finding)
+    if value != reasons.NO_ACTION:
         return on
     return _was_reset(on, seen, who)
 
@@ -154,18 +154,18 @@ def _was_reset(on: Judging, seen: KernelLineSeen, who: Named = NOBODY) -> Judgin
     would not be judged; its time is the kernel clock's, which falls behind that agent's.
     """
     if not seen.lookback:
-        return mark_reset(on, who)
+        return closing.mark_reset(on, who)
     slack_s = PAST_CLOCK_S if seen.sequence >= 0 else 0.0
-    return mark_reset(on, who, since=seen.at, slack_s=slack_s)
+    return closing.mark_reset(on, who, since=seen.at, slack_s=slack_s)
 
 
 def _judge_sxid(on: Judging, seen: KernelLineSeen) -> Judging:
     line = seen.line
-    row = reason_for_sxid(line.sxid_fatal)
+    row = reasons.reason_for_sxid(line.sxid_fatal)
     word = _FATAL_WORD[line.sxid_fatal]
     evidence = line.text if not word or word in line.text else f"{word}: {line.text}"
     finding = _finding(on.state, seen, row)
-    return record(on, replace(finding, scope=Scope.NODE, evidence=evidence))
+    return recording.record(on, replace(finding, scope=Scope.NODE, evidence=evidence))
 
 
 def _judge_other(on: Judging, seen: KernelLineSeen) -> Judging:
@@ -182,26 +182,26 @@ def _judge_other(on: Judging, seen: KernelLineSeen) -> Judging:
         reason = REASON_OF_KIND.get(line.kind, "")
     if not reason:
         return on
-    row = REASONS[reason]
+    row = reasons.REASONS[reason]
     if line.kind is LineKind.GSP_ERROR and line.detail is not None:
         # The first lines of a GSP that hangs, which laptops print for hours without harm.
         row = replace(being_judged(row), closes_on=SILENCE_3M)
     finding = replace(_finding(on.state, seen, row), needs_present=line.kind in _NO_PROOF)
     if line.kind in _PORT_KINDS and not _is_gpu(on.state, line.pci or ""):
         return _judge_port(on, line, finding)
-    return record(on, finding)
+    return recording.record(on, finding)
 
 
 def _judge_port(on: Judging, line: KernelLine, finding: Finding) -> Judging:
     """A bridge speaks: of the GPUs behind it, or of some other device's trouble."""
     contained = line.kind is LineKind.DPC
-    found = about_gpus_below(on.state, finding, line.pci or "", each=contained)
+    found = recording.about_gpus_below(on.state, finding, line.pci or "", each=contained)
     if contained and not found:
         # No known GPU is behind the port; one that is cut off all the same will be missed.
         row = replace(being_judged(finding.row), closes_on=SILENCE_3M)
         found = (replace(finding, row=row),)
     for one in found:
-        on = record(on, one)
+        on = recording.record(on, one)
     return on
 
 
@@ -233,7 +233,7 @@ def _learn_address(state: NodeState, line: KernelLine) -> NodeState:
     """The driver's own map from address to UUID: all that is left when NVML is dead."""
     if not line.pci or not line.gpu_uuid:
         return state
-    address = plain_address(line.pci)
+    address = pci_address.plain_address(line.pci)
     known = state.address_uuids
     if address not in known and len(known) >= MAX_ADDRESSES:
         return state
@@ -248,9 +248,10 @@ def _note_pending(state: NodeState, who: Named) -> NodeState:
 def _is_gpu(state: NodeState, pci: str) -> bool:
     if not pci:
         return False
-    address = plain_address(pci)
+    address = pci_address.plain_address(pci)
     return find_gpu(state, "", address) is not None or any(
-        function.vendor == NVIDIA_VENDOR and function.device_class in GPU_CLASSES
+        function.vendor == observation.NVIDIA_VENDOR
+        and function.device_class in observation.GPU_CLASSES
         for function in functions_at(state, address)
     )
 
@@ -356,7 +357,7 @@ def _raise_repeated(on: Judging, burst: Repeat, evidence: str) -> Judging:
         counts=False,
     )
     before = {incident.id: incident for incident in on.state.incidents}
-    on = record(on, finding)
+    on = recording.record(on, finding)
     for incident in on.state.incidents:
         was = before.get(incident.id)
         if was is not incident and (was is None or was.row.severity is Severity.INFO):

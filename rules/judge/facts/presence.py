@@ -14,22 +14,14 @@ from typing import Final
 from msgspec.structs import replace
 
 from rules.api.health import ExpectedGpus
+from rules.catalog import reasons
 from rules.catalog.reason import ON_RESET, ClosesKind
-from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
-from rules.judge.expected_gpus import (
-    ANNOTATION,
-    CONFIG,
-    given_away,
-    gpu_addresses,
-    hardware_key,
-    learn,
-)
-from rules.judge.facts.standing import above, record_standing
+from rules.judge import expected_gpus, recording
+from rules.judge.facts import standing
 from rules.judge.incident import REASON_LOST, Finding, Incident, Named, Scope
 from rules.judge.memory import Gauge
 from rules.judge.observation import GpuSeen, Inventory, PciSeen, SourceName, SourceState
-from rules.judge.recording import CONTAINMENT, SUPERSEDED, close_for, close_where, learn_bridges
 from rules.judge.state import (
     MAX_GPUS,
     GpuView,
@@ -39,12 +31,11 @@ from rules.judge.state import (
     functions_at,
     just_told,
 )
-from rules.text.pci_address import plain_address
-from rules.text.printable import count
+from rules.text import pci_address, printable
 
 MISMATCH: Final = "GPUCountMismatch"
 BY_REPLACEMENT: Final = "GPUReplaced"
-_BUS_FAILED: Final = (CONTAINMENT, "PcieAerUncorrected", "DeviceInaccessible")
+_BUS_FAILED: Final = (recording.CONTAINMENT, "PcieAerUncorrected", "DeviceInaccessible")
 _SAME_POLL_S: Final = 1.0
 """What is closer than this is one poll. Source: gpuward, a confirming poll comes 2 s later."""
 _ANSWER_AGE_S: Final = 60.0
@@ -80,13 +71,13 @@ def take_functions(on: Judging, seen: PciSeen) -> Judging:
     """Take one look at the PCI bus: learn the count, and look for what is gone."""
     first = not on.state.pci_at
     on = on.replace(functions=seen.functions[: 4 * MAX_GPUS], pci_at=on.now)
-    present = gpu_addresses(on.state.functions, on.state.excluded)
+    present = expected_gpus.gpu_addresses(on.state.functions, on.state.excluded)
     if first and on.state.bridges.keys().isdisjoint(present):
         # What an earlier agent published where GPUs are, it may have had from the driver alone.
         on = on.replace(bridges={})
-    on = on.then(learn_bridges(on.state, on.state.functions))
-    key = hardware_key(on.state.node.product_uuid, on.state.node.instance_type)
-    on = on.replace(learned=learn(on.state.learned, len(present), key))
+    on = on.then(recording.learn_bridges(on.state, on.state.functions))
+    key = expected_gpus.hardware_key(on.state.node.product_uuid, on.state.node.instance_type)
+    on = on.replace(learned=expected_gpus.learn(on.state.learned, len(present), key))
     if not _may_judge(on.state):
         return on
     for address in sorted({*present, *(view.pci for view in on.state.gpus.values() if view.pci)}):
@@ -119,16 +110,16 @@ def count_gpus(on: Judging) -> Judging:
     expected = on.state.expected
     enumerated = sum(view.enumerated for view in on.state.gpus.values())
     missing = expected.count - enumerated - _explained(on.state)
-    if expected.source not in (CONFIG, ANNOTATION):
-        missing -= len(given_away(on.state.functions, on.state.excluded))
+    if expected.source not in (expected_gpus.CONFIG, expected_gpus.ANNOTATION):
+        missing -= len(expected_gpus.given_away(on.state.functions, on.state.excluded))
     old, limit = on.state.missing, on.thresholds[MISMATCH]
-    look = above(limit, missing, "")
+    look = standing.above(limit, missing, "")
     new = old.step(bad=look.bad, good=look.good, threshold=limit)
     on = on.replace(missing=new, missing_at=on.now)
     if on.state.missing.raised and missing > 0:
         return _report_missing(on, expected, enumerated)
     if old.raised and not on.state.missing.raised:
-        return close_where(
+        return recording.close_where(
             on, lambda i: i.scope is Scope.NODE and i.row.reason == MISMATCH, ClosesKind.STATE
         )
     return on
@@ -151,22 +142,23 @@ def _explained(state: NodeState) -> int:
 
 def _report_missing(on: Judging, expected: ExpectedGpus, enumerated: int) -> Judging:
     """Of a GPU that is missing by the count alone nothing says that it is broken."""
-    on_pci = len(gpu_addresses(on.state.functions, on.state.excluded))
+    on_pci = len(expected_gpus.gpu_addresses(on.state.functions, on.state.excluded))
     page = on.state.view_source is SourceName.DCGM
     shown = "the dcgm-exporter page lists" if page else "the driver enumerates"
     evidence = (
-        f"expected {count(expected.count, 'GPU')} ({expected.source}), {shown} {enumerated}, "
+        f"expected {printable.count(expected.count, 'GPU')} ({expected.source}), {shown} "
+        f"{enumerated}, "
         f"the PCI bus shows {on_pci}"
     )
     finding = Finding(
         at=on.now,
-        row=REASONS[MISMATCH],
+        row=reasons.REASONS[MISMATCH],
         source=SourceName.PCI,
         evidence=evidence,
         counts=False,
         scope=Scope.NODE,
     )
-    return record_standing(on, finding)
+    return standing.record_standing(on, finding)
 
 
 def _may_judge(state: NodeState) -> bool:
@@ -266,8 +258,8 @@ def _step_lost(
     for_good = said and on.now - since >= on.thresholds["GPULostForGood"].value
     confirmed = missed or told or for_good or _known_lost(on.state, view)
     if confirmed:
-        on = _end_mismatch(on, view, SUPERSEDED)
-    row = REASONS["GPULost" if confirmed else MISMATCH]
+        on = _end_mismatch(on, view, recording.SUPERSEDED)
+    row = reasons.REASONS["GPULost" if confirmed else MISMATCH]
     if confirmed and not missed:
         row = replace(row, closes_on=ON_RESET)  # it may answer again: the bus never missed it
     finding = Finding(
@@ -279,7 +271,7 @@ def _step_lost(
         counts=False,
         caused_by=79,
     )
-    return record_standing(on, finding)
+    return standing.record_standing(on, finding)
 
 
 def _lost_since(view: GpuView, now: float) -> float:
@@ -291,7 +283,7 @@ def _lost_since(view: GpuView, now: float) -> float:
 def _found(on: Judging, view: GpuView) -> Judging:
     """The GPU answers again: what only the driver's word called lost is healed."""
     on = _end_mismatch(on, view, ClosesKind.STATE)
-    return close_for(
+    return recording.close_for(
         on,
         view.who,
         lambda i: i.row.reason == REASON_LOST and i.row.closes_on == ON_RESET,
@@ -300,7 +292,9 @@ def _found(on: Judging, view: GpuView) -> Judging:
 
 
 def _end_mismatch(on: Judging, view: GpuView, by: str) -> Judging:
-    return close_where(on, lambda i: i.row.reason == MISMATCH and i.concerns(view.who), by)
+    return recording.close_where(
+        on, lambda i: i.row.reason == MISMATCH and i.concerns(view.who), by
+    )
 
 
 def _others_answer(on: Judging, view: GpuView) -> bool:
@@ -335,9 +329,11 @@ def _forget_replaced(on: Judging, gpus: tuple[GpuSeen, ...], known: frozenset[st
     is complete without the GPU of a fault from before the boot, another one is in its place.
     """
     named = {gpu.uuid for gpu in gpus}
-    addresses = {plain_address(gpu.pci) for gpu in gpus if gpu.pci}
+    addresses = {pci_address.plain_address(gpu.pci) for gpu in gpus if gpu.pci}
     complete = len(named) >= max(on.state.learned.count, on.state.expected.count) > 0
-    filled = {plain_address(gpu.pci) for gpu in gpus if gpu.pci and gpu.uuid not in known}
+    filled = {
+        pci_address.plain_address(gpu.pci) for gpu in gpus if gpu.pci and gpu.uuid not in known
+    }
     left = {
         key: view
         for key, view in on.state.gpus.items()
@@ -353,7 +349,7 @@ def _forget_replaced(on: Judging, gpus: tuple[GpuSeen, ...], known: frozenset[st
         forgotten = incident.rebooted and known.isdisjoint(incident.gpus)
         return forgotten and complete and addresses.issuperset(incident.pci)
 
-    return close_where(on, has_left, BY_REPLACEMENT)
+    return recording.close_where(on, has_left, BY_REPLACEMENT)
 
 
 def _name_incidents(state: NodeState) -> NodeState:

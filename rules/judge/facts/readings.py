@@ -13,34 +13,25 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from rules.catalog import reasons, xid
 from rules.catalog.reason import ClosesKind, Level, Reason, Severity
-from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
-from rules.catalog.xid import NVLINK_XID, NVLINK_XIDS
-from rules.judge.closing import mark_reset
-from rules.judge.facts.checks import FLAGS, GAUGES, RECOVERY_FAILED, VOLATILE
-from rules.judge.facts.standing import (
-    Sample,
-    judge_check,
-    judge_checks,
-    memory_of,
-    number_of,
-)
+from rules.judge import closing, present, recording, state, topology
+from rules.judge.facts import checks, standing
+from rules.judge.facts.standing import Sample
 from rules.judge.incident import Incident, Named
 from rules.judge.memory import Latch
 from rules.judge.observation import GpuSeen, Readings, SourceName, Value
-from rules.judge.present import all_links_up, links_down
-from rules.judge.recording import close_for, finding_for_action, note_no_need, take_answer
-from rules.judge.state import Counter, GpuView, Judging, find_gpu, just_told
-from rules.judge.topology import outside_partition
+from rules.judge.state import Counter, GpuView, Judging
 from rules.kernel_log.record import KernelLine
 
 _PENDING_REASONS: Final = frozenset({"RowRemapPending", "RepairPending", "RetiredPagesPending"})
 """Work that the next reset of the GPU does."""
 _PROVE_RESET: Final = frozenset(
     check.reason
-    for check in FLAGS
-    if REASONS[check.reason].closes_on.kind is ClosesKind.RESET and check.reason != RECOVERY_FAILED
+    for check in checks.FLAGS
+    if reasons.REASONS[check.reason].closes_on.kind is ClosesKind.RESET
+    and check.reason != checks.RECOVERY_FAILED
 )
 """Flags that nothing but a reset of the GPU makes good again."""
 _LONGEST_RATE_GAP_S: Final = 600.0
@@ -48,7 +39,7 @@ _LONGEST_RATE_GAP_S: Final = 600.0
 
 _COUNTERS: Final = frozenset(
     {
-        *VOLATILE,
+        *checks.VOLATILE,
         Signal.PCIE_REPLAYS,
         Signal.NVLINK_CRC_ERRORS,
         Signal.NVLINK_CRC_DATA_ERRORS,
@@ -69,7 +60,7 @@ _COUNTERS: Final = frozenset(
 
 def judge_readings(on: Judging, seen: Readings, source: SourceName = SourceName.NVML) -> Judging:
     """Take one poll."""
-    view = find_gpu(on.state, seen.gpu, seen.pci)
+    view = state.find_gpu(on.state, seen.gpu, seen.pci)
     if view is None:
         view = GpuView(seen=GpuSeen(uuid=seen.gpu, index=-1, pci=seen.pci))
     values = seen.values
@@ -78,18 +69,18 @@ def judge_readings(on: Judging, seen: Readings, source: SourceName = SourceName.
     view = replace(view, values={**kept, **values}, read_at=on.now)
     if view.values.get(Signal.PRESENCE, "present") != "present" or not values:
         return on.with_gpu(view)
-    generation = number_of(values.get(Signal.PCIE_GENERATION)) or 0.0
+    generation = standing.number_of(values.get(Signal.PCIE_GENERATION)) or 0.0
     best = max(view.best_generation, generation)
     view = replace(view, answered_at=on.now, best_generation=best)
     before = view.counters
     on = on.with_gpu(view)
     if _went_back(before, values):
-        on = mark_reset(on, view.who)
+        on = closing.mark_reset(on, view.who)
         before = {}
     on = _polled_action(on, view, values, source)
     sample = _sample(on, on.current(view), values, before)
     on = _flags(on, view, sample, source)
-    on = judge_checks(on, GAUGES, sample, source, view, prefix=f"{source.value}: ")
+    on = standing.judge_checks(on, checks.GAUGES, sample, source, view, prefix=f"{source.value}: ")
     if Signal.NVLINK_STATES in values:
         on = links_returned(on, on.current(view))
     return _keep_counters(on, view, values, before)
@@ -101,7 +92,7 @@ def _polled_action(
     """The recovery action by polling: a change takes one confirming re-read, or the driver's
     event.
     """
-    number = number_of(values.get(Signal.RECOVERY_ACTION))
+    number = standing.number_of(values.get(Signal.RECOVERY_ACTION))
     if number is None or number < 0:
         return on
     value = int(number)
@@ -111,15 +102,15 @@ def _polled_action(
             on = on.with_gpu(replace(view, action=value, action_seen=None))
         # A page of dcgm-exporter may be older than the Xid that asks.
         asked = value == 0 and source is SourceName.NVML
-        return note_no_need(on, view.who) if asked else on
-    if view.action_seen != value and not just_told(view.told_at, on.now):
+        return recording.note_no_need(on, view.who) if asked else on
+    if view.action_seen != value and not state.just_told(view.told_at, on.now):
         return on.with_gpu(replace(view, action_seen=value))
     who = view.who
     evidence = f"{source.value}: recovery action {value}"
-    finding = finding_for_action(on.state, value, on.now, source, evidence)
+    finding = recording.finding_for_action(on.state, value, on.now, source, evidence)
     finding = replace(finding, who=who)
-    on = take_answer(on, who, value, finding=finding)
-    return mark_reset(on, who) if value == 0 else on
+    on = recording.take_answer(on, who, value, finding=finding)
+    return closing.mark_reset(on, who) if value == 0 else on
 
 
 def _sample(
@@ -130,11 +121,11 @@ def _sample(
         values=values,
         known=view.values,
         rates=_rates(values, before, on.now),
-        links_down=links_down(on.state, view) if Signal.NVLINK_STATES in values else None,
+        links_down=present.links_down(on.state, view) if Signal.NVLINK_STATES in values else None,
         thresholds=on.thresholds,
         best_generation=view.best_generation,
         booting=on.now < up_since + on.thresholds["BootGrace"].value,
-        outside=outside_partition(on.state, view),
+        outside=topology.outside_partition(on.state, view),
         limits=_limits_beside(on, view) if Signal.POWER_LIMIT in values else (),
     )
 
@@ -148,36 +139,36 @@ def _limits_beside(on: Judging, view: GpuView) -> list[float]:
         and other.seen.product == view.seen.product
         and other.enumerated
         and on.now - other.answered_at <= _LONGEST_RATE_GAP_S
-        and (limit := number_of(other.values.get(Signal.POWER_LIMIT))) is not None
+        and (limit := standing.number_of(other.values.get(Signal.POWER_LIMIT))) is not None
     ]
 
 
 def _flags(on: Judging, view: GpuView, sample: Sample, source: SourceName) -> Judging:
     """Flags one by one, with what their fall proves."""
-    for check in FLAGS:
+    for check in checks.FLAGS:
         look = check.measure(sample, check.limit(on.thresholds))
         if look is None:
             continue
         before = _flag(on, view, check.reason)
-        on = judge_check(on, check, look, source, view, prefix=f"{source.value}: ")
+        on = standing.judge_check(on, check, look, source, view, prefix=f"{source.value}: ")
         after = _flag(on, view, check.reason)
         if check.reason in _PENDING_REASONS and (after != before or after.raised):
             pending = any(_flag(on, view, reason).seen for reason in _PENDING_REASONS)
             on = on.with_gpu(replace(on.current(view), reset_pending=pending))
         if before.seen and not after.seen and check.reason in _PROVE_RESET:
-            on = mark_reset(on, view.who)
+            on = closing.mark_reset(on, view.who)
     return on
 
 
 def _flag(on: Judging, view: GpuView, reason: str) -> Latch:
-    flag = memory_of(on.state, reason, on.current(view))
+    flag = standing.memory_of(on.state, reason, on.current(view))
     return flag if isinstance(flag, Latch) else Latch()
 
 
 def _went_back(before: Mapping[Signal, Counter], values: Mapping[Signal, Value]) -> bool:
     """Whether a counter since driver load shrank: the GPU was reset."""
-    for signal in VOLATILE:
-        value = number_of(values.get(signal))
+    for signal in checks.VOLATILE:
+        value = standing.number_of(values.get(signal))
         if value is not None and signal in before and value < before[signal].value:
             return True
     return False
@@ -189,7 +180,7 @@ def _rates(
     """Increase per second of each counter that has a base and did not go back."""
     rates = {}
     for signal, base in before.items():
-        value = number_of(values.get(signal))
+        value = standing.number_of(values.get(signal))
         elapsed = now - base.at
         if value is not None and 0 < elapsed <= _LONGEST_RATE_GAP_S and value >= base.value:
             rates[signal] = (value - base.value) / elapsed
@@ -202,14 +193,14 @@ def _keep_counters(
     fresh = {
         signal: Counter(at=on.now, value=number)
         for signal in _COUNTERS
-        if (number := number_of(values.get(signal))) is not None
+        if (number := standing.number_of(values.get(signal))) is not None
     }
     if not fresh:
         return on
     return on.with_gpu(replace(on.current(view), counters={**before, **fresh}))
 
 
-_ON_LINK: Final = f"Xid {NVLINK_XID} on link "
+_ON_LINK: Final = f"Xid {xid.NVLINK_XID} on link "
 
 _MANY_LINKS: Final = 3
 """Links of one GPU that had an error within the day, each at another time: then it is the GPU's.
@@ -227,9 +218,9 @@ def count_link_fault(
 
     What the registers call harmless, or the consequence of another error, does not count.
     """
-    if line.xid in NVLINK_XIDS and (view := find_gpu(on.state, *who)) is not None:
+    if line.xid in xid.NVLINK_XIDS and (view := state.find_gpu(on.state, *who)) is not None:
         on = on.with_gpu(replace(view, links_up=0))
-    if line.xid != NVLINK_XID or line.link is None or row.severity is Severity.INFO:
+    if line.xid != xid.NVLINK_XID or line.link is None or row.severity is Severity.INFO:
         return on, row
     window_s = on.thresholds["RepeatWindow"].value
     apart_s = on.thresholds["IncidentGrouping"].value
@@ -264,13 +255,13 @@ def _bursts(times: Iterable[float], apart_s: float) -> int:
 
 def links_returned(on: Judging, view: GpuView) -> Judging:
     """Take one look at a GPU's links: what waits for their return ends when it lasts."""
-    looks = view.links_up + 1 if all_links_up(on.state, view) else 0
+    looks = view.links_up + 1 if present.all_links_up(on.state, view) else 0
     on = on.with_gpu(replace(view, links_up=min(looks, _RETURNED_LOOKS)))
     if looks < _RETURNED_LOOKS:
         return on
-    return close_for(on, view.who, _waits_for_links, ClosesKind.STATE)
+    return recording.close_for(on, view.who, _waits_for_links, ClosesKind.STATE)
 
 
 def _waits_for_links(incident: Incident) -> bool:
     waits = incident.row.closes_on.signal == Signal.NVLINK_STATES
-    return waits and not NVLINK_XIDS.isdisjoint(incident.xids)
+    return waits and not xid.NVLINK_XIDS.isdisjoint(incident.xids)

@@ -13,28 +13,15 @@ from msgspec.structs import replace
 
 from rules.api import names
 from rules.api.health import MigInstance
-from rules.catalog.reasons import REASONS
+from rules.catalog import reasons
 from rules.catalog.thresholds import Threshold
 from rules.catalog.xid import RECOVERY_ACTION_XID, reason_for_xid
+from rules.judge import closing, recording
 from rules.judge import observation as facts
-from rules.judge.closing import mark_reset, without_looks
-from rules.judge.facts.host import (
-    end_hung_tasks,
-    judge_ports,
-    judge_services,
-)
-from rules.judge.facts.presence import lost_poll
-from rules.judge.facts.standing import (
-    Check,
-    Look,
-    flag,
-    is_known,
-    is_raised,
-    judge_checks,
-)
+from rules.judge.facts import host, presence, standing
+from rules.judge.facts.standing import Check, Look
 from rules.judge.incident import Finding, Named
 from rules.judge.memory import Latch
-from rules.judge.recording import record
 from rules.judge.state import (
     START_GRACE_S,
     Judging,
@@ -102,7 +89,9 @@ def change_source(on: Judging, seen: facts.SourceChanged) -> Judging:
     back = seen.source is facts.SourceName.NVML and seen.state is facts.SourceState.UP
     if back and old is not None and old.state is not facts.SourceState.UP:
         # The driver may have been restarted meanwhile: links that train anew were not down.
-        gpus = {key: replace(v, checks=without_looks(v)) for key, v in on.state.gpus.items()}
+        gpus = {
+            key: replace(v, checks=closing.without_looks(v)) for key, v in on.state.gpus.items()
+        }
         on = on.replace(gpus=gpus)
     since = old.since if old is not None and old.state is seen.state else on.now
     view = SourceView(state=seen.state, reason=seen.reason, since=since)
@@ -159,7 +148,7 @@ def judge_failed_call(on: Judging, seen: facts.CallFailed) -> Judging:
     name = _CODE_NAMES.get(seen.code, "NVML_ERROR")
     evidence = f"{seen.call} answered {name} ({seen.code})"
     if seen.code == CODE_LOST:
-        return lost_poll(on, who, evidence, said=True)
+        return presence.lost_poll(on, who, evidence, said=True)
     if seen.code == CODE_RESET_REQUIRED:
         return reset_required(on, who, evidence)
     reason = _REASON_OF_CODE.get(seen.code)
@@ -167,12 +156,12 @@ def judge_failed_call(on: Judging, seen: facts.CallFailed) -> Judging:
         return on
     finding = Finding(
         at=seen.at,
-        row=REASONS[reason],
+        row=reasons.REASONS[reason],
         who=who,
         source=facts.SourceName.NVML,
         evidence=evidence,
     )
-    return record(on, replace(finding, counts=not is_known(on.state, finding)))
+    return recording.record(on, replace(finding, counts=not standing.is_known(on.state, finding)))
 
 
 _XID_OF_EVENT: Final = {
@@ -215,7 +204,7 @@ def judge_event(on: Judging, event: facts.GpuEvent) -> Judging:
         counts=of_kind is None,  # the driver pushes the Xid, too
     )
     if not log_is_complete(on):
-        return record(on, finding)
+        return recording.record(on, finding)
     unprinted = (*on.state.unprinted, finding)[-_MAX_UNPRINTED:]
     return on.replace(unprinted=unprinted)
 
@@ -232,7 +221,7 @@ def judge_unprinted(on: Judging) -> Judging:
     on = on.replace(unprinted=left)
     for finding in due:
         if not is_reported(on.state, finding):
-            on = record(on, finding)
+            on = recording.record(on, finding)
     return on
 
 
@@ -263,7 +252,7 @@ def hint_to_look(on: Judging, who: Named, *, unavailable: bool = False) -> Judgi
 
 
 def _asks_for_reset(evidence: str, _: Threshold) -> Look:
-    return flag(bool(evidence), evidence)
+    return standing.flag(bool(evidence), evidence)
 
 
 RESET_REQUIRED: Final = "GPUResetRequired"
@@ -281,10 +270,10 @@ def reset_required(on: Judging, who: Named, evidence: str) -> Judging:
     view = find_gpu(on.state, *who)
     if view is None:
         return on
-    raised = is_raised(on.state, RESET_REQUIRED, view)
-    on = judge_checks(on, (_RESET_REQUIRED,), evidence, facts.SourceName.NVML, view)
+    raised = standing.is_raised(on.state, RESET_REQUIRED, view)
+    on = standing.judge_checks(on, (_RESET_REQUIRED,), evidence, facts.SourceName.NVML, view)
     ended = raised and not evidence  # nothing but a reset ends that state
-    return mark_reset(on, view.who) if ended else on
+    return closing.mark_reset(on, view.who) if ended else on
 
 
 def take_node(on: Judging, seen: facts.NodeSeen) -> Judging:
@@ -351,6 +340,6 @@ def take_host(on: Judging, seen: facts.HostSeen) -> Judging:
         cpu_numa_nodes=seen.cpu_numa_nodes or on.state.node.cpu_numa_nodes,
     )
     on = on.replace(node=node)
-    on = judge_ports(on, seen)
-    on = end_hung_tasks(on)
-    return judge_services(on, seen)
+    on = host.judge_ports(on, seen)
+    on = host.end_hung_tasks(on)
+    return host.judge_services(on, seen)

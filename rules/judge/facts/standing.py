@@ -15,14 +15,14 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from rules.catalog import reasons
 from rules.catalog.reason import ClosesKind, Reason, Severity
-from rules.catalog.reasons import REASONS
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import FLAG, Threshold, Thresholds
-from rules.judge.incident import NOBODY, Finding, Scope
+from rules.judge import incident, recording
+from rules.judge.incident import Finding, Scope
 from rules.judge.memory import Gauge, Latch, Memory
 from rules.judge.observation import SourceName, Value
-from rules.judge.recording import SUPERSEDED, close_for, close_where, record
 from rules.judge.state import GpuView, Judging, NodeState
 from rules.judge.topology import Partition
 
@@ -157,14 +157,14 @@ def judge_check(
         # An incident may be older than this memory: it came through a restart or a reboot.
         over = new.over(limit)
         return close_standing(on, check.reason, view, ClosesKind.STATE) if over else on
-    row = REASONS[check.reason]
+    row = reasons.REASONS[check.reason]
     heavier = check.heavier(on.state, view) if check.heavier and view else None
     if heavier is not None:
-        on, row = close_standing(on, check.reason, view, SUPERSEDED), heavier
+        on, row = close_standing(on, check.reason, view, recording.SUPERSEDED), heavier
     finding = Finding(
         at=on.now,
         row=row,
-        who=view.who if view else NOBODY,
+        who=view.who if view else incident.NOBODY,
         source=source,
         evidence=prefix + look.evidence,
         counts=check.counts,
@@ -193,7 +193,7 @@ def record_standing(on: Judging, finding: Finding, *, first: bool = True) -> Jud
     if not first and finding.row.severity is Severity.INFO:
         return on
     fresh = first if finding.counts else not is_known(on.state, finding)
-    return record(on, finding if fresh else replace(finding, evidence="", counts=False))
+    return recording.record(on, finding if fresh else replace(finding, evidence="", counts=False))
 
 
 def is_known(state: NodeState, finding: Finding) -> bool:
@@ -207,5 +207,5 @@ def is_known(state: NodeState, finding: Finding) -> bool:
 def close_standing(on: Judging, reason: str, view: GpuView | None, by: str) -> Judging:
     """Close what was found of one GPU, or of the node."""
     if view is None:
-        return close_where(on, lambda i: i.row.reason == reason, by)
-    return close_for(on, view.who, lambda i: i.row.reason == reason, by)
+        return recording.close_where(on, lambda i: i.row.reason == reason, by)
+    return recording.close_for(on, view.who, lambda i: i.row.reason == reason, by)

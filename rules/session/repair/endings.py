@@ -7,13 +7,10 @@ from typing import Final
 
 import msgspec
 
-from rules.api.mark import may_have_strays
-from rules.api.names import ANNOTATION_REPAIR
+from rules.api import mark, names, sentences, timestamps
 from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairState
 from rules.api.refusal import NodeWrite
 from rules.api.repair_writes import ObjectAddress, SetRepairCondition, WriteRepairObject
-from rules.api.sentences import bounded
-from rules.api.timestamps import format_time, parse_time
 from rules.api.writes import Decision, Evicting, Write, node_event
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.policy import Policy
@@ -21,15 +18,8 @@ from rules.repair.ladder import Step
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
 from rules.session.observation import NodeObservation
-from rules.session.repair.ladder import under_way
-from rules.session.repair.withdrawal import (
-    TAKE_BACK_S,
-    TakenBack,
-    leftover_writes,
-    take_back,
-    taking_back,
-    told,
-)
+from rules.session.repair import ladder, withdrawal
+from rules.session.repair.withdrawal import TakenBack
 
 MAX_ATTEMPTS: Final = 16
 """Entries of `status.repair`; the CRD allows as many."""
@@ -58,7 +48,11 @@ def started_at(case: Case, attempt: RepairAttempt) -> float:
     """When the time of the step began, in seconds since the epoch. Where an older definition of
     GPUQuarantine dropped it, when it was asked for, or when its phase began.
     """
-    return parse_time(attempt.started_at) or parse_time(attempt.asked_at) or case.phase_since
+    return (
+        timestamps.parse_time(attempt.started_at)
+        or timestamps.parse_time(attempt.asked_at)
+        or case.phase_since
+    )
 
 
 def with_room(attempts: tuple[RepairAttempt, ...]) -> tuple[RepairAttempt, ...]:
@@ -83,17 +77,17 @@ def ended_as(
     proof: str,
 ) -> Decision:
     """The step is over; what asked for it comes off before that is written."""
-    taken = take_back(case, (attempt,), ends=False)
-    off = _taken_off(case, taken, taking_back(case, ends=False), status)
+    taken = withdrawal.take_back(case, (attempt,), ends=False)
+    off = _taken_off(case, taken, withdrawal.taking_back(case, ends=False), status)
     if isinstance(off, Decision):
         return off
-    ended_at = format_time(case.now)
+    ended_at = timestamps.format_time(case.now)
     status = with_entry(status, attempt, state=state, ended_at=ended_at, proof=proof[:512])
     status = st.with_refusal(status, case.now, None)
     said = f"{attempt.step} by {attempt.adapter}: {proof}"
     status = with_left(st.noted(status, f"Repair{state}", said, case.now), off, case.now)
     words = {RepairState.PROVEN: "Proven", RepairState.FAILED: "Failed"}.get(state, "Given up")
-    status = touched(status, message=bounded(f"{words}: {said}."))
+    status = touched(status, message=sentences.bounded(f"{words}: {said}."))
     return case.decision(
         f"Repair{state}",
         status,
@@ -112,7 +106,7 @@ def closed_repair(case: Case, status: QuarantineStatus, phase: Phase) -> Quarant
     """`status` whose step under way is over with the session, proven where the node went with
     it.
     """
-    attempt = under_way(status)
+    attempt = ladder.under_way(status)
     if attempt is None:
         return status
     replaced = phase is Phase.NODE_GONE and attempt.step == Step.REPLACE_NODE
@@ -122,7 +116,7 @@ def closed_repair(case: Case, status: QuarantineStatus, phase: Phase) -> Quarant
         status,
         attempt,
         asked_at=attempt.asked_at or since,
-        ended_at=format_time(case.now),
+        ended_at=timestamps.format_time(case.now),
         state=RepairState.PROVEN if replaced else RepairState.WITHDRAWN,
         proof="the Node is gone or another one" if replaced else "the session ended first",
     )
@@ -132,9 +126,9 @@ def last_requests(case: Case, phase: Phase) -> Decision | TakenBack:
     """What is to be taken back before the session's end is written, or what is read first."""
     if case.shadow:
         return TakenBack()
-    on_node = () if phase is Phase.NODE_GONE else taking_back(case, ends=True)
+    on_node = () if phase is Phase.NODE_GONE else withdrawal.taking_back(case, ends=True)
     attempts = _standing(case.status)
-    return _taken_off(case, take_back(case, attempts, ends=True), on_node, case.status)
+    return _taken_off(case, withdrawal.take_back(case, attempts, ends=True), on_node, case.status)
 
 
 def _taken_off(
@@ -160,7 +154,7 @@ def _taken_off(
         permanent=said is not None and said.permanent,
     )
     status = st.with_refusal(status, case.now, refusal, f"Not ended: {refusal.why}.")
-    status = touched(status, message=bounded(f"Not ended yet: {refusal.why}."))
+    status = touched(status, message=sentences.bounded(f"Not ended yet: {refusal.why}."))
     return case.decision(
         "TakeBack",
         status,
@@ -187,15 +181,17 @@ def of_nobody(seen: NodeObservation, now: float, policy: Policy) -> Decision | T
     whole = TakenBack()
     if (node := seen.node) is not None:
         # Annotations that a kubelet can write too: their managers tell.
-        if (may_have_strays(node) or ANNOTATION_REPAIR in node.annotations) and not is_fresh(node):
+        if (
+            mark.may_have_strays(node) or names.ANNOTATION_REPAIR in node.annotations
+        ) and not is_fresh(node):
             why = "what is on it may be left of a session that nobody knows"
             return Decision(step="ReadNode", because=why, needs_fresh_node=True)
         known = (*seen.siblings, *seen.deleted)
-        writes = leftover_writes(node, now, known)
-        whole = TakenBack(writes=writes, told=told(node, now, known, writes))
+        writes = withdrawal.leftover_writes(node, now, known)
+        whole = TakenBack(writes=writes, told=withdrawal.told(node, now, known, writes))
     for gone in seen.deleted:
         case = Case(session=gone, seen=seen, now=now, policy=policy)
-        taken = take_back(case, _standing(gone.status), ends=True)
+        taken = withdrawal.take_back(case, _standing(gone.status), ends=True)
         if taken.needs is not None:
             return reading(taken.needs, _COMES_OFF)
         whole = TakenBack(
@@ -218,7 +214,7 @@ def cleared(decision: Decision, taken: TakenBack, seen: NodeObservation, now: fl
         again_at = max(now + 1.0, said.until or 0.0) if said is not None else now + _AGAIN_S
         why = f"a request of a session that is gone still stands: {taken.waits}"
         blocked_by = said.reason if said is not None else WhyNot.REPAIR_REFUSED
-        message = bounded(f"The node does not serve yet: {why}.")
+        message = sentences.bounded(f"The node does not serve yet: {why}.")
         waiting = Decision(step="TakeBack", because=why, blocked_by=blocked_by, message=message)
         held = decision if opens else waiting
         return replace(
@@ -243,7 +239,7 @@ def _heeding(seen: NodeObservation, taken: TakenBack, now: float) -> TakenBack:
     if said is None or not taken.writes:
         return taken
     since = now if said.since is None else said.since
-    if now - since < TAKE_BACK_S:
+    if now - since < withdrawal.TAKE_BACK_S:
         return replace(taken, writes=(), told=(), waits=taken.waits or said.why)
     words = [
         w.address.words if isinstance(w, WriteRepairObject) else f"the Node ({w.kind})"
@@ -255,5 +251,5 @@ def _heeding(seen: NodeObservation, taken: TakenBack, now: float) -> TakenBack:
 
 def _standing(status: QuarantineStatus) -> tuple[RepairAttempt, ...]:
     """Requests that may stand while the session is open."""
-    running = under_way(status)
+    running = ladder.under_way(status)
     return tuple(a for a in status.repair if a is running or a.step == Step.REPLACE_NODE)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
+from rules.api import timestamps
 from rules.api.evidence import EvidenceView
 from rules.api.health import GpuStatus
 from rules.api.metadata import ObjectMeta
@@ -21,13 +22,13 @@ from rules.api.quarantine import (
     RepairBefore,
     RepairGpu,
 )
-from rules.api.timestamps import parse_time
 from rules.api.writes import DeleteObject
-from rules.repair.ladder import ENDS_BOOT, Seen, Step
+from rules.repair import ladder
+from rules.repair.ladder import Seen, Step
+from rules.session import history
 from rules.session import status as st
 from rules.session.case import Case, touched
-from rules.session.history import KEEP_S
-from rules.session.repair.endings import started_at
+from rules.session.repair import endings
 from rules.session.repair.ladder import accused_by
 
 WAIT_S: Final = 60.0
@@ -56,7 +57,7 @@ def wanted_of(session: QuarantineView, now: float) -> bool:
     status = session.status
     if status.mode != "Enforce" or recorded(status) or status.phase not in _MARKED:
         return False
-    starts = (parse_time(status.phase_since), _at(status, Phase.MARKED))
+    starts = (timestamps.parse_time(status.phase_since), _at(status, Phase.MARKED))
     return any(at is not None and now - at <= _EARLY_S for at in starts)
 
 
@@ -107,7 +108,7 @@ def _is_of(kept: EvidenceView, case: Case) -> bool:
 def awaited_until(case: Case, step: Step) -> float | None:
     """Until when the step waits for the evidence; None when it need not."""
     status = with_evidence(case, case.status)
-    if step not in ENDS_BOOT or recorded(status):
+    if step not in ladder.ENDS_BOOT or recorded(status):
         return None
     marked_at, without_at = _at(status, Phase.MARKED), _at(status, WITHOUT)
     if without_at is not None and without_at >= (marked_at or 0.0):
@@ -120,7 +121,7 @@ def awaited_until(case: Case, step: Step) -> float | None:
 
 def noted_without(case: Case, status: QuarantineStatus, step: Step) -> QuarantineStatus:
     """`status` that says so where the step goes on without."""
-    if step not in ENDS_BOOT or recorded(status):
+    if step not in ladder.ENDS_BOOT or recorded(status):
         return status
     why = f"{step} goes on without evidence: no GPUEvidence {case.session.name} is to be had"
     return st.noted(status, WITHOUT, why, case.now)
@@ -128,7 +129,9 @@ def noted_without(case: Case, status: QuarantineStatus, step: Step) -> Quarantin
 
 def _at(status: QuarantineStatus, step: str) -> float | None:
     """When that last happened, as far as the session's timeline remembers."""
-    return next((parse_time(e.at) for e in reversed(status.timeline) if e.step == step), None)
+    return next(
+        (timestamps.parse_time(e.at) for e in reversed(status.timeline) if e.step == step), None
+    )
 
 
 def outlived_evidence(
@@ -139,7 +142,7 @@ def outlived_evidence(
     return tuple(
         DeleteObject(plural="gpuevidences", name=meta.name, uid=meta.uid)
         for meta in kept
-        if meta.name not in there and now - meta.created_at > KEEP_S
+        if meta.name not in there and now - meta.created_at > history.KEEP_S
     )
 
 
@@ -172,9 +175,9 @@ def seen_of(case: Case, attempt: RepairAttempt) -> Seen:
     and its conditions at once, and then repeats them every five minutes only
     (`nodeStatusReportFrequency`), which is longer than a step may have.
     """
-    since = started_at(case, attempt)
+    since = endings.started_at(case, attempt)
     ready = case.node.condition("Ready")
-    beat = parse_time(ready.last_heartbeat_time or "") if ready is not None else None
+    beat = timestamps.parse_time(ready.last_heartbeat_time or "") if ready is not None else None
     return Seen(
         node_uid=case.node.uid,
         boot_id=case.node.boot_id,
@@ -187,7 +190,7 @@ def seen_of(case: Case, attempt: RepairAttempt) -> Seen:
         resets=frozenset(
             gpu.uuid
             for gpu in _gpus(case)
-            if gpu.uuid and (parse_time(gpu.reset_at) or 0.0) >= math.floor(since)
+            if gpu.uuid and (timestamps.parse_time(gpu.reset_at) or 0.0) >= math.floor(since)
         ),
         expected_gpus=case.seen.health.status.expected_gpus.count if case.seen.health else 0,
     )

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from rules.api import timestamps
 from rules.api.health import Wire
 from rules.api.nodes import HealthView, QuarantineView
 from rules.api.quarantine import (
@@ -20,25 +21,14 @@ from rules.api.quarantine import (
     RepairRequest,
     RepairState,
 )
-from rules.api.timestamps import parse_time
+from rules.catalog import reasons
 from rules.catalog.reason import Level
-from rules.catalog.reasons import REASONS
 from rules.policy.policy import Policy
+from rules.repair import ladder
 from rules.repair.adapter import NewObject, RepairAction, mentions
-from rules.repair.ladder import (
-    AFTER_A_FAILED_TEST,
-    LADDER,
-    Climb,
-    Rung,
-    Step,
-    above,
-    begins_at,
-    climb,
-)
+from rules.repair.ladder import Climb, Rung, Step
+from rules.session import external, history, observation
 from rules.session.causes import level_in_effect
-from rules.session.external import trigger_of
-from rules.session.history import taken_up_at
-from rules.session.observation import is_open
 from rules.session.validation import result as test_result
 
 _OPEN: Final = frozenset({"", RepairState.PLANNED, RepairState.HELD, RepairState.ASKED})
@@ -61,10 +51,10 @@ def next_step(
     """Where the ladder leads now for the causes that hold."""
     repair = policy.repair
     causes = tuple(causes)
-    begins = begins_at(asked_for(session, causes, health, policy))
+    begins = ladder.begins_at(asked_for(session, causes, health, policy))
     if any(cause.source == test_result.SOURCE for cause in causes):
-        begins = above(begins, taken_in(session))
-    return climb(
+        begins = ladder.above(begins, taken_in(session))
+    return ladder.climb(
         begins,
         adapters={step: wanted.adapter for step, wanted in repair.steps.items()},
         taken=taken_in(session),
@@ -122,10 +112,12 @@ def requested_at(at: str, session: QuarantineView, now: float) -> float | None:
     """When a person asked for something: not before there was a session, and not after `now` or
     the end of the session; None where it has no time that can be read.
     """
-    asked_at = parse_time(at)
+    asked_at = timestamps.parse_time(at)
     if asked_at is None:
         return None
-    over = None if is_open(session) else parse_time(session.status.phase_since)
+    over = (
+        None if observation.is_open(session) else timestamps.parse_time(session.status.phase_since)
+    )
     latest = now if over is None else min(now, over)
     return max(min(asked_at, latest), session.metadata.created_at)
 
@@ -139,11 +131,11 @@ def request_in_force(session: QuarantineView, causes: Iterable[Cause]) -> Repair
     asked = session.spec.repair
     if asked is None or all(cause.source == "Human" for cause in session.spec.causes):
         return asked
-    asked_at = parse_time(asked.at)
+    asked_at = timestamps.parse_time(asked.at)
     if asked_at is None:
         return asked if any(cause.source != "Human" for cause in causes) else None
     for cause in causes:
-        since = (parse_time(cause.at), taken_up_at(session))
+        since = (timestamps.parse_time(cause.at), history.taken_up_at(session))
         if cause.source != "Human" and all(at is None or at <= asked_at for at in since):
             return asked
     return None
@@ -189,7 +181,7 @@ def tried(sessions: Iterable[QuarantineView], window_s: float, now: float) -> Co
         for session in sessions
         for attempt in session.status.repair
         if attempt.counts
-        and ((at := parse_time(attempt.started_at)) is None or now - at <= window_s)
+        and ((at := timestamps.parse_time(attempt.started_at)) is None or now - at <= window_s)
     )
 
 
@@ -210,11 +202,11 @@ def asked_for(
         known |= {i.id: i.recommended_action for i in health.status.incidents}
     found = []
     for cause in causes:
-        row = REASONS.get(cause.reason)
+        row = reasons.REASONS.get(cause.reason)
         default = str(row.action) if row is not None else ""
         if cause.source == test_result.SOURCE:
-            default = str(AFTER_A_FAILED_TEST)
-        trigger = trigger_of(cause, session.spec.node_uid, policy)
+            default = str(ladder.AFTER_A_FAILED_TEST)
+        trigger = external.trigger_of(cause, session.spec.node_uid, policy)
         if trigger is not None:
             found.append(str(trigger.action))
         elif cause.source != "Human":
@@ -266,7 +258,7 @@ def rungs(
     attempts = session.status.repair
     causes = tuple(causes)
     drains = level_in_effect(session, causes, policy) == Level.DRAIN
-    over = session.status.phase == Phase.VALIDATING or not is_open(session)
+    over = session.status.phase == Phase.VALIDATING or not observation.is_open(session)
     if policy.repair.mode == "Off" or not drains or over:
         return tuple(map(_tried, attempts))
     led = next_step(session, siblings, causes, health, policy, now)
@@ -275,8 +267,8 @@ def rungs(
 
 def _all(attempts: tuple[RepairAttempt, ...], led: Climb, policy: Policy) -> Iterator[LadderRung]:
     passed = dict(led.passed)
-    begins = led.begins.rank if led.begins is not None else len(LADDER)
-    for step in LADDER:
+    begins = led.begins.rank if led.begins is not None else len(ladder.LADDER)
+    for step in ladder.LADDER:
         mine = [attempt for attempt in attempts if attempt.step == step]
         yield from map(_tried, mine)
         if any(attempt.counts for attempt in mine) or step.rank < begins:

@@ -11,35 +11,23 @@ from typing import Final
 
 from msgspec import structs
 
+from rules.api import sentences, timestamps
 from rules.api.quarantine import (
     Phase,
     QuarantineStatus,
     RepairAttempt,
     RepairState,
 )
-from rules.api.sentences import bounded, causes_clause, let_go_by, some
-from rules.api.timestamps import format_time, parse_time, utc
 from rules.api.writes import Decision, Evicting
-from rules.catalog.explanations import NO_REPAIR, repair
+from rules.catalog import explanations
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.repair.adapter import on_record
+from rules.repair import adapter
 from rules.repair.ladder import Climb, Rung, Step
+from rules.session import external, halts
 from rules.session import status as st
 from rules.session.case import Case, touched
-from rules.session.external import taken_back
-from rules.session.halts import hold_of, unreachable
-from rules.session.repair.endings import reading, with_room
-from rules.session.repair.evidence import awaited_until, before_of, noted_without
-from rules.session.repair.ladder import (
-    asked_for,
-    chosen,
-    let_go,
-    next_step,
-    requested_at,
-    word_for,
-)
-from rules.session.repair.request import Call, call_for, facts_of, request_name
-from rules.session.status import entries_lost
+from rules.session.repair import endings, evidence, ladder, request
+from rules.session.repair.request import Call
 
 LISTS_FRESH_S: Final = 30.0
 """What ends or disturbs work rests on lists of pods no older than this."""
@@ -91,7 +79,7 @@ def emptied_clause(case: Case) -> str:
 def _ended_lately(case: Case) -> bool:
     repaired = [attempt.ended_at for attempt in case.status.repair]
     tested = [test.ended_at for test in case.status.validation]
-    last = max((parse_time(at) or 0.0 for at in (*repaired, *tested)), default=0.0)
+    last = max((timestamps.parse_time(at) or 0.0 for at in (*repaired, *tested)), default=0.0)
     return case.now - last <= OWN_ENDS_S
 
 
@@ -133,18 +121,18 @@ def not_now(
     def no(reason: WhyNot, why: str) -> Outlook:
         return waits(Refusal(reason=reason, why=why))
 
-    if (held := halt or hold_of(case)) is not None:
+    if (held := halt or halts.hold_of(case)) is not None:
         return waits(held)
-    if (lost_record := entries_lost(case.seen.not_kept, "repair")) is not None:
+    if (lost_record := st.entries_lost(case.seen.not_kept, "repair")) is not None:
         return waits(lost_record)
     # A node that did not come back from an earlier step is past being looked at. A step that
     # nobody could be asked for says nothing about the node.
     lost = step in _HARSH and any(attempt.in_vain for attempt in case.status.repair)
-    if unreachable(case) and not lost:
+    if halts.unreachable(case) and not lost:
         return no(WhyNot.NODE_UNREACHABLE, "the node's kubelet is silent")
     if case.seen.stale and not lost:
         return no(WhyNot.VERDICT_STALE, case.seen.stale)
-    silent = lost and unreachable(case)
+    silent = lost and halts.unreachable(case)
     if (pods := pods_in_the_way(case, lost=silent)) is not None:
         return waits(pods)
     permit = case.seen.permit
@@ -156,8 +144,8 @@ def not_now(
     if not is_certain(case, lost=silent):
         then = f"{next_clause}{joint} {emptied_clause(case)}"
         return Outlook(then=then, looks=True, wake_at=case.now + LISTS_FRESH_S)
-    if (until := awaited_until(case, step)) is not None:
-        kept = f"its agent has kept evidence, or without at {utc(until)}"
+    if (until := evidence.awaited_until(case, step)) is not None:
+        kept = f"its agent has kept evidence, or without at {timestamps.utc(until)}"
         then = f"{next_clause}{joint} {kept}"
         return Outlook(then=then, looks=True, wake_at=min(until, case.now + EVIDENCE_LOOK_S))
     return None
@@ -189,7 +177,7 @@ def begin_step(
         refusal = Refusal(reason=WhyNot.NO_STEP_LEFT, why=next_clause, permanent=True)
         return Outlook(then=next_clause, refusal=refusal)
     rung = led.rung
-    if not let_go(case.session, case.causes, rung, case.policy):
+    if not ladder.let_go(case.session, case.causes, rung, case.policy):
         refusal = Refusal(reason=WhyNot.APPROVAL, why=next_clause, permanent=True)
         return Outlook(then=next_clause, refusal=refusal, proposes=rung.step)
     waits = not_now(case, rung.step, halt, next_clause)
@@ -204,10 +192,13 @@ def awaited(case: Case) -> str:
     """
     if is_wanted(case) and case.drains:
         return _leads(case, led_to(case))
-    asked = asked_for(case.session, case.causes, case.seen.health, case.policy)
-    if asked and NO_REPAIR.issuperset(asked):
+    asked = ladder.asked_for(case.session, case.causes, case.seen.health, case.policy)
+    if asked and explanations.NO_REPAIR.issuperset(asked):
         return "waiting for its causes to close, none of them asks for a repair"
-    by_hand = some((repair(one) for one in asked if one and one not in NO_REPAIR), limit=2)
+    by_hand = sentences.some(
+        (explanations.repair(one) for one in asked if one and one not in explanations.NO_REPAIR),
+        limit=2,
+    )
     return f"waiting for the repair{f' ({by_hand})' if by_hand else ''}, then the verdict decides"
 
 
@@ -215,7 +206,7 @@ def _leads(case: Case, led: Climb) -> str:
     rung = led.rung
     if rung is None:
         return f"no repair step is left ({led.clause}), {_who_decides(case)}"
-    if let_go(case.session, case.causes, rung, case.policy):
+    if ladder.let_go(case.session, case.causes, rung, case.policy):
         return f"{rung.step} by {rung.adapter} is next"
     return (
         f"{rung.step} by {rung.adapter} is proposed (attempt {rung.attempt} on this node), a "
@@ -225,10 +216,10 @@ def _leads(case: Case, led: Climb) -> str:
 
 def _who_decides(case: Case) -> str:
     """A person; where all of it rests on what others say on the Node, they may take it back."""
-    ends = taken_back(case.causes, case.session.spec.node_uid, case.policy)
+    ends = external.taken_back(case.causes, case.session.spec.node_uid, case.policy)
     if not ends or len(ends) < len(case.causes):
         return "a person decides"
-    return f"a person decides, or it ends with {some(ends, 2)}"
+    return f"a person decides, or it ends with {sentences.some(ends, 2)}"
 
 
 def _begun(
@@ -242,19 +233,19 @@ def _begun(
         step=rung.step,
         adapter=rung.adapter,
         attempt=rung.attempt,
-        started_at=format_time(case.now),
-        object=request_name(case.session.name, rung.step, rung.attempt),
-        before=before_of(case),
+        started_at=timestamps.format_time(case.now),
+        object=request.request_name(case.session.name, rung.step, rung.attempt),
+        before=evidence.before_of(case),
         state=RepairState.PLANNED,
     )
     action = case.policy.repair.action(rung.adapter, rung.step)
     if action is not None:
-        record = on_record(action, facts_of(case, attempt))
+        record = adapter.on_record(action, request.facts_of(case, attempt))
         attempt = structs.replace(attempt, action=record)
     # Before the pods are listed: what waits for an object may wait for days.
-    call = call_for(case, attempt)
+    call = request.call_for(case, attempt)
     if call.needs is not None:
-        return reading(call.needs)
+        return endings.reading(call.needs)
     return object_waits(case, call, next_clause) or waits or _planned(case, status, attempt, call)
 
 
@@ -271,13 +262,13 @@ def would_repair(case: Case) -> str:
 def is_wanted(case: Case) -> bool:
     """Whether there is anything for a ladder: what people ask for, people end, or repair."""
     off = case.policy.repair.mode == "Off"
-    by_person = bool(chosen(case.session, case.causes))
+    by_person = bool(ladder.chosen(case.session, case.causes))
     return not off and (by_person or any(cause.source != "Human" for cause in case.causes))
 
 
 def led_to(case: Case) -> Climb:
     """Where the ladder leads now."""
-    return next_step(
+    return ladder.next_step(
         case.session,
         case.seen.siblings,
         case.causes,
@@ -290,24 +281,25 @@ def led_to(case: Case) -> Climb:
 def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call: Call) -> Decision:
     """The step on record with what it is asked through; the call follows only after that."""
     attempt = structs.replace(attempt, target=call.target)
-    status = touched(status, repair=(*with_room(status.repair), attempt))
-    status = noted_without(case, status, Step(attempt.step))
+    status = touched(status, repair=(*endings.with_room(status.repair), attempt))
+    status = evidence.noted_without(case, status, Step(attempt.step))
     by_person = ""
-    if (asked := word_for(case.session, case.causes, attempt.step)) is not None:
+    if (asked := ladder.word_for(case.session, case.causes, attempt.step)) is not None:
         # Last in its sentence: what has no room there is their words.
-        by_person = f"; {let_go_by(asked)}"
+        by_person = f"; {sentences.let_go_by(asked)}"
         # The session keeps the word on one step only; its timeline that on each.
-        at = requested_at(asked.at, case.session, case.now)
+        at = ladder.requested_at(asked.at, case.session, case.now)
         when = case.now if at is None else at
         by = asked.by or st.BY_PERSON
         status = st.noted(status, st.LET_GO, asked.reason, when, by, subject=attempt.step)
     status = st.with_condition(status, st.PROPOSED, case.now)
     sentence = (
-        f"{attempt.step} is to be asked of {attempt.adapter} for {causes_clause(case.causes)} "
+        f"{attempt.step} is to be asked of {attempt.adapter} for "
+        f"{sentences.causes_clause(case.causes)} "
         f"(attempt {attempt.attempt} on this node){by_person}."
     )
     status = st.with_refusal(status, case.now, None)
-    status = st.enter(status, Phase.REPAIRING, bounded(sentence), case.now)
+    status = st.enter(status, Phase.REPAIRING, sentences.bounded(sentence), case.now)
     return case.decision(
         "PlanRepair", status, because=attempt.step, evicting=Evicting.LOOK, wake_at=case.now
     )

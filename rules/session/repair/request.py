@@ -10,20 +10,11 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from rules.api.names import ANNOTATION_REPAIR, API_VERSION
+from rules.api import names, object_name, quarantine, repair_writes, sentences
 from rules.api.nodes import NodeView
-from rules.api.object_name import name_from
-from rules.api.quarantine import RepairAttempt, RepairTarget, gravest_reason
-from rules.api.repair_writes import (
-    ObjectAddress,
-    SetRepairCondition,
-    Verb,
-    WriteRepairObject,
-    clearing,
-    node_patch,
-    priors,
-)
-from rules.api.sentences import causes_clause
+from rules.api.quarantine import RepairAttempt, RepairTarget
+from rules.api.repair_writes import ObjectAddress, SetRepairCondition, Verb, WriteRepairObject
+from rules.repair import adapter, objects
 from rules.repair.adapter import (
     NewObject,
     NodeCondition,
@@ -31,29 +22,11 @@ from rules.repair.adapter import (
     RepairAction,
     Replacement,
     RequestFacts,
-    filled,
-    recorded,
 )
 from rules.repair.ladder import Step
-from rules.repair.objects import (
-    GOES,
-    AskVerdict,
-    ObjectSeen,
-    Sight,
-    address_of,
-    at,
-    merged,
-    new_address,
-    of_label,
-    of_new_object,
-    of_replacement,
-    target_of,
-    the_one,
-    uid_of,
-    version_of,
-)
+from rules.repair.objects import AskVerdict, ObjectSeen, Sight
 from rules.session.case import Case
-from rules.session.repair.ladder import NOBODY_ACCUSED, must_name
+from rules.session.repair import ladder
 
 ASKS: Final = "of a drained node is asked for because of"
 """Part of the message of a condition that asks, by which it is known for ours."""
@@ -68,7 +41,7 @@ def request_name(session: str, step: Step, attempt: int) -> str:
         return f"{session}{suffix}"
     digest = hashlib.sha256(session.encode()).hexdigest()[:8]
     suffix = f"-{digest}{suffix}"
-    return name_from(session, suffix, MAX_REQUEST - len(suffix))
+    return object_name.name_from(session, suffix, MAX_REQUEST - len(suffix))
 
 
 def facts_of(case: Case, attempt: RepairAttempt) -> RequestFacts:
@@ -82,7 +55,7 @@ def facts_of(case: Case, attempt: RepairAttempt) -> RequestFacts:
         boot_id=attempt.before.boot_id,
         # Never the others where one is missing: a reset of all ends work that nobody accused.
         gpu_uuids=accused,
-        reason=gravest_reason(causes),
+        reason=quarantine.gravest_reason(causes),
         step=attempt.step,
     )
 
@@ -118,7 +91,7 @@ class Call:
     """Read this first."""
     target: RepairTarget | None = None
     """The object, to go on record; None for the Node and where it was not found."""
-    verdict: AskVerdict = GOES
+    verdict: AskVerdict = objects.GOES
     write: SetRepairCondition | WriteRepairObject | None = None
     """What asks; None where the verdict says no, or that it was asked already."""
     clears: tuple[str, ...] | None = None
@@ -130,15 +103,15 @@ class Call:
 
 def call_for(case: Case, attempt: RepairAttempt) -> Call:
     """The call that asks for a step, as far as it is known."""
-    action = recorded(attempt.action)
+    action = adapter.recorded(attempt.action)
     if action is None:
         return _no(_unknown(attempt))
     call = _call(case, attempt, action)
     if call.write is not None and not case.policy.repair.action(attempt.adapter, attempt.step):
         return replace(_no(_unknown(attempt)), target=call.target)
-    nobody = must_name(attempt.step, action) and not facts_of(case, attempt).gpus
+    nobody = ladder.must_name(attempt.step, action) and not facts_of(case, attempt).gpus
     if call.write is not None and nobody:
-        return replace(_no(f"{attempt.step} {NOBODY_ACCUSED}"), target=call.target)
+        return replace(_no(f"{attempt.step} {ladder.NOBODY_ACCUSED}"), target=call.target)
     return call
 
 
@@ -149,7 +122,7 @@ def _call(case: Case, attempt: RepairAttempt, action: RepairAction) -> Call:
                 return Call(verdict=AskVerdict(asked=True))
             if case.node.metadata.deletion_timestamp is not None:
                 return Call(verdict=AskVerdict(waits="the Node is being deleted"))
-            asks = f"{attempt.step} {ASKS} {causes_clause(case.causes)}"
+            asks = f"{attempt.step} {ASKS} {sentences.causes_clause(case.causes)}"
             return Call(
                 write=SetRepairCondition(
                     node=case.node.name,
@@ -186,8 +159,8 @@ def read_lately(case: Case, query: ObjectAddress, at_most_s: float) -> ObjectSee
 
 def _by_label(case: Case, attempt: RepairAttempt, action: NodeLabel) -> Call:
     node = case.node
-    verdict = of_label(action, attempt.object, node)
-    if verdict != GOES:
+    verdict = objects.of_label(action, attempt.object, node)
+    if verdict != objects.GOES:
         return Call(verdict=verdict)
     # With the label: it comes off even where no session is left.
     note = f"{note_of(attempt)} {action.label}={action.value}"
@@ -195,10 +168,10 @@ def _by_label(case: Case, attempt: RepairAttempt, action: NodeLabel) -> Call:
         "uid": node.uid,
         "resourceVersion": node.metadata.resource_version,
         "labels": {action.label: action.value},
-        "annotations": {ANNOTATION_REPAIR: note},
+        "annotations": {names.ANNOTATION_REPAIR: note},
     }
     body = {"metadata": meta}
-    write = node_patch(node, case.session.name, body, step=attempt.step, asks=True)
+    write = repair_writes.node_patch(node, case.session.name, body, step=attempt.step, asks=True)
     return Call(write=write)
 
 
@@ -206,9 +179,9 @@ def _by_new_object(case: Case, attempt: RepairAttempt, action: NewObject) -> Cal
     own = case.seen.own_namespace
     address: ObjectAddress | str
     if attempt.target is not None:
-        address = address_of(attempt.target)
+        address = objects.address_of(attempt.target)
     else:
-        address = new_address(action, attempt.object, facts_of(case, attempt), own)
+        address = objects.new_address(action, attempt.object, facts_of(case, attempt), own)
     if isinstance(address, str):
         return _no(address)
     seen = read_lately(case, address, FRESH_S)
@@ -217,9 +190,9 @@ def _by_new_object(case: Case, attempt: RepairAttempt, action: NewObject) -> Cal
     if seen.sight not in {Sight.FOUND, Sight.ABSENT}:
         return _no(seen.why or f"{address.words} cannot be read")
     found = seen.found[0] if seen.found else None
-    target = attempt.target or target_of(address, found)
-    verdict = of_new_object(attempt.object, address.words, found)
-    if verdict != GOES:
+    target = attempt.target or objects.target_of(address, found)
+    verdict = objects.of_new_object(attempt.object, address.words, found)
+    if verdict != objects.GOES:
         return Call(target=target, verdict=verdict)
     return _creating(case, attempt, action, address, target)
 
@@ -227,7 +200,7 @@ def _by_new_object(case: Case, attempt: RepairAttempt, action: NewObject) -> Cal
 def _by_replacement(case: Case, attempt: RepairAttempt, action: Replacement) -> Call:
     known = attempt.target
     place = ObjectAddress(api_version=action.api_version, resource=action.resource)
-    query = address_of(known) if known is not None else place
+    query = objects.address_of(known) if known is not None else place
     again_s = AGAIN_S if known is not None else LIST_AGAIN_S
     seen = read_lately(case, query, FRESH_S)
     if seen is None:
@@ -238,25 +211,25 @@ def _by_replacement(case: Case, attempt: RepairAttempt, action: Replacement) -> 
     if known is not None:
         found = seen.found[0] if seen.found else None
     else:
-        one = the_one(action, node, seen.found)
+        one = objects.the_one(action, node, seen.found)
         if isinstance(one, str):
             return _no(one, again_s)
         version = seen.api_version or action.api_version
-        found, known = one, target_of(replace(place, api_version=version), one)
-    address = address_of(known)
-    verdict = of_replacement(
+        found, known = one, objects.target_of(replace(place, api_version=version), one)
+    address = objects.address_of(known)
+    verdict = objects.of_replacement(
         action, attempt.object, address.words, found, node=node, uid=known.uid
     )
-    if verdict != GOES or found is None:
+    if verdict != objects.GOES or found is None:
         return Call(target=known, verdict=verdict, again_s=again_s)
     named = action.node_annotation
     if named and case.node.annotations.get(named) != known.name:
         return _no(f"the Node's annotation {named} does not name {address.words}", again_s)
-    seen_as = {"uid": uid_of(found), "resourceVersion": version_of(found)}
+    seen_as = {"uid": objects.uid_of(found), "resourceVersion": objects.version_of(found)}
     if not action.annotation:
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": seen_as}
         return Call(target=known, write=_write(case, attempt, Verb.DELETE, address, body))
-    notes = {action.annotation: "gpuward", ANNOTATION_REPAIR: note_of(attempt)}
+    notes = {action.annotation: "gpuward", names.ANNOTATION_REPAIR: note_of(attempt)}
     body = {"metadata": {**seen_as, "annotations": notes}}
     return Call(target=known, write=_write(case, attempt, Verb.PATCH, address, body))
 
@@ -268,7 +241,7 @@ def _creating(
     address: ObjectAddress,
     target: RepairTarget,
 ) -> Call:
-    body: dict[str, Any] = filled(action.object, facts_of(case, attempt))
+    body: dict[str, Any] = adapter.filled(action.object, facts_of(case, attempt))
     if action.pod:
         own = case.seen.own_namespace
         query = ObjectAddress(
@@ -277,17 +250,21 @@ def _creating(
         seen = read_lately(case, query, FRESH_S)
         if seen is None:
             return Call(needs=query, target=target)
-        part = at(seen.found[0], "template") if seen.found else None
+        part = objects.at(seen.found[0], "template") if seen.found else None
         if seen.sight is not Sight.FOUND or not isinstance(part, dict):
             why = seen.why or f"{query.words} has no template"
             return Call(target=target, verdict=AskVerdict(cannot=why))
-        body = merged({"spec": {"template": part}}, body)
+        body = objects.merged({"spec": {"template": part}}, body)
     # Last of all that comes before the call: nobody is moved for a step that cannot be asked.
-    first = clearing(case.node, case.session, action.clears, attempt.step, attempt.object)
+    first = repair_writes.clearing(
+        case.node, case.session, action.clears, attempt.step, attempt.object
+    )
     if first is not None:
-        return Call(target=target, write=first, clears=priors(case.node, action.clears))
+        return Call(
+            target=target, write=first, clears=repair_writes.priors(case.node, action.clears)
+        )
     owner = {
-        "apiVersion": API_VERSION,
+        "apiVersion": names.API_VERSION,
         "kind": "GPUQuarantine",
         "name": case.session.name,
         "uid": case.session.metadata.uid,
@@ -295,13 +272,13 @@ def _creating(
     meta: dict[str, Any] = {
         "name": address.name,
         "labels": _MANAGED,
-        "annotations": {ANNOTATION_REPAIR: note_of(attempt)},
+        "annotations": {names.ANNOTATION_REPAIR: note_of(attempt)},
         # With the session's object whatever is left of its requests goes.
         "ownerReferences": [owner],
     }
     if address.namespace:
         meta["namespace"] = address.namespace
-    whole = merged(body, {"metadata": meta})
+    whole = objects.merged(body, {"metadata": meta})
     return Call(target=target, write=_write(case, attempt, Verb.CREATE, address, whole))
 
 

@@ -12,36 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rules.api.mark import stray_label, stray_label_patch, stray_marks
-from rules.api.names import (
-    ANNOTATION_REPAIR,
-)
-from rules.api.node_managers import annotated_by_us
+from rules.api import mark, names, node_managers, repair_writes, sentences, timestamps
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import RepairAttempt, RepairState
-from rules.api.repair_writes import (
-    ObjectAddress,
-    SetRepairCondition,
-    Verb,
-    WriteRepairObject,
-    cleared_in,
-    node_patch,
-    restoring,
-    unexplained_labels,
-)
-from rules.api.sentences import bounded
-from rules.api.timestamps import parse_time
+from rules.api.repair_writes import ObjectAddress, SetRepairCondition, Verb, WriteRepairObject
 from rules.api.writes import EmitEvent, node_event
-from rules.repair.adapter import REPAIR_CONDITIONS, NewObject, NodeLabel, recorded
+from rules.repair import adapter, objects
+from rules.repair.adapter import NewObject, NodeLabel
 from rules.repair.ladder import Step
-from rules.repair.objects import (
-    Sight,
-    address_of,
-    is_deleting,
-    is_ours,
-    is_over,
-    uid_of,
-)
+from rules.repair.objects import Sight
 from rules.session.case import Case
 from rules.session.repair.request import ASKS, FRESH_S, carries, read_lately
 
@@ -77,17 +56,19 @@ def taking_back(case: Case, *, ends: bool) -> tuple[SetRepairCondition | WriteRe
 
 def letting_back(case: Case) -> tuple[WriteRepairObject, ...]:
     """The write that lets everybody back who was moved off the GPUs; () where nobody was."""
-    return restoring(case.seen.node, case.session.name, cleared_in((case.session,)))
+    return repair_writes.restoring(
+        case.seen.node, case.session.name, repair_writes.cleared_in((case.session,))
+    )
 
 
 def asked_of(node: NodeView) -> tuple[str, ...]:
     """The repair conditions that the node carries as True."""
-    found = ((kind, node.condition(kind)) for kind in REPAIR_CONDITIONS)
+    found = ((kind, node.condition(kind)) for kind in adapter.REPAIR_CONDITIONS)
     return tuple(kind for kind, known in found if known is not None and known.status == "True")
 
 
 def _noted(node: NodeView, request: str) -> bool:
-    return node.annotations.get(ANNOTATION_REPAIR, "").startswith(f"{request} ")
+    return node.annotations.get(names.ANNOTATION_REPAIR, "").startswith(f"{request} ")
 
 
 def _label_off(node: NodeView, request: str, action: NodeLabel) -> dict[str, Any]:
@@ -96,7 +77,7 @@ def _label_off(node: NodeView, request: str, action: NodeLabel) -> dict[str, Any
     if node.labels.get(action.label) == action.value:
         meta["labels"] = {action.label: None}
     if _noted(node, request):
-        meta["annotations"] = {ANNOTATION_REPAIR: None}
+        meta["annotations"] = {names.ANNOTATION_REPAIR: None}
     return meta
 
 
@@ -105,14 +86,18 @@ def taking_off(
 ) -> tuple[WriteRepairObject, ...]:
     """The deletion of the object that the request made, as it was just read."""
     target = attempt.target
-    if target is None or (target.uid and uid_of(json) != target.uid):
+    if target is None or (target.uid and objects.uid_of(json) != target.uid):
         return ()
-    if not is_ours(json, attempt.object) or is_deleting(json) or is_over(action, json):
+    if (
+        not objects.is_ours(json, attempt.object)
+        or objects.is_deleting(json)
+        or objects.is_over(action, json)
+    ):
         return ()
     body = {
         "apiVersion": "v1",
         "kind": "DeleteOptions",
-        "preconditions": {"uid": uid_of(json)},
+        "preconditions": {"uid": objects.uid_of(json)},
         # The API server's own default leaves the pods of a Job behind.
         "propagationPolicy": "Background",
     }
@@ -123,7 +108,7 @@ def taking_off(
             session=case.session.name,
             step=attempt.step,
             verb=Verb.DELETE,
-            address=address_of(target),
+            address=objects.address_of(target),
             body=body,
             asks=False,
         ),
@@ -143,11 +128,11 @@ def node_request_off(node: NodeView, known: tuple[QuarantineView, ...]) -> dict[
     A kubelet can write the note that names the request. It counts if one of the `known` sessions
     has the request on record, or the managers of a `FreshNode` show that the remediator wrote it.
     """
-    name, _, rest = node.annotations.get(ANNOTATION_REPAIR, "").partition(" ")
+    name, _, rest = node.annotations.get(names.ANNOTATION_REPAIR, "").partition(" ")
     asked = (a for session in known for a in session.status.repair if a.object == name)
-    action = next((recorded(attempt.action) for attempt in asked), None)
+    action = next((adapter.recorded(attempt.action) for attempt in asked), None)
     label, _, value = rest.rpartition(" ")[2].partition("=")
-    if action is None and value and annotated_by_us(node, ANNOTATION_REPAIR):
+    if action is None and value and node_managers.annotated_by_us(node, names.ANNOTATION_REPAIR):
         action = NodeLabel(label=label, value=value)
     # Whose it is, nobody knows: it names no request of gpuward.
     return _label_off(node, name, action) if isinstance(action, NodeLabel) else {}
@@ -157,7 +142,7 @@ def _unset(node: NodeView, session: str, meta: dict[str, Any]) -> tuple[WriteRep
     """The write of this metadata to exactly this Node; () where nothing is to be taken back."""
     if not meta:
         return ()
-    return (node_patch(node, session, {"metadata": {**meta, "uid": node.uid}}),)
+    return (repair_writes.node_patch(node, session, {"metadata": {**meta, "uid": node.uid}}),)
 
 
 def _off(node: NodeView, session: str, kind: str, now: float) -> SetRepairCondition:
@@ -198,10 +183,10 @@ def take_back(case: Case, attempts: tuple[RepairAttempt, ...], *, ends: bool) ->
     for attempt in attempts:
         if not ends and attempt.step == Step.REPLACE_NODE:
             continue
-        action = recorded(attempt.action)
+        action = adapter.recorded(attempt.action)
         if action is None and (may_have_asked(attempt) or attempt.target is not None):
             # Of a release whose adapters this one does not have.
-            through = address_of(attempt.target).words if attempt.target else "the Node"
+            through = objects.address_of(attempt.target).words if attempt.target else "the Node"
             left.append(f"{through} (asked by {attempt.adapter})")
         node = case.seen.node
         # A step that nobody was asked for takes back nothing: people and other sessions ask in the
@@ -211,7 +196,7 @@ def take_back(case: Case, attempts: tuple[RepairAttempt, ...], *, ends: bool) ->
             writes += _unset(node, case.session.name, _label_off(node, attempt.object, action))
         if not isinstance(action, NewObject) or attempt.target is None:
             continue
-        query = address_of(attempt.target)
+        query = objects.address_of(attempt.target)
         seen = read_lately(case, query, FRESH_S)
         if seen is None:
             return TakenBack(needs=query)
@@ -243,10 +228,14 @@ def leftover_writes(node: NodeView, now: float, known: tuple[QuarantineView, ...
         _off(node, "", kind, now) for kind in asked_of(node) if is_our_request(node, kind)
     )
     marks = _unset(node, "", node_request_off(node, known))
-    asked: NodeWrites = (*conditions, *marks, *restoring(node, "", cleared_in(known)))
-    if asked or not stray_label(node):
+    asked: NodeWrites = (
+        *conditions,
+        *marks,
+        *repair_writes.restoring(node, "", repair_writes.cleared_in(known)),
+    )
+    if asked or not mark.stray_label(node):
         return asked
-    return (node_patch(node, "", stray_label_patch(node)),)
+    return (repair_writes.node_patch(node, "", mark.stray_label_patch(node)),)
 
 
 def told(
@@ -260,15 +249,21 @@ def told(
     if gone := _going(writes):
         said = f"A session that is over or gone left {_named(gone)} on this node; it is taken off."
         events.append(_event(node, "Normal", "QuarantineLeftover", said, now))
-    stays = [f"label {key}" for key in unexplained_labels(node, cleared_in(known))]
-    if ANNOTATION_REPAIR in node.annotations and not node_request_off(node, known):
-        stays.append(f"annotation {ANNOTATION_REPAIR}")
+    stays = [
+        f"label {key}"
+        for key in repair_writes.unexplained_labels(node, repair_writes.cleared_in(known))
+    ]
+    if names.ANNOTATION_REPAIR in node.annotations and not node_request_off(node, known):
+        stays.append(f"annotation {names.ANNOTATION_REPAIR}")
     if isinstance(node, FreshNode):
         lives = [
-            (session.metadata.created_at, parse_time(session.status.phase_since) or float("inf"))
+            (
+                session.metadata.created_at,
+                timestamps.parse_time(session.status.phase_since) or float("inf"),
+            )
             for session in known
         ]
-        stays = [*stray_marks(node, lives), *stays]
+        stays = [*mark.stray_marks(node, lives), *stays]
     if stays:
         named = _named(tuple(stays))
         said = f"{named} may be gpuward's and nothing proves it; a person takes it off."
@@ -295,4 +290,4 @@ def _going(writes: NodeWrites) -> tuple[str, ...]:
 
 def _event(node: NodeView, kind: str, reason: str, said: str, now: float) -> EmitEvent:
     key = f"{node.uid}/{reason}/{said}"[:300]
-    return node_event(node.name, node.uid, reason, bounded(said), now, key, kind)
+    return node_event(node.name, node.uid, reason, sentences.bounded(said), now, key, kind)

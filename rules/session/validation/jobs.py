@@ -9,29 +9,23 @@ from typing import Any, Final
 
 import msgspec
 
+from rules.api import names, object_name
 from rules.api.metadata import DOUBT_FIELD, ObjectMeta, View
-from rules.api.names import (
-    API_VERSION,
-    COMPONENT_VALIDATE,
-    PREFIX,
-    TAINT_QUARANTINE,
-)
 from rules.api.nodes import NodeView
-from rules.api.object_name import name_from
 from rules.api.pods import LABEL_COMPONENT, LABEL_NAME, PodView
 from rules.api.repair_writes import SetValidated
 
 LABEL_JOB: Final = "batch.kubernetes.io/job-name"
 """Set by the Job controller on the pods of a Job."""
-ANNOTATION_OF: Final = f"{PREFIX}/test-of"
+ANNOTATION_OF: Final = f"{names.PREFIX}/test-of"
 """UID of the session, or of a new Node, that the Job was made for."""
-ANNOTATION_NODE: Final = f"{PREFIX}/node"
-ANNOTATION_BOOT: Final = f"{PREFIX}/boot-id"
-LABEL_NEW_NODE: Final = f"{PREFIX}/new-node-test"
+ANNOTATION_NODE: Final = f"{names.PREFIX}/node"
+ANNOTATION_BOOT: Final = f"{names.PREFIX}/boot-id"
+LABEL_NEW_NODE: Final = f"{names.PREFIX}/new-node-test"
 NEW_NODE_PRIORITY: Final = "gpuward-new-node-test"
 """A PriorityClass of -100000, which component `validate` installs."""
 GPU_RESOURCE: Final = "nvidia.com/gpu"
-_TROUBLE: Final = ("node.kubernetes.io/", TAINT_QUARANTINE)
+_TROUBLE: Final = ("node.kubernetes.io/", names.TAINT_QUARANTINE)
 KEPT_S: Final = 86_400
 """How long a Job that ended is kept for people to look at; what it said is in the session."""
 MAX_JOB_NAME: Final = 63
@@ -105,7 +99,7 @@ def name_of_test(base: str, number: int) -> str:
     room = MAX_JOB_NAME - len(suffix)
     if len(plain) > room:
         digest = hashlib.sha256(base.encode()).hexdigest()[:_HASH]
-        plain = name_from(plain, f"-{digest}", room - _HASH - 1)
+        plain = object_name.name_from(plain, f"-{digest}", room - _HASH - 1)
     return f"{plain}{suffix}"
 
 
@@ -123,7 +117,7 @@ def job_of(
     It belongs to the session and not to the node: it goes with the session's history.
     """
     owner = {
-        "apiVersion": API_VERSION,
+        "apiVersion": names.API_VERSION,
         "kind": "GPUQuarantine",
         "name": session,
         "uid": session_uid,
@@ -190,7 +184,7 @@ def _job(
     tolerations: list[dict[str, str]],
     timeout_s: float,
 ) -> dict[str, Any]:
-    labels = {LABEL_NAME: "gpuward", LABEL_COMPONENT: COMPONENT_VALIDATE}
+    labels = {LABEL_NAME: "gpuward", LABEL_COMPONENT: names.COMPONENT_VALIDATE}
     own_meta, own = _mapping(template.get("metadata")), _mapping(template.get("spec"))
     pod_meta: dict[str, Any] = {"labels": {**_mapping(own_meta.get("labels")), **labels}}
     if annotations := _mapping(own_meta.get("annotations")):

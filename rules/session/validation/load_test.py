@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from rules.api import sentences, timestamps
 from rules.api.quarantine import (
     Phase,
     QuarantineStatus,
@@ -19,23 +20,16 @@ from rules.api.quarantine import (
     ValidationState,
 )
 from rules.api.repair_writes import CreateTestJob, DeleteTestJob
-from rules.api.sentences import bounded, settled_clause, shortened
-from rules.api.timestamps import format_time, parse_time, utc
 from rules.api.writes import Decision, Evicting
-from rules.catalog.reason import Level, level_rank
+from rules.catalog import reason
+from rules.catalog.reason import Level
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.policy import Validation
+from rules.session import halts
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
-from rules.session.halts import hold_of
-from rules.session.repair.readiness import (
-    LISTS_FRESH_S,
-    emptied_clause,
-    is_certain,
-    pods_in_the_way,
-)
-from rules.session.status import entries_lost
-from rules.session.validation.jobs import job_of, name_of_test, told_on
+from rules.session.repair import readiness
+from rules.session.validation import jobs
 from rules.session.validation.result import (
     REASON,
     Check,
@@ -78,7 +72,7 @@ def tested_first(
 
     `blind` says why the node cannot be seen now; then no test begins.
     """
-    lost = entries_lost(case.seen.not_kept, "validation")
+    lost = st.entries_lost(case.seen.not_kept, "validation")
     if (test := under_way(status)) is not None:
         if lost is not None and test.state != ValidationState.ASKED:
             # It was not kept as it was sent, so its Job was not made.
@@ -89,7 +83,7 @@ def tested_first(
     if choice is None or passed_at(status, case.node.boot_id) is not None:
         return None
     if failed_cause(case.session) is not None:
-        if level_rank(case.policy.level_of(REASON, Level.DRAIN)) <= Level.REPORT.rank:
+        if reason.level_rank(case.policy.level_of(REASON, Level.DRAIN)) <= Level.REPORT.rank:
             return None
         why = "its last test failed"
         return _held(
@@ -101,7 +95,7 @@ def tested_first(
         return _held(case, status, refusal)
     if lost is not None:
         return _held(case, status, lost)
-    if not is_certain(case):
+    if not readiness.is_certain(case):
         return _held(case, status, None)
     return _planned(case, status, choice)
 
@@ -142,7 +136,7 @@ def off_first(case: Case) -> tuple[tuple[DeleteTestJob, ...], tuple[DeleteTestJo
     away = DeleteTestJob(
         node=case.seen.name, namespace=case.seen.own_namespace, name=test.object, uid=uid
     )
-    started = parse_time(test.started_at) or case.now
+    started = timestamps.parse_time(test.started_at) or case.now
     late = case.seen.node is None or case.now - started > case.policy.validate.timeout_s + SLACK_S
     return ((), (away,)) if late else ((away,), ())
 
@@ -151,11 +145,11 @@ def _not_now(case: Case, halt: Refusal | None, blind: str) -> Refusal | None:
     """What forbids to begin a test now, read afresh; None where nothing does."""
     if halt is not None:
         return halt
-    if (held := hold_of(case)) is not None:
+    if (held := halts.hold_of(case)) is not None:
         return held
     if blind:
         return Refusal(reason=WhyNot.VERDICT_STALE, why=blind)
-    return pods_in_the_way(case)
+    return readiness.pods_in_the_way(case)
 
 
 def _given_up(status: QuarantineStatus) -> Refusal:
@@ -170,7 +164,11 @@ def _given_up(status: QuarantineStatus) -> Refusal:
 
 def _held(case: Case, status: QuarantineStatus, refusal: Refusal | None) -> Decision:
     """Not tested yet; without a refusal only the lists that show it empty are missing."""
-    why = refusal.why if refusal is not None else f"it is tested once {emptied_clause(case)}"
+    why = (
+        refusal.why
+        if refusal is not None
+        else f"it is tested once {readiness.emptied_clause(case)}"
+    )
     status = st.with_refusal(status, case.now, refusal, f"Not tested: {why}.")
     return _said(case, status, "HoldTest", f"not released: {why}", refusal)
 
@@ -181,10 +179,10 @@ def _said(
     step: str,
     clause: str,
     refusal: Refusal | None = None,
-    wake_s: float = LISTS_FRESH_S,
+    wake_s: float = readiness.LISTS_FRESH_S,
 ) -> Decision:
     settled = known_clause(case, status)
-    sentence = bounded(f"{settled[0].upper()}{settled[1:]}; {clause}.")
+    sentence = sentences.bounded(f"{settled[0].upper()}{settled[1:]}; {clause}.")
     status = st.enter(status, Phase.VALIDATING, sentence, case.now)
     # Certain lists cost the API server more than seen ones: only what lacks nothing else needs
     # them.
@@ -204,11 +202,11 @@ def _planned(case: Case, status: QuarantineStatus, choice: Validation) -> Decisi
     last = latest(status)
     number = last.attempt + 1 if last is not None else 1
     test = ValidationAttempt(
-        object=name_of_test(case.session.name, number),
+        object=jobs.name_of_test(case.session.name, number),
         attempt=number,
         provider=choice.provider,
         template=choice.template,
-        started_at=format_time(case.now),
+        started_at=timestamps.format_time(case.now),
         boot_id=case.node.boot_id,
         state=ValidationState.PLANNED,
     )
@@ -222,7 +220,7 @@ def _follow(
     case: Case, status: QuarantineStatus, test: ValidationAttempt, refusal: Refusal | None
 ) -> Decision:
     """A test on record: made, read, or given up."""
-    started = parse_time(test.started_at) or case.now
+    started = timestamps.parse_time(test.started_at) or case.now
     choice = wanted(case)
     timeout_s = case.policy.validate.timeout_s
     late = case.now - started > timeout_s + SLACK_S
@@ -254,8 +252,9 @@ def _follow(
         known = msgspec.structs.replace(test, state=ValidationState.ASKED, job_uid=outcome.job_uid)
         status = changed(status, known)
     clause = (
-        f"{test.provider} tests its GPUs under load since {utc(started)} (Job {test.object}, "
-        f"{outcome.clause}), it has until {utc(started + timeout_s)}"
+        f"{test.provider} tests its GPUs under load since {timestamps.utc(started)} (Job "
+        f"{test.object}, "
+        f"{outcome.clause}), it has until {timestamps.utc(started + timeout_s)}"
     )
     # What ends at once is mostly a Job that cannot run: that is known soon, too.
     wake_s = min(LOOK_S, max(1.0, case.now - started))
@@ -270,7 +269,7 @@ def _make(
     template = case.seen.job.template if case.seen.job is not None else None
     write = None
     if template is not None:
-        body = job_of(
+        body = jobs.job_of(
             template.template,
             name=test.object,
             node=case.node.name,
@@ -298,7 +297,9 @@ def _make(
     status = changed(status, msgspec.structs.replace(test, state=ValidationState.ASKED))
     message = f"Job {test.object} tests its GPUs under load"
     status = st.noted(status, "TestAsked", message, case.now)
-    status = touched(status, message=f"{message} since {utc(case.now)}; its result is awaited.")
+    status = touched(
+        status, message=f"{message} since {timestamps.utc(case.now)}; its result is awaited."
+    )
     return case.decision(
         "MakeTest",
         status,
@@ -332,9 +333,9 @@ def _over(
     return msgspec.structs.replace(
         test,
         state=state,
-        ended_at=format_time(case.now),
+        ended_at=timestamps.format_time(case.now),
         verdict=verdict,
-        message=bounded(message)[:512],
+        message=sentences.bounded(message)[:512],
         checks=tuple(_kept(check) for check in checks),
     )
 
@@ -347,7 +348,7 @@ def _kept(check: Check) -> ValidationCheck:
         value=check.value,
         unit=check.unit[:32],
         floor=check.floor,
-        note=shortened(check.note, 256),
+        note=sentences.shortened(check.note, 256),
     )
 
 
@@ -363,11 +364,11 @@ def _ended(
     status = st.with_refusal(changed(status, ended), case.now, None)
     said = f"Test {test.attempt} by {test.provider}: {result.verdict}, {ended.message}"
     status = st.noted(status, f"Test{state}", said, case.now)
-    status = touched(status, message=bounded(said))
+    status = touched(status, message=sentences.bounded(said))
     # What it left is kept for people to read; what may still run is ended.
     running = result.verdict is Verdict.UNKNOWN
     passed = result.verdict is Verdict.PASS
-    told = told_on(case.node, test.object, passed=passed, message=ended.message, now=case.now)
+    told = jobs.told_on(case.node, test.object, passed=passed, message=ended.message, now=case.now)
     before, after = off_first(case) if running else ((), (told,))
     return case.decision(
         f"Test{state}",
@@ -389,5 +390,5 @@ def known_clause(case: Case, status: QuarantineStatus) -> str:
     """What is known of its causes."""
     if is_unjudged(case, status):
         closed = "whether its causes closed is not known before a verdict of that boot"
-        return f"the node rebooted at {utc(case.phase_since)}, and {closed}"
-    return settled_clause(case.reported)
+        return f"the node rebooted at {timestamps.utc(case.phase_since)}, and {closed}"
+    return sentences.settled_clause(case.reported)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from rules.api import sentences, timestamps
 from rules.api.nodes import QuarantineView
 from rules.api.pods import PodView
 from rules.api.quarantine import (
@@ -24,11 +25,10 @@ from rules.api.quarantine import (
     ValidationAttempt,
     ValidationState,
 )
-from rules.api.sentences import bounded
-from rules.api.timestamps import parse_time
 from rules.catalog.reason import Severity
 from rules.session.status import NEW_BOOT
-from rules.session.validation.jobs import ANNOTATION_OF, JobSeen, JobView
+from rules.session.validation import jobs
+from rules.session.validation.jobs import JobSeen, JobView
 
 MAX_BYTES: Final = 4096
 """What the kubelet keeps of a container's termination log."""
@@ -111,7 +111,7 @@ def read(exit_status: int, text: str) -> Result:
     return msgspec.structs.replace(
         said,
         verdict=worst(verdicts),
-        message=bounded(said.message),
+        message=sentences.bounded(said.message),
         checks=[_shown(check) for check in checks],
     )
 
@@ -140,7 +140,9 @@ def _finite(check: Check) -> bool:
 
 def _shown(check: Check) -> Check:
     """Its words as lines of a bounded length."""
-    words = {name: bounded(getattr(check, name)) for name in ("id", "gpu", "unit", "note")}
+    words = {
+        name: sentences.bounded(getattr(check, name)) for name in ("id", "gpu", "unit", "note")
+    }
     return msgspec.structs.replace(check, **words)
 
 
@@ -155,7 +157,7 @@ class Outcome:
 
 def is_ours(job: JobView, made_for: str) -> bool:
     """Whether the Job was made for this session, or this new Node (its UID)."""
-    return bool(made_for) and job.metadata.annotations.get(ANNOTATION_OF) == made_for
+    return bool(made_for) and job.metadata.annotations.get(jobs.ANNOTATION_OF) == made_for
 
 
 def outcome_of(seen: JobSeen, *, node: str, made_for: str, job_uid: str) -> Outcome:
@@ -222,7 +224,7 @@ def _judged(ended: Mapping[str, Any]) -> Result:
         return result
     reason = ended.get("reason")
     shown = f" ({reason[:64]})" if isinstance(reason, str) and reason else ""
-    why = bounded(f"it ended with exit status {status}{shown} and names no check")
+    why = sentences.bounded(f"it ended with exit status {status}{shown} and names no check")
     return Result(verdict=Verdict.UNKNOWN, message=why)
 
 
@@ -247,7 +249,7 @@ def passed_at(status: QuarantineStatus, boot_id: str) -> float | None:
     last = latest(status)
     if last is None or last.state != ValidationState.PASSED or last.boot_id != boot_id:
         return None
-    return parse_time(last.ended_at)
+    return timestamps.parse_time(last.ended_at)
 
 
 def unknown_in_a_row(status: QuarantineStatus) -> int:
@@ -259,7 +261,10 @@ def unknown_in_a_row(status: QuarantineStatus) -> int:
     for test in reversed(status.validation):
         if test.state == ValidationState.WITHDRAWN:
             continue
-        if test.state != ValidationState.UNKNOWN or (parse_time(test.started_at) or 0) < repaired:
+        if (
+            test.state != ValidationState.UNKNOWN
+            or (timestamps.parse_time(test.started_at) or 0) < repaired
+        ):
             break
         count += 1
     return count
@@ -303,11 +308,13 @@ def holds(cause: Cause, session: QuarantineView) -> bool:
     status = session.status
     test = next((one for one in status.validation if one.object == cause.incident), None)
     boot = test.boot_id if test is not None else session.spec.boot_id
-    at = (parse_time(test.ended_at) if test is not None else None) or session.metadata.created_at
+    at = (
+        timestamps.parse_time(test.ended_at) if test is not None else None
+    ) or session.metadata.created_at
     if boot and status.boot_id and boot != status.boot_id:
         return False
     later = (
-        parse_time(one.ended_at) or 0.0
+        timestamps.parse_time(one.ended_at) or 0.0
         for one in status.validation
         if one.state == ValidationState.PASSED
     )
@@ -316,8 +323,13 @@ def holds(cause: Cause, session: QuarantineView) -> bool:
 
 def _booted_at(status: QuarantineStatus) -> float:
     """When the last new boot was seen while no test ran; 0.0 where there was none."""
-    spans = [(parse_time(t.started_at) or 0.0, parse_time(t.ended_at)) for t in status.validation]
-    boots = (parse_time(e.at) or 0.0 for e in reversed(status.timeline) if e.step == NEW_BOOT)
+    spans = [
+        (timestamps.parse_time(t.started_at) or 0.0, timestamps.parse_time(t.ended_at))
+        for t in status.validation
+    ]
+    boots = (
+        timestamps.parse_time(e.at) or 0.0 for e in reversed(status.timeline) if e.step == NEW_BOOT
+    )
     return next(
         (at for at in boots if not any(a <= at and (b is None or at <= b) for a, b in spans)),
         0.0,
@@ -327,4 +339,4 @@ def _booted_at(status: QuarantineStatus) -> float:
 def _repaired_at(status: QuarantineStatus) -> float:
     """When a repair step was proven last; 0.0 where none was."""
     proven = (a for a in status.repair if a.state == RepairState.PROVEN)
-    return max((parse_time(attempt.ended_at) or 0.0 for attempt in proven), default=0.0)
+    return max((timestamps.parse_time(attempt.ended_at) or 0.0 for attempt in proven), default=0.0)

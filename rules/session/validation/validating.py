@@ -11,64 +11,56 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from rules.api.mark import MarkState, annotations_left, cordon_stays, read_note
+from rules.api import mark, sentences, timestamps
+from rules.api.mark import MarkState
 from rules.api.nodes import NodeView
 from rules.api.quarantine import Phase, QuarantineStatus
-from rules.api.sentences import bounded, ended, marked, settled_clause
 from rules.api.sentences import validating as validating_sentence
-from rules.api.timestamps import format_time, parse_time, utc, utc_of
 from rules.api.writes import Decision, Write
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.drain.drain_plan import was_away
-from rules.policy.policy import by_accident
+from rules.drain import drain_plan
+from rules.policy import policy
+from rules.session import causes, halts, override
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched, unmark
-from rules.session.causes import needs_no_verdict
-from rules.session.halts import hold_of
-from rules.session.override import EVIDENCE_SEEN, seen_when_ended
-from rules.session.repair.endings import closed_repair, last_requests, with_left
-from rules.session.validation.load_test import (
-    EVIDENCE_UNJUDGED,
-    closed_test,
-    is_unjudged,
-    known_clause,
-    off_first,
-    tested_first,
-    wanted,
-)
-from rules.session.validation.result import outdated, passed_at
+from rules.session.repair import endings
+from rules.session.validation import load_test, result
 
 
 def begin_validation(case: Case, status: QuarantineStatus) -> Decision:
     """All causes are closed: evictions have stopped with this decision."""
     status = st.with_refusal(status, case.now, None)
-    status = _kept(status, dict.fromkeys((EVIDENCE_ANEW, EVIDENCE_UNJUDGED, EVIDENCE_UNSEEN)))
+    status = _kept(
+        status, dict.fromkeys((EVIDENCE_ANEW, load_test.EVIDENCE_UNJUDGED, EVIDENCE_UNSEEN))
+    )
     until = case.now + case.policy.release.healthy_for_s
-    test = wanted(case)
-    tests = test is not None and passed_at(status, case.node.boot_id) is None
+    test = load_test.wanted(case)
+    tests = test is not None and result.passed_at(status, case.node.boot_id) is None
     why = f"its GPUs are tested under load by {test.provider} first" if test and tests else ""
     sentence = validating_sentence(case.now, until, why, case.reported, _closed_at(case))
     status = st.enter(status, Phase.VALIDATING, sentence, case.now)
-    return case.decision("Validate", status, because=settled_clause(case.reported), wake_at=until)
+    return case.decision(
+        "Validate", status, because=sentences.settled_clause(case.reported), wake_at=until
+    )
 
 
 def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
     """Back on a cause that returned; released when the time is over and nothing forbids it."""
     # What people or others said needs no verdict: it holds until they take it back.
-    if case.causes and (not case.seen.stale or needs_no_verdict(case.causes)):
+    if case.causes and (not case.seen.stale or causes.needs_no_verdict(case.causes)):
         return _back(case, status)
     blind = case.blind or not_ready(case.node)
-    status = status if case.blind else _kept(status, {EVIDENCE_UNJUDGED: None})
-    if (test := tested_first(case, status, halt, blind)) is not None:
+    status = status if case.blind else _kept(status, {load_test.EVIDENCE_UNJUDGED: None})
+    if (test := load_test.tested_first(case, status, halt, blind)) is not None:
         return test
     refusal = _unseen(halt, blind) if blind else None
     # Nor does healthy time count that passed while nobody of ours looked.
-    was_blind = _was_unseen(case.status) or was_away(case.now, case.seen.last_active_at)
+    was_blind = _was_unseen(case.status) or drain_plan.was_away(case.now, case.seen.last_active_at)
     if was_blind and not blind:
         # The clock counts healthy time that was seen; it starts again with sight.
         status = _anew(status, case.status, case.now)
     began = case.now if was_blind and not blind else case.phase_since
-    tested_at = passed_at(status, case.node.boot_id)
+    tested_at = result.passed_at(status, case.node.boot_id)
     began = max(began, tested_at or began)
     until = began + case.policy.release.healthy_for_s
     status = _kept(status, {EVIDENCE_UNSEEN: None if refusal is None else refusal.why[:200]})
@@ -77,17 +69,19 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
         if case.now >= until and refusal is None:
             why = f"healthy for {case.policy.release.healthy_for_s}"
             if case.reported:
-                why = settled_clause(case.reported)
+                why = sentences.settled_clause(case.reported)
             if tested_at is not None:
                 why = f"{why}, its test under load passed"
             return end(case, Phase.RELEASED, why)
     why = refusal.why if refusal is not None else ""
     status = st.with_refusal(status, case.now, refusal, f"Not released: {why}.")
-    also = [] if tested_at is None else [f"its test under load passed at {utc(tested_at)}"]
+    also = (
+        [] if tested_at is None else [f"its test under load passed at {timestamps.utc(tested_at)}"]
+    )
     also += _came_back(status)
-    if is_unjudged(case, status):
-        clauses = "; ".join([f"{known_clause(case, status)}: {why}", *also])
-        sentence = bounded(st.sentence(clauses))
+    if load_test.is_unjudged(case, status):
+        clauses = "; ".join([f"{load_test.known_clause(case, status)}: {why}", *also])
+        sentence = sentences.bounded(st.sentence(clauses))
     else:
         said = status.evidence.get(EVIDENCE_ANEW)
         closed_at, until_then = _closed_at(case), said[:200] if isinstance(said, str) else ""
@@ -98,7 +92,7 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
     return case.decision(
         "Validate",
         status,
-        because=settled_clause(case.reported),
+        because=sentences.settled_clause(case.reported),
         blocked_by=refusal.reason if refusal is not None else None,
         # Past that moment only a change can release it: time alone has nothing to add.
         wake_at=until if until > case.now else None,
@@ -108,7 +102,7 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
 def _closed_at(case: Case) -> float | None:
     """When the last cause closed, as the verdict says; None where it does not say so of each."""
     incidents = case.seen.health.status.incidents if case.seen.health is not None else ()
-    closed = {i.id: parse_time(i.closed_at) for i in incidents if not i.active}
+    closed = {i.id: timestamps.parse_time(i.closed_at) for i in incidents if not i.active}
     times = [closed.get(cause.incident) for cause in case.session.spec.causes]
     known = [at for at in times if at is not None]
     return max(known, default=None) if len(known) == len(times) else None
@@ -128,12 +122,12 @@ def _forbidden(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Re
         return replace(halt, why=f"{halt.why}, a person releases it", permanent=True)
     if halt is not None and halt.reason in {WhyNot.STAND_DOWN, WhyNot.VIEW_TOO_OLD}:
         return halt
-    if by_accident(case.policy):
+    if policy.by_accident(case.policy):
         why = (
             "no policy could be read since the remediator started, and it may want a person's word"
         )
         return Refusal(reason=WhyNot.POLICY_UNREAD, why=why)
-    if (held := hold_of(case)) is not None:
+    if (held := halts.hold_of(case)) is not None:
         return held
     if st.is_true(status, "Replace"):
         why = "it is a repeat offender, a person releases it after the replacement"
@@ -157,7 +151,7 @@ def _came_back(status: QuarantineStatus) -> list[str]:
         return []
     last = returned[-1]
     often = f", the last of {len(returned)} times" if len(returned) > 1 else ""
-    return [f"{last.message[:100]} came back at {utc_of(last.at)}{often}"]
+    return [f"{last.message[:100]} came back at {timestamps.utc_of(last.at)}{often}"]
 
 
 def _back(case: Case, status: QuarantineStatus) -> Decision:
@@ -166,12 +160,12 @@ def _back(case: Case, status: QuarantineStatus) -> Decision:
     Its pods leave by the one rule that there is: a marked node waits for its turn to drain.
     """
     status = st.with_refusal(status, case.now, None)
-    status = outdated(closed_test(case, status, "a cause came back"))
+    status = result.outdated(load_test.closed_test(case, status, "a cause came back"))
     faults = [cause.reason for cause in case.causes if cause.source != "Human"]
     status = st.noted(status, "CauseReturned", faults[-1] if faults else _NONE_DID, case.now)
-    sentence = marked(case.causes, case.now, "a cause came back", case.policy.mark)
+    sentence = sentences.marked(case.causes, case.now, "a cause came back", case.policy.mark)
     status = st.enter(status, Phase.MARKED, sentence, case.now)
-    before, after = off_first(case)
+    before, after = load_test.off_first(case)
     return case.decision(
         "CauseReturned",
         status,
@@ -194,7 +188,7 @@ _NOT_SEEN: Final = "the node could not be seen"
 
 def rebooted(status: QuarantineStatus) -> QuarantineStatus:
     """`status` of a node that booted a moment ago."""
-    return _kept(status, {EVIDENCE_ANEW: _REBOOTED, EVIDENCE_UNJUDGED: True})
+    return _kept(status, {EVIDENCE_ANEW: _REBOOTED, load_test.EVIDENCE_UNJUDGED: True})
 
 
 def _anew(status: QuarantineStatus, stored: QuarantineStatus, now: float) -> QuarantineStatus:
@@ -203,7 +197,9 @@ def _anew(status: QuarantineStatus, stored: QuarantineStatus, now: float) -> Qua
     """
     kept = stored.evidence.get(EVIDENCE_UNSEEN)
     why = kept if isinstance(kept, str) else _NOT_SEEN if _was_unseen(stored) else AWAY
-    return touched(_kept(status, {EVIDENCE_ANEW: why[:200]}), phase_since=format_time(now))
+    return touched(
+        _kept(status, {EVIDENCE_ANEW: why[:200]}), phase_since=timestamps.format_time(now)
+    )
 
 
 def _unseen(halt: Refusal | None, blind: str) -> Refusal:
@@ -239,20 +235,20 @@ def end(
     node = case.seen.node
     carries, note = False, None
     if node is not None and phase is not Phase.NODE_GONE:
-        note = read_note(node)
+        note = mark.read_note(node)
         # A mark without a readable note is ours: nobody else had the node when it went on.
         unread = case.phase is not Phase.PENDING and case.mark is MarkState.UNRECORDED
         carries = unread or (note is not None and note.session == case.session.name)
     if carries and not is_fresh(case.node):
         return Decision(step="ReadNode", because="a mark is to come off", needs_fresh_node=True)
-    requests = last_requests(case, phase)
+    requests = endings.last_requests(case, phase)
     if isinstance(requests, Decision):
         return requests
-    left = cordon_stays(case.node) if carries else ""
+    left = mark.cordon_stays(case.node) if carries else ""
     # Once the mark was whole, a missing note is a person's doing, and what it recorded is lost.
     lost = node is not None and case.phase is not Phase.PENDING and not case.shadow
-    annotations = annotations_left(case.node) if lost and phase is not Phase.NODE_GONE else ()
-    sentence = ended(str(phase), why, left, annotations)
+    annotations = mark.annotations_left(case.node) if lost and phase is not Phase.NODE_GONE else ()
+    sentence = sentences.ended(str(phase), why, left, annotations)
     begun = touched(case.status, evidence=evidence) if evidence else _with_override(case, by)
     if carries and note is not None:
         # Whoever ended it came between the mark and its record.
@@ -260,9 +256,11 @@ def end(
     status = st.enter(begun, phase, sentence, case.now, by)
     for kind in ("Blocked", "Paused", "NeedsHuman", "NodeUnreachable", "Storm", st.PROPOSED):
         status = st.with_condition(status, kind, case.now)
-    status = with_left(status, requests, case.now)
-    status = closed_test(case, closed_repair(case, status, phase), "the session ended first")
-    test_off, after = off_first(case)
+    status = endings.with_left(status, requests, case.now)
+    status = load_test.closed_test(
+        case, endings.closed_repair(case, status, phase), "the session ended first"
+    )
+    test_off, after = load_test.off_first(case)
     before: tuple[Write, ...] = (*test_off, *requests.writes)
     unmarks = (unmark(case.node, case.session.name),) if carries else ()
     return case.decision(str(phase), status, because=why, before=before, after=(*unmarks, *after))
@@ -272,5 +270,5 @@ def _with_override(case: Case, by: str) -> QuarantineStatus:
     """The status with the record of what a person who ends the session saw."""
     if by != st.BY_PERSON and case.session.spec.release is None:
         return case.status
-    seen = seen_when_ended(case.session, case.seen.health)
-    return touched(case.status, evidence={**case.status.evidence, EVIDENCE_SEEN: seen})
+    seen = override.seen_when_ended(case.session, case.seen.health)
+    return touched(case.status, evidence={**case.status.evidence, override.EVIDENCE_SEEN: seen})
