@@ -6,8 +6,6 @@ daemon must not carry what the others need. Wrong use ends with 64 and one sente
 2, which would read as an unhealthy node.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import sys

@@ -4,8 +4,6 @@ Read by `agent.daemon.run` and `agent.commands.check`; the files they name are r
 used.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import socket

@@ -1,7 +1,5 @@
 """Generated files: write those that differ, or with `--check` only name them."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterable, Mapping
 from pathlib import Path

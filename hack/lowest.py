@@ -2,8 +2,6 @@
 constraints.txt for what only tests need: `pip install $(python -m hack.lowest)`.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

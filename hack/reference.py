@@ -4,8 +4,6 @@
 the docs cannot exist, because the docs are made from them.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

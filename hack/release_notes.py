@@ -1,7 +1,5 @@
 """`python -m hack.release_notes VERSION`: the changelog's section of that version."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

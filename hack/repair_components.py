@@ -4,8 +4,6 @@
 an adapter asks for and what its component grants cannot differ (`rules.repair.component`).
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Final

@@ -4,8 +4,6 @@
 of its `__init__`. Arrows that follow from others (A to C where A to B to C) are left out.
 """
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Write the runbooks into the review page: `python -m hack.runbooks`, `--check` compares only."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

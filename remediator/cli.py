@@ -4,8 +4,6 @@ The console script. Wrong use, an unusable kubeconfig and an invalid policy file
 one sentence each; nothing here prints a traceback for a person's mistake.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

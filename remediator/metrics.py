@@ -7,8 +7,6 @@ with alerts and dashboards: a golden file guards them. Label values come from cl
 validated names of the cluster, never from free text.
 """
 
-from __future__ import annotations
-
 import collections
 from collections.abc import Iterable
 

@@ -4,8 +4,6 @@ YAML without surprises, then the strict reader of the rules. Whatever the text i
 policy or one sentence for every problem with it; no exception leaves.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any, Final

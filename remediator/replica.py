@@ -3,8 +3,6 @@
 Both replicas watch and serve; the one that leads writes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial

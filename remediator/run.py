@@ -2,8 +2,6 @@
 end.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

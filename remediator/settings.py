@@ -3,8 +3,6 @@
 `cli` parses with this; `run` takes the result. Wrong use ends with 64 and one sentence.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import socket

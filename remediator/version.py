@@ -1,7 +1,5 @@
 """Which version of gpuward this is."""
 
-from __future__ import annotations
-
 import platform
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version

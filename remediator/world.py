@@ -5,8 +5,6 @@ verdicts of nodes that are no longer sick, sessions that somebody deleted, nodes
 its way. Nothing here decides, and nothing here is needed after a restart.
 """
 
-from __future__ import annotations
-
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@ the background is like one in a terminal, and programs in Go that live for a sec
 memory.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

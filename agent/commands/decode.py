@@ -8,8 +8,6 @@ With `--json` every recognised line becomes one JSON object, else one line for p
 Unrecognised lines give nothing.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import sys

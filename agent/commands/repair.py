@@ -4,8 +4,6 @@ The way to the host is process 1: its root directory, or its mount namespace. No
 passed through a shell, and every program has a deadline.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

@@ -7,8 +7,6 @@ ending, refuses when one stays, and gives up on a tool that hangs. Persistence, 
 keeps the GPU open, is taken off for the reset and put back after it, however the reset ended.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -7,8 +7,6 @@ and does nothing, so one request is never two reboots. systemd is asked as a per
 services in their order and unmounts.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import threading

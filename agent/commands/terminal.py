@@ -5,8 +5,6 @@ be printed, so nothing here ends the program: a reader that has seen enough is m
 a full disk with one sentence on standard error.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

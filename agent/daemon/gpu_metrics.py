@@ -5,8 +5,6 @@ read; the basic one for what says something (`--metrics`): of flags those that a
 counters those that have counted, of links those that are down beside how many there are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 

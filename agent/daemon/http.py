@@ -8,8 +8,6 @@ Anything in the pod network can connect, so a connection lives for at most `CONN
 oldest one makes room for the newest: a probe, which takes milliseconds, is always answered.
 """
 
-from __future__ import annotations
-
 import errno
 import socket
 import threading

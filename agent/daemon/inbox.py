@@ -5,8 +5,6 @@ faster than judgement reads, waits for room: meanwhile the kernel's own ring hol
 what is overwritten there is counted as a gap instead of eating this process's memory.
 """
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Callable

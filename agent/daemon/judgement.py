@@ -5,8 +5,6 @@ the order of things: the past is restored before anything is published, and fact
 while it was still being read are judged again on top of it.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import deque
 from collections.abc import Callable, Mapping

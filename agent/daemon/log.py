@@ -3,8 +3,6 @@
 Made once by `agent.daemon.run`. Never give it a secret, a token or a whole object.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sys

@@ -5,8 +5,6 @@ never waits for anything but its inbox, so that a hung driver, a silent API serv
 kernel lines do not hold each other up.
 """
 
-from __future__ import annotations
-
 import time
 
 from agent.daemon.inbox import Inbox, Item, Log, Stop

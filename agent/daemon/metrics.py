@@ -5,8 +5,6 @@ One custom collector, scraped by `agent.daemon.http` from its own thread. It rea
 that the main loop last made, so a scrape costs the loop nothing and never sees half of a change.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 

@@ -5,8 +5,6 @@ Called by `agent.cli`. Everything a person got wrong ends here with one sentence
 everything the machine lacks becomes a source that is Absent, said once, while the rest works on.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

@@ -4,8 +4,6 @@ Owned by `agent.daemon.run`. Each sense has its own thread and puts facts into t
 machine lacks becomes a source that is Absent.
 """
 
-from __future__ import annotations
-
 import stat
 import threading
 import time

@@ -6,8 +6,6 @@ nvmlShutdown first. It imports next to nothing (no logging, metrics or Kubernete
 runs on every GPU node for ever.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -4,8 +4,6 @@ Run by the child. One lost GPU fails every wait on a set at once and for ever, s
 the set is freed and built again a second later from the GPUs that still register.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

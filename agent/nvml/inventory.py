@@ -5,8 +5,6 @@ hangs; a failure becomes a code. A GPU that is lost while it is enumerated keeps
 round learned.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from ctypes import c_void_p, cast

@@ -3,8 +3,6 @@
 Run by `child`. One thread: a call that hangs, hangs everything, which the parent sees and says.
 """
 
-from __future__ import annotations
-
 import ctypes
 import heapq
 import os

@@ -5,8 +5,6 @@ messages out as they come. It must never wait for a hung child, never start a se
 the first is reaped, and never kill one early.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import queue

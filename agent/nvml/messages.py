@@ -7,8 +7,6 @@ here, too, as tables. The child imports this module, so it must stay small; the 
 load pynvml, so it is not imported here.
 """
 
-from __future__ import annotations
-
 import enum
 import struct
 from enum import StrEnum

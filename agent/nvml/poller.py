@@ -14,8 +14,6 @@ and the slowdown margin when the batch also holds the C2C field, which that GPU 
 fields are asked again without the rest of their batch.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Any, NamedTuple
 

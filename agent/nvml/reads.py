@@ -6,8 +6,6 @@ sets, resets or locks anything, and nothing asks for processes. The topology is 
 that is down still counts, so a fault does not change it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from ctypes import byref

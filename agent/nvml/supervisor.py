@@ -6,8 +6,6 @@ merely slow has frozen GPUs: so a call gets minutes, and a second child never st
 first is reaped.
 """
 
-from __future__ import annotations
-
 import enum
 from typing import NamedTuple
 

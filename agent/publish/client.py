@@ -7,8 +7,6 @@ few fields needed. An unexpected answer is an `KubeError` by status; nothing of 
 credential is ever part of its text.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus

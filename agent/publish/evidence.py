@@ -5,8 +5,6 @@ more, builds the object and creates it. It never delays a verdict and keeps noth
 between two sessions.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 import time

@@ -4,8 +4,6 @@ One thread, which lists by name and then follows changes for as long as the proc
 never give up: a node that is not there yet is waited for, and said once.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 import time

@@ -4,8 +4,6 @@ Decoded by `agent.publish.client`; used by publishing and by the node watch. All
 is skipped.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import msgspec

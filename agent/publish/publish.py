@@ -5,8 +5,6 @@ decided and sent by `agent.publish.writers`. A verdict is never lost (only the n
 it is kept until it was accepted), never followed by an older one, and no failure ends the thread.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 import time

@@ -6,8 +6,6 @@ remembers how that went, and turns every failure into a sentence and a wait. Tim
 seconds but for `wall`.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from http import HTTPStatus

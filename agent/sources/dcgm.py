@@ -6,8 +6,6 @@ fields that a signal knows are parsed, since the parser is slow and one bad labe
 whole page; a line it cannot read is counted. Both generations of names are understood.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

@@ -9,8 +9,6 @@ with thousands of them costs no burst. What is out of sight, as most of it is in
 is said to be so and never taken for absent.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

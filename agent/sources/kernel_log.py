@@ -7,8 +7,6 @@ the whole ring is read every 15 s and at once when asked (an NVML Xid event), an
 before is recognised by its bytes.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

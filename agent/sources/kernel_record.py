@@ -5,8 +5,6 @@ one `Sieve`; what comes out goes to judgement unchanged. The bytes are hostile: 
 have written them, so nothing here raises on any input and nothing is interpreted.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from abc import ABC, abstractmethod

@@ -5,8 +5,6 @@ kernel, never end on a bad record, and never use a record's own clock for anythi
 before it started: the order of records is their sequence, which nothing can adjust.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import select

@@ -9,8 +9,6 @@ one where KUBEBUILDER_ASSETS names its programs. The kernel log is a FIFO in the
 /dev/kmsg. Times are of this machine: compare columns, not runs.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

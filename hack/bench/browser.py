@@ -4,8 +4,6 @@ Nothing but aiohttp's websocket client: no driver program, no package. Every req
 makes is kept, so that a test can say that none left the machine.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

@@ -8,8 +8,6 @@ line recognised with process numbers and addresses that hardly ever repeat (the 
 time is that of the whole command, user and system, interpreter start included, files compiled.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

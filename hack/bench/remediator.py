@@ -10,8 +10,6 @@ this process), or a real one where KUBEBUILDER_ASSETS names its programs: compar
 run, not runs.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

@@ -6,8 +6,6 @@ agent pod and a healthy verdict; then the page, a command, and a tenth of the no
 The budgets are lifted.
 """
 
-from __future__ import annotations
-
 import asyncio
 import statistics
 import sys

@@ -9,8 +9,6 @@ in flight per budget. The bench runs it as a process of its own beside the same 
 after the remediator, so that both columns are of one machine in one state.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

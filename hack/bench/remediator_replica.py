@@ -1,7 +1,5 @@
 """The cluster and the remediator process that `hack.bench.remediator` measures."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

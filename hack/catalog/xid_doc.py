@@ -5,8 +5,6 @@
 A test compares the file with what this prints, so the page cannot fall behind the rules.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from pathlib import Path

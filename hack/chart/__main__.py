@@ -1,7 +1,5 @@
 """Write daemonset/chart from what kustomize builds; `--check` compares and writes nothing."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

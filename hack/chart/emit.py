@@ -4,8 +4,6 @@ Pure. Text of ours that a template engine would take for its own (alerts speak o
 }}`) is quoted; text marked with `Template` is the engine's.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@ Pure. `marked` replaces in a build what is the installer's choice; `switches` ar
 under which objects differ; `default_values` and `schema` say the same to Helm.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import textwrap

@@ -1,7 +1,5 @@
 """`python -m hack.crds` writes daemonset/crds/*.yaml anew; `--check` only compares."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

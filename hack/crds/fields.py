@@ -4,8 +4,6 @@ Keyed by type and wire name. A field without an entry makes the generator fail, 
 cannot appear undocumented or unbounded. Lengths are characters, counts are items.
 """
 
-from __future__ import annotations
-
 from hack.crds.record_fields import NODE_NAME, RECORD_FIELDS, Field
 
 PARTS = {

@@ -5,8 +5,6 @@ bounds in `hack.crds.fields` keep every object small enough for etcd and every C
 the API server's cost budget (it refuses rules under lists or strings without a limit).
 """
 
-from __future__ import annotations
-
 import types
 import typing
 from typing import Any

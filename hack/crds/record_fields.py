@@ -1,7 +1,5 @@
 """What a field has to say, and the fields of a GPURecord; the others are in `hack.crds.fields`."""
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 

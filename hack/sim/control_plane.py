@@ -4,8 +4,6 @@
 `control_plane_in_thread()` for synchronous ones. Kubelets, scheduler and controllers are ours.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

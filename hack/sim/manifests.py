@@ -5,8 +5,6 @@ It knows the built-in kinds of `resource` and those that the posted definitions 
 else is refused by name before the first write.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 from collections.abc import Iterable, Sequence

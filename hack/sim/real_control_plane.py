@@ -5,8 +5,6 @@ envtest, whose settings this follows). Everything listens on loopback, lives in 
 folder and in process groups of its own, and is gone when `stop` returns.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -5,8 +5,6 @@ except PDBs (their watch wakes the queue) and owners (`Owners`). The leases of n
 others are read here, too.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from contextlib import suppress

@@ -7,8 +7,6 @@ plans (`rules.drain.plan`); the pump sends what the queue of PDBs says is due
 memory costs time, never safety.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable

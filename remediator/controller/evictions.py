@@ -5,8 +5,6 @@ gateway, which asks it when the write's turn has come: at a low rate that is min
 plan. The last list of the node serves as the read while it is fresh.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress

@@ -5,8 +5,6 @@ wakes nodes whose turn came, reports fleet findings and sets the gauges. The jud
 `rules.fleet.turns.judge_fleet`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace

@@ -5,8 +5,6 @@ find no place. Never writes, and reads at most every 30 s: a place promised to a
 is not promised to another's within 90 s.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

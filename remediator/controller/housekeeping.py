@@ -7,8 +7,6 @@ already that its agent is silent, is read rarely: its node or its pod shows that
 (`look_again`). `NewNodeTests` makes Jobs and reads their results where the policy asks for them.
 """
 
-from __future__ import annotations
-
 from http import HTTPStatus
 
 from remediator.kube import resources

@@ -6,8 +6,6 @@ gateway in order, takes the answers into the world and decides again. Two looks 
 overlap.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

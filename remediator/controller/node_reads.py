@@ -5,8 +5,6 @@ the Job that tests the node. There is no watch of Jobs: a test is under way on a
 time, for minutes.
 """
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 import structlog

@@ -7,8 +7,6 @@ that somebody chose (`rules.policy.policy`): what comes meanwhile waits. Invalid
 last good policy stays in effect, and the replica reports it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final

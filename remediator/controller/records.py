@@ -5,8 +5,6 @@ their records should hold) and writes what differs. Nothing waits for it: withou
 without their definition, everything else works as before there were any.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import structlog

@@ -4,8 +4,6 @@
 most once a second, an Event waits for nobody.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import structlog

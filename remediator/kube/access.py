@@ -6,8 +6,6 @@ it is read again when the server answers 401, when a TLS handshake fails and whe
 changed. It must never log a credential.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import ssl

@@ -4,8 +4,6 @@
 code 0: it may or may not have taken effect.
 """
 
-from __future__ import annotations
-
 import re
 import ssl
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ API server. Answers are values (`answer.Answer`), also refusals and silence; thi
 retries a write, because only the caller knows whether that is safe.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping

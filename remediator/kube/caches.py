@@ -4,8 +4,6 @@ The loop reads these caches and registers one listener; nothing here decides. Th
 pods: the pods of a node under drain are listed when needed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -7,8 +7,6 @@ moves no deadline; it is corrected by what the `Date` headers of API answers agr
 because the times that deadlines start from were written by other machines through that server.
 """
 
-from __future__ import annotations
-
 import asyncio
 import enum
 import time

@@ -5,8 +5,6 @@ asks for before every write. Time is CLOCK_BOOTTIME throughout, so that neither 
 clock nor a suspended process makes two leaders.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

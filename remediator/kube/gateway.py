@@ -9,8 +9,6 @@ shows the very version that it carries: the API server refuses it on any other. 
 the gateway for an answer of the API server: that comes back as a `Sent`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ connection are expected: they are logged, counted in `gpuward_api_requests_total
 followed by another attempt, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

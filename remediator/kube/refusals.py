@@ -7,8 +7,6 @@ waits for one and none fails over it: nodes of which nobody is told are marked, 
 released as ever.
 """
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass, replace
 

@@ -3,8 +3,6 @@
 Imports nothing heavy: a command that only lists must start at once.
 """
 
-from __future__ import annotations
-
 from rules.api import names, timestamps
 from rules.api.metadata import ObjectMeta, View
 from rules.api.nodes import AgentPod

@@ -6,8 +6,6 @@ decides something harmful reads the object afresh; these caches only say where t
 that cannot be decoded never stops the stream.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Generic, TypeVar

@@ -2,8 +2,6 @@
 needed, and the versions in them.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar

@@ -6,8 +6,6 @@ cordon themselves: they tell the remediator, which owns the mark and respects bu
 PodDisruptionBudgets.
 """
 
-from __future__ import annotations
-
 import argparse
 import secrets
 from collections.abc import Iterator, Mapping

@@ -3,8 +3,6 @@
 Exit status: 0 done, 1 could not be done, 64 wrong use, 130 interrupted.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

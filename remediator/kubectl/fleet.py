@@ -1,7 +1,5 @@
 """`kubectl gpuward fleet`: totals, and every GPU node that is not well, most severe first."""
 
-from __future__ import annotations
-
 import argparse
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

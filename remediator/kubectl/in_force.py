@@ -2,8 +2,6 @@
 its holder reports there, and the policy's ConfigMap.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Collection
 from dataclasses import dataclass

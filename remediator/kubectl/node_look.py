@@ -3,8 +3,6 @@
 What the person's permissions do not show stays unknown and is named; the rest is still told.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar

@@ -5,8 +5,6 @@ Reads the live cluster, foresees what the remediator does next with its own rule
 nothing: dry runs do not add up, so each pod answers for itself.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping, Sequence
 from typing import Final

@@ -4,8 +4,6 @@ Each check is one line: ok, warn or FAIL, what was found, and the remedy. It onl
 installation nothing is checked that the installation brings.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial

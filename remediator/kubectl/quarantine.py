@@ -4,8 +4,6 @@ Both touch the session alone, never taint or cordon. Here are the question that 
 open session that a quarantine joins, and the budget that it exceeds.
 """
 
-from __future__ import annotations
-
 import argparse
 import secrets
 from collections.abc import Mapping

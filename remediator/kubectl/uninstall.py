@@ -5,8 +5,6 @@ tests and puts labels back. `kubectl delete -k` comes afterwards, since it remov
 first. Each step can be repeated; what people wrote and what others own stays.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -4,8 +4,6 @@ Cause with its evidence, since when, what was done by whom, what is next, what b
 taint and cordon, and what the reader can do. `-o wide` shows the rest.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -320,8 +318,8 @@ def _done(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iter
         text = step.message if wide or step.step not in phases else ""
         about = f" {step.subject}" if step.step == LET_GO else ""
         said = f": {text}" if text else ""
-        at = timestamps.utc_of(step.at, seconds=True)
-        yield f"{at} {step.step}{about} by {step.by or '?'}{said}"
+        when = timestamps.utc_of(step.at, seconds=True)
+        yield f"{when} {step.step}{about} by {step.by or '?'}{said}"
     if (word := session.spec.repair) is not None and not _begun(timeline, word.step):
         over = ladder.request_in_force(session, open_causes(session, look.sight)) is None
         late = _WORD_OVER if over and observation.is_open(session) else ""

@@ -1,8 +1,6 @@
 """What is wrong with a node, for `why`: requests of people, active incidents with their
 evidence, causes that only the session knows, and what keeps a fault open after a repair. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 

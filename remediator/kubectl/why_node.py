@@ -1,8 +1,6 @@
 """A node in `why`: its health, why nothing is done about it, its taints and cordon with their
 owners, what people wrote on it. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

@@ -4,8 +4,6 @@ Everything from the cluster is hostile input: jinja2 escapes every value, and `s
 length and spells out control characters first.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import posixpath

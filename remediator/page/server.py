@@ -8,8 +8,6 @@ the oldest connection makes room for the newest: a probe, which takes millisecon
 answered, and calls to the API server always find a file descriptor.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import socket

@@ -6,8 +6,6 @@ can be left closed while probes stay open. Three pages (fleet, node, history) an
 most once per state.
 """
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import functools

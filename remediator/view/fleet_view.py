@@ -2,8 +2,6 @@
 sessions and records show over time: per week, by reason, repeat offenders. Pure.
 """
 
-from __future__ import annotations
-
 import datetime
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator

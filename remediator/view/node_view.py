@@ -2,8 +2,6 @@
 in time: faults, sessions, repairs, tests, people. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Final

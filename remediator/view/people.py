@@ -5,8 +5,6 @@ The page and `kubectl gpuward why` show the same commands in the same order: onl
 something as things stand.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Final
 

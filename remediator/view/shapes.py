@@ -5,8 +5,6 @@ Times are RFC 3339 as the objects spell them; durations are seconds. Health, cau
 drain are the types of the objects.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus

@@ -6,8 +6,6 @@ must be in here, since a reboot or a replacement takes the rest away. Every valu
 whole number, so that the digest is the same after any number of trips.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from collections.abc import Mapping

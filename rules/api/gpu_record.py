@@ -6,8 +6,6 @@ A repeat offender (Meta's paper calls such a node a lemon) is never a cause: not
 of service for it. The record, the page and `kubectl gpuward why` show it.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Iterable

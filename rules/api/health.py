@@ -5,8 +5,6 @@ checked against them. Strings that may grow with a new agent (`class`, `recommen
 `reason`, source names) stay plain strings, so that an older reader never loses a newer verdict.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from typing import Any, Final

@@ -5,8 +5,6 @@ For agent and remediator. Reads files and opens no connection. A configuration t
 is one sentence in a `KubeConfigError`, with the file and the remedy; no secret is ever part of it.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import os

@@ -6,8 +6,6 @@ Called by `rules.session.decide` (through `rules.session.phases`) and by `uninst
 carries `metadata.resourceVersion`, because a taint list is replaced as a whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final

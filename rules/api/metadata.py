@@ -1,7 +1,5 @@
 """The metadata that every view of an API object shares. See `rules.api.nodes`."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from typing import Any, Final

@@ -5,8 +5,6 @@ between them and with every person and tool that selects on them. Changing one i
 change.
 """
 
-from __future__ import annotations
-
 PREFIX = "gpuward.io"
 GROUP = "gpuward.io"
 VERSION = "v1alpha1"

@@ -10,8 +10,6 @@ people and is no proof of identity. `rules/data/managers.json` lists the names o
 Called by `rules.api.mark` and `rules.session`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase

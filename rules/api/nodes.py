@@ -6,8 +6,6 @@ in its `doubt`, and whoever decides by the object then does less. Views are neve
 writes are built in `rules.api.writes`. Nothing in here does I/O or reads a clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final

@@ -6,8 +6,6 @@ names). One odd label value (a vendor string, a UUID with a colon) costs that la
 the whole patch: `checked_labels` returns what it refuses, for the caller to log and count. Pure.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple

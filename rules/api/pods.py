@@ -5,8 +5,6 @@ time-slicing or MPS, and MIG devices. Other resources of that vendor (network ad
 functions, counters of other plugins) hold no GPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 

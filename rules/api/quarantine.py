@@ -5,8 +5,6 @@ Everything a session needs after a restart is in here or on the node's own mark;
 in memory only.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterable
 from typing import Any, Final

@@ -7,8 +7,6 @@ The loop's edge calls `refusal_of` with the answer and hands the result to the n
 `rules.session.status` turns it into conditions. Never decides whether something is sent.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from enum import StrEnum

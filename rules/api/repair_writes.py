@@ -8,8 +8,6 @@ restart, another leader, an aborted session and an uninstall find it. What is re
 anybody's word: it is bounded, and one wrong part makes all of it nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum

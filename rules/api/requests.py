@@ -5,8 +5,6 @@ Merge patches with `metadata.resourceVersion` answer 409 when stale (a failing J
 `test` answers 422, which looks like a validation error).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

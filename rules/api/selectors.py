@@ -4,8 +4,6 @@ Used for the policy's `nodeSelector` and pod rules, for PDB selectors and pause 
 selector that cannot be read is a ValueError with the text, never a match.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ Stable across cycles (sorted input, clock times instead of ages) and bounded: no
 grows with the number of pods, only counts do. Used for `status.message`, conditions and Events.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Final
 

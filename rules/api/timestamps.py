@@ -5,8 +5,6 @@ Called wherever a rule compares a time found in an object with `now`. Never read
 and the others spell the result without an error.
 """
 
-from __future__ import annotations
-
 import datetime
 import functools
 import math

@@ -9,8 +9,6 @@ come last, and only on pods that no `apps` controller keeps: those are replaced 
 whatever group they were admitted with. Pure.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

@@ -7,8 +7,6 @@ harmful one is sent only by a fresh leader, on a node read at most a second old,
 `rules.session.recheck` agreed. How a write looks on the wire is `rules.api.requests`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """The data files of one program (`agent/data`, `remediator/data`), and those that both share."""
 
-from __future__ import annotations
-
 import os
 from typing import Final, Literal
 

@@ -4,8 +4,6 @@ For `explain`, `check`, `why` and the pages. What the short codes of the Xid cat
 `rules/data/words.json`; they are facts about other programs at the time of the catalog.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -5,8 +5,6 @@ the first register in both of its layouts (before and from R575): no word fits t
 different actions, so the layout needs no driver version. Never looks at the line's own words.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Final, NamedTuple
 

@@ -6,8 +6,6 @@ Looked up by the judges in `rules` and by the agent's command line. Rows are dat
 decides: for 183 of 420 numbers nobody published whether they are fatal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType

@@ -9,8 +9,6 @@ A reading is a number (`gauge`, `counter`), 0 or 1 (`flag`), a code or a word (`
 NVML return code.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ The agent reads the file named by `--rules` and hands its bytes to `parse_rules`
 severity, level and action. Nothing here reads a file or a clock.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final, Literal
 

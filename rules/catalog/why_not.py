@@ -6,8 +6,6 @@ of it and never read again. Each reason has a page in `docs/runbooks/blocked/` a
 `remediator/data/remedies.json`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final

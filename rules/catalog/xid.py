@@ -5,8 +5,6 @@ Called by the agent's judgement, by `decode` and by `explain`. The catalog is pa
 number that the catalog does not know reports and never acts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType

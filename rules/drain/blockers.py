@@ -6,8 +6,6 @@ what happened to the pod, on which node, for which cause, under which session, a
 next. It is sent once the API server accepted the eviction or the deletion by force.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final

@@ -7,8 +7,6 @@ those; they are reported and never evicted, since whoever puts a pod there by na
 or a controller that would do it again. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final

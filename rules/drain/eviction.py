@@ -7,8 +7,6 @@ control plane. Permanence is judged from the PDB and never from the text of a 42
 Nothing else reads eviction answers. Pure.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Pure; called by `rules.drain.plan` for every pod of a node's uncached list. The 
 is the order of precedence: what can never be evicted first, then what the policy says.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final

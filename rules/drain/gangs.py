@@ -6,8 +6,6 @@ order of drains (`rules.fleet.quarantined_turns`) and to name a PDB that protect
 (`rules.drain.plan`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final

@@ -6,8 +6,6 @@ without asking. Affinity, quotas and taints of others are the scheduler's busine
 room" is a hope, while "no room" is certain. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Final
 

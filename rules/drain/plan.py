@@ -6,8 +6,6 @@ the next list tells. A node is drained when two equal lists at least `settle` ap
 left to evict and the volumes of the pods that left are detached or past their time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final

@@ -7,8 +7,6 @@ pod: it waits alone, and the others go on. A turn is an eviction that was accept
 whose question was refused is still the next. Pods that no PDB is asked for share no lane.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final

@@ -5,8 +5,6 @@ restart cannot forget a storm. The breaker stops new harm only; releases go on, 
 the sessions that still wait are judged on their present state.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set

@@ -7,8 +7,6 @@ never asked here. The census counts by what changed: comparing who is still the 
 a hundredth of counting again. Pure.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Set

@@ -8,8 +8,6 @@ rack), or by several values of the same label where most nodes of each are hit: 
 failed as a whole are not explained by one. Pure.
 """
 
-from __future__ import annotations
-
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence

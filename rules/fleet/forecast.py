@@ -5,8 +5,6 @@ writes goes into copies of the objects, until nothing is left to do at this mome
 up to others: pods, a repair, a test, time. For whoever tells people what comes next.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ A process that judges again and again hands the same `FleetMemory` to
 snapshot does not say: with a memory or without, the verdict is the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from operator import is_

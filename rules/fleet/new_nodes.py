@@ -5,8 +5,6 @@ in time, or is pushed out, was not run. The result is the node's condition GPUVa
 gate for new nodes waits for; a failed test opens a session like any other fault.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice

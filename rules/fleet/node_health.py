@@ -12,8 +12,6 @@ copy of the nodes, which is without their managers for their size) a time that i
 shows a clock that is ahead, and nothing shows one that is behind. Pure.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

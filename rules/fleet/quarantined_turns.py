@@ -6,8 +6,6 @@ gone, nothing else remembers it. All is derived from the sessions there are, so 
 no second leader forgets a drain or a repair that is under way. Our own node comes last.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter

@@ -5,8 +5,6 @@ leader's record keeping whenever a session or a verdict of the node changed. Rec
 up to a minute later.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

@@ -4,8 +4,6 @@ Level-triggered: the same facts again change nothing, so a restart, a second lea
 that was lost all come to the same record. A fault is known by its reason and its time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf

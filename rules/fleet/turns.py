@@ -5,8 +5,6 @@ a `Permit`. All of it is derived from API objects, so a restart, a second replic
 come to the same answer. Nothing here blocks a release.
 """
 
-from __future__ import annotations
-
 from bisect import insort
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

@@ -4,8 +4,6 @@ Called by `judge.recording` whenever an incident gains a member, an answer or ti
 members and answer always give the same row, so the order in which they came never matters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

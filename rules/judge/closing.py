@@ -6,8 +6,6 @@ a GPU that has left the node for good.
 after the evidence, and where nothing can see the present, nothing is closed by it.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from msgspec.structs import replace

@@ -5,8 +5,6 @@ escaped and cut, readings are spelled as text. Where not all fits, the least tel
 `missing` says so.
 """
 
-from __future__ import annotations
-
 import re
 from collections import deque
 from collections.abc import Iterable, Sequence

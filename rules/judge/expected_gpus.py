@@ -5,8 +5,6 @@ allocatable or `nvidia.com/gpu.count`: MIG and time-slicing multiply them, and t
 plugin lowers them for an Xid that harms nobody.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from typing import Final

@@ -6,8 +6,6 @@ the least telling first: evidence of closed incidents, the oldest of them, evide
 records of Info. `dropped` counts what went.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Final

@@ -5,8 +5,6 @@ the loss of a data source never makes a GPU unhealthy. A check that had no data 
 was not made.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType

@@ -5,8 +5,6 @@ The agent's loop calls `judge` for everything its data sources report and sends 
 and never forgets to bound what it keeps.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 import msgspec

@@ -5,8 +5,6 @@ kernel never enters a sentence: it stays in the evidence. Records of Info make n
 in a crash loop must not flood the API server.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

@@ -7,8 +7,6 @@ fault of the node with one repair, not eight of its GPUs. Counts lie in the ledg
 repaired is counted anew.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -5,8 +5,6 @@ only at what was read since a given time; what nothing has read since then is no
 not seen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import Enum
 from typing import Final

@@ -5,8 +5,6 @@ gains members, so that bounds, grouping and the rule about the past hold everywh
 bridges above a GPU is remembered after it left the bus: a bridge's line may be read after that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 

@@ -4,8 +4,6 @@ Called once by the agent at start. Ids come back as they are, open incidents sta
 an earlier agent saw of the present counts only until this one looks for itself.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final

@@ -6,8 +6,6 @@ in GPUNodeHealth. It describes what was built, so a link that fails later never 
 caller keeps the best description of the same set of GPUs.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

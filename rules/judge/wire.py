@@ -4,8 +4,6 @@ Called by `health_object` and by `judge.restore`. What comes back is read, never
 word this version does not know falls back to the harmless side, an id is taken as it is.
 """
 
-from __future__ import annotations
-
 import re
 from contextlib import suppress
 from enum import StrEnum

@@ -6,8 +6,6 @@ a log fed line by line and as one file comes out the same. Any bytes are survive
 does I/O, keeps state or decides what a line means.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

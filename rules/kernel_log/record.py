@@ -4,8 +4,6 @@ Produced by `rules.kernel_log.parse`; read by `gpuward-agent decode`, by the age
 by its metrics. Holds facts only, never an opinion about them.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final

@@ -7,8 +7,6 @@ logs are unwrapped to such lines, with their time in front where the container t
 are survived; what does not look like the container is given back as it is. No I/O, no clock.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime

@@ -6,8 +6,6 @@ same name. To recognise one more line, add a row (and an anchor in `rules.kernel
 none of its words is there yet). Never decides what a line means.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Final, NamedTuple

@@ -5,8 +5,6 @@ counts from the boot is no wall time; one without a year is taken for the last s
 `now`. Fractions of a second are left out. Busy logs repeat their minutes, so those are remembered.
 """
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache

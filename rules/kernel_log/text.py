@@ -5,8 +5,6 @@ anchored: what is not a known prefix is part of the message, so a process name o
 by another program never reaches the start of a message. Never interprets the message itself.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

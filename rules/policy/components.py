@@ -5,8 +5,6 @@ templates of the rows), `policy check` names them, `policy rbac` writes a compon
 of the policy's own, and `kubectl gpuward preflight` looks for each of them in the cluster.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final

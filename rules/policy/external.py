@@ -5,8 +5,6 @@ Each trigger names one thing that a detector, a provider or a script of the site
 `rules.session.external` compares it with nodes.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Final

@@ -5,8 +5,6 @@ its problems, `policy show` the effective view. An unknown key is a problem with
 remedy, never ignored: a misspelled limit must not silently become the default.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 

@@ -6,8 +6,6 @@ what has the right type and makes no sense is listed as a whole. The JSON Schema
 pipelines that check `policy.yaml` before it is applied, is made from the same types.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterator

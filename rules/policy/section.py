@@ -3,8 +3,6 @@
 Go's spelling (h, m, s, ms) plus `d`, which operators write and Go does not have.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -5,8 +5,6 @@ session and at most so often per node in a window, counted from the session obje
 nothing is remembered elsewhere, so neither a restart nor a day forgets that it was tried.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum

@@ -5,8 +5,6 @@ than expected, does not match, and no shape of an object is an error. Whether a 
 never decided here: `rules.repair.ladder` does that, by the node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum

@@ -5,8 +5,6 @@ because of it, so nobody may; and where a single reset breaks switches that GPUs
 none is. What the driver's tool says of a reset proves nothing (`rules.repair.ladder` does).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

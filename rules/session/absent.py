@@ -6,8 +6,6 @@ too. Sessions whose objects vanished are created again: a deleted definition, a 
 the deletion of many sessions are no request. The deletion of one session ends its quarantine.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 

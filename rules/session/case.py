@@ -4,8 +4,6 @@ Shared by `rules.session.decide` and its phase rules; turns an updated status in
 whose writes are only those that change something.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final

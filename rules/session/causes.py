@@ -5,8 +5,6 @@ detector's cause is open while its incident is active in a fresh verdict; while 
 stale it stays as it was. What others say on the Node needs no verdict.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ the remediator's loop for every node that has a session, a mark or an actionable
 does I/O, never waits and never assumes that an earlier write arrived.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

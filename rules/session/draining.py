@@ -1,7 +1,5 @@
 """The drain as a session sees it: begin, follow the plan, finish; and the dry run of Shadow."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 

@@ -5,8 +5,6 @@ which no controller was at work, is added to `suspendedSeconds` and never counts
 deadline. Called by `rules.session.phases` at every decision.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

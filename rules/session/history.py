@@ -5,8 +5,6 @@ Shadow nothing ever is) is taken up again, since a flapping fault would else lea
 flap.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum

@@ -6,8 +6,6 @@ a person lowered may be raised again. Both keep the incidents as they were at th
 `status.evidence` of the session; agents' clocks are not used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Final
 

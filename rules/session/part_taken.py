@@ -8,8 +8,6 @@ controller's removal is undone once; a second one within `AGAIN_S` leaves the no
 reports it. Called by `rules.session.decide`, on a fresh read of the node.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 

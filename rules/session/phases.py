@@ -13,8 +13,6 @@ From Marked to Repairing, causes that closed lead to Validating. What ends a ses
 (release, uncordon, node gone) is in `rules.session.decide`, the only caller.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import msgspec

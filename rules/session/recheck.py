@@ -7,8 +7,6 @@ the policy, pauses, opt-out and other owners, and whether what is known of all t
 enough. Whether a single pod may still go is asked of `rules.drain.plan` beside it.
 """
 
-from __future__ import annotations
-
 from rules.api import mark, names
 from rules.api import writes as d
 from rules.api.mark import MarkState

@@ -2,8 +2,6 @@
 writes. Pure struct-to-struct functions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Set
 from typing import Any, Final
 

@@ -2,8 +2,6 @@
 writes.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 

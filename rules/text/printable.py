@@ -5,8 +5,6 @@ for what is stored of a kernel's line or another's text. A newline is `\\x0a`, a
 it.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import PurePath
 from typing import Final

@@ -4,8 +4,6 @@ The rules are those of Go's package golang.org/x/net/http/httpproxy, which kubec
 program of Kubernetes use, so that all of them agree on one shell and in one pod.
 """
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Mapping
 from typing import Final

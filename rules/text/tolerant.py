@@ -11,8 +11,6 @@ steps and sentences. A decoder makes a new string for each; a cache that holds t
 passes them through one `Sharing` and holds a third of that.
 """
 
-from __future__ import annotations
-
 import types
 import typing
 from typing import Any, Final, Generic, NamedTuple, TypeVar

@@ -5,8 +5,6 @@ command it takes the value of a misspelled option for the command. Agent, remedi
 say it with these instead. Pure.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """The clusters that end-to-end tests run on; see `tests.support.cluster.either_cluster`."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import pytest

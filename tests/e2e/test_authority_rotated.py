@@ -1,7 +1,5 @@
 """The cluster's authority is rotated while programs run: all go on without a restart."""
 
-from __future__ import annotations
-
 import time
 import urllib.error
 import urllib.request

@@ -2,8 +2,6 @@
 drains end. What else the simulator does is judged by the end-to-end tests that run on both.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from hack.sim.cluster.controllers.pods import condition, node_of

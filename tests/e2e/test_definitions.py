@@ -1,7 +1,5 @@
 """What the definitions make the API server refuse, show and select, on either cluster."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

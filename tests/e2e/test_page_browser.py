@@ -3,8 +3,6 @@
 `hack/screenshots` renews the pictures under docs/images/.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -2,8 +2,6 @@
 table in the file that GPUWARD_NODE_TABLE names.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Generator
 from pathlib import Path

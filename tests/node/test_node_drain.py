@@ -1,7 +1,5 @@
 """A fault on a node with real pods: taint, cordon, drain within budgets and grace, release."""
 
-from __future__ import annotations
-
 import json
 import time
 

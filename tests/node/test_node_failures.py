@@ -1,7 +1,5 @@
 """Programs and parts of the node that die or hang: what gpuward does meanwhile, and afterwards."""
 
-from __future__ import annotations
-
 import signal
 import time
 

@@ -1,7 +1,5 @@
 """Install, upgrade, roll back and uninstall gpuward on real kubelets."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from typing import Any

@@ -4,8 +4,6 @@ They need a node whose process 1 is its own: `systemctl reboot` in its mounts bo
 `/usr/bin/nvidia-smi --gpu-reset` repairs the simulated GPU (docs/real-nodes.md).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """What judgement keeps and publishes stays small, however long and however hostile its life is."""
 
-from __future__ import annotations
-
 import os
 import random
 

@@ -6,8 +6,6 @@ every state that a budget treats differently; who leaves comes back elsewhere an
 `rules.drain.queue` with what `rules.drain.eviction` says of turns.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import msgspec

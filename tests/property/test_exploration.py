@@ -6,8 +6,6 @@ to a bound on states. And the exploration is itself tested: defects of the past,
 found.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -131,8 +129,8 @@ def test_finds_18_when_it_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     world: dict[str, Any] = {"faults": (1, 0), "most_states": 600}
     actors = frozenset({"reboot", "driver manager"})
     _holds(exploration(actors, 2, **world).run(), complete=False)
-    monkeypatch.setattr("rules.session.decide.restored", lambda _: None)
-    monkeypatch.setattr("rules.session.decide.awaits_booking", lambda _: False)
+    monkeypatch.setattr("rules.session.part_taken.restored", lambda _: None)
+    monkeypatch.setattr("rules.session.part_taken.awaits_booking", lambda _: False)
     _finds(exploration(actors, 2, **world).run(), "no-silent-return")
 
 

@@ -6,8 +6,6 @@ be true always: never over budget, never a foreign cordon undone, never a pod ev
 on the node, every mark owned, every wait explained, nothing touched in Shadow.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -2,8 +2,6 @@
 itself.
 """
 
-from __future__ import annotations
-
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Whatever bytes a kernel log holds: no exception, bounded text, no forged number, one answer."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Any bytes, cut anywhere: the readers lose no line, repeat none and never raise."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

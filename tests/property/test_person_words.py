@@ -2,8 +2,6 @@
 asked once about what came since.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Any document is a policy or has problems that can be told; any trigger is bounded and stable."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -4,8 +4,6 @@ Asking, outcomes of every kind, lies, tests under load, people, restarts and cra
 must never be is asked of each write before it lands.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable

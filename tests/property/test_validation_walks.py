@@ -1,7 +1,5 @@
 """Whatever happens to a node and to its tests, in whatever order: only a pass gives it back."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Deep copies of objects as an API server stores them, far faster than `copy.deepcopy`."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any, Final
 

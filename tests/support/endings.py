@@ -1,7 +1,5 @@
 """What has to end with a test, though no fixture made it. `tests/conftest.py` ends it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 _ENDINGS: dict[Callable[[], None], None] = {}

@@ -4,8 +4,6 @@ The kubeconfig comes from GPUWARD_NODE_KUBECONFIG. What no API can do (stop a ku
 is done by the program in GPUWARD_NODE_CONTROL, called as `PROGRAM NODE ACTION`.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

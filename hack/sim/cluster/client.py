@@ -7,8 +7,6 @@ Both raise `ApiError` for an answer that is not a success. A broken connection r
 Objects are plain dictionaries the caller owns: changing one never changes the server.
 """
 
-from __future__ import annotations
-
 import base64
 import ssl
 from abc import ABC, abstractmethod

@@ -4,8 +4,6 @@ Used by both clients, the controllers and tests.  Holds addresses only: no behav
 belongs here (see `kinds`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote

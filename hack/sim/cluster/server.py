@@ -4,8 +4,6 @@
 for synchronous ones.  Binds the loopback address only, unless told otherwise.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

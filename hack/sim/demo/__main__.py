@@ -5,8 +5,6 @@ kubectl; Ctrl-C ends it. With --once it ends by itself: 0 when every expected
 outcome came true, 1 when not.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import signal

@@ -5,8 +5,6 @@ verdict) and then only watches the API server. What it returns is what happened,
 hoped for.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 from hack.sim.cluster.controllers.pods import is_ready

@@ -4,8 +4,6 @@ Fed by watches of the API server, like any other observer: nothing here knows wh
 intend, only what they wrote.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -5,8 +5,6 @@ Cluster API does with a Machine that is marked for remediation is done here, as 
 and its set of Machines would.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Desktop and phone width, light and dark. Needs Chromium. The fleet and its times
 run to the next, so no check compares the pictures.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import sys

@@ -5,8 +5,6 @@ An agent gets a folder: the simulated driver's node description, a file that sta
 in the file.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -3,8 +3,6 @@
 Each climbs the ladder of repairs as far as it has to, and ends in a release or without the node.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 from hack.sim.cluster.fleet.fleet_health import Fault

@@ -1,7 +1,5 @@
 """What the demo prints: a line for each change of a node, and at the end what came of each act."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 

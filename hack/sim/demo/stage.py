@@ -4,8 +4,6 @@ Everything that decides runs as its own process and speaks HTTP to the simulated
 the server, the kubelets and the scripted nodes live in the demo's own process.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -4,8 +4,6 @@ lives.
 The kernel ends it then, also where the parent was killed with -9 and could end nobody.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import runpy

@@ -3,8 +3,6 @@
 Registered with `library`; called by `pynvml` through the simulated library only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -5,8 +5,6 @@ it was written. As with the real library, one lost GPU in a set fails every wait
 Registered with `library`; called by `pynvml` through the simulated library only.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -4,8 +4,6 @@ Fields are named by pynvml's constants, never by number. A field that the simula
 old for answers "invalid argument", one that the part does not have "not supported".
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from functools import lru_cache

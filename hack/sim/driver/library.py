@@ -6,8 +6,6 @@ not registered, or newer than the simulated driver, is an AttributeError, as in 
 Handles are numbers dressed as pointers: they are filled in, never followed.
 """
 
-from __future__ import annotations
-
 import ctypes
 import re
 import threading

@@ -5,8 +5,6 @@ fault is a field that somebody edited. `defaults` of the file are merged under e
 states only what is its own.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import msgspec

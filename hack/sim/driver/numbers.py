@@ -1,8 +1,6 @@
 """The words of a node's description and the numbers of nvml.h that they stand for; the driver
 branches since which symbols, fields and events exist."""
 
-from __future__ import annotations
-
 CLOCK_EVENTS = {
     "gpu_idle": 0x1,
     "application_clocks": 0x2,

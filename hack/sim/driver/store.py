@@ -4,8 +4,6 @@ A broken edit keeps the last good description and says so once on standard error
 who types in the file never sees the node vanish. The PCI bus of the node is read from it, too.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

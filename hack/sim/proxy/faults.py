@@ -4,8 +4,6 @@ Tests and demos set rules; the proxy asks before it passes a request on and befo
 Nothing here touches stored objects.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable, Iterator

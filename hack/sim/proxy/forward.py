@@ -5,8 +5,6 @@ Clients prove who they are with bearer tokens, which pass through; client certif
 here, since the proxy ends TLS.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import binascii

@@ -3,8 +3,6 @@
 Called by aiohttp, through a `listener`. `RequestLog` keeps what was asked, for assertions.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter, deque

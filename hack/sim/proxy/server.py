@@ -1,7 +1,5 @@
 """A listener with its certificate, and the proxy in front of a server that runs elsewhere."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime
 import ipaddress

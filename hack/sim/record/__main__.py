@@ -7,8 +7,6 @@ through the simulated driver, and what that reads otherwise is said on standard 
 or with 1 where NVML cannot be read, 64 for wrong use.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

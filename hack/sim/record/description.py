@@ -5,8 +5,6 @@ Pure: called by the recorder. What a part does not have becomes null or is left 
 simulator answers "not supported" there, as the part did.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

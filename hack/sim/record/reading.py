@@ -5,8 +5,6 @@ what the agent asks, plus versions, clocks and distances; it changes nothing and
 process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple

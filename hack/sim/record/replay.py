@@ -4,8 +4,6 @@ Called by the recorder. An answer that the simulator would give and the part did
 down as the code the part gave; what still differs then is for a person to know.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ Read by `judge.facts.readings`. Numbers stand in `rules.catalog.thresholds`, mea
 `rules.catalog.reasons`; a check answers None where its signals are absent or say nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

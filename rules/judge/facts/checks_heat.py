@@ -3,8 +3,6 @@
 Listed in `judge.facts.checks`. Numbers stand in `rules.catalog.thresholds`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from statistics import median
 from typing import Final

@@ -5,8 +5,6 @@ page about another node's GPUs, one without a single value, or one that repeats 
 is refused.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from msgspec import structs

@@ -6,8 +6,6 @@ answer again. A fabric manager is missed only where it ran earlier in this boot.
 above Degraded, Report.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace

@@ -10,8 +10,6 @@ the other GPUs have printed their lines, too. What another GPU of the node shows
 speaks against the hardware.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from msgspec.structs import replace

@@ -7,8 +7,6 @@ is known than its absence: its configuration space reads all ones, the driver or
 says so. Fewer than expected without that are a wrong count, or were removed on purpose.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from msgspec.structs import replace

@@ -5,8 +5,6 @@ by `judge.facts.kernel` for lines about a link. Absent values are neither good n
 What each check measures stands in `judge.facts.checks`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Final

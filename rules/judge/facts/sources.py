@@ -4,8 +4,6 @@ Called by `judge`. The loss of a data source is never a GPU failure: nothing her
 for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -7,8 +7,6 @@ are in `judge.facts`: checks of a GPU's readings (a `Sample`), of the host, of t
 side.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 

@@ -1,7 +1,5 @@
 """The end of a step or of a session: what asked for it comes off before the end is written."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 

@@ -4,8 +4,6 @@ The proof of a step compares what was recorded with what is seen (`rules.repair.
 that were replaced are known by the inventory of the session.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Final

@@ -4,8 +4,6 @@ Read from session objects alone, for one decision (`rules.session.repair.readine
 of the whole fleet (`rules.fleet.quarantined_turns`), and for page, `why` and `plan`.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final

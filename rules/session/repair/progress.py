@@ -5,8 +5,6 @@ between two writes and a change of leader all continue here. Whether the step ha
 `rules.repair.ladder` says.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from rules.api import sentences, timestamps

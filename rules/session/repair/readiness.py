@@ -4,8 +4,6 @@ Everything that may forbid a step is read again, before it is recorded and again
 asked for. The entry is written before anybody is asked.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

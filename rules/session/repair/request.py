@@ -4,8 +4,6 @@ The adapter's data made into writes, for one decision. Whatever the decision res
 just before; what is not known yet is asked of the edge.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, replace
 from typing import Any, Final

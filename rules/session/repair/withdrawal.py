@@ -5,8 +5,6 @@ while gpuward does not run: what stands on the Node says itself whose it is; doc
 table.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A Job and the PodTemplate it is made from, as the rules of validation read them."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass

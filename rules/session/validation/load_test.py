@@ -4,8 +4,6 @@ One rule that reads `status.validation[]` and what was read of the Job: a restar
 two writes and a change of leader continue here. The entry is written before the Job is made.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

@@ -5,8 +5,6 @@ that writes nothing passes with exit status 0. The Job must be ours, the one tha
 one pod, on the node that it is to test. Everything else is `unknown`, and unknown is not a pass.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ so that a crash between resumes here. An ended session whose taint is still on i
 again by the orphan rule of `rules.session.absent`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 

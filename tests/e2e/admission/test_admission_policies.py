@@ -4,8 +4,6 @@ The simulator stores admission policies and does not enforce them; their decisio
 by tests/unit/daemonset/test_manifests_admission*.py. These need KUBEBUILDER_ASSETS.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable

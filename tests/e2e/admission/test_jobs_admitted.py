@@ -4,8 +4,6 @@ The simulator stores admission policies and does not enforce them; what they dec
 by tests/unit/daemonset/test_job_components.py. These need KUBEBUILDER_ASSETS.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import os

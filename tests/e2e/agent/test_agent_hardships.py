@@ -1,7 +1,5 @@
 """A real agent process when things around it are bad: API server away, full disk, floods."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

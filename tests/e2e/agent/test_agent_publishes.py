@@ -1,7 +1,5 @@
 """A real agent process against a cluster: from the kernel's line to what Kubernetes shows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ Agent and remediator run as real processes with the tokens of exactly those acco
 RBAC of the manifests, on a cluster that enforces it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path

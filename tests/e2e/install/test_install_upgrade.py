@@ -4,8 +4,6 @@ The definitions of the other release have one status field less; the remediator 
 starts while the one before is still there, as a Deployment rolls.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 from collections.abc import Callable

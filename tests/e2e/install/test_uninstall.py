@@ -5,8 +5,6 @@ A fault takes a node out; the remediator gives it back when it is uninstalled. O
 cluster has to be stopped by its owner; after that uninstall leaves every node as it was before.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

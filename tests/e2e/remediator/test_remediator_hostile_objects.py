@@ -5,8 +5,6 @@ says for how long (default 40 s); the figures of ten minutes are in docs/invaria
 printed and can be set with `GPUWARD_TEST_HOSTILE_SEED`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

@@ -2,8 +2,6 @@
 lag.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 
 import psutil

@@ -1,7 +1,5 @@
 """A real remediator process on bad days: another leader, an outage, lost rights, wrong input."""
 
-from __future__ import annotations
-
 import asyncio
 import urllib.error
 import urllib.request

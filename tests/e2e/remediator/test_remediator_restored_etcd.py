@@ -1,7 +1,5 @@
 """A real remediator whose cluster goes back to a backup of etcd. Only with a real etcd."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import secrets

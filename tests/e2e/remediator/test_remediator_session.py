@@ -1,7 +1,5 @@
 """A real remediator process on a cluster: from a verdict to a drained node and back."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

@@ -5,8 +5,6 @@ had happened: one session, one eviction, the node back without a mark. The lease
 among the writes: losing it is the elector's own matter.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

@@ -4,8 +4,6 @@ With the service account of the manifests and the components of exactly these ad
 that enforces RBAC (and, where it is a real one, the admission policies).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any

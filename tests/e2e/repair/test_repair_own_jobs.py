@@ -4,8 +4,6 @@ With the service account of the manifests and both components, on a server that 
 where it is a real one, the admission policies).
 """
 
-from __future__ import annotations
-
 import pytest
 
 from hack.sim.cluster.client import Object

@@ -7,8 +7,6 @@ seen: the server knows the same, and a dead process knows nothing. Writes are co
 by the proxy in front of the server, simulated or real.
 """
 
-from __future__ import annotations
-
 from itertools import count
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A real remediator process has a drained node tested by a Job, and believes only a pass of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

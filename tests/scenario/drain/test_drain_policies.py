@@ -1,7 +1,5 @@
 """Which pods leave by which policy, what is named, and how nodes share the work of draining."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Drain scenarios, numbered as in the reference list, in virtual time and without a server."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The drain's time, its turns, what blocks it for a day, and force that is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

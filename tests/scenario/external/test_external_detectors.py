@@ -1,7 +1,5 @@
 """Findings of other detectors on a Node, and the fire drill on record."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Whose drain begins: places, and the bad nodes of one gang together or one by one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

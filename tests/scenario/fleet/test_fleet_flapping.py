@@ -1,7 +1,5 @@
 """Faults that come and go in a fleet, and faults of whole racks."""
 
-from __future__ import annotations
-
 import pytest
 
 from rules.api.timestamps import format_time

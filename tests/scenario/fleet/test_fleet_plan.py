@@ -2,8 +2,6 @@
 mode and breaker, each in a world with a real replica that goes on after the plan was made.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Who may start: budget, breaker and correlated causes, in virtual time."""
 
-from __future__ import annotations
-
 import pytest
 
 from rules.fleet.common_cause import common_causes

@@ -1,7 +1,5 @@
 """Whose turn it is: refusals, our own node, order, gangs and the limit of drains."""
 
-from __future__ import annotations
-
 import pytest
 
 from rules.api import writes as d

@@ -1,7 +1,5 @@
 """Nodes that were never tested are tested, and a failed test is a fault like any other."""
 
-from __future__ import annotations
-
 from collections.abc import Coroutine
 from typing import Any
 

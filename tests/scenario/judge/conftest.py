@@ -4,8 +4,6 @@ Two steps of each world are tried after the scenario itself has passed; up to a 
 where `GPUWARD_RESTART_AT` says `every` (`test_restart_everywhere`).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Which GPUs and pods a repair is about: those accused, parts, and the pods of our own Jobs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

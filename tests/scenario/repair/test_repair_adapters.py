@@ -1,7 +1,5 @@
 """Every shipped adapter against every way in which whoever it asks may end (issue 13)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

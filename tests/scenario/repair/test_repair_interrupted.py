@@ -1,7 +1,5 @@
 """Repairs that people, another machine or a lost record interrupt."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

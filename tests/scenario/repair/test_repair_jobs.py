@@ -1,7 +1,5 @@
 """Our own Jobs: who is moved off a GPU before its reset comes back whatever happens (issue 13)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

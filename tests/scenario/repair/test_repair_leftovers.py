@@ -3,8 +3,6 @@
 And only that: what nobody wrote down stays, and is said (issue 13).
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What takes a request back is tried until it is off, and nobody else's word is taken off (13)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Approvals of people: in time, unasked, and steps of another machine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A controller that was away: what nobody of ours saw proves nothing about owners and health."""
 
-from __future__ import annotations
-
 import pytest
 
 from rules.api.timestamps import utc, utc_of

@@ -2,8 +2,6 @@
 wins.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from rules.api import writes as d

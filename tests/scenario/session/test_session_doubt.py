@@ -1,7 +1,5 @@
 """The main path; views that are too old; objects that strangers wrote."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

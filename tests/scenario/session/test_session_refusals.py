@@ -1,7 +1,5 @@
 """What a session says and does while the API server refuses a write on its node."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

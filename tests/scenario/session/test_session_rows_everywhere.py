@@ -1,7 +1,5 @@
 """Rows of the observation table at the phases that the other files do not reach."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """Sessions that did nothing, pods that arrive on a quarantined node, and a GPU's record."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A real agent process for end-to-end tests, with a kernel log that the test writes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """A host that is a folder: its processes, its driver's tool and its init, as stand-ins in sh."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """HTTP servers that answer as a test wants: an exporter's page, an API server that is none."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

@@ -1,7 +1,5 @@
 """The page that `/metrics` answers for a state of judgement, and the pages of a simulated node."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the NVML child does, step by step, in the test's own process over a simulated node."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

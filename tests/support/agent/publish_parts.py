@@ -1,7 +1,5 @@
 """A simulated API server, an agent's own client of it, and verdicts to publish."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

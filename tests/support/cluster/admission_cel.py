@@ -5,8 +5,6 @@ everybody is refused), matchConditions, variables in their order, all validation
 that cannot be evaluated refuses (failurePolicy Fail).
 """
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass, field
 from pathlib import Path

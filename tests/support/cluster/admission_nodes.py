@@ -1,7 +1,5 @@
 """Nodes and callers as the server hands them to admission; used by the tests of the policies."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

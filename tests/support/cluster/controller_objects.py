@@ -1,7 +1,5 @@
 """Objects that the controller tests start from."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any

@@ -4,8 +4,6 @@ Tests that use `cluster` run unchanged on both. They may use what a real cluster
 before it (`plane.requests`, `plane.faults`), and nothing of the simulator.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

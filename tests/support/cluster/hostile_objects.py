@@ -4,8 +4,6 @@ The server behind stays sane; only what one client reads of the chosen objects i
 stored. `Mutator.served` goes into a proxy, before the simulator or a real server.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import random

@@ -1,7 +1,5 @@
 """Objects on a simulated or real API server, with the status that their controller would write."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hack.sim.cluster.client import Object

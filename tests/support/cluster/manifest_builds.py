@@ -2,8 +2,6 @@
 tests.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """The kubectl commands that people are told to type: in docs, runbooks, alerts, and by `why`."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

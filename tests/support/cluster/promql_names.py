@@ -5,8 +5,6 @@ The reader of expressions is small on purpose: it finds selectors, matchers and 
 whether an expression is PromQL at all is for promtool.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from dataclasses import dataclass

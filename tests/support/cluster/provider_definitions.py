@@ -5,8 +5,6 @@ NVSentinel): the fields that our adapters write or read, with their types and wh
 Unknown fields are pruned, as a real API server does, so a misspelt field does not pass unseen.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 TEXT = {"type": "string"}

@@ -1,7 +1,5 @@
 """A custom resource for tests of the simulated API server: widgets."""
 
-from __future__ import annotations
-
 from tests.support.cluster.provider_definitions import COUNT, FREE, TEXT, fields
 from tests.support.cluster.provider_definitions import definition as defined
 

@@ -4,8 +4,6 @@ Foreign controllers follow their own procedure (`Ghost.script`); people and tena
 any time. Labels carry ``{}`` where the node's name goes, because states are kept up to a mirror.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

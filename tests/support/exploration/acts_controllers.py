@@ -1,7 +1,5 @@
 """What every act of others is made of, and what controllers of others do to nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

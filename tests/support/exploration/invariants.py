@@ -5,8 +5,6 @@
 which the controller has nothing left to do at this moment.
 """
 
-from __future__ import annotations
-
 from rules.api import writes as d
 from rules.api.mark import AUTOSCALER_ANNOTATIONS
 from rules.api.names import ANNOTATION_SESSION, TAINT_QUARANTINE

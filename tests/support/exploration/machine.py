@@ -5,8 +5,6 @@ server's preconditions. A drain's list and plan are part of its node's look; eac
 in a step of its own, after the last look at node and session, as the gateway does it.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -6,8 +6,6 @@ explored policy), and every name that belongs to one of the two nodes is kept as
 word for both: exchanging the nodes is then exchanging two tuples. Sentences are dropped.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import re

@@ -1,7 +1,5 @@
 """What the leading process sees of a state: its caches, fresh reads, the fleet's verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any

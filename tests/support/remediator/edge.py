@@ -1,7 +1,5 @@
 """The remediator's edge against the simulated API server, part by part, over real HTTP."""
 
-from __future__ import annotations
-
 import functools
 from contextlib import asynccontextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A world of caches and a gateway around the simulated API server, for parts that need both."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from contextlib import asynccontextmanager

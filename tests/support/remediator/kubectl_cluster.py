@@ -3,8 +3,6 @@
 Ages and times in the golden files never change, and what is random is made stable.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import shlex

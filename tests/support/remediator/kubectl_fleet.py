@@ -1,7 +1,5 @@
 """A cluster with one node in every state that `kubectl gpuward` explains."""
 
-from __future__ import annotations
-
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.server import HostedServer
 from hack.sim.manifests import read_manifests

@@ -1,7 +1,5 @@
 """What `why` is asked about: one node, with what was read of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

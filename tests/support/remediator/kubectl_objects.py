@@ -1,7 +1,5 @@
 """Hand-made nodes, verdicts and sessions around a fixed moment, for the tests of the commands."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hack.sim.cluster.resource import Resource

@@ -1,7 +1,5 @@
 """Fleets and sessions for the tests of the review page: values only, any size."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -2,8 +2,6 @@
 node.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from hack.sim.cluster.resource import Resource

@@ -1,7 +1,5 @@
 """Real remediator processes for end-to-end tests, and what tests ask of their sessions."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """A real HTTP server that answers as a test tells it: for answers no well-behaved server gives."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """Time for tests of the edge: it passes only when somebody sleeps."""
 
-from __future__ import annotations
-
 import asyncio
 
 from remediator.kube.clock import Clock

@@ -4,8 +4,6 @@ The real parts of the edge run on it unchanged, `asyncio.timeout` too: nothing h
 machine's clock or sleeps.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections import deque

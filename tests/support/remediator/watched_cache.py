@@ -1,7 +1,5 @@
 """A cache that follows a scripted server, and what it told its listener."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import asynccontextmanager
 

@@ -4,8 +4,6 @@ The agent's verdict stands still as long as it has let go of the driver, so a re
 after everybody is back.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from rules.api.names import ANNOTATION_RELEASE_GPU, DEPLOYED, PAUSED_BY_US

@@ -1,7 +1,5 @@
 """A command of ours as a test runs it without a process of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 

@@ -5,8 +5,6 @@ has to pass. Were it left to chance, all would compute at first, taking twice as
 everything, and all would wait in the end, on an idle machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Final
 

@@ -6,8 +6,6 @@ imports are spared, to its own children as well. Some tests start theirs afresh 
 container does.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import gc

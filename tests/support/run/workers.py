@@ -1,7 +1,5 @@
 """How several processes share one run of the tests, where `--forks` asks for them."""
 
-from __future__ import annotations
-
 import gc
 import importlib
 import os

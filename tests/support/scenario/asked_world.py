@@ -1,7 +1,5 @@
 """What a person asks of a World while its replica runs: `kubectl gpuward plan`."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Small builders of API objects for the tests of the deciding rules."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """How many examples a property gets: few in every run, many times as many where time allows."""
 
-from __future__ import annotations
-
 import os
 from typing import Final
 

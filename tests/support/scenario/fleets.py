@@ -1,7 +1,5 @@
 """Small fleets, brought into a given phase, and what a test asks about them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any

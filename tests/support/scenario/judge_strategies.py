@@ -1,7 +1,5 @@
 """What the senses may report, as Hypothesis strategies, and how a sequence of it is judged."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from hypothesis import strategies as st

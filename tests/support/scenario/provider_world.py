@@ -5,8 +5,6 @@ The provider sees only what it would see in its own cluster: an object, a mark o
 went. A minute later it ends in one of the ways that providers end: heals, gives up, hangs, lies.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from rules.api.names import ANNOTATION_RELEASE_GPU, DEPLOYED, PAUSED_BY_US, PREFIX_GPU_DEPLOY

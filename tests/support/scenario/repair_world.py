@@ -5,8 +5,6 @@ appear, and ends in one of the ways that providers end. Job controller and kubel
 for two minutes and let it end in one of the ways that tests end, or seem to end.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -5,8 +5,6 @@ what it had published, lets it look at what is there as the senses do, plays the
 what the node says then with the life without that restart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 

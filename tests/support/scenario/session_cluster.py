@@ -3,8 +3,6 @@
 Objects are JSON as an API server would store them. See `session_world`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -7,8 +7,6 @@ controller) run with the clock. Every request is kept, so that a test can state 
 sent.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager

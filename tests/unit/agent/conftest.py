@@ -1,7 +1,5 @@
 """Fixtures of more than one test file about the agent."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

@@ -1,7 +1,5 @@
 """The command line: settings, wrong use, help, and what the daemon must not load."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -2,8 +2,6 @@
 should.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The dashboards and operator objects: current, importable, and asking for what exists."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -2,8 +2,6 @@
 as they read the full one.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -5,8 +5,6 @@ that is replaced, a driver upgrade, a node that comes and one that goes, a progr
 of errors of the API server.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

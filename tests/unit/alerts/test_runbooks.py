@@ -1,7 +1,5 @@
 """The runbooks: one for each alert and each Blocked reason, each with what a person needs."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The image's bytecode: no docstrings, every assertion, and nobody compares it with the source."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib.util import cache_from_source

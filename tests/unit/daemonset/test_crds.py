@@ -1,7 +1,5 @@
 """The CRDs in daemonset/crds say exactly what the wire types say."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """The Dockerfile builds and its images start: tried where buildah and a base image are at hand."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

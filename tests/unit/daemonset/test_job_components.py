@@ -1,7 +1,5 @@
 """Jobs with the host's own rights: the API server holds them to what was installed (issue 13)."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -2,8 +2,6 @@
 and what is refused by name.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

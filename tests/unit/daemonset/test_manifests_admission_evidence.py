@@ -2,8 +2,6 @@
 own node, once; the remediator makes empty records.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

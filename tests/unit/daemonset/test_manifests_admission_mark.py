@@ -2,8 +2,6 @@
 share.
 """
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -2,8 +2,6 @@
 hashes.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -2,8 +2,6 @@
 Kubernetes.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 from pathlib import Path

@@ -2,8 +2,6 @@
 fleet; and what docs/install.md says of components.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 from typing import Any

@@ -4,8 +4,6 @@ What one live session asks for is compared in tests/e2e/install/test_install_rba
 what only rare occasions ask for, taken from the requests themselves.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any, get_args

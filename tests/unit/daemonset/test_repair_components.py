@@ -1,7 +1,5 @@
 """The component of each repair adapter allows what the adapter asks for, and no more."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -2,8 +2,6 @@
 scripts of the shipped tests turn the output of their tools into a result.
 """
 
-from __future__ import annotations
-
 import copy
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The docs are part of the change: current, complete, and every link leads somewhere."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

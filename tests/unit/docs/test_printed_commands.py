@@ -1,7 +1,5 @@
 """Every command that docs, runbooks, alerts and `why` print is typed here, against a cluster."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

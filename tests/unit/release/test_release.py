@@ -1,7 +1,5 @@
 """A release's notes, its lowest versions, and workflows that name only what is here."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -2,8 +2,6 @@
 ordinary bad day: all parts try again, and nothing of it counts as unexpected.
 """
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`gpuward-remediator policy check`, `diff` and `rbac`: files, ConfigMaps, standard input."""
 
-from __future__ import annotations
-
 import io
 import sys
 

@@ -1,7 +1,5 @@
 """`gpuward-remediator` used wrongly: 64 and one sentence."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One replica put together: what it knows without leading, and when it is not ready."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import asynccontextmanager
 

@@ -1,7 +1,5 @@
 """A run of tests that is shared between processes says of each test what a run of one would."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The control plane: starting and stopping the real programs, the simulator, failures."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

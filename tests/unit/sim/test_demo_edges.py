@@ -1,7 +1,5 @@
 """The demo before and after its acts: help at once, sizes, and what a kill leaves behind."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -4,8 +4,6 @@
 reaches over HTTP, as it reaches a real API server.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 

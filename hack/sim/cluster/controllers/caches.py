@@ -5,8 +5,6 @@ controller sees what it just did before the watch tells it. What a cache holds i
 place: whoever wants another object builds a new one.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime

@@ -5,8 +5,6 @@ Kubernetes would write; the eviction code of the API server reads that status. N
 that clients see follow Kubernetes 1.36, failures included; events are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -4,8 +4,6 @@ An ownerReference is alive only if an object of that kind, name and UID exists, 
 with a dead UID costs its object, a Node included. Deletion is always in the background.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from datetime import datetime
 

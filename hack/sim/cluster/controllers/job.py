@@ -5,8 +5,6 @@ then its finalizer is taken off, then the counter moves. Retries follow at once.
 suspended Jobs are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime
 

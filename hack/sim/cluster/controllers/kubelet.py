@@ -12,8 +12,6 @@ Annotations on a pod change its behaviour:
 | `sim.gpuward.io/message` | text | what it leaves in its termination log then |
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace

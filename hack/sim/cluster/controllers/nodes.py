@@ -4,8 +4,6 @@ A cordon becomes the taint `node.kubernetes.io/unschedulable` here, as in a real
 also why a marking patch may meet a newer resourceVersion.
 """
 
-from __future__ import annotations
-
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Mapping

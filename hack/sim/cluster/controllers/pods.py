@@ -4,8 +4,6 @@ Workload controllers, scheduler, disruption controller and fake kubelets use it;
 writes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

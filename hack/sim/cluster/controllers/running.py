@@ -5,8 +5,6 @@ and returns an `Outcome`. A key is never worked on twice at the same time, and w
 become one. A write never retries by itself: a refused one makes the loop look again.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The control plane, tests, demo and benchmarks start it. On a real control plane 
 controller manager or scheduler runs, `Parts` leaves ours out; kubelets are always ours.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import traceback

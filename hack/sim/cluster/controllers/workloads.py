@@ -8,8 +8,6 @@ nodes but not to nodes with a NoSchedule taint they do not tolerate; a running p
 a taint arrives. Rolling updates, rollback and pausing are left out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from datetime import datetime

@@ -4,8 +4,6 @@ Pools of nodes in racks and the workloads on them. Only nodes and owners are cre
 from the controllers and the scheduler that run, ours or real ones.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Demo, benchmarks and tests use it for the nodes on which no real agent runs: GPU
 heartbeat publisher, the two conditions and the labels. It only states verdicts; it never judges.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Who is asking, and what they may do: bearer tokens, RBAC, and the reviews that ask for both."""
 
-from __future__ import annotations
-
 import base64
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """How clients find out what is served: API groups, resources, schemas, the version, health."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hack.sim.cluster.store.kinds import Kind, Registry

@@ -4,8 +4,6 @@ The upstream of the proxy that stands in front of it. Order as on a real server:
 authorization, routing; every refusal is a Status.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from dataclasses import dataclass

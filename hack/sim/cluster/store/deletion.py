@@ -8,8 +8,6 @@ preconditions are checked, and a dry run charges nobody. Clients tell the cases 
 causes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any

@@ -4,8 +4,6 @@ One per server. HTTP and the in-process client are thin shells around it, so bot
 rules.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 

@@ -1,7 +1,5 @@
 """The kinds that the server serves: built-in ones, and those of CustomResourceDefinitions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -4,8 +4,6 @@ A page shows what is there when it is asked for: a real server would show the mo
 A watch buffers; its owner drains it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import binascii

@@ -3,8 +3,6 @@
 Each call is synchronous and therefore atomic; it returns what is stored or raises `ApiError`.
 """
 
-from __future__ import annotations
-
 import random
 import uuid
 from collections.abc import Callable

@@ -5,8 +5,6 @@ patch lists that are maps merge by their key, the finalizers are a set, and ever
 (taints, tolerations) is replaced as a whole. `update_managed_fields` says who wrote which field.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

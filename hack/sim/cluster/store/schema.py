@@ -4,8 +4,6 @@ Made from a version's `openAPIV3Schema`. Prunes unknown fields, applies defaults
 broken rules of the kinds that gpuward's definitions use. CEL rules are never evaluated.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import re

@@ -3,8 +3,6 @@
 A selector that cannot be read is a 400; it must never match everything by accident.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

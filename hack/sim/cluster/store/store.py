@@ -4,8 +4,6 @@ Used by the API logic only.  Objects handed in belong to the store from then on 
 changed by anybody; every change is a new object.  Encodes each revision once, whoever reads it.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ Custom kinds have the printer columns of their definition; of built-in kinds nod
 and budgets say more than their name and age.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The same fault again, on the same GPU or another, after what would have ended the one before."""
 
-from __future__ import annotations
-
 import pytest
 
 from rules.judge.observation import SourceName, SourceState

@@ -2,8 +2,6 @@
 asked.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from rules.judge.health_status import Health

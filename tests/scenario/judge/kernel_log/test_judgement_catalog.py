@@ -1,7 +1,5 @@
 """Every Xid of the catalog, judged on each simulated kind of node, comes out as documented."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

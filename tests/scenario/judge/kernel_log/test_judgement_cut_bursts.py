@@ -1,7 +1,5 @@
 """Bursts that the agent saw live and did not live to judge: the next agent takes them up."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

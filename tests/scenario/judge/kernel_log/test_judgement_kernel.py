@@ -1,7 +1,5 @@
 """What kernel lines come to mean: one by one, in bursts, and with the driver's own answer."""
 
-from __future__ import annotations
-
 import pytest
 
 from rules.judge.health_status import Health

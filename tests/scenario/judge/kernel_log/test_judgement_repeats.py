@@ -1,7 +1,5 @@
 """Xid 13 and 31: a program's fault until the GPU repeats it at the same place."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.scenario.judgement_world import World, uuid

@@ -2,8 +2,6 @@
 restart.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from rules.judge.observation import KernelGap, KernelRead, SourceName, SourceState

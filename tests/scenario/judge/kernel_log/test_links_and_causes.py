@@ -1,7 +1,5 @@
 """Fabric states, links that stay down, links that fail again, and causes that many GPUs share."""
 
-from __future__ import annotations
-
 import pytest
 
 from rules.catalog.reason import Level, Severity

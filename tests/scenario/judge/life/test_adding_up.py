@@ -1,7 +1,5 @@
 """Small things add up: per GPU, bounded, and over restarts of the agent and the node."""
 
-from __future__ import annotations
-
 import pytest
 
 from rules.catalog.thresholds import parse_rules

@@ -4,8 +4,6 @@ Such a line is of the past for the life that reads it, as the specification says
 5): the present accuses or acquits, however many lives it takes and whoever read it before.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from rules.catalog.signals import Signal

@@ -1,7 +1,5 @@
 """Lines of evidence are for people: an agent that restarts goes on whatever they say."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import msgspec

@@ -2,8 +2,6 @@
 record.
 """
 
-from __future__ import annotations
-
 from rules.catalog.signals import Signal
 from rules.judge.judge import next_deadline
 from rules.judge.observation import SourceName, SourceState

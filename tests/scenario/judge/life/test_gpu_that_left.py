@@ -1,7 +1,5 @@
 """A GPU that does not come back, on a node where none is missing: its faults have an end."""
 
-from __future__ import annotations
-
 import pytest
 
 from rules.catalog.signals import Signal

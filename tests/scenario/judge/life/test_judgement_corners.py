@@ -1,7 +1,5 @@
 """Where judgement must not be fooled: no proof alone, odd clocks, overrides, gaps, odd answers."""
 
-from __future__ import annotations
-
 import pytest
 
 from rules.catalog.signals import Signal

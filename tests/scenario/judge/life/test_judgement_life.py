@@ -1,7 +1,5 @@
 """How incidents live on: over the agent's restart, a reboot, a reset, a repair, a lost state."""
 
-from __future__ import annotations
-
 import pytest
 
 from rules.catalog.signals import Signal

@@ -1,7 +1,5 @@
 """What is written about a node: conditions, labels, object, Events, and when."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from msgspec.structs import replace

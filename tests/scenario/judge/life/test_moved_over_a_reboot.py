@@ -1,7 +1,5 @@
 """A card that sits in another slot after a reboot is not the one that is dead in its old slot."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """Nothing unseen is called healthy: what a verdict rests on, and what it says it cannot know."""
 
-from __future__ import annotations
-
 import pytest
 
 from rules.catalog.signals import Signal

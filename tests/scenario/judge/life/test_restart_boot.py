@@ -1,7 +1,5 @@
 """What a restarted agent takes for an older boot's, and what it remembers of a repair."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

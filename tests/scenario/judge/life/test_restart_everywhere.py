@@ -4,8 +4,6 @@ Each scenario tries two steps by itself (`conftest`); here the same is done at e
 short ones and at a hundred of the long ones.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What the host shows: network ports, the fabric manager, tasks that hang in the driver."""
 
-from __future__ import annotations
-
 import pytest
 
 from rules.judge.incident import Incident

@@ -1,7 +1,5 @@
 """How many GPUs a node should have, and when the driver is let go."""
 
-from __future__ import annotations
-
 import pytest
 
 from rules.catalog.signals import Signal

@@ -1,7 +1,5 @@
 """Which GPUs are there, which are lost, and what an absent driver is not."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """GPUs that are registered with no NVSwitch fabric while others of the node are."""
 
-from __future__ import annotations
-
 import pytest
 
 from rules.judge.observation import Service

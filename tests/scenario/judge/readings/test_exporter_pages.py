@@ -1,7 +1,5 @@
 """Pages of dcgm-exporter: blank, frozen, of another node, and what their last Xid is worth."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

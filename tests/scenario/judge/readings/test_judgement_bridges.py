@@ -1,7 +1,5 @@
 """Errors that a PCIe bridge reports: about the GPUs behind it, and how a loss came about."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """Without NVML the page of dcgm-exporter is the data source, judged by the same checks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """What polling comes to mean: the recovery action, flags, counters, gauges, rates."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """Faults that only polling sees: memory, repairs, heat, power limits, C2C links, fabric."""
 
-from __future__ import annotations
-
 import pytest
 
 from rules.catalog.reasons import REASONS

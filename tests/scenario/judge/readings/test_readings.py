@@ -1,7 +1,5 @@
 """What a reading is worth: whose page it is, which sensor is believed, which limit applies."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

@@ -4,8 +4,6 @@ The agent puts later evidence into the same incident (a cause common to many GPU
 driver's answer). What goes on as it was opens nothing; what came since opens one session.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

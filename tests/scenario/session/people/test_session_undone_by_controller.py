@@ -1,7 +1,5 @@
 """A controller takes taint or cordon off during a quarantine: restored once, then left alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

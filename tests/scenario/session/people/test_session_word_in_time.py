@@ -1,7 +1,5 @@
 """What people say, as time goes on and beside the agent, and the column Reason."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import msgspec

@@ -1,7 +1,5 @@
 """Sessions whose objects vanish without a person's request, and nodes whose clocks differ."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -5,8 +5,6 @@ Two watches show nodes: those that the policy selects, and marked ones beside th
 neither is shown by nobody, and has to be asked for.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -2,8 +2,6 @@
 (13.3).
 """
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """Tests under load whose leader dies, whose record is lost, or that are taken off."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -5,8 +5,6 @@ evictions are those of the simulated server. Objects are changed in place: tests
 See `session_world`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What a replica in virtual time meets instead of a network, a lease to fight for, and a log."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager

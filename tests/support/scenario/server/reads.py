@@ -1,7 +1,5 @@
 """What the API server of the virtual cluster answers to a GET: one object, a list, or why not."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache

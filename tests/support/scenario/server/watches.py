@@ -4,8 +4,6 @@ Tests and controllers change the objects in place. `show` finds what changed sin
 shown, gives it a new version where whoever changed it did not, and writes the events.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 

@@ -1,7 +1,5 @@
 """One look at the machine: exit status, table and JSON, for each health."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

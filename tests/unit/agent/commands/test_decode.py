@@ -1,7 +1,5 @@
 """`gpuward-agent decode` as a person or script uses it, on logs as people keep them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import lzma

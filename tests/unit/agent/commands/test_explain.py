@@ -1,7 +1,5 @@
 """`gpuward-agent explain`: everything about one number, and mistakes named."""
 
-from __future__ import annotations
-
 import pytest
 
 from agent.cli import main

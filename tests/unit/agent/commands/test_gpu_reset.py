@@ -1,7 +1,5 @@
 """A reset is refused where anybody would notice it, and finished once it has begun (issue 13)."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable

@@ -2,8 +2,6 @@
 restart-node are given and leave.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

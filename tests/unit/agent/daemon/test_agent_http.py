@@ -1,7 +1,5 @@
 """The agent's HTTP server: metrics and probes, and nothing else."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

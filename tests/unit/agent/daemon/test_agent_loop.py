@@ -1,7 +1,5 @@
 """The main loop: what it asks of the rest of the agent, and what it never does."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

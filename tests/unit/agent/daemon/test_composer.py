@@ -2,8 +2,6 @@
 once the past is read.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -2,8 +2,6 @@
 fault.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

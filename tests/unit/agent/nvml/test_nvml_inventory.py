@@ -1,7 +1,5 @@
 """Enumeration, topology and event sets: real pynvml code over simulated nodes, in this process."""
 
-from __future__ import annotations
-
 import pynvml
 import pytest
 from msgspec.structs import replace

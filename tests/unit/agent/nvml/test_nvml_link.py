@@ -1,7 +1,5 @@
 """The link with a real child process over the simulated driver."""
 
-from __future__ import annotations
-
 import os
 import queue
 import shutil

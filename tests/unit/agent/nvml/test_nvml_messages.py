@@ -1,7 +1,5 @@
 """Frames, and what the signals say about themselves."""
 
-from __future__ import annotations
-
 import msgspec
 import pynvml
 import pytest

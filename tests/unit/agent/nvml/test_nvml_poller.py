@@ -1,7 +1,5 @@
 """Polls, real pynvml code over simulated nodes in this process, and when they are due."""
 
-from __future__ import annotations
-
 import itertools
 
 import pynvml

@@ -4,8 +4,6 @@ The real pynvml runs over the simulated library. Codes of calls about a GPU are 
 code in this process; codes of the driver as a whole by a real child behind the link.
 """
 
-from __future__ import annotations
-
 import queue
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """When the NVML child is called hung, killed and restarted, in virtual time."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

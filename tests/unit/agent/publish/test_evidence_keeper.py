@@ -1,7 +1,5 @@
 """The agent keeps evidence once per session, tries again, and never harms itself."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Callable, Mapping

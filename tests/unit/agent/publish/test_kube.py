@@ -1,7 +1,5 @@
 """The agent's client of the Kubernetes API, against a simulated one with TLS and tokens."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time
@@ -144,7 +142,7 @@ def test_a_watch_that_falls_silent_ends_as_the_remediators_does(
     hosted: HostedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert signature(Reflector).parameters["silence_s"].default == WATCH_SILENCE_S == 90.0
-    monkeypatch.setattr("agent.publish.client.WATCH_SILENCE_S", 0.5)
+    monkeypatch.setattr("rules.api.timestamps.WATCH_SILENCE_S", 0.5)
     kube = kube_of(hosted, tmp_path)
     events = kube.watch_node("gpu-1", kube.node("gpu-1").metadata.resource_version)
     with pytest.raises(KubeError) as raised:

@@ -1,7 +1,5 @@
 """The agent's watch of its own node, on a server that does not let it watch."""
 
-from __future__ import annotations
-
 import time
 
 from agent.publish.node_watch import NodeWatch

@@ -1,7 +1,5 @@
 """dcgm-exporter: pages of both generations, and exporters that misbehave."""
 
-from __future__ import annotations
-
 import queue
 import socket
 import threading

@@ -1,7 +1,5 @@
 """The kernel ring read as text, with nothing but bytes to tell old from new; the log once more."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

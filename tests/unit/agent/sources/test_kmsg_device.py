@@ -1,7 +1,5 @@
 """The reader of /dev/kmsg against a kernel played record by record, and against the real one."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Following a file or FIFO of records, through replacement, truncation and broken lines."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Iterator

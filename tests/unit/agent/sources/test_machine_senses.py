@@ -1,7 +1,5 @@
 """What the machine itself shows: PCI functions, device files, processes, NUMA, udev."""
 
-from __future__ import annotations
-
 import errno
 import os
 import queue

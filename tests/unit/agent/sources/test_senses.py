@@ -1,7 +1,5 @@
 """All senses of one agent together: what one of them hears makes another one look."""
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Callable, Iterator

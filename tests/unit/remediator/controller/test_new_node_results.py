@@ -1,7 +1,5 @@
 """What a sweep over new nodes has just told of a node it knows at once, before any watch."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

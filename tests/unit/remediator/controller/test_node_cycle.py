@@ -1,7 +1,5 @@
 """What a look at a node writes down, and what it does where the API server refuses or drops it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What a replica says of a policy file that it cannot go by."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from remediator.controller.policy_source import LeaderReport, PolicySource

@@ -1,7 +1,5 @@
 """Whatever stands in a policy file: a policy or sentences, never an exception."""
 
-from __future__ import annotations
-
 import pytest
 
 from remediator.policy_file import decode_policy

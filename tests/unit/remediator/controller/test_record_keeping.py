@@ -1,7 +1,5 @@
 """The leader writes records over real HTTP; nothing else depends on them."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

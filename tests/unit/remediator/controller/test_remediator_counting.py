@@ -1,7 +1,5 @@
 """A budget is asked again once its controller has counted who was evicted."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

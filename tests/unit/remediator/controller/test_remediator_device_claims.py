@@ -1,7 +1,5 @@
 """A pod that holds its GPUs by a ResourceClaim is a GPU pod: for drain, room and gangs."""
 
-from __future__ import annotations
-
 import pytest
 
 from hack.sim.cluster.errors import ApiError

@@ -2,8 +2,6 @@
 sent.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 import msgspec

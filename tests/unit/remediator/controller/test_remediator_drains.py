@@ -1,7 +1,5 @@
 """Drains against the simulated API server: who is asked to go, how often, and what is learned."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 
@@ -62,7 +60,7 @@ async def test_a_drained_node_is_watched_and_nothing_on_it_is_asked_to_go(cluste
 
 
 async def test_the_end_of_what_was_in_the_way_of_a_repair_wakes_the_node(cluster, monkeypatch):
-    monkeypatch.setattr("remediator.controller.drains.listed_again_s", lambda plan: (0.02, 0.05))
+    monkeypatch.setattr("rules.drain.drain_plan.listed_again_s", lambda plan: (0.02, 0.05))
     async with draining(cluster) as setting:
         await setting.add_session("n1")
         spec = with_gpus("n1", 1) | {"tolerations": [{"operator": "Exists"}]}

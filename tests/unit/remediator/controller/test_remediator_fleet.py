@@ -1,7 +1,5 @@
 """The fleet verdict of one process: how soon a session that waits for it is judged."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Whether a degraded pod would find GPUs elsewhere."""
 
-from __future__ import annotations
-
 from contextlib import asynccontextmanager
 
 import pytest

@@ -1,7 +1,5 @@
 """Which gangs run on the nodes that wait, and what Kueue still replaces of them."""
 
-from __future__ import annotations
-
 from typing import cast
 
 import pytest

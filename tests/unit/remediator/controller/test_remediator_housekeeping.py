@@ -1,7 +1,5 @@
 """The leader's sweeps: nodes whose agent is gone become Unknown, old history goes."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

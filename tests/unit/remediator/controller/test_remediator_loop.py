@@ -1,7 +1,5 @@
 """The loop: a look that fell due while the replica might not act is made up for."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import cast

@@ -2,8 +2,6 @@
 first.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from hack.sim.cluster.resource import NODES

@@ -1,7 +1,5 @@
 """What other operators say about nodes: maintenance leases, and nodes that Kueue replaces."""
 
-from __future__ import annotations
-
 import pytest
 
 from hack.sim.cluster.errors import ApiError

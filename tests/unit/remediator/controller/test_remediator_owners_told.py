@@ -1,7 +1,5 @@
 """Owners of evicted pods find an Event in their own namespace; no drain waits or fails for it."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

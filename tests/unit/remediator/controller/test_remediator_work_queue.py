@@ -1,7 +1,5 @@
 """The queue of nodes: nothing lost, nothing twice at once, time as a source of work."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

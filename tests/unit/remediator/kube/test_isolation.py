@@ -2,8 +2,6 @@
 on.
 """
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import itertools
@@ -15,13 +13,13 @@ import pytest
 import structlog
 
 import remediator
-from remediator.controller import fleet as fleet_module
 from remediator.controller import node_cycle
 from remediator.controller.fleet import Fleet
 from remediator.kube.answer import Answer, ApiError
 from remediator.kube.isolation import PARTS, Isolation
 from rules.api import writes as d
 from rules.api.quarantine import Mode
+from rules.fleet import turns
 from rules.fleet.turns import judge_fleet
 from rules.policy.policy import Policy
 from rules.session.decide import decide
@@ -179,7 +177,7 @@ async def test_a_session_that_the_fleet_rules_stumble_over_holds_up_no_other(
             raise KeyError("s-n1")
         return judge_fleet(snapshot, memory)
 
-    monkeypatch.setattr(fleet_module, "judge_fleet", stumbles)
+    monkeypatch.setattr(turns, "judge_fleet", stumbles)
     counted: list[str] = []
     fleet = Fleet(setting.edge(counted.append), wake=lambda node: None, rest=lambda: 2.0)
     assert fleet.permit("s-n2").unjudged is None

@@ -1,7 +1,5 @@
 """How long a refused write on a node is kept back, and when it is said."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

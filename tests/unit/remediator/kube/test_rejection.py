@@ -1,7 +1,5 @@
 """When a restart could help a remediator that the API server does not accept."""
 
-from __future__ import annotations
-
 import ssl
 
 import pytest

@@ -2,8 +2,6 @@
 call.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,7 +1,5 @@
 """A write goes out once, as the API server and whatever stands before it expect it."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import asynccontextmanager
 

@@ -1,7 +1,5 @@
 """The estimate of the API server's clock: what the Date header can and cannot tell."""
 
-from __future__ import annotations
-
 import pytest
 
 from remediator.kube.clock import SkewEstimate

@@ -1,7 +1,5 @@
 """Leadership on a Lease over real HTTP, with a clock that tests move."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

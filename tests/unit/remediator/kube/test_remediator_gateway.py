@@ -1,7 +1,5 @@
 """The gateway: what may be sent, when, by whom; and what every answer means."""
 
-from __future__ import annotations
-
 import asyncio
 
 import msgspec

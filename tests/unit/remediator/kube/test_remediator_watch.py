@@ -1,7 +1,5 @@
 """A cache follows its resource through everything a server or a network does to a watch."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

@@ -1,7 +1,5 @@
 """What a watch makes of versions that it has seen, and of a server that goes back in time."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

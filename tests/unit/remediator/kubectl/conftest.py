@@ -1,7 +1,5 @@
 """One cluster for the tests of a module that only look."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

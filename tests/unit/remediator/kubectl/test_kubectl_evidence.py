@@ -1,7 +1,5 @@
 """`kubectl gpuward evidence`: files for the vendor, the digest checked, nothing overwritten."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 `UPDATE_GOLDEN=1` rewrites the files in tests/golden/kubectl.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hostile text in every field that is printed: kernel lines, annotations, objects of anybody."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

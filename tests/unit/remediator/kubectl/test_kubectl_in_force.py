@@ -1,7 +1,5 @@
 """What commands say of who leads and of the policy in the cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

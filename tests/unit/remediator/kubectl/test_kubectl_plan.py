@@ -2,8 +2,6 @@
 fleets.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`preflight`: ready or not, what is missing, and the remedy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a command that writes asks and claims holds as things are."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

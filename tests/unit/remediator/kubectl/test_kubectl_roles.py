@@ -1,7 +1,5 @@
 """Every command of kubectl gpuward under exactly the ClusterRoles that ship for people."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

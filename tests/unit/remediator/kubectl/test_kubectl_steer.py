@@ -1,7 +1,5 @@
 """Commands that steer a node: what they ask, write, and say of what failed."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Iterator

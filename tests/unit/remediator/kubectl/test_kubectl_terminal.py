@@ -1,7 +1,5 @@
 """What is typed wrong, what a shell completes, and how lines and tables are laid out."""
 
-from __future__ import annotations
-
 import io
 import os
 import re

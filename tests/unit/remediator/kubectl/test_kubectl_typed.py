@@ -1,7 +1,5 @@
 """Several nodes, labels, dry runs, watching and time limits, as kubectl has them."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

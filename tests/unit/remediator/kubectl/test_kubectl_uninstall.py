@@ -1,7 +1,5 @@
 """`kubectl gpuward uninstall`: every node as it was before, whatever others did meanwhile."""
 
-from __future__ import annotations
-
 import json
 import threading
 import urllib.request

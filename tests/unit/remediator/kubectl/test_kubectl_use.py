@@ -2,8 +2,6 @@
 remedies.
 """
 
-from __future__ import annotations
-
 import http.server
 import json
 import re

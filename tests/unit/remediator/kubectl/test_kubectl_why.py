@@ -1,7 +1,5 @@
 """`kubectl gpuward why`: short, bounded, and a reason for every silence."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec

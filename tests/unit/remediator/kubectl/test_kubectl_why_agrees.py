@@ -1,7 +1,5 @@
 """What `why` says of the time to come is what the deciding rules would do, not a copy of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The front page: from objects to values to what a person reads."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

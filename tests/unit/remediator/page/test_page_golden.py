@@ -3,8 +3,6 @@
 `UPDATE_GOLDEN=1` rewrites the files in tests/golden/page.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """History: weeks, reasons, repeat offenders."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from remediator.view.fleet_view import history_page, weeks

@@ -2,8 +2,6 @@
 first.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import html
 import re

@@ -1,7 +1,5 @@
 """A session on the page of its node."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The site over HTTP: every address, its headers, its refusals."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import msgspec

@@ -1,7 +1,5 @@
 """Where the pages get their state: from caches, seldom, and never many reads."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from remediator.page.site import serve_page

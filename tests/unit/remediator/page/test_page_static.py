@@ -1,7 +1,5 @@
 """The files the browser gets: no address outside, no code in a page."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

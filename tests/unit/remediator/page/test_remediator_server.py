@@ -1,7 +1,5 @@
 """The probes and the metrics page, and the golden list of every metric."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

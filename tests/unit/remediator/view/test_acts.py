@@ -2,8 +2,6 @@
 node, on that of its session and in `why`.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a session waits for, what ends that, and what comes next, for the page and `why`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

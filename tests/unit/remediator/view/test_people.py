@@ -1,7 +1,5 @@
 """What a table says of people: what they decided, and what a session needs them for."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """Gauges about sessions: counted by phase, open ones by node, ended ones forgotten."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

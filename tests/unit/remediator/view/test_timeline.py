@@ -1,7 +1,5 @@
 """A node's past on one axis: everything once, in order, as values and as a table."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """Gangs by what stands on their pods, without an owner that tells."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Which resources and devices are GPUs, and how many a pod holds by its containers and claims."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Objects written by strangers: no field of theirs ends, silences or misleads a rule."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Kubeconfigs as people have them, and what is said about those that cannot be used."""
 
-from __future__ import annotations
-
 import base64
 from pathlib import Path
 from typing import Any

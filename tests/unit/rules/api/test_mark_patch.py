@@ -1,7 +1,5 @@
 """The mark as one patch and its reverse: nothing foreign touched, everything recorded."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Who else claims a field of a node: what another manager asked for stays when our mark goes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

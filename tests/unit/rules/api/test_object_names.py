@@ -1,7 +1,5 @@
 """Label values and selectors: what the API server takes, run over all that may become one."""
 
-from __future__ import annotations
-
 import itertools
 
 import msgspec

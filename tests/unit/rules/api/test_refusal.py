@@ -1,7 +1,5 @@
 """What a refused mark means, and when an answer is no refusal."""
 
-from __future__ import annotations
-
 import pytest
 
 from rules.api.refusal import NodeWrite, refusal_of

@@ -1,7 +1,5 @@
 """What a person says of a repeat offender, and what counts after it."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

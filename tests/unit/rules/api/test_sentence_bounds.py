@@ -1,7 +1,5 @@
 """Sentences: one line, bounded, stable, and nothing that grows with the number of pods."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as change

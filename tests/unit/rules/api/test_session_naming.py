@@ -1,7 +1,5 @@
 """Names, causes and levels: who opens what, and what two writers would call it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Each write as the exact request that is sent."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Moments as people read them, and how long to wait before another try."""
 
-from __future__ import annotations
-
 import pytest
 
 from rules.api.timestamps import backoff_s, utc, utc_of

@@ -1,7 +1,5 @@
 """NVLink registers: both layouts without a driver version, unambiguous; Xid 74 bit by bit."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """The columns of a reason: their words, their order, and a table without contradictions."""
 
-from __future__ import annotations
-
 import pytest
 
 from rules.catalog.explanations import device_at, places

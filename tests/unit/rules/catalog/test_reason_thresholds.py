@@ -1,7 +1,5 @@
 """Thresholds: every number explained, any of them overridden by a file, mistakes named."""
 
-from __future__ import annotations
-
 import pytest
 
 from rules.catalog.reason import Action, Level, Severity

@@ -1,7 +1,5 @@
 """The page is what its generator makes of the catalogs."""
 
-from __future__ import annotations
-
 from hack.catalog import xid_doc
 from rules.catalog.reasons import reason_for_sxid, sxid_catalog
 from rules.catalog.xid import catalog

@@ -1,7 +1,5 @@
 """What each Xid means: the documented columns, the driver's answer, and harmless unknowns."""
 
-from __future__ import annotations
-
 import pytest
 
 from rules.catalog.reason import (

@@ -1,7 +1,5 @@
 """Every answer of the Eviction API, and what follows from it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the owner of a pod that had to go is told."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What a PDB will say, judged from the object, and the queue that asks it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

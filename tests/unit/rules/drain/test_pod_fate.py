@@ -1,7 +1,5 @@
 """Which pods leave, which stay, whether there is room for them, and their gangs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

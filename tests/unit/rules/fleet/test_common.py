@@ -1,7 +1,5 @@
 """What nodes with one fault have in common, counted as they come and go."""
 
-from __future__ import annotations
-
 import random
 from math import exp
 

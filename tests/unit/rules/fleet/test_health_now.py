@@ -1,7 +1,5 @@
 """One answer to how a node's GPUs are, from whatever was read of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

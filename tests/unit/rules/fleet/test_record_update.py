@@ -1,7 +1,5 @@
 """What a node may say of GPUs, and their record: it comes to rest and stays small."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 

@@ -1,7 +1,5 @@
 """Evidence: all that a vendor asks for, bounded, escaped, and the same digest after every trip."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Any

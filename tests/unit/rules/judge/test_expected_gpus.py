@@ -1,7 +1,5 @@
 """How many GPUs a node should have, and who may say so."""
 
-from __future__ import annotations
-
 import pytest
 
 from rules.api.health import ExpectedGpus

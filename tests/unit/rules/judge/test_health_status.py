@@ -1,7 +1,5 @@
 """The word, the reason and the sentence where no incident decides."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """Identity, evidence and the published form of an incident."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from msgspec.structs import replace

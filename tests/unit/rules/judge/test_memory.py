@@ -1,7 +1,5 @@
 """N of M with hysteresis, and flags with one re-read, where no scenario tells the difference."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

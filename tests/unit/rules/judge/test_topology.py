@@ -1,7 +1,5 @@
 """Interconnect class, NUMA split, NVLink domain and matrix of the known node shapes."""
 
-from __future__ import annotations
-
 import pytest
 
 from rules.judge.observation import TopologySeen

@@ -1,7 +1,5 @@
 """Every development line reads as written down beside it, alone and as part of a file."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A line without end: memory stays bounded, and nothing around it is missed."""
 
-from __future__ import annotations
-
 from rules.kernel_log.scan import LineScanner, worth_parsing
 from rules.kernel_log.text import MAX_LINE
 from tests.support.agent.kernel_log_parts import parse_numbered

@@ -1,7 +1,5 @@
 """Prefixes are stripped, user space is told from the kernel, and nothing can forge a report."""
 
-from __future__ import annotations
-
 import pytest
 
 from rules.kernel_log.parse import parse

@@ -1,7 +1,5 @@
 """Which values of a policy need a component, and that each of those is one that is shipped."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`policy.external`: what it takes, what it refuses, and that no error needs a guess."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The policy: defaults, strictness, and errors a person can act on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The policy's JSON Schema and `policy check` agree about what is well formed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -2,8 +2,6 @@
 none.
 """
 
-from __future__ import annotations
-
 import copy
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The ladder of repairs: which step is next, and what proves that it happened."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

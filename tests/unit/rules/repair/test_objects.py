@@ -1,7 +1,5 @@
 """Templates with names put in; which object is asked, whether it may be, and what is on record."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -2,8 +2,6 @@
 more.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

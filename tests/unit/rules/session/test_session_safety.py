@@ -1,7 +1,5 @@
 """What a decision may rest on: fresh views, owners at work, causes, people; what history keeps."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """A word of somebody else may stand in a command only where a shell takes it as it is."""
 
-from __future__ import annotations
-
 import shlex
 import string
 

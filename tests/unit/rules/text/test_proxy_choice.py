@@ -1,7 +1,5 @@
 """The proxy of a URL, by the rules of Go's httpproxy."""
 
-from __future__ import annotations
-
 import pytest
 
 from rules.text.proxy import ProxyError, proxy_for, usable_proxy

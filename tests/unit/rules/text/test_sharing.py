@@ -1,7 +1,5 @@
 """Equal pieces of many objects are one object; what they say is what it was."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Wrong words are told by the command they were said to, and a key given twice with its lines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Real pynvml code over the simulated library: what each state of the node makes the calls say."""
 
-from __future__ import annotations
-
 import ctypes
 
 import pynvml

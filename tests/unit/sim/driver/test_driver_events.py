@@ -1,7 +1,5 @@
 """Event sets of the simulated driver, through real pynvml code."""
 
-from __future__ import annotations
-
 import pynvml
 import pytest
 

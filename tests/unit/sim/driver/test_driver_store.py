@@ -1,7 +1,5 @@
 """The node file: read again when it changes, kept when it breaks, changed in one step."""
 
-from __future__ import annotations
-
 import pytest
 
 from hack.sim.driver import NODES, NodeFile, set_gpu

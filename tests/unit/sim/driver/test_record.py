@@ -1,7 +1,5 @@
 """The recorder: a node read through pynvml becomes a description that reads the same."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """The ladder as people are shown it: what was tried, what is next, what comes after."""
 
-from __future__ import annotations
-
 from rules.policy.policy import Policy
 from rules.session.causes import open_causes, sight_of
 from rules.session.repair.ladder import LadderRung, rungs

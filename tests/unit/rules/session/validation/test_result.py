@@ -1,7 +1,5 @@
 """The result of a validation: how large it may be, and what of a stranger's is believed."""
 
-from __future__ import annotations
-
 import json
 
 import msgspec

@@ -1,7 +1,5 @@
 """The disruption controller: numbers, conditions and failures of a PodDisruptionBudget."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The Job controller: every ended pod is counted once, failures follow the policy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

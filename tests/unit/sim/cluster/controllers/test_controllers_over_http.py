@@ -1,7 +1,5 @@
 """The controllers over a real port, as they run beside a real API server, when watches end."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any

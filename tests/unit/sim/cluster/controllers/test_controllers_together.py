@@ -1,7 +1,5 @@
 """The living cluster on the simulated API: what users of a cluster see it do."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable

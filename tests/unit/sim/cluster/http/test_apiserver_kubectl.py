@@ -1,7 +1,5 @@
 """The real kubectl against the simulated cluster, through TLS and a token."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

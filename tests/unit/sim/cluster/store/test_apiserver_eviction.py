@@ -1,7 +1,5 @@
 """The Eviction API over HTTP, row by row."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.cluster.apiserver_support import (

@@ -1,7 +1,5 @@
 """Creating and deleting objects over HTTP, those of custom kinds too."""
 
-from __future__ import annotations
-
 from tests.support.cluster.apiserver_support import (
     CRDS,
     NODES,

@@ -1,7 +1,5 @@
 """Patches, updates and who owns which field, over HTTP."""
 
-from __future__ import annotations
-
 from hack.sim.cluster.resource import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from tests.support.cluster.apiserver_support import (
     NODES,

@@ -1,7 +1,5 @@
 """Lists and watches over HTTP: selection, where watches start, what they say, how they end."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
