@@ -10,15 +10,7 @@ import msgspec
 from remediator.kubectl import command, in_force, node_look
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import Answer, Items, Terminal
-from remediator.view.people import (
-    HELD,
-    MUSTS,
-    OPTED_OUT,
-    PAUSED,
-    mark_stays,
-    part_of_people,
-    pause_lines,
-)
+from remediator.view import people
 from rules.api import names, quarantine, sentences
 from rules.api.nodes import HealthView, QuarantineView
 from rules.fleet import node_health
@@ -48,18 +40,16 @@ class NodeSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def notable(self) -> bool:
         """A pause alone is no reason to look at a node: it is said above the table."""
-        decided = any(word != PAUSED for word in self.people)
+        decided = any(word != people.PAUSED for word in self.people)
         return self.health != "Healthy" or bool(self.session) or self.unschedulable or decided
 
 
-def _reason(
-    health: HealthView | None, session: QuarantineView | None, code: str, *, cordoned: bool
-) -> str:
+def _reason(health: HealthView | None, session: QuarantineView | None, code: str) -> str:
     if health is not None and health.status.health != "Healthy":
         return health.status.reason
     if code or session is None:
-        return code or ("CordonedByOthers" if cordoned else "")
-    if mark_stays(session):
+        return code
+    if people.mark_stays(session):
         return status.blocked_by(session.status) or "MarkStays"
     return quarantine.gravest_reason(session.spec.causes) if session.spec.causes else ""
 
@@ -69,28 +59,30 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> A
     wanted = f"{names.LABEL_GPUS},{options.selector}" if options.selector else names.LABEL_GPUS
     nodes = {node.name: node for node in await cluster.nodes(wanted)}
     healths = {health.metadata.name: health for health in await cluster.healths()}
-    listed = [s for s in await cluster.sessions() if observation.is_open(s) or mark_stays(s)]
-    sessions = {s.spec.node_name: s for s in sorted(listed, key=observation.is_open)}
+    known = [s for s in await cluster.sessions() if observation.is_open(s) or people.mark_stays(s)]
+    sessions = {s.spec.node_name: s for s in sorted(known, key=observation.is_open)}
     pauses = await cluster.pauses()
     policy = await in_force.policy_in_force(cluster, options.namespace)
     lines = [policy.doubt] if policy.doubt else []
-    listed_agents = await cluster.readable(cluster.agents())
-    agents = None if listed_agents is None else {pod.uid: pod for pod in listed_agents}
+    listed = await cluster.readable(cluster.agents())
+    agents = None if listed is None else {pod.uid: pod for pod in listed}
     now = cluster.now()
     rows = []
     for name, node in nodes.items():
         health, session = healths.get(name), sessions.get(name)
         state = node_health.health_now(node, health, agents, now)
-        people = part_of_people(node, session, pauses, now, None if state.why else health)
         cordoned = node.spec.unschedulable
         rows.append(
             NodeSummary(
                 metadata={"name": name},
                 health=state.word,
                 gpus_healthy=health.status.gpus_healthy if health is not None else "",
-                reason=_reason(health, session, state.code, cordoned=cordoned),
+                reason=_reason(health, session, state.code)
+                or ("CordonedByOthers" if cordoned else ""),
                 unschedulable=cordoned,
-                people=people,
+                people=people.part_of_people(
+                    node, session, pauses, now, None if state.why else health
+                ),
                 phase=(session.status.phase or "Pending") if session is not None else "",
                 session=session.name if session is not None else "",
             )
@@ -99,39 +91,30 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> A
     if options.output in {"json", "yaml"}:
         items: Items = msgspec.to_builtins(rows)
         return items
+    if not rows and options.selector:
+        return f"no GPU node has the labels {options.selector}"
     if not rows:
-        return (
-            f"no GPU node has the labels {options.selector}"
-            if options.selector
-            else f"no node has the label {names.LABEL_GPUS}: no agent has found a GPU yet; see "
-            "kubectl get pods -A -l app.kubernetes.io/name=gpuward"
-        )
+        pods = "kubectl get pods -A -l app.kubernetes.io/name=gpuward"
+        return f"no node has the label {names.LABEL_GPUS}: no agent has found a GPU; see {pods}"
     if agents is None:
         lines.append("you may not list pods: that an agent is silent is known minutes later")
     elif silent := node_health.silent_together(agents.values()):
         lines.append(silent)
     held = {on: its for on, its in sessions.items() if on in nodes or not options.selector}
-    shown_sessions = [*held.values()]
     if elsewhere := sorted({*held} - {*nodes}):
         lines.append(f"open sessions of what is no GPU node, or gone: {sentences.some(elsewhere)}")
-    lines = [
-        _totals(rows, shown_sessions),
-        *in_force.of_policy(policy.policy, nodes.values()),
-        *lines,
-    ]
-    lines += [*_breaker_lines(shown_sessions), *pause_lines(pauses, now)]
+    above = [_totals(rows, held.values()), *in_force.of_policy(policy.policy, nodes.values())]
+    lines = [*above, *lines, *_breaker_lines(held.values()), *people.pause_lines(pauses, now)]
     wide = options.output == "wide"
     shown = [row for row in rows if wide or row.notable]
-    return "\n".join(
-        [*map(printable, lines), *(["", _table(shown, held, wide=wide)] if shown else [])]
-    )
+    table = ["", _table(shown, held, wide=wide)] if shown else []
+    return "\n".join([*map(printable, lines), *table])
 
 
 def _breaker_lines(sessions: Iterable[QuarantineView]) -> list[str]:
     """That the breaker holds nodes back and why, once for all that wait for the same."""
     held: Counter[tuple[str, str]] = Counter()
-    for session in sessions:
-        storm = status.condition(session.status, "Storm")
+    for storm in (status.condition(session.status, "Storm") for session in sessions):
         if storm is not None and storm.status == "True":
             held[storm.reason, storm.message] += 1
     return [
@@ -140,31 +123,27 @@ def _breaker_lines(sessions: Iterable[QuarantineView]) -> list[str]:
     ]
 
 
-def _totals(rows: Sequence[NodeSummary], sessions: Sequence[QuarantineView]) -> str:
+def _totals(rows: Sequence[NodeSummary], sessions: Iterable[QuarantineView]) -> str:
     cordoned = sum(row.unschedulable for row in rows)
     words = Counter(row.health.lower() for row in rows)
     parts = ", ".join(f"{words[w]} {w}" for w in ("healthy", "degraded", "unhealthy", "unknown"))
     said = Counter(word for row in rows for word in row.people)
-    people = "".join(f", {said[word]} {word}" for word in (HELD, PAUSED, OPTED_OUT) if said[word])
-    if needed := sum(said[word] for word in MUSTS):
-        people += f", {needed} {'needs' if needed == 1 else 'need'} operator action"
+    shown = (people.HELD, people.PAUSED, people.OPTED_OUT)
+    decided = "".join(f", {said[word]} {word}" for word in shown if said[word])
+    if needed := sum(said[word] for word in people.MUSTS):
+        decided += f", {needed} {'needs' if needed == 1 else 'need'} operator action"
     return (
         f"{count(len(rows), 'GPU node')}: {parts}; {cordoned} cordoned, "
-        f"{count(sum(map(observation.is_open, sessions)), 'open session')}{people}"
+        f"{count(sum(map(observation.is_open, sessions)), 'open session')}{decided}"
     )
 
 
-def _table(
-    rows: Sequence[NodeSummary], sessions: Mapping[str, QuarantineView], *, wide: bool
-) -> str:
+def _table(rows: Sequence[NodeSummary], held: Mapping[str, QuarantineView], *, wide: bool) -> str:
     header = ["NODE", "HEALTH", "USABLE", "PHASE", "PEOPLE", "REASON"]
     cells = []
     for row in rows:
-        name = row.metadata["name"]
-        phase = node_look.phase_words(sessions[name]) if name in sessions else ""
-        cells.append(
-            [name, row.health, row.gpus_healthy, phase, ", ".join(row.people), row.reason]
-        )
+        phase = node_look.phase_words(held[n]) if (n := row.metadata["name"]) in held else ""
+        cells.append([n, row.health, row.gpus_healthy, phase, ", ".join(row.people), row.reason])
         if wide:
             cells[-1] += ["yes" if row.unschedulable else "no", row.session]
     return command.table([*header, *(["CORDONED", "SESSION"] if wide else [])], cells)

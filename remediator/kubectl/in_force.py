@@ -121,8 +121,7 @@ class Leadership:
         if self.forbidden:
             return (
                 f"you may not get leases ({names.COMPONENT_REMEDIATOR}): whether a remediator "
-                "leads is "
-                "not known"
+                "leads is not known"
             )
         if not self.never:
             return ""

@@ -114,8 +114,7 @@ async def checks(cluster: Cluster, policy: Policy, namespace: str) -> list[Check
         elsewhere = sorted(spaces)
         at = (
             f"gpuward is installed in {sentences.some(elsewhere)}, not in {namespace}; what "
-            "depends on that "
-            f"was not checked, add -n {elsewhere[0]}"
+            f"depends on that was not checked, add -n {elsewhere[0]}"
         )
         found += one("namespace", at, FAIL)
     else:
@@ -196,8 +195,7 @@ async def _daemon_sets(cluster: Cluster, policy: Policy) -> list[Check]:
     return one(
         "DaemonSets",
         f"{sentences.some(names)} do not tolerate gpuward.io/quarantine and could not come back "
-        "on a "
-        "quarantined node; add the toleration (the gpu-operator component shows how)",
+        "on a quarantined node; add the toleration (the gpu-operator component shows how)",
     )
 
 
@@ -238,11 +236,7 @@ async def _leader(cluster: Cluster, namespace: str) -> list[Check]:
 
 async def _permissions(cluster: Cluster, policy: Policy, namespace: str, user: str) -> list[Check]:
     """Whether RBAC lets the remediator do its work."""
-    forces = (
-        FORCE_NEEDS
-        if components.FORCE in {each.component for each in components.asked_components(policy)}
-        else ()
-    )
+    forces = FORCE_NEEDS if _asks(policy, components.FORCE) else ()
     lacking = []
     # No namespace means all of them: a Role in one is not enough for the others.
     lease = ("coordination.k8s.io", "leases", "update", namespace, elector.LEASE_NAME)
@@ -289,38 +283,44 @@ async def _repair(cluster: Cluster, policy: Policy, namespace: str, user: str) -
         return []  # nobody is asked
     checks = []
     for adapter, actions in sorted(components.actions_in_use(policy.repair).items()):
-        lacking: dict[str, None] = {}
+        lacking = []
         for action in actions:
             if isinstance(action, NewObject | Replacement):
-                lacking |= await _not_served(cluster, action)
+                lacking += await _not_served(cluster, action)
             if isinstance(action, NewObject) and action.pod:
-                lacking |= await _no_template(cluster, namespace, action.pod)
+                lacking += await _no_template(cluster, namespace, action.pod)
         for right in component.needed(actions):
             at = namespace if right.own else ""
-            for verb in right.verbs:
-                if await cluster.may(user, right.group, right.resource, verb, at) is False:
-                    where = f".{right.group}" if right.group else ""
-                    where += f" in {namespace}" if right.own else ""
-                    lacking[f"the remediator may not {verb} {right.resource}{where}"] = None
-        lacking |= await _not_admitted(cluster, actions)
+            lacking += await _forbidden(
+                cluster, user, right.group, right.resource, right.verbs, at
+            )
+        lacking += await _not_admitted(cluster, actions)
         name = f"repair adapter {adapter}"
         if not lacking:
             steps = sorted(s for s, each in policy.repair.steps.items() if each.adapter == adapter)
             checks += one(name, f"what {', '.join(steps)} needs is there", OK)
             continue
         folder = component.folder_of(adapter)
-        remedy = (
-            "list in your overlay what gpuward-remediator policy rbac writes, and apply it"
-            if adapter in policy.repair.adapters
-            else f"add component {folder} (Helm: components.{component.component_key(folder)})"
-            " and install "
-            "what it asks"
-        )
-        checks += one(name, f"{'; '.join(lacking)}; {remedy}", FAIL)
+        helm = f"Helm: components.{component.component_key(folder)}"
+        remedy = f"add component {folder} ({helm}) and install what it asks"
+        if adapter in policy.repair.adapters:
+            remedy = (
+                "list in your overlay what gpuward-remediator policy rbac writes, and apply it"
+            )
+        checks += one(name, f"{'; '.join(dict.fromkeys(lacking))}; {remedy}", FAIL)
     return checks
 
 
-async def _not_served(cluster: Cluster, action: NewObject | Replacement) -> dict[str, None]:
+async def _forbidden(
+    cluster: Cluster, user: str, group: str, resource: str, verbs: Sequence[str], namespace: str
+) -> list[str]:
+    """What RBAC refuses the remediator; nothing where the caller may not ask."""
+    what = f"{resource}{f'.{group}' if group else ''}{f' in {namespace}' if namespace else ''}"
+    answers = {verb: await cluster.may(user, group, resource, verb, namespace) for verb in verbs}
+    return [f"the remediator may not {v} {what}" for v, may in answers.items() if may is False]
+
+
+async def _not_served(cluster: Cluster, action: NewObject | Replacement) -> list[str]:
     """The kind of object that an adapter asks, where no definition of it is installed."""
     group, _, version = action.api_version.rpartition("/")
     if version == "*":
@@ -329,13 +329,13 @@ async def _not_served(cluster: Cluster, action: NewObject | Replacement) -> dict
     path = object_name.api_path("/apis", group, version) if group else f"/api/{version}"
     served = (await cluster.get(path) or {}).get("resources", ())
     if action.resource in {one["name"] for one in served}:
-        return {}
-    return {f"nobody serves {action.resource} of {action.api_version}": None}
+        return []
+    return [f"nobody serves {action.resource} of {action.api_version}"]
 
 
-async def _not_admitted(cluster: Cluster, actions: Sequence[RepairAction]) -> dict[str, None]:
+async def _not_admitted(cluster: Cluster, actions: Sequence[RepairAction]) -> list[str]:
     """What our own admission policies refuse the remediator, since no component has named it."""
-    lacking: dict[str, None] = {}
+    lacking = []
     there = await _by_name(cluster, "validatingadmissionpolicies")
     wanted = (
         (component.MARK_POLICY, component.node_keys(actions)),
@@ -345,38 +345,38 @@ async def _not_admitted(cluster: Cluster, actions: Sequence[RepairAction]) -> di
     for policy, words in wanted:
         spec = there[policy].get("spec") or {} if policy in there else {}
         text = " ".join(str(each.get("expression")) for each in spec.get("variables") or ())
-        for word in words if spec else ():
-            if f"'{word}'" not in text:
-                lacking[f"policy {policy} does not name {word}"] = None
+        missing = [word for word in words if spec and f"'{word}'" not in text]
+        lacking += [f"policy {policy} does not name {word}" for word in missing]
     return lacking
 
 
-async def _no_template(cluster: Cluster, namespace: str, name: str) -> dict[str, None]:
+async def _no_template(cluster: Cluster, namespace: str, name: str) -> list[str]:
     """A PodTemplate, or its RuntimeClass, that is not there."""
     path = object_name.api_path("/api/v1/namespaces", namespace, "podtemplates", name)
     found = await cluster.get(path)
     if found is None:
-        return {f"there is no PodTemplate {name} in {namespace}": None}
+        return [f"there is no PodTemplate {name} in {namespace}"]
     runtime = ((found.get("template") or {}).get("spec") or {}).get("runtimeClassName")
     classes = "/apis/node.k8s.io/v1/runtimeclasses"
     if runtime and await cluster.get(object_name.api_path(classes, runtime)) is None:
-        return {f"there is no RuntimeClass {runtime}": None}
-    return {}
+        return [f"there is no RuntimeClass {runtime}"]
+    return []
 
 
 async def _validation(cluster: Cluster, policy: Policy, namespace: str, user: str) -> list[Check]:
     """What the test under load needs that the policy asks for."""
-    asked = any(
-        each.component == components.VALIDATE for each in components.asked_components(policy)
-    )
     template = policy.validate.template
     path = object_name.api_path("/api/v1/namespaces", namespace, "podtemplates", template)
     # Auto tests where the component is installed: what else it needs is to be there then.
     there = await cluster.get(path) is not None
-    if policy.validate.provider == "None" or not (asked or there):
+    if policy.validate.provider == "None" or not (_asks(policy, components.VALIDATE) or there):
         return []
     lacking = await _no_template(cluster, namespace, template)
-    if await cluster.may(user, "batch", "jobs", "create", namespace) is False:
-        lacking[f"the remediator may not create jobs.batch in {namespace}"] = None
+    lacking += await _forbidden(cluster, user, "batch", "jobs", ("create",), namespace)
     told = f"{'; '.join(lacking)}; add component validate" if lacking else "is there"
     return one(f"test under load {template}", told, FAIL if lacking else OK)
+
+
+def _asks(policy: Policy, component: str) -> bool:
+    """Whether the policy uses what this component allows."""
+    return any(each.component == component for each in components.asked_components(policy))

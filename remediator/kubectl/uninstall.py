@@ -67,8 +67,8 @@ async def uninstall(cluster: Cluster, options: argparse.Namespace, terminal: Ter
     # Our workloads are gone: without the flag kubectl would end as if it had failed.
     return (
         f"{printable.count(sum(bool(done) for done, _ in answers), 'node')} cleaned; now: "
-        "kubectl delete "
-        f"--ignore-not-found -k YOUR-OVERLAY (or helm uninstall gpuward -n {namespace})"
+        "kubectl delete --ignore-not-found -k YOUR-OVERLAY (or helm uninstall gpuward -n "
+        f"{namespace})"
     )
 
 
@@ -110,8 +110,8 @@ async def _release(cluster: Cluster, namespace: str, terminal: Terminal) -> None
             if asked := sorted({one.spec.node_name for one in sessions if one.status.repair}):
                 raise CommandError(
                     f"repairs were asked of others for {sentences.some(asked)}, and only a "
-                    "remediator takes "
-                    "that back: none leads; start one and run this again, nothing was stopped"
+                    "remediator takes that back: none leads; start one and run this again, "
+                    "nothing was stopped"
                 )
             return []
         for one in () if cluster.dry_run else sessions:

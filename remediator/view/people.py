@@ -175,9 +175,8 @@ def clock_said(node: NodeView | None, health: HealthView | None, now: float) -> 
     way = "ahead of" if apart > 0 else "behind"
     return (
         f"the node's clock is {timestamps.span(abs(apart))} {way} the API server's: the times of "
-        "its faults "
-        f"are, too, while deadlines and healthy time go by the API server's; {_meanwhile(apart)}"
-        "see to its NTP"
+        "its faults are, too, while deadlines and healthy time go by the API server's; "
+        f"{_meanwhile(apart)}see to its NTP"
     )
 
 

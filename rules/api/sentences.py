@@ -80,8 +80,7 @@ def pending(causes: Sequence[Cause], since: float, why: str) -> str:
     """Wants to act and may not yet."""
     return bounded(
         f"Waiting since {timestamps.utc(since)} to quarantine it for {causes_clause(causes)}: "
-        f"{why}; "
-        "nothing was done to the node so far."
+        f"{why}; nothing was done to the node so far."
     )
 
 

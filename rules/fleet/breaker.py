@@ -130,8 +130,7 @@ def _then(until: float) -> str:
     """What comes of the nodes that wait, and how a person keeps it from coming."""
     return (
         f"no detector takes another node before {timestamps.utc(until)}, then what still fails "
-        "is taken "
-        "within the budget, unless somebody pauses it"
+        "is taken within the budget, unless somebody pauses it"
     )
 
 

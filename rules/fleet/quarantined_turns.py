@@ -214,8 +214,7 @@ class _Turns:
         limit = self.snapshot.policy.limits.nodes_draining
         why = (
             f"{printable.count(limit, 'node is', 'nodes are')} draining (limits.nodesDraining), "
-            "it follows "
-            "when one is done"
+            "it follows when one is done"
         )
         return Permit.refused(Refusal(reason=WhyNot.NODES_DRAINING, why=why), start=True)
 

@@ -235,8 +235,7 @@ class _Turns:
             return _no(
                 WhyNot.MAX_NEW,
                 f"{printable.count(budget.max_new.count, 'node was', 'nodes were')} quarantined "
-                "within "
-                f"{budget.max_new.window_s}, the next may at {timestamps.utc(until)}",
+                f"within {budget.max_new.window_s}, the next may at {timestamps.utc(until)}",
                 until,
             )
         if self._book.is_gone(node):

@@ -312,8 +312,8 @@ def not_kept(
     """A definition of an older release drops what it does not know, and says so to nobody."""
     message = (
         f"The definitions in this cluster do not keep {sentences.some(lost)} of GPUQuarantine, "
-        "so they are "
-        "older than the remediator: bring them up to date with kubectl apply -k daemonset/crds."
+        "so they are older than the remediator: bring them up to date with kubectl apply -k "
+        "daemonset/crds."
     )
     key = f"{write.name}/NotKept/{','.join(lost)}"[:253]
     return writes.node_event(write.node, node_uid, NEEDS_HUMAN, message, now, key)

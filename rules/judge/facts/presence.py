@@ -145,8 +145,7 @@ def _report_missing(on: Judging, expected: ExpectedGpus, enumerated: int) -> Jud
     shown = "the dcgm-exporter page lists" if page else "the driver enumerates"
     evidence = (
         f"expected {printable.count(expected.count, 'GPU')} ({expected.source}), {shown} "
-        f"{enumerated}, "
-        f"the PCI bus shows {on_pci}"
+        f"{enumerated}, the PCI bus shows {on_pci}"
     )
     finding = Finding(
         at=on.now,

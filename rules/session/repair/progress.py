@@ -147,8 +147,7 @@ def _healing(case: Case, status: QuarantineStatus) -> Decision | None:
         return None
     sentence = (
         f"{last.step} is proven ({last.proof}) and {sentences.causes_clause(case.causes)} holds "
-        "still; if "
-        f"it does at {timestamps.utc(until)}, {readiness.awaited(case)}."
+        f"still; if it does at {timestamps.utc(until)}, {readiness.awaited(case)}."
     )
     status = st.enter(status, Phase.REPAIRING, sentences.bounded(sentence), case.now)
     return case.decision(

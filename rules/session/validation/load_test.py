@@ -251,8 +251,7 @@ def _follow(
         status = changed(status, known)
     clause = (
         f"{test.provider} tests its GPUs under load since {timestamps.utc(started)} (Job "
-        f"{test.object}, "
-        f"{outcome.clause}), it has until {timestamps.utc(started + timeout_s)}"
+        f"{test.object}, {outcome.clause}), it has until {timestamps.utc(started + timeout_s)}"
     )
     # What ends at once is mostly a Job that cannot run: that is known soon, too.
     wake_s = min(LOOK_S, max(1.0, case.now - started))

@@ -50,9 +50,6 @@ class Server:
     def patch_node(self, name: str, patch: Object) -> None:
         self.hosted.run(self._client.patch(NODES, name, patch, "application/merge-patch+json"))
 
-    def delete_node(self, name: str) -> None:
-        self.hosted.run(self._client.delete(NODES, name))
-
     def health(self, name: str) -> Any:
         """The object, None where there is none."""
         try:
